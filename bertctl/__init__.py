@@ -1,11 +1,13 @@
-"""bertctl: one command for the whole life of a BERT encoder on a labelled task, and the same as Python functions.
+"""bertctl: one command for the whole life of a BERT encoder on a labelled task, and the same as
+Python functions.
 
     from bertctl import finetune, predict
 
     run = finetune("sst2", {"model.name": "minilm", "data.data_dir": "glue"})
     predict(run, ["a fine film"])
 
-The names come from `bertctl.api`, which is imported when the first of them is used: `import bertctl` costs nothing.
+The names come from `bertctl.api`, which is imported when the first of them is used:
+`import bertctl` costs nothing.
 """
 
 from bertctl.version import __version__ as __version__

@@ -1,7 +1,9 @@
-"""Addresses (`s3://bucket/file`) where a local path is needed: recognized by their scheme, and refused by name.
+"""Addresses (`s3://bucket/file`) where a local path is needed: recognized by their scheme, and
+refused by name.
 
-`pathlib` makes of `s3://bucket/file` the local path `s3:/bucket/file`. What is written there is lost with the
-container, so every option, recipe field and variable that names a file or a folder asks here first.
+`pathlib` makes of `s3://bucket/file` the local path `s3:/bucket/file`. What is written there is
+lost with the container, so every option, recipe field and variable that names a file or a folder
+asks here first.
 """
 
 import re
@@ -42,7 +44,8 @@ _HUB_KINDS = {"datasets": " --repo-type dataset", "spaces": " --repo-type space"
 def is_address(given: str | Path) -> bool:
     """Returns whether a value that is to be a local path begins like an address.
 
-    A single slash behind the scheme is what `Path` leaves of two. It counts unless a local folder has that name.
+    A single slash behind the scheme is what `Path` leaves of two. It counts unless a local folder
+    has that name.
     """
     match = _ADDRESS.match(str(given))
     if match is None:
@@ -78,7 +81,10 @@ def address_remedy(given: str | Path, *, is_output: bool = False, is_model: bool
     if scheme in ("http", "https", "ftp"):
         return f"Download it first: curl -L -o {name} '{address}', and give {name}."
     if command := _COPY_COMMANDS.get(scheme):
-        flags = "" if Path(name).suffix else _FOLDER_FLAGS.get(command, "")
+        if Path(name).suffix:
+            flags = ""
+        else:
+            flags = _FOLDER_FLAGS.get(command, "")
         return f"Copy it first: {command}{flags} {address} {name}, and give {name}."
     return "Copy it to this machine first, and give the local path."
 
@@ -98,7 +104,8 @@ def refuse_address(
         name: Option, field, argument or variable that it was given for.
         is_output: Whether something was to be written there.
         is_model: Whether a model was meant.
-        is_perhaps_text: Whether a text is taken in the same place, so that the address may be meant as one.
+        is_perhaps_text: Whether a text is taken in the same place, so that the address may be meant
+            as one.
 
     Raises:
         UsageError: It is an address.
@@ -108,7 +115,10 @@ def refuse_address(
     label = f"{name}: " if name else ""
     remedy = address_remedy(given, is_output=is_output, is_model=is_model)
     if is_perhaps_text:
-        remedy += " If the address itself is the text, put it into a file or into a pipe, and give that (- is stdin)."
+        remedy += (
+            " If the address itself is the text, put it into a file or into a pipe, and give that "
+            "(- is stdin)."
+        )
     raise UsageError(f"{label}{address_problem(given)}", remedy=remedy)
 
 
@@ -117,12 +127,16 @@ def _full_address(given: str | Path) -> str:
     match = _ADDRESS.match(str(given))
     if match is None:
         return str(given)
-    slashes = "///" if match["rest"].startswith("//") else "//"
+    if match["rest"].startswith("//"):
+        slashes = "///"
+    else:
+        slashes = "//"
     return without_secrets(f"{match['scheme']}:{slashes}{match['rest'].lstrip('/')}")
 
 
 def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
-    """Returns kind, id and file of a repository on the hub; None where the address is not the hub's.
+    """Returns kind, id and file of a repository on the hub; None where the address is not the
+    hub's.
 
     Args:
         scheme: `hf`, or what a browser shows.
@@ -137,7 +151,10 @@ def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
         ):
             return None
         del parts[0]
-    kind = parts.pop(0) if parts and parts[0] in (*_HUB_KINDS, "models") else "models"
+    if parts and parts[0] in (*_HUB_KINDS, "models"):
+        kind = parts.pop(0)
+    else:
+        kind = "models"
     if len(parts) < 2:
         return None
     repository = "/".join(parts[:2])
@@ -155,14 +172,26 @@ def _hub_remedy(kind: str, repository: str, file: str, *, is_model: bool) -> str
     words = f"{identifier} {file}".strip()
     local_name = file or identifier.rpartition("/")[2]
     folder = "." if file else local_name
-    return f"Download it first: hf download{flags} {words} --local-dir {folder}, and give {local_name}."
+    return (
+        f"Download it first: hf download{flags} {words} --local-dir {folder}, and give "
+        f"{local_name}."
+    )
 
 
 def _output_remedy(address: str, scheme: str, repository: tuple[str, str, str] | None) -> str:
     name = address.rstrip("/").rpartition("/")[2]
     if repository is not None or scheme == "hf":
-        return f"Write to a local path such as {name}, and upload that: `bertctl push RUN HUB-ID`, or hf upload."
+        return (
+            f"Write to a local path such as {name}, and upload that: `bertctl push RUN HUB-ID`, or "
+            "hf upload."
+        )
     if command := _COPY_COMMANDS.get(scheme):
-        flags = "" if Path(name).suffix else _FOLDER_FLAGS.get(command, "")
-        return f"Write to a local path such as {name}, and copy that: {command}{flags} {name} {address}"
+        if Path(name).suffix:
+            flags = ""
+        else:
+            flags = _FOLDER_FLAGS.get(command, "")
+        return (
+            f"Write to a local path such as {name}, and copy that: {command}{flags} {name} "
+            f"{address}"
+        )
     return f"Write to a local path such as {name}, and copy that."

@@ -1,7 +1,7 @@
 """The Python API: what the verbs do, as functions that print nothing and raise `BertctlError`.
 
-Import the names from `bertctl` itself. Recipe fields are given by their dotted names, as in `--set`: {"model.name":
-"minilm", "training.epochs": 2}.
+Import the names from `bertctl` itself. Recipe fields are given by their dotted names, as in
+`--set`: {"model.name": "minilm", "training.epochs": 2}.
 """
 
 import json
@@ -56,7 +56,8 @@ Scores = dict[str, dict[str, float]]
 """Split -> metric -> value."""
 
 _ONE_TRAINS = threading.RLock()
-"""Held while a thread trains: torch has one generator for all threads, and two would draw from it by turns."""
+"""Held while a thread trains: torch has one generator for all threads, and two would draw from it
+by turns."""
 
 
 class NotebookListener(Listener):
@@ -87,8 +88,14 @@ class NotebookListener(Listener):
         now = time.monotonic()
         if now - self._shown_at >= 1 and total:
             self._shown_at = now
-            percent = f" ({100 * share:.0f} %)" if share is not None else ""
-            loss = f", loss {figures['loss']}" if figures and "loss" in figures else ""
+            if share is not None:
+                percent = f" ({100 * share:.0f} %)"
+            else:
+                percent = ""
+            if figures and "loss" in figures:
+                loss = f", loss {figures['loss']}"
+            else:
+                loss = ""
             sys.stderr.write(f"\r{phase} {done}/{total}{percent}{loss}   ")
             sys.stderr.flush()
 
@@ -100,7 +107,8 @@ def in_notebook() -> bool:
 
 
 class Run:
-    """Is a finished run with its model, which is loaded when it is first needed and then stays in memory.
+    """Is a finished run with its model, which is loaded when it is first needed and then stays in
+    memory.
 
     Args:
         path: the run folder.
@@ -124,7 +132,10 @@ class Run:
         document = self._trained.folder.read(self._trained.folder.metrics)
         primary = document["primary"]
         score = document["metrics"].get(primary["split"], {}).get(primary["name"])
-        scored = f", {primary['name']} on {primary['split']} {score['value']:.4f}" if score else ""
+        if score:
+            scored = f", {primary['name']} on {primary['split']} {score['value']:.4f}"
+        else:
+            scored = ""
         return f"<Run {self.path}: {self.recipe.task}{scored}>"
 
     @property
@@ -139,7 +150,9 @@ class Run:
 
     @property
     def metrics(self) -> Scores:
-        """Returns the value of each metric by split, from metrics.json (which has intervals and counts as well)."""
+        """Returns the value of each metric by split, from metrics.json (which has intervals and
+        counts as well).
+        """
         return _values(self._trained.folder.read(self._trained.folder.metrics))
 
     def predict(
@@ -156,7 +169,8 @@ class Run:
             )
 
     def evaluate(self, split: str | None = None) -> Scores:
-        """Scores a split of the run's own data, adds it to the run's metrics, and returns its values.
+        """Scores a split of the run's own data, adds it to the run's metrics, and returns its
+        values.
 
         Args:
             split: its name; the validation splits by default.
@@ -224,16 +238,19 @@ def finetune(
     strict: bool = False,
     listener: Listener | None = None,
 ) -> Run:
-    """Trains a model as a recipe says (fine-tuning, few-shot training or pretraining), and returns the finished run.
+    """Trains a model as a recipe says (fine-tuning, few-shot training or pretraining), and returns
+    the finished run.
 
     Args:
         recipe: a recipe, or the name or file of one.
         fields: fields to set, where `recipe` is a name or a file.
         output: the run folder; `runs/<recipe>-<hash>` by default.
-        resume: whether to go on with the run in the folder: True where there must be one, "if any" where there may be.
+        resume: whether to go on with the run in the folder: True where there must be one, "if any"
+            where there may be.
         overwrite: whether to replace the run in the folder.
         strict: whether a model that gives every example the same answer is an error.
-        listener: hears of progress. None is silent in a script; a notebook shows how far the training is.
+        listener: hears of progress. None is silent in a script; a notebook shows how far the
+            training is.
 
     Raises:
         BertctlError: see `bertctl.errors`; each has a message, a remedy and an exit code.
@@ -243,10 +260,19 @@ def finetune(
             "fields go with the name of a recipe", remedy="Give them to load_recipe(name, fields)."
         )
     refuse_address(output, "output", is_output=True)
-    resolved = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, fields)
+    if isinstance(recipe, Recipe):
+        resolved = recipe
+    else:
+        resolved = load_recipe(recipe, fields)
     if listener is None:
-        listener = NotebookListener() if in_notebook() else SILENT
-    place = None if output is None else Path(output)
+        if in_notebook():
+            listener = NotebookListener()
+        else:
+            listener = SILENT
+    if output is None:
+        place = None
+    else:
+        place = Path(output)
     options = RunOptions(strict=strict, make_baselines=make_baselines, on_finish=write_card)
     with _ONE_TRAINS, generators_kept():
         result = run_recipe(
@@ -263,12 +289,13 @@ def finetune(
 def predict(
     run: Run | Path | str, examples: Iterable[str] | Iterable[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Returns one answer per example, in order: the prediction, and what the task adds (probabilities, spans, ...).
+    """Returns one answer per example, in order: the prediction, and what the task adds
+    (probabilities, spans, ...).
 
     Args:
         run: a run, or its folder; a `Run` keeps the model in memory from one call to the next.
-        examples: texts (their line breaks count as spaces); or for pairs, questions and choices one mapping per
-            example, with the columns that a JSON Lines file for `bertctl predict` has.
+        examples: texts (their line breaks count as spaces); or for pairs, questions and choices one
+            mapping per example, with the columns that a JSON Lines file for `bertctl predict` has.
 
     Raises:
         BertctlError: no run, or columns that the task does not know.
@@ -277,7 +304,9 @@ def predict(
 
 
 def evaluate(run: Run | Path | str, split: str | None = None) -> Scores:
-    """Scores a split of the run's own data, adds it to the run, and returns its values; see `Run.evaluate`."""
+    """Scores a split of the run's own data, adds it to the run, and returns its values; see
+    `Run.evaluate`.
+    """
     return (run if isinstance(run, Run) else Run(run)).evaluate(split)
 
 
@@ -340,7 +369,8 @@ def _values(document: Mapping[str, Any]) -> Scores:
 
 
 def _listed(given: Any) -> list[Any]:
-    """Returns rows one by one: of a list, a column of a table, a generator. What is no rows is one, which won't fit.
+    """Returns rows one by one: of a list, a column of a table, a generator. What is no rows is one,
+    which won't fit.
 
     Raises:
         UsageError: a text that can't be written as UTF-8.
@@ -364,24 +394,31 @@ def _plain(value: Any) -> Any:
     """Returns what NumPy has in an example as JSON has it."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
-    what = f"an example holds {value!r}, of type {type(value).__name__}: texts, numbers and lists of them fit"
-    raise UsageError(what, remedy="Make a text of it, or leave its column out.")
+    message = (
+        f"an example holds {value!r}, of type {type(value).__name__}: texts, numbers and lists of "
+        "them fit"
+    )
+    raise UsageError(message, remedy="Make a text of it, or leave its column out.")
 
 
 def _written(listed: Sequence[str] | Sequence[Mapping[str, Any]], folder: Path) -> tuple[Path, str]:
-    """Writes examples into a file that the task's own reader knows; returns the file and its format."""
+    """Writes examples into a file that the task's own reader knows; returns the file and its
+    format.
+    """
     are_texts = all(isinstance(each, str) for each in listed)
     if not (are_texts or all(isinstance(each, Mapping) for each in listed)):
-        what = "examples are a list of texts, or a list of mappings"
+        message = "examples are a list of texts, or a list of mappings"
         raise UsageError(
-            what,
+            message,
             remedy='Such as ["a text"], or of a table its column, or table.to_dict("records").',
         )
     if are_texts:
-        file, kind = folder / "texts.txt", "lines"
+        file = folder / "texts.txt"
+        kind = "lines"
         lines = [" ".join(str(text).splitlines()) for text in listed]
     else:
-        file, kind = folder / "examples.jsonl", "jsonl"
+        file = folder / "examples.jsonl"
+        kind = "jsonl"
         lines = [json.dumps(example, default=_plain) for example in listed]
     file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return file, kind

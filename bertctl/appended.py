@@ -1,4 +1,6 @@
-"""Files that grow by whole records: what a killed attempt left behind its last whole record is cut off on opening."""
+"""Files that grow by whole records: what a killed attempt left behind its last whole record is cut
+off on opening.
+"""
 
 import hashlib
 import io
@@ -30,12 +32,13 @@ class AppendedFile:
     """
 
     def __init__(self, path: Path, size: int | None) -> None:
-        self._path, self._size = path, size or 0
+        self._path = path
+        self._size = size or 0
         with failures_of(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if size is not None and path.stat().st_size < size:
-                what = f"{path} has been cut short: it had {size} bytes"
-                raise DataError(what, remedy="Start again with --overwrite.")
+                message = f"{path} has been cut short: it had {size} bytes"
+                raise DataError(message, remedy="Start again with --overwrite.")
             self._file = os.fdopen(open_in_place(path, os.O_RDWR), "rb+", buffering=0)
             self._cut()
 
@@ -57,7 +60,9 @@ class AppendedFile:
                 raise
 
     def sync(self, head: bytes = b"") -> int:
-        """Makes the file outlive a loss of power, with `head` in place of its first bytes; returns its size."""
+        """Makes the file outlive a loss of power, with `head` in place of its first bytes; returns
+        its size.
+        """
         with failures_of(self._path):
             os.pwrite(self._file.fileno(), head, 0)
             os.fsync(self._file.fileno())
@@ -73,10 +78,11 @@ class AppendedFile:
 
 
 class AppendedArray:
-    """Is a `.npy` file that grows by rows; numpy's header has room for a longer number, so growing moves no row.
+    """Is a `.npy` file that grows by rows; numpy's header has room for a longer number, so growing
+    moves no row.
 
-    The header counts the rows of the last `sync`, so that who reads along (`numpy.load(path, mmap_mode="r")`) sees
-    whole rows only.
+    The header counts the rows of the last `sync`, so that who reads along
+    (`numpy.load(path, mmap_mode="r")`) sees whole rows only.
 
     Args:
         path: the file; written anew unless `rows` says how many of its rows stay.
@@ -89,7 +95,8 @@ class AppendedArray:
         self, path: Path, row_shape: tuple[int, ...], dtype: DTypeLike, rows: int | None
     ) -> None:
         self.rows = rows or 0
-        self._row_shape, self._dtype = row_shape, np.dtype(dtype)
+        self._row_shape = row_shape
+        self._dtype = np.dtype(dtype)
         head = self._header()
         row_bytes = int(np.prod(row_shape, dtype=np.int64)) * self._dtype.itemsize
         self._file = AppendedFile(path, None if rows is None else len(head) + rows * row_bytes)
@@ -144,18 +151,23 @@ _PIECE = 2**22  # bytes of a file of lines that are looked through at once
 class AppendedOffsets:
     """Offsets of the lines of a file that grows, in a `.npy` file beside it.
 
-    They are known to be sound by a hash that is kept elsewhere. Offsets that do not fit to it are made anew.
+    They are known to be sound by a hash that is kept elsewhere. Offsets that do not fit to it are
+    made anew.
 
     Args:
         path: The `.npy` file.
         lines: The file of lines.
         n_lines: Whole lines that are there already.
         n_bytes: Their size.
-        digest: Hash of their offsets, as `sync` returned it; empty for lines that have no offsets yet.
+        digest: Hash of their offsets, as `sync` returned it; empty for lines that have no offsets
+            yet.
     """
 
     def __init__(self, path: Path, lines: Path, n_lines: int, n_bytes: int, digest: str) -> None:
-        stored = stored_offsets(path, n_lines, digest) if n_lines else None
+        if n_lines:
+            stored = stored_offsets(path, n_lines, digest)
+        else:
+            stored = None
         if stored is None:
             offsets = line_offsets(lines, n_lines)
             self._array = AppendedArray(path, (), np.uint64, None)
@@ -207,7 +219,9 @@ def stored_offsets(path: Path, n_lines: int, digest: str) -> Offsets | None:
 
 
 def line_offsets(lines: Path, n_lines: int) -> Offsets:
-    """Returns where the first lines of a file begin, by reading it; fewer offsets where it has fewer whole lines."""
+    """Returns where the first lines of a file begin, by reading it; fewer offsets where it has
+    fewer whole lines.
+    """
     starts = [np.zeros(1, dtype=np.uint64)]
     n_starts = 1
     position = 0

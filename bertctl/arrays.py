@@ -21,7 +21,9 @@ _Number = TypeVar("_Number", bound=np.number[Any])
 
 
 def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
-    """Returns (N,) the number of each key in the list of different ones, and that list, in the order they came."""
+    """Returns (N,) the number of each key in the list of different ones, and that list, in the
+    order they came.
+    """
     if isinstance(keys, array):
         different, first_places, numbers_by_size = np.unique(
             keys, return_index=True, return_inverse=True
@@ -42,4 +44,9 @@ def in_a_file(values: NDArray[_Number]) -> np.memmap[Any, np.dtype[_Number]]:
     with tempfile.TemporaryFile() as file:
         file.write(values.data)  # `tofile` says nothing of a full disk
         file.flush()
-        return np.memmap(file, dtype=values.dtype, mode="r", shape=values.shape)
+        return np.memmap(
+            file,
+            dtype=values.dtype,
+            mode="r",
+            shape=values.shape,
+        )

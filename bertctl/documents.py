@@ -1,8 +1,10 @@
-"""Files that others wrote: JSON by one reader, and every error of loading such a file as one of ours.
+"""Files that others wrote: JSON by one reader, and every error of loading such a file as one of
+ours.
 
-A file is refused for its size, bytes that are no UTF-8, nesting, halves of surrogate pairs, or another shape than the
-published schema (`schemas/NAME.json`) has. A reader asks less than a writer promises, so that runs of other versions
-can be read: keys that the schema does not know are let through, and `x-read` says which of the required ones it needs.
+A file is refused for its size, bytes that are no UTF-8, nesting, halves of surrogate pairs, or
+another shape than the published schema (`schemas/NAME.json`) has. A reader asks less than a writer
+promises, so that runs of other versions can be read: keys that the schema does not know are let
+through, and `x-read` says which of the required ones it needs.
 """
 
 import functools
@@ -21,7 +23,8 @@ from bertctl.version import __version__
 from bertctl.words import human_bytes
 
 JSON_LIMIT = 64 * 2**20
-"""Bytes of a JSON file; the largest tokenizer.json in use (Gemma's, 256,000 tokens) has half of it."""
+"""Bytes of a JSON file; the largest tokenizer.json in use (Gemma's, 256,000 tokens) has half of
+it."""
 
 SAVE_WEIGHTS = "Write it with save_pretrained of transformers; pickled weights are never loaded."
 """What to do about weights that are no safetensors file, or a part of one."""
@@ -44,7 +47,8 @@ def sha256_of(path: Path) -> str:
 def loading(
     what: object, *, kind: type[BertctlError] = DataError, remedy: str = ""
 ) -> Iterator[None]:
-    """Turns whatever goes wrong inside into one of our errors: for what somebody else's file makes a library do.
+    """Turns whatever goes wrong inside into one of our errors: for what somebody else's file makes
+    a library do.
 
     Our own errors, and memory that ran out, go through as they are.
 
@@ -124,7 +128,14 @@ def read_json(
         BertctlError: of `kind`: it is too large, no UTF-8, or no JSON object.
         DataError: it does not follow the schema.
     """
-    return _parsed(read_text(path, limit=limit, kind=kind), path, None, schema, kind, remedy)
+    return _parsed(
+        read_text(path, limit=limit, kind=kind),
+        path,
+        None,
+        schema,
+        kind,
+        remedy,
+    )
 
 
 def read_json_lines(
@@ -137,7 +148,18 @@ def read_json_lines(
         DataError: a line that is no object, or does not follow the schema; which one.
     """
     lines = enumerate(read_text(path, limit=limit, kind=DataError).split("\n"), start=1)
-    return [_parsed(text, path, i, schema, DataError, remedy) for i, text in lines if text.strip()]
+    return [
+        _parsed(
+            text,
+            path,
+            i,
+            schema,
+            DataError,
+            remedy,
+        )
+        for i, text in lines
+        if text.strip()
+    ]
 
 
 def weight_files(index: Path) -> list[Path]:
@@ -154,24 +176,26 @@ def weight_files(index: Path) -> list[Path]:
 
 
 def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
-    """Refuses a vocabulary of which `tokenizers` would list 2^31 ids that are not in use, in 8 GB of memory.
+    """Refuses a vocabulary of which `tokenizers` would list 2^31 ids that are not in use, in 8 GB
+    of memory.
 
     Raises:
         DataError: an id of it is too high.
     """
     highest = max((index for index in ids if isinstance(index, int)), default=0)
     if highest >= _MOST_IDS:
-        what = (
+        message = (
             f"{file}: a token has the id {highest}, and no vocabulary in use has {_MOST_IDS:,} ids"
         )
-        raise DataError(what, remedy="Number its tokens from 0 on, without gaps.", file=file)
+        raise DataError(message, remedy="Number its tokens from 0 on, without gaps.", file=file)
 
 
 def parse(text: str) -> Any:
     """Returns what a JSON text holds.
 
     Raises:
-        ValueError: it is no JSON, or half of a surrogate pair stands in it, which is no character; where.
+        ValueError: it is no JSON, or half of a surrogate pair stands in it, which is no character;
+            where.
         RecursionError: nested too deeply.
     """
     document = json.loads(text)
@@ -189,7 +213,8 @@ _BYTES_OF_JSON = {"{": 240, "[": 72, ",": 40, '"': 30}
 
 
 def require_room_for_json(text: str, source: object) -> None:
-    """Refuses a JSON text that would take more memory as objects than is free: `[[],[],` takes 24 times its size.
+    """Refuses a JSON text that would take more memory as objects than is free: `[[],[],` takes 24
+    times its size.
 
     Raises:
         DeviceError: there is too little memory.
@@ -200,7 +225,12 @@ def require_room_for_json(text: str, source: object) -> None:
         size * text.count(character) for character, size in _BYTES_OF_JSON.items()
     )
     remedy = "Write it as JSON Lines, with an object per line, or split it."
-    require_memory(n_bytes, f"the JSON of {source}", remedy=remedy, libraries=False)
+    require_memory(
+        n_bytes,
+        f"the JSON of {source}",
+        remedy=remedy,
+        libraries=False,
+    )
 
 
 def is_whole(text: str) -> bool:
@@ -224,7 +254,10 @@ def is_encoding(name: str) -> bool:
 def _parsed(
     text: str, path: Path, line: int | None, schema: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:
-    where = f"{path}:{line}" if line else str(path)
+    if line:
+        where = f"{path}:{line}"
+    else:
+        where = str(path)
     require_room_for_json(text, path)
     try:
         document = parse(text)
@@ -240,7 +273,13 @@ def _parsed(
             file=path,
         )
     if schema:
-        _check(document, path, where, schema, remedy)
+        _check(
+            document,
+            path,
+            where,
+            schema,
+            remedy,
+        )
     return document
 
 
@@ -252,11 +291,10 @@ def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, rem
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        given = (
-            ""
-            if first["type"] == "missing"
-            else f", {json.dumps(first['input'], default=str)[:60]} given"
-        )
+        if first["type"] == "missing":
+            given = ""
+        else:
+            given = f", {json.dumps(first['input'], default=str)[:60]} given"
         if place == "schema":
             given += f" (written by another bertctl than this {__version__})"
         raise DataError(
@@ -279,10 +317,15 @@ def published_schema(name: str) -> dict[str, Any]:
 
 
 def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
-    """Returns what pydantic's core makes a validator of, for the part of JSON Schema that the published ones use."""
+    """Returns what pydantic's core makes a validator of, for the part of JSON Schema that the
+    published ones use.
+    """
     from pydantic_core import core_schema as core
 
-    schema = {**schema, **defs[schema["$ref"].rsplit("/", 1)[1]]} if "$ref" in schema else schema
+    if "$ref" in schema:
+        schema = {**schema, **defs[schema["$ref"].rsplit("/", 1)[1]]}
+    else:
+        schema = schema
     kinds = schema.get("type")
     several = (
         [{**schema, "type": kind} for kind in kinds]
@@ -293,7 +336,8 @@ def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
         return core.union_schema([_core(one, defs) for one in several])
     if "const" in schema or "enum" in schema:
         return core.literal_schema(schema.get("enum", [schema.get("const")]))
-    low, high = schema.get("minimum"), schema.get("maximum")
+    low = schema.get("minimum")
+    high = schema.get("maximum")
     match kinds:
         case "object":
             needed = schema.get("x-read", schema.get("required", ()))
@@ -302,7 +346,10 @@ def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
                 for name, inner in schema.get("properties", {}).items()
             }
             others = schema.get("additionalProperties")
-            extras = _core(others, defs) if isinstance(others, Mapping) else None
+            if isinstance(others, Mapping):
+                extras = _core(others, defs)
+            else:
+                extras = None
             return core.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
         case "array":
             return core.list_schema(_core(schema.get("items", {}), defs))

@@ -1,8 +1,10 @@
-"""Which encoding bytes are written in that are not UTF-8: the one by which they have words of a language.
+"""Which encoding bytes are written in that are not UTF-8: the one by which they have words of a
+language.
 
-The usual libraries guess well from many pages. What is asked about here is often a line or two, which nearly every
-encoding can decode, so each candidate is judged by what the text would be: letters of the language that it would be in,
-at places where letters stand; or the usual characters of a script. Where none fits, none is named.
+The usual libraries guess well from many pages. What is asked about here is often a line or two,
+which nearly every encoding can decode, so each candidate is judged by what the text would be:
+letters of the language that it would be in, at places where letters stand; or the usual characters
+of a script. Where none fits, none is named.
 """
 
 import re
@@ -74,7 +76,8 @@ _COMMON_LETTERS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("cp1256", "iso8859_6"), "[ء-ي]", "اليمنوترهبعدفةسك"),
     (("tis_620", "cp874"), "[ก-๛]", "านรอกเงมยลวดทสตะปบคหั่้ีิแไ"),
 )
-"""Encodings of a script, its letters in lower case, and those of them that make up most of every text."""
+"""Encodings of a script, its letters in lower case, and those of them that make up most of every
+text."""
 
 
 class Candidate(NamedTuple):
@@ -92,7 +95,8 @@ class Candidate(NamedTuple):
 
 
 def likely_encoding(data: bytes) -> Candidate | None:
-    """Returns the encoding by which bytes have words of a language; None where none does, or they say too little.
+    """Returns the encoding by which bytes have words of a language; None where none does, or they
+    say too little.
 
     Args:
         data: lines that are not UTF-8, or what stands around the letters that are not.
@@ -102,11 +106,10 @@ def likely_encoding(data: bytes) -> Candidate | None:
     if not runs:
         return None
     is_latin = sum(map(len, runs)) < 1.8 * len(runs)  # single letters among those of ASCII
-    candidates = (
-        _latin_candidates(data)
-        if is_latin
-        else [*_asian_candidates(data), *_script_candidates(data)]
-    )
+    if is_latin:
+        candidates = _latin_candidates(data)
+    else:
+        candidates = [*_asian_candidates(data), *_script_candidates(data)]
     return max(
         candidates, key=lambda candidate: candidate.score, default=None
     )  # the first of equals
@@ -120,7 +123,9 @@ def _decoded(data: bytes, encoding: str) -> str | None:
         if error.start < len(data) - 4 or len(data) < _SEEN:
             return None
         text = data[: error.start].decode(encoding)  # the last character is cut
-    return None if re.search(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff]", text) else text
+    if re.search(r"[\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff]", text):
+        return None
+    return text
 
 
 def _latin_candidates(data: bytes) -> list[Candidate]:
@@ -130,21 +135,27 @@ def _latin_candidates(data: bytes) -> list[Candidate]:
         if text is None:
             continue
         language, sureness = language_identifier()(text)
-        letters = _LATIN_LETTERS.get(language, "") if sureness >= _SURE_OF_LANGUAGE else ""
+        if sureness >= _SURE_OF_LANGUAGE:
+            letters = _LATIN_LETTERS.get(language, "")
+        else:
+            letters = ""
         score = _share_of_letters(text, letters or _ANY_LATIN)
         beyond = re.findall(r"[^\x00-\x7f]", text)
-        has_words = (
-            re.search(r"[A-Za-z][^\W\d_A-Za-z]|[^\W\d_A-Za-z][A-Za-z]", text) is not None
-            if any(map(str.isalpha, beyond))
-            else all(sign in _BESIDE_WORDS or sign in _IN_WORDS for sign in beyond)
-        )
+        if any(map(str.isalpha, beyond)):
+            has_words = (
+                re.search(r"[A-Za-z][^\W\d_A-Za-z]|[^\W\d_A-Za-z][A-Za-z]", text) is not None
+            )
+        else:
+            has_words = all(sign in _BESIDE_WORDS or sign in _IN_WORDS for sign in beyond)
         if score >= 0.9 and has_words:
             candidates.append(Candidate(encoding, text, score))
     return candidates
 
 
 def _share_of_letters(text: str, letters: str) -> float:
-    """Returns the share of the characters beyond ASCII that are these letters, or signs that stand between words."""
+    """Returns the share of the characters beyond ASCII that are these letters, or signs that stand
+    between words.
+    """
     right = total = 0
     for match in re.finditer(r"[^\x00-\x7f]", text):
         character = match[0]
@@ -163,7 +174,9 @@ def _share_of_letters(text: str, letters: str) -> float:
 
 
 def _script_candidates(data: bytes) -> list[Candidate]:
-    """Returns the encodings of alphabets by which most letters are the most frequent ones of their script."""
+    """Returns the encodings of alphabets by which most letters are the most frequent ones of their
+    script.
+    """
     candidates = []
     for encodings, letter, common in _COMMON_LETTERS:
         for encoding in encodings:
@@ -187,7 +200,10 @@ def _asian_candidates(data: bytes) -> list[Candidate]:
     for encodings, is_usual, least in _ASIAN_ENCODINGS:
         for encoding in encodings:
             text = _decoded(data, encoding)
-            beyond = re.findall(r"[^\x00-\x7f]", text) if text is not None else []
+            if text is not None:
+                beyond = re.findall(r"[^\x00-\x7f]", text)
+            else:
+                beyond = []
             if text is None or len(beyond) < 2:
                 continue
             kana = sum("\u3040" <= each <= "\u30ff" for each in beyond)
@@ -199,7 +215,9 @@ def _asian_candidates(data: bytes) -> list[Candidate]:
 
 
 def _row(character: str, encoding: str) -> int:
-    """Returns the first of the two bytes of a character in an encoding of this kind; 0 where it has none."""
+    """Returns the first of the two bytes of a character in an encoding of this kind; 0 where it has
+    none.
+    """
     try:
         return character.encode(encoding)[0]
     except UnicodeEncodeError:

@@ -11,11 +11,13 @@
     │   └── CollapsedError       6  the model gives every example the same answer, under --strict
     └── InterruptedRunError    130  Ctrl-C (143 for SIGTERM and SIGHUP), after saving what there was
 
-Codes 7 (a gate is not met) and 8 (undecided) are verdicts, not errors: `gate` returns them with its answer.
+Codes 7 (a gate is not met) and 8 (undecided) are verdicts, not errors: `gate` returns them with its
+answer.
 
-A message has three parts: what was given, what fits, what to type. The first is `message`, the rest is
-`remedy`; the command line prints them on lines of their own, on stderr. A message about a place begins with it:
-`FILE:LINE: `, `SECTION.FIELD: ` or both; `file`, `line` and `field` are read from there.
+A message has three parts: what was given, what fits, what to type. The first is `message`, the rest
+is `remedy`; the command line prints them on lines of their own, on stderr. A message about a place
+begins with it: `FILE:LINE: `, `SECTION.FIELD: ` or both; `file`, `line` and `field` are read from
+there.
 """
 
 import re
@@ -66,7 +68,8 @@ class BertctlError(Exception):
     Args:
         message: what was given and why it does not work, one or more lines.
         remedy: what fits and what to type; may be empty where the message says it all.
-        file: what the error is about, where it is a file or a folder that the message does not begin with.
+        file: what the error is about, where it is a file or a folder that the message does not
+            begin with.
 
     Attributes:
         line: in that file, counted from 1; None where the message names none.
@@ -119,7 +122,9 @@ class UnknownLabelError(DataError):
 
 
 class WholeFileError(DataError):
-    """Rows that are wrong together, though some of them may look right alone: leaving out the others is no way out."""
+    """Rows that are wrong together, though some of them may look right alone: leaving out the
+    others is no way out.
+    """
 
 
 class UnavailableError(BertctlError):
@@ -162,21 +167,30 @@ class InterruptedRunError(BertctlError):
 
 
 def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
-    """Returns several errors as one: the exit code of the first, the first place, each remedy once; one as it is."""
+    """Returns several errors as one: the exit code of the first, the first place, each remedy once;
+    one as it is.
+    """
     if len(errors) == 1:
         return errors[0]
     messages = textwrap.indent("\n".join(error.message for error in errors), "  ")
     remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
     whole = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
-    whole.exit_code, whole.kind = errors[0].exit_code, errors[0].kind
+    whole.exit_code = errors[0].exit_code
+    whole.kind = errors[0].kind
     placed = next((error for error in errors if error.file or error.field), whole)
-    whole.file, whole.line, whole.field = placed.file, placed.line, placed.field
+    whole.file = placed.file
+    whole.line = placed.line
+    whole.field = placed.field
     return whole
 
 
 def said_of(error: BaseException) -> str:
-    """Returns what status.json says of an error: its message; of one that is not ours also what it is."""
-    return error.message if isinstance(error, BertctlError) else f"{type(error).__name__}: {error}"
+    """Returns what status.json says of an error: its message; of one that is not ours also what it
+    is.
+    """
+    if isinstance(error, BertctlError):
+        return error.message
+    return f"{type(error).__name__}: {error}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -1,4 +1,6 @@
-"""Memory that this process may still take: of the machine, of its control groups, of its own limits (`ulimit`)."""
+"""Memory that this process may still take: of the machine, of its control groups, of its own limits
+(`ulimit`).
+"""
 
 import contextlib
 import os
@@ -16,7 +18,8 @@ _CONTROL_GROUP = Path("/proc/self/cgroup")
 _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 
 _LIBRARIES = {"-v": 1_300_000_000, "-d": 400_000_000}
-"""Bytes that torch and transformers take, by the option of `ulimit` that counts them (measured, torch 2.13)."""
+"""Bytes that torch and transformers take, by the option of `ulimit` that counts them (measured,
+torch 2.13)."""
 _THREAD = {"-v": 150_000_000, "-d": 20_000_000}
 """Bytes that each thread of theirs takes."""
 
@@ -27,7 +30,10 @@ _SMALLEST_GROWTH = 2**28
 _LAST_BYTES = 2**27
 """Bytes that stay free in any case."""
 
-_FEWER_ROWS = "Split the file, or take a sample of it; or choose a machine (a container, a limit) with more memory."
+_FEWER_ROWS = (
+    "Split the file, or take a sample of it; or choose a machine (a container, a limit) with more "
+    "memory."
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,9 @@ class Limits:
 
 
 def system_file(path: Path) -> str:
-    """Returns what the kernel says in a file; nothing where there is none, as on another system than Linux."""
+    """Returns what the kernel says in a file; nothing where there is none, as on another system
+    than Linux.
+    """
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -78,7 +86,9 @@ def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> 
 
 
 def _group_paths(text: str) -> Iterator[tuple[str, str]]:
-    """Yields the name of each controller of version 1, or an empty one for version 2, and the path of its group."""
+    """Yields the name of each controller of version 1, or an empty one for version 2, and the path
+    of its group.
+    """
     for line in text.splitlines():
         number, *rest = line.split(":", 2)
         if not number.isdecimal() or len(rest) < 2:
@@ -90,7 +100,8 @@ def _group_paths(text: str) -> Iterator[tuple[str, str]]:
 
 def _levels(root: Path, path: str) -> Iterator[Path]:
     """Yields the folder of a control group and those above it."""
-    # In a container the path may be the host's, which is not mounted: then the root is the container's own.
+    # In a container the path may be the host's, which is not mounted: then the root is the
+    # container's own.
     folder = root / path.lstrip("/")
     if not folder.is_dir():
         folder = root
@@ -119,13 +130,16 @@ def _memory_of(
         if " " in line
     )
     cached = statistics.get(cache_name, "0").strip()
-    n_cached = int(cached) if cached.isdecimal() else 0
+    if cached.isdecimal():
+        n_cached = int(cached)
+    else:
+        n_cached = 0
     return [(int(limit), max(0, int(used) - n_cached))]
 
 
 def memory() -> dict[str, Any]:
-    """Returns bytes of main memory: the `total` of the machine, those `available` to a new job without swapping, and
-    the `limit` of the control group (None where there is none).
+    """Returns bytes of main memory: the `total` of the machine, those `available` to a new job
+    without swapping, and the `limit` of the control group (None where there is none).
     """
     import psutil
 
@@ -171,7 +185,8 @@ def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
 def require_memory(
     need: int, what: str, *, remedy: str = "", libraries: bool = True, threads: int = 1
 ) -> None:
-    """Refuses what can't be in memory, before it is tried: the system would end the process without a word.
+    """Refuses what can't be in memory, before it is tried: the system would end the process without
+    a word.
 
     Args:
         need: bytes.
@@ -181,7 +196,8 @@ def require_memory(
         threads: of theirs.
 
     Raises:
-        DeviceError: fewer are free, of the machine, its control group or the process's limits (`ulimit -v`, `-d`).
+        DeviceError: fewer are free, of the machine, its control group or the process's limits
+            (`ulimit -v`, `-d`).
     """
     free, reason = _free(libraries=libraries, threads=threads)
     if need > free:
@@ -216,7 +232,8 @@ class MemoryGuard:
 
         Args:
             n_read: rows that are in memory by now.
-            n_expected: about how many they will be; 0 if nobody knows, or if they do not stay in memory.
+            n_expected: about how many they will be; 0 if nobody knows, or if they do not stay in
+                memory.
 
         Raises:
             DeviceError: there is too little memory.
@@ -233,7 +250,10 @@ class MemoryGuard:
             return
         expected = growth * max(n_expected, n_read) // max(n_read, 1)
         free, reason = _free(libraries=False)
-        needed_after = self._spare * growth if n_expected else _LAST_BYTES
+        if n_expected:
+            needed_after = self._spare * growth
+        else:
+            needed_after = _LAST_BYTES
         will_fit = not n_expected or expected < self._free_at_start
         if free <= needed_after or not will_fit:
             amount = f"{n_read:,} {self._noun} take {human_bytes(growth)} of memory"
@@ -245,7 +265,9 @@ class MemoryGuard:
 
 
 def rows_of_size(file: BinaryIO, rows: int) -> int:
-    """Returns about how many rows an open file has, of which so many are read; 0 for what has no size (a pipe)."""
+    """Returns about how many rows an open file has, of which so many are read; 0 for what has no
+    size (a pipe).
+    """
     with contextlib.suppress(OSError):  # what is no file of the system
         size = os.fstat(file.fileno()).st_size
         n_read = file.tell() if size else 0

@@ -1,4 +1,6 @@
-"""How working code speaks without printing: it calls a listener, the command line decides what is shown."""
+"""How working code speaks without printing: it calls a listener, the command line decides what is
+shown.
+"""
 
 from collections.abc import Mapping
 
@@ -7,7 +9,9 @@ Figures = Mapping[str, float | str]
 
 
 class Listener:
-    """Receives what a long job has to say. This one is silent; the command line has one that speaks."""
+    """Receives what a long job has to say. This one is silent; the command line has one that
+    speaks.
+    """
 
     def say(self, text: str) -> None:
         """One line of talk: what is about to happen, or has."""
@@ -24,14 +28,18 @@ class Listener:
         *,
         share: float | None = None,
     ) -> None:
-        """`done` of `total` units of `phase` are finished; `figures` are shown beside them (loss, rate).
+        """`done` of `total` units of `phase` are finished; `figures` are shown beside them (loss,
+        rate).
 
-        A total of 0 is one that the caller does not know (a stream): see `expect`. `share` is that of the work, from 0
-        to 1, where units take unlike times; the time left is worked out from it.
+        A total of 0 is one that the caller does not know (a stream): see `expect`. `share` is that
+        of the work, from 0 to 1, where units take unlike times; the time left is worked out from
+        it.
         """
 
     def expect(self, rows: int) -> None:
-        """The input that is being read has about so many rows, as its bytes so far say; 0 where nobody can know."""
+        """The input that is being read has about so many rows, as its bytes so far say; 0 where
+        nobody can know.
+        """
 
     def finish(self, phase: str) -> None:
         """`phase` is over; its bar goes away."""

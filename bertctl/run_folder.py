@@ -51,7 +51,10 @@ DAMAGED = (
 )
 """What to do about a file of a run that is not as it was written."""
 
-UNFINISHED = "Wait for it, go on with it (the command that started it, and --resume), or train again with --overwrite."
+UNFINISHED = (
+    "Wait for it, go on with it (the command that started it, and --resume), or train again with "
+    "--overwrite."
+)
 """What to do about a run that has not finished, and may be interrupted, killed or under way."""
 
 
@@ -82,15 +85,16 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
             )
         except BlockingIOError as error:
             file.seek(0)
-            what = f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}"
+            message = f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}"
             raise UsageError(
-                what, remedy="Wait for it to end, stop it, or choose another folder with -o."
+                message, remedy="Wait for it to end, stop it, or choose another folder with -o."
             ) from error
         except OSError:
             pass  # a disk without locks: two commands on one folder can't be told apart there
         with suppress(OSError):
             file.truncate(0)
-            # Not by the file's buffer: it would try again when it is closed, where nobody expects it on a full disk.
+            # Not by the file's buffer: it would try again when it is closed, where nobody expects
+            # it on a full disk.
             os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield file.fileno()
 
@@ -127,10 +131,12 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes from writing into the run. The system lets go of the lock when a process dies.
+        """Keeps other processes from writing into the run. The system lets go of the lock when a
+        process dies.
 
         Raises:
-            UsageError: see `hold`; or a pipe or a device is in the place of a file, and who writes it would wait.
+            UsageError: see `hold`; or a pipe or a device is in the place of a file, and who writes
+                it would wait.
             UnavailableError: the folder can't be written.
         """
         with hold(self.path / ".lock"):
@@ -148,21 +154,23 @@ class RunFolder:
         """Refuses a place that holds something, before anything expensive is done.
 
         Raises:
-            UsageError: it exists and is not empty, and `overwrite` is off; or it is no run, or an input of this command
-                lies in it, and that would be lost.
+            UsageError: it exists and is not empty, and `overwrite` is off; or it is no run, or an
+                input of this command lies in it, and that would be lost.
         """
         if path.is_file():
             raise UsageError(f"{path} is a file", remedy="Name a folder with -o.")
         if not path.is_dir() or not _content(path):
             return
         if not overwrite:
-            what = f"the folder {path} exists and is not empty"
+            message = f"the folder {path} exists and is not empty"
             raise UsageError(
-                what, remedy="Choose another with -o, or add --overwrite to replace the run in it."
+                message,
+                remedy="Choose another with -o, or add --overwrite to replace the run in it.",
             )
         if not cls(path).own_status():
             raise UsageError(
-                f"{path} is not empty and does not hold a run, so --overwrite will not delete it: its status.json is "
+                f"{path} is not empty and does not hold a run, so --overwrite will not delete it: "
+                "its status.json is "
                 "missing, damaged or another program's",
                 remedy="Empty it yourself, or choose another folder with -o.",
             )
@@ -174,13 +182,15 @@ class RunFolder:
             status = self.read(self.status)
         except BertctlError:
             return {}
-        return (
-            status if {"schema", "state", "step", "pid", "host"} <= set(status) else {}
-        )  # of a thesis, say
+        # of a thesis, say
+        if {"schema", "state", "step", "pid", "host"} <= set(status):
+            return status
+        return {}
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
-        """Makes the folder, replacing the run in it only with `overwrite`. What is no file of a run stays.
+        """Makes the folder, replacing the run in it only with `overwrite`. What is no file of a run
+        stays.
 
         Raises:
             UsageError: see `check_free`.
@@ -199,7 +209,8 @@ class RunFolder:
         return folder
 
     def clear(self, *, but: Collection[str] = ()) -> None:
-        """Deletes what belongs to a run, status.json last; other files and folders stay, and so does their folder.
+        """Deletes what belongs to a run, status.json last; other files and folders stay, and so
+        does their folder.
 
         Args:
             but: names that stay.
@@ -217,13 +228,15 @@ class RunFolder:
                 (self.path / folder).rmdir()
 
     def why_kept(self, *, only_done: bool = False) -> str:
-        """Returns why `delete` would not delete this run, as far as its lock does not say so; empty where it would.
+        """Returns why `delete` would not delete this run, as far as its lock does not say so; empty
+        where it would.
 
         Args:
             only_done: keep a run that has not finished.
         """
         path, status = Path(os.path.abspath(self.path)), self.own_status()  # noqa: PTH100  # `resolve` follows links
-        state, host = status.get("state"), status.get("host")
+        state = status.get("state")
+        host = status.get("host")
         if path.is_symlink():
             return f"{self.path} is a link; name what it points to"
         if not status:
@@ -240,11 +253,9 @@ class RunFolder:
         """Returns which sweep counts on this run, as a sentence; empty where none does."""
         cells = Path(os.path.abspath(self.path)).parent.resolve()  # noqa: PTH100  # no link of the last name is followed
         is_cell = cells.name == "cells" and (cells.parent / "plan.json").exists()
-        return (
-            f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it"
-            if is_cell
-            else ""
-        )
+        if is_cell:
+            return f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it"
+        return ""
 
     def delete(self, *, only_done: bool = False, dry_run: bool = False) -> bool:
         """Deletes the run; what else is in its folder stays. Returns whether the folder is gone.
@@ -271,7 +282,8 @@ class RunFolder:
         return not self.path.exists()
 
     def refuse_output(self, output: Path) -> None:
-        """Refuses an output in the place of a file of this run but its report, or of the model that the folder is.
+        """Refuses an output in the place of a file of this run but its report, or of the model that
+        the folder is.
 
         Raises:
             UsageError: it is.
@@ -282,9 +294,9 @@ class RunFolder:
         if os.path.realpath(output) in map(
             os.path.realpath, own
         ):  # a file of the run may be a link to itself
-            what = f"{output} is an input of this command: it belongs to {self.path}"
+            message = f"{output} is an input of this command: it belongs to {self.path}"
             raise UsageError(
-                what, remedy="Nothing was written. Choose another place for the output."
+                message, remedy="Nothing was written. Choose another place for the output."
             )
 
     def _files(self) -> list[Path]:
@@ -303,15 +315,24 @@ class RunFolder:
         """
         if not (path / "status.json").is_file():
             if (path / "cells").is_dir():
-                remedy = f"Name one of them, in {path / 'cells'}; {path / 'sweep.html'} is the report of all."
+                remedy = (
+                    f"Name one of them, in {path / 'cells'}; {path / 'sweep.html'} is the report "
+                    "of all."
+                )
                 raise UnavailableError(f"{path} holds a sweep, which is many runs", remedy=remedy)
-            what = "is not a run folder (no status.json)" if path.exists() else "does not exist"
-            remedy = "Give the folder that `bertctl finetune` named in its last line, such as runs/sst2-1a2b3c4d."
+            if path.exists():
+                message = "is not a run folder (no status.json)"
+            else:
+                message = "does not exist"
+            remedy = (
+                "Give the folder that `bertctl finetune` named in its last line, such as "
+                "runs/sst2-1a2b3c4d."
+            )
             models = models_inside(path)
             if models:
-                what += f", and holds {count(len(models), 'model')}"
+                message += f", and holds {count(len(models), 'model')}"
                 remedy = f"Name the one that you mean: {' or '.join(map(str, models[:3]))}."
-            raise UnavailableError(f"{path} {what}", remedy=remedy, file=path)
+            raise UnavailableError(f"{path} {message}", remedy=remedy, file=path)
         return cls(path)
 
     def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
@@ -321,8 +342,8 @@ class RunFolder:
             state: running, done, failed or interrupted.
             step: the last one.
             message: a sentence.
-            reason: a word where it failed (`diverged`, `error`) or has ended other than well (`collapsed`: one answer
-                to everything).
+            reason: a word where it failed (`diverged`, `error`) or has ended other than well
+                (`collapsed`: one answer to everything).
         """
         document = {
             "schema": SCHEMA,
@@ -335,15 +356,16 @@ class RunFolder:
         write_json(self.status, document | {name: text for name, text in said.items() if text})
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Returns one of the JSON files of this run, checked against its schema where one is published.
+        """Returns one of the JSON files of this run, checked against its schema where one is
+        published.
 
         Raises:
             UnavailableError: it is missing, can't be read, or is no JSON object.
             DataError: it is not as the schema says.
         """
         if path != self.status and not path.exists():
-            what = f"{path} is missing: the run's state is '{self.read(self.status)['state']}'"
-            raise UnavailableError(what, remedy=UNFINISHED)
+            message = f"{path} is missing: the run's state is '{self.read(self.status)['state']}'"
+            raise UnavailableError(message, remedy=UNFINISHED)
         published = (self.status, self.metrics, self.environment, self.performance)
         return read_json(path, path.stem if path in published else "", remedy=DAMAGED)
 
@@ -404,8 +426,13 @@ def _folder_names(name: str, digest: str) -> Iterator[Path]:
 
 
 def models_inside(path: Path) -> list[Path]:
-    """Returns the folders of models of transformers within a folder, the newest checkpoint of a Trainer first."""
-    models = [file.parent for file in path.glob("*/config.json")] if path.is_dir() else []
+    """Returns the folders of models of transformers within a folder, the newest checkpoint of a
+    Trainer first.
+    """
+    if path.is_dir():
+        models = [file.parent for file in path.glob("*/config.json")]
+    else:
+        models = []
 
     def order(folder: Path) -> tuple[int, str]:
         step = folder.name.removeprefix("checkpoint-")

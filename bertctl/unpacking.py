@@ -1,7 +1,8 @@
 """Files packed with gzip, read as they are unpacked, with bounds on what a few bytes may become.
 
-A megabyte of gzip can unpack to a gigabyte. Text that says something packs to a tenth, so a file that becomes 200 times
-as large, or has more lines than packed bytes, is refused before it fills memory, disk or time.
+A megabyte of gzip can unpack to a gigabyte. Text that says something packs to a tenth, so a file
+that becomes 200 times as large, or has more lines than packed bytes, is refused before it fills
+memory, disk or time.
 """
 
 import gzip
@@ -82,10 +83,14 @@ class _Unpacker(io.RawIOBase):
         return len(data)
 
     def _refusal(self, reason: str, n_packed: int) -> DataError:
-        sizes = f"{human_bytes(n_packed)} became {human_bytes(self._n_bytes)} with {self._n_lines:,} lines so far"
+        sizes = (
+            f"{human_bytes(n_packed)} became {human_bytes(self._n_bytes)} with {self._n_lines:,} "
+            "lines so far"
+        )
         return DataError(
             f"{self._name} {reason}: {sizes}",
-            remedy=f"If it is meant, unpack it and give the unpacked file: gzip -d {shlex.quote(self._name)}.",
+            remedy="If it is meant, unpack it and give the unpacked file: gzip -d "
+            f"{shlex.quote(self._name)}.",
             file=self._name,
         )
 
@@ -107,8 +112,8 @@ def unpacked(raw: BinaryIO, name: str) -> UnpackedFile:
     """Returns the unpacked bytes of a gzip file.
 
     Raises:
-        DataError: it would become too much: what can be read twice is looked through beforehand, where its first bytes
-            become many.
+        DataError: it would become too much: what can be read twice is looked through beforehand,
+            where its first bytes become many.
     """
     if raw.seekable() and _is_suspicious(raw):
         start = raw.tell()

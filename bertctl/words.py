@@ -1,4 +1,6 @@
-"""Small words for people, in one place: counts with their noun, shares, sizes, durations, shortened texts."""
+"""Small words for people, in one place: counts with their noun, shares, sizes, durations, shortened
+texts.
+"""
 
 import difflib
 import math
@@ -8,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 _MOVING = re.compile(
-    # C0 and C1 controls, line separators, direction marks and overrides, what XML 1.0 forbids, byte-order marks
+    # C0 and C1 controls, line separators, direction marks and overrides, what XML 1.0 forbids,
+    # byte-order marks
     "[\x00-\x1f\x7f-\x9f\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
@@ -26,7 +29,9 @@ _WITH_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})")
 
 
 def as_number(value: Any) -> float:
-    """Returns what a value reads as; NaN where it is no number, or a whole one of more than 308 digits."""
+    """Returns what a value reads as; NaN where it is no number, or a whole one of more than 308
+    digits.
+    """
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
@@ -34,7 +39,9 @@ def as_number(value: Any) -> float:
 
 
 def number_with_sign(text: str) -> str | None:
-    """Returns the plain number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`; None where it has no sign."""
+    """Returns the plain number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`; None where
+    it has no sign.
+    """
     match = _SIGNED_NUMBER.fullmatch(text.strip())
     if match is None:
         return None
@@ -45,12 +52,16 @@ def number_with_sign(text: str) -> str | None:
 
 
 def nearly_all(number: int, total: int) -> bool:
-    """Returns whether these are nine in ten of all, or all of a few but one: what a column is, others are odd in it."""
+    """Returns whether these are nine in ten of all, or all of a few but one: what a column is,
+    others are odd in it.
+    """
     return 10 * number >= 9 * total or (total >= 4 and total - number == 1)
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Returns `1 run` or `3,000 runs`; `plural` is for nouns that take neither s nor, as entity does, ies."""
+    """Returns `1 run` or `3,000 runs`; `plural` is for nouns that take neither s nor, as entity
+    does, ies.
+    """
     plural = plural or (f"{noun[:-2]}ties" if noun.endswith("ty") else f"{noun}s")
     return f"{number:,} {noun if number == 1 else plural}"
 
@@ -61,7 +72,9 @@ def count_of(number: int, total: int, noun: str) -> str:
 
 
 def percent(number: int, total: int) -> str:
-    """Returns a share as `1.4 %`: never 0 where there is something, never 100 where something is left."""
+    """Returns a share as `1.4 %`: never 0 where there is something, never 100 where something is
+    left.
+    """
     share = 100 * number / total if total else 0.0
     if 0 < share < 0.05:
         return "under 0.1 %"
@@ -96,7 +109,9 @@ def human_seconds(seconds: float, *, brief: bool = False) -> str:
 
 
 def floor_to_tenth(number: float) -> float:
-    """Returns a number in tenths, rounded down: of what misses its end by a little, not all is there."""
+    """Returns a number in tenths, rounded down: of what misses its end by a little, not all is
+    there.
+    """
     return math.floor(10 * number) / 10
 
 
@@ -109,25 +124,31 @@ def seconds_in(duration: str) -> float:
 
 
 def visible(text: str) -> str:
-    r"""Returns the text on one line: control characters and line ends are written out (`\n`, `\x1b`)."""
+    r"""Returns the text on one line: control characters and line ends are written out (`\n`,
+    `\x1b`).
+    """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless(text: str, *, keep: str = "") -> str:
-    r"""Returns a text with control characters, direction marks and half surrogates, but for those in `keep`, as codes.
+    r"""Returns a text with control characters, direction marks and half surrogates, but for those
+    in `keep`, as codes.
 
     They are written `\n`, `\t`, `\r` or `\u001b`, as in JSON, so JSON stays what it was.
     """
 
     def written(match: re.Match[str]) -> str:
         one = match[0]
-        return one if one in keep else _SHORT.get(one) or f"\\u{ord(one):04x}"
+        if one in keep:
+            return one
+        return _SHORT.get(one) or f"\\u{ord(one):04x}"
 
     return _MOVING.sub(written, text)
 
 
 def spoken(text: str) -> str:
-    """Returns lines as they may stand in any log: nothing in them is a control character or a workflow command.
+    """Returns lines as they may stand in any log: nothing in them is a control character or a
+    workflow command.
 
     GitHub's runner obeys `::error ...` at the start of a line and `##[error]...` anywhere in it, Azure's
     `##vso[...]`. Their second character is written as a code, as in JSON.
@@ -138,9 +159,14 @@ def spoken(text: str) -> str:
 
 def shorten(value: object, limit: int = 60) -> str:
     """Returns a value on one line, at most `limit` characters long (then an ellipsis)."""
-    text = value if isinstance(value, str) else repr(value)
+    if isinstance(value, str):
+        text = value
+    else:
+        text = repr(value)
     shown = visible(text[: 4 * limit])
-    return shown if len(shown) <= limit and len(text) <= 4 * limit else shown[:limit] + "…"
+    if len(shown) <= limit and len(text) <= 4 * limit:
+        return shown
+    return shown[:limit] + "…"
 
 
 def listing(names: Sequence[object], limit: int = 12) -> str:
@@ -156,35 +182,53 @@ def did_you_mean(given: str, known: Iterable[str], *, mark: str = "", cutoff: fl
         given: A word that is not known.
         known: Those that are.
         mark: What all of them begin with.
-        cutoff: How alike a word has to be, from 0 to 1. A word that begins as the given one is near, too.
+        cutoff: How alike a word has to be, from 0 to 1. A word that begins as the given one is
+            near, too.
     """
     by_lower = {word.lower().removeprefix(mark): word for word in known}
     typed = given.lower().removeprefix(mark)
-    nearest = difflib.get_close_matches(typed, by_lower, n=3, cutoff=cutoff)
+    nearest = difflib.get_close_matches(
+        typed,
+        by_lower,
+        n=3,
+        cutoff=cutoff,
+    )
     if not nearest and len(typed) >= _BEGINNING:
         nearest = [word for word in by_lower if word.startswith(typed)][:3]
-    return f"did you mean {' or '.join(by_lower[word] for word in nearest)}?" if nearest else ""
+    if nearest:
+        return f"did you mean {' or '.join(by_lower[word] for word in nearest)}?"
+    return ""
 
 
 def unknown(what: str, given: str, known: Iterable[str]) -> str:
-    """Returns `there is no metric 'acc': did you mean accuracy?`, the head of a refusal; what fits is the remedy's."""
+    """Returns `there is no metric 'acc': did you mean accuracy?`, the head of a refusal; what fits
+    is the remedy's.
+    """
     return hinted(f"there is no {what} '{given}'", given, known)
 
 
 def hinted(said: str, given: str, known: Iterable[str]) -> str:
-    """Returns what is said of something given, and the nearest of the known words, where there are near ones."""
+    """Returns what is said of something given, and the nearest of the known words, where there are
+    near ones.
+    """
     hint = did_you_mean(given, known)
     return f"{said}: {hint}" if hint else said
 
 
 def label_order(name: str) -> tuple[int, float, str]:
-    """Returns a sort key of labels: numbers first, by value, then words. Training numbers its labels in this order."""
+    """Returns a sort key of labels: numbers first, by value, then words. Training numbers its
+    labels in this order.
+    """
     is_number = name.removeprefix("-").isdecimal()
-    return (0, as_number(name), "") if is_number else (1, 0.0, name)
+    if is_number:
+        return (0, as_number(name), "")
+    return (1, 0.0, name)
 
 
 def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Returns a sort key of names that may be numbered: `run-9` comes before `run-10`, `part-02` before `part-3`."""
+    """Returns a sort key of names that may be numbered: `run-9` comes before `run-10`, `part-02`
+    before `part-3`.
+    """
     pieces = re.findall("[0-9]+|[^0-9]+", name)
     key = []
     for piece in pieces:

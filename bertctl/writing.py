@@ -1,8 +1,10 @@
-"""The one writer: what `bertctl` leaves on a disk is written aside, synced and renamed, and no link is followed.
+"""The one writer: what `bertctl` leaves on a disk is written aside, synced and renamed, and no link
+is followed.
 
-Aside is a folder `.bertctl-*.part` beside the target, of a random name, which its process holds locked: a part that
-nobody holds was left by a process that is dead, and the next write into that folder sweeps it away. A link that stands
-under the final name is replaced itself; what it points to stays as it is. Pipes, terminals and devices take what comes.
+Aside is a folder `.bertctl-*.part` beside the target, of a random name, which its process holds
+locked: a part that nobody holds was left by a process that is dead, and the next write into that
+folder sweeps it away. A link that stands under the final name is replaced itself; what it points to
+stays as it is. Pipes, terminals and devices take what comes.
 """
 
 import errno
@@ -38,10 +40,11 @@ _inputs: dict[Path, None] = {}
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a free place, where a file or folder is made that takes the name `path` when it is whole and synced.
+    """Yields a free place, where a file or folder is made that takes the name `path` when it is
+    whole and synced.
 
-    A reader sees the old content or the new, never a part. Of a folder that is there, the files are replaced one by one
-    and others stay. A pipe, a terminal or a device is yielded as it is.
+    A reader sees the old content or the new, never a part. Of a folder that is there, the files are
+    replaced one by one and others stay. A pipe, a terminal or a device is yielded as it is.
 
     Raises:
         UnavailableError: the disk is full, or the place can't be written; what was there stays.
@@ -69,7 +72,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
-    """Turns what the system, or a library in its words, says of a place that can't be written into our error.
+    """Turns what the system, or a library in its words, says of a place that can't be written into
+    our error.
 
     Args:
         path: the place.
@@ -96,17 +100,23 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
 
 
 def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:
-    """Returns the error for a place that can't be written, with what to do about it; see `failures_of`."""
+    """Returns the error for a place that can't be written, with what to do about it; see
+    `failures_of`.
+    """
     how = "with -o"
     with suppress(UnavailableError):  # there is no cache
         if path.absolute().is_relative_to(cache_folder().absolute()):
             how = "in BERTCTL_CACHE"
     if error.errno in _FULL:
-        kept = " (the version written before is whole)" if replaced and path.is_file() else ""
-        place = next((one for one in path.parents if one.is_dir()), Path())
+        if replaced and path.is_file():
+            kept = " (the version written before is whole)"
+        else:
+            kept = ""
+        place = next((parent for parent in path.parents if parent.is_dir()), Path())
         return UnavailableError(
             f"{path}: the disk is full{_FULL[error.errno]}{kept}",
-            remedy=f"Free some space on the disk of {path.parent} ({human_bytes(shutil.disk_usage(place).free)} are "
+            remedy=f"Free some space on the disk of {path.parent} "
+            f"({human_bytes(shutil.disk_usage(place).free)} are "
             f"free), or choose another folder {how}.",
             file=path,
         )
@@ -117,7 +127,8 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
     )
     return UnavailableError(
         f"{path}: can't be written ({why})",
-        remedy=f"Check that the folder exists and that you may write there, or choose another {how}.",
+        remedy="Check that the folder exists and that you may write there, or choose another "
+        f"{how}.",
         file=path,
     )
 
@@ -135,11 +146,18 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """Yields a text file (UTF-8) that takes the name `path` when it is whole; packed if that ends with `.gz`."""
+    """Yields a text file (UTF-8) that takes the name `path` when it is whole; packed if that ends
+    with `.gz`.
+    """
     with ExitStack() as stack:
         raw = stack.enter_context(replacing_file(path))
         if path.suffix == ".gz":
-            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)  # the same bytes at any time
+            packed = gzip.GzipFile(
+                "",
+                "wb",
+                fileobj=raw,
+                mtime=0,
+            )  # the same bytes at any time
             raw = cast(BinaryIO, stack.enter_context(packed))
         yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
 
@@ -158,7 +176,16 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
     """Replaces a JSON file atomically; keys stay in the order given, numbers at full precision."""
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(
+        path,
+        json.dumps(
+            document,
+            indent=2,
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+        + "\n",
+    )
 
 
 def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -191,18 +218,19 @@ def cache_folder() -> Path:
             return Path(named).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
     except RuntimeError as error:
-        what = (
-            f"BERTCTL_CACHE is {named}, and there is no such user"
-            if named
-            else "this user has no home folder"
-        )
+        if named:
+            message = f"BERTCTL_CACHE is {named}, and there is no such user"
+        else:
+            message = "this user has no home folder"
         raise UnavailableError(
-            what, remedy="Name a folder where you may write in BERTCTL_CACHE."
+            message, remedy="Name a folder where you may write in BERTCTL_CACHE."
         ) from error
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Replaces a file by a copy of a file, perhaps of itself: one that shares nothing with a second name elsewhere."""
+    """Replaces a file by a copy of a file, perhaps of itself: one that shares nothing with a second
+    name elsewhere.
+    """
     atomic_write(target, lambda aside: shutil.copyfile(source, aside))
 
 
@@ -258,20 +286,28 @@ def _sync(path: Path, *, inside: bool = True) -> None:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Returns the number of the open file that a name such as /dev/stdout stands for: it is not opened once more."""
+    """Returns the number of the open file that a name such as /dev/stdout stands for: it is not
+    opened once more.
+    """
     found = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
-    return None if found is None else int(found[2] or {"stdout": 1, "stderr": 2}[found[1]])
+    if found is None:
+        return None
+    return int(found[2] or {"stdout": 1, "stderr": 2}[found[1]])
 
 
 def is_stream(path: Path) -> bool:
-    """Returns whether a name stands for a pipe, a terminal or a device, which is never replaced by a file."""
+    """Returns whether a name stands for a pipe, a terminal or a device, which is never replaced by
+    a file.
+    """
     if _descriptor(path) is not None or not os.path.lexists(path):
         return _descriptor(path) is not None
     return stat.S_IFMT(path.lstat().st_mode) not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
 def sweep(folder: Path, *, deep: bool = False) -> None:
-    """Deletes the parts that dead processes left in a folder, and with `deep` in the folders in it."""
+    """Deletes the parts that dead processes left in a folder, and with `deep` in the folders in
+    it.
+    """
     for left in (folder.rglob if deep else folder.glob)(PARTS):
         with suppress(OSError):
             held = _hold(left, fcntl.LOCK_NB)
@@ -280,7 +316,8 @@ def sweep(folder: Path, *, deep: bool = False) -> None:
 
 
 def protect(*inputs: Path, anew: bool = False) -> None:
-    """Notes files and folders that this command reads, so that `refuse_input` and `replacing` leave them alone.
+    """Notes files and folders that this command reads, so that `refuse_input` and `replacing` leave
+    them alone.
 
     Args:
         inputs: those that are there count; so does the file that stdin comes from.
@@ -298,11 +335,13 @@ def protect(*inputs: Path, anew: bool = False) -> None:
 
 
 def refuse_input(path: Path, *, replaces: bool = False) -> None:
-    """Refuses an output that is an input of this command, through links too, before anything is written.
+    """Refuses an output that is an input of this command, through links too, before anything is
+    written.
 
     Args:
         path: of the output.
-        replaces: whether it is a folder that is replaced by another, so that no input may lie in it.
+        replaces: whether it is a folder that is replaced by another, so that no input may lie in
+            it.
 
     Raises:
         UsageError: it is; which.
@@ -353,7 +392,8 @@ def _hold(part: Path, how: int = 0) -> int:
     """Locks a folder until the number that is returned is closed, or the process dies.
 
     Raises:
-        OSError: it is gone; or with LOCK_NB, it is held, or the disk has no locks, so that nobody can tell.
+        OSError: it is gone; or with LOCK_NB, it is held, or the disk has no locks, so that nobody
+            can tell.
     """
     number = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -1,4 +1,6 @@
-"""What all tests share: the real process, the real data beside the checkout, and no way out to the hub."""
+"""What all tests share: the real process, the real data beside the checkout, and no way out to the
+hub.
+"""
 
 import compileall
 import contextlib
@@ -30,8 +32,8 @@ os.environ.setdefault(
     "OPENBLAS_NUM_THREADS", "1"
 )  # the other test process has the other core, and threads burn theirs
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
-    # A core for each test process and the commands it starts: threads of two that wait for each other on two cores
-    # take up to three times as long.
+    # A core for each test process and the commands it starts: threads of two that wait for each
+    # other on two cores take up to three times as long.
     _CORES = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(
         0, {_CORES[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(_CORES)]}
@@ -60,7 +62,9 @@ _OPENED = pytest.StashKey[Nursery]()
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of public research data sets in their official layouts; tests that need it are skipped without it."""
+    """Folder of public research data sets in their official layouts; tests that need it are skipped
+    without it.
+    """
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip("no ../shared/data beside the checkout")
@@ -69,7 +73,9 @@ def shared_data() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No setting of the person who runs the tests reaches them, and nothing they cache reaches the person."""
+    """No setting of the person who runs the tests reaches them, and nothing they cache reaches the
+    person.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in _PERSONAL:
             patch.delenv(name, raising=False)
@@ -87,7 +93,9 @@ def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Returns two test processes more than cores: for a fifth of their time they wait, for disks, clocks and hubs."""
+    """Returns two test processes more than cores: for a fifth of their time they wait, for disks,
+    clocks and hubs.
+    """
     return (
         len(
             os.sched_getaffinity(0)
@@ -99,7 +107,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: no garbage collection needs to look at it again."""
+    """What was imported and collected stays to the end: no garbage collection needs to look at it
+    again.
+    """
     gc.freeze()
     gc.set_threshold(100_000)  # rarer than every 700 objects: a twentieth of the whole time
     gc.enable()
@@ -115,7 +125,8 @@ def _nursery(common: Path) -> Nursery:
 def _compile_ahead(config: pytest.Config) -> None:
     """Compiles the package and the tests while the nursery imports, which keeps one core busy.
 
-    In a new checkout each test process would compile all tests: together that is 9 seconds of the processor.
+    In a new checkout each test process would compile all tests: together that is 9 seconds of the
+    processor.
     """
     for path in sorted(
         ROOT.glob("bertctl/**/*.py"), reverse=True
@@ -125,7 +136,8 @@ def _compile_ahead(config: pytest.Config) -> None:
         if not path.name.startswith("test_"):
             compileall.compile_file(path, quiet=2)
             continue
-        # The names are pytest's own: another release may have others. What can't be read the test process tells of.
+        # The names are pytest's own: another release may have others. What can't be read the test
+        # process tells of.
         with contextlib.suppress(AttributeError, OSError, SyntaxError, ValueError):
             folder = rewrite.get_cache_dir(path)
             kept = folder / (path.stem + rewrite.PYC_TAIL)
@@ -135,7 +147,9 @@ def _compile_ahead(config: pytest.Config) -> None:
 
 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
-    """Has pytest's own test processes come out of the nursery: what they import takes each of them six seconds."""
+    """Has pytest's own test processes come out of the nursery: what they import takes each of them
+    six seconds.
+    """
     factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist has it
     ahead = threading.Thread(target=_compile_ahead, args=(config,))
     ahead.start()
@@ -177,8 +191,9 @@ def bertctl(
 ) -> Run:
     """Run the command as a process; `cwd` is the test's own folder unless said otherwise.
 
-    It comes out of the nursery, or is started anew where the environment is one that libraries read when imported.
-    With the mark `one_process` a process takes all commands of the module's tests that have the mark.
+    It comes out of the nursery, or is started anew where the environment is one that libraries read
+    when imported. With the mark `one_process` a process takes all commands of the module's tests
+    that have the mark.
     """
     shared: Lasting | None = (
         request.getfixturevalue("lasting")
@@ -220,10 +235,11 @@ def bertctl(
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a randomly initialised BERT with unequal sizes (so that a mixed-up axis shows) and its tokenizer.
+    """Folder of a randomly initialised BERT with unequal sizes (so that a mixed-up axis shows) and
+    its tokenizer.
 
-    Its vocabulary is the letters, their continuations and a few words, so any lower-case ASCII text has pieces. The
-    first test process that wants it makes it.
+    Its vocabulary is the letters, their continuations and a few words, so any lower-case ASCII text
+    has pieces. The first test process that wants it makes it.
     """
     folder = _common(tmp_path_factory) / "tiny-bert"
     with _alone(folder) as is_made:
@@ -290,7 +306,9 @@ def _write_opinions(path: Path) -> None:
 
 @dataclass(frozen=True)
 class TinyRun:
-    """A run that the real process made, and what that process said. Tests read it; what changes it works on a copy."""
+    """A run that the real process made, and what that process said. Tests read it; what changes it
+    works on a copy.
+    """
 
     path: Path
     data: Path
@@ -301,7 +319,8 @@ class TinyRun:
 def tiny_run(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery
 ) -> TinyRun:
-    """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in the test file too.
+    """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in
+    the test file too.
 
     The first test process that wants it makes it.
     """

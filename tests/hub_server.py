@@ -1,7 +1,9 @@
-"""A hub on this machine that speaks the hub's protocol for reading, and misbehaves where a test says so.
+"""A hub on this machine that speaks the hub's protocol for reading, and misbehaves where a test
+says so.
 
-It has what huggingface_hub asks for: `/api/models/NAME/revision/REV`, HEAD and GET of `NAME/resolve/REV/FILE` with
-ETag (SHA-256 of large files, Git's hash of small ones), commit, ranges, and a redirect of large files to another place.
+It has what huggingface_hub asks for: `/api/models/NAME/revision/REV`, HEAD and GET of
+`NAME/resolve/REV/FILE` with ETag (SHA-256 of large files, Git's hash of small ones), commit,
+ranges, and a redirect of large files to another place.
 """
 
 import contextlib
@@ -65,7 +67,8 @@ class HubServer(ThreadingHTTPServer):
         sent: path in the repository -> bytes of content that were sent.
         starts: (path, first byte) of each GET of a file.
         tokens: what came as Authorization, by whether it was asked by another name (a CDN).
-        moves: the repositories as they are from the moment at which weights are sent, their old commits beside them.
+        moves: the repositories as they are from the moment at which weights are sent, their old
+            commits beside them.
         stalled: is set while a file stalls; `go_on` ends that.
     """
 

@@ -1,13 +1,15 @@
-"""A process that has imported what takes seconds to import, and forks a `bertctl` process of its own for each command.
+"""A process that has imported what takes seconds to import, and forks a `bertctl` process of its
+own for each command.
 
-There is one for a test session: the first test process that needs it starts it, and it ends with the last of them.
-A process forked from it early, before what reads the hub's variables is imported, takes the commands that have others;
-one forked earlier still, before torch, runs the code of tests of what is done without it.
-What is tested is the same: a real process with its own arguments, streams, folder, environment and exit code, that
-runs `bertctl.cli.main.entry`. Only the imports, which take longer than most commands, are done once, and what every
-process would make alike: Typer's commands, the recipe's schema, templates, regular expressions. Tests that are about
-the start itself (what is imported, how fast, environment variables that libraries read when they are imported)
-start `python -m bertctl` instead.
+There is one for a test session: the first test process that needs it starts it, and it ends with
+the last of them. A process forked from it early, before what reads the hub's variables is imported,
+takes the commands that have others; one forked earlier still, before torch, runs the code of tests
+of what is done without it. What is tested is the same: a real process with its own arguments,
+streams, folder, environment and exit code, that runs `bertctl.cli.main.entry`. Only the imports,
+which take longer than most commands, are done once, and what every process would make alike:
+Typer's commands, the recipe's schema, templates, regular expressions. Tests that are about the
+start itself (what is imported, how fast, environment variables that libraries read when they are
+imported) start `python -m bertctl` instead.
 
     test  -> {"arguments": [...], "cwd": "...", "env": {...}, "cores": [...]} as one line, and three descriptors:
              stdin, stdout, stderr
@@ -15,12 +17,14 @@ start `python -m bertctl` instead.
 
 A test process that holds on to it sends {} instead, and keeps the connection.
 
-A shell line reaches it through a small program called `bertctl` (`Nursery.bin`, to be put on PATH). Another one,
-`Nursery.python`, stands for `python -c CODE`: pytest-xdist starts its test processes with it (`conftest.py`), which
-import what the commands import, and each for six seconds where nothing is done for them.
+A shell line reaches it through a small program called `bertctl` (`Nursery.bin`, to be put on PATH).
+Another one, `Nursery.python`, stands for `python -c CODE`: pytest-xdist starts its test processes
+with it (`conftest.py`), which import what the commands import, and each for six seconds where
+nothing is done for them.
 
-A fork costs the processor 20 ms, and as much again for what the command then writes to of what both share. `Lasting`
-is a process that takes many commands, one after another, for tests of refusals and of other small things.
+A fork costs the processor 20 ms, and as much again for what the command then writes to of what both
+share. `Lasting` is a process that takes many commands, one after another, for tests of refusals and
+of other small things.
 """
 
 import contextlib
@@ -124,14 +128,17 @@ os._exit(code)
 
 _CACHED = type(functools.cache(len))
 PATIENCE = 3600.0
-"""Seconds until a command counts as one that hangs, also on a machine with much else to do; no test waits for it."""
+"""Seconds until a command counts as one that hangs, also on a machine with much else to do; no test
+waits for it."""
 _EARLIER, _LIGHT = ".earlier", ".light"
-"""End the addresses of the processes that have imported nothing which reads the hub's variables, and nothing heavy."""
+"""End the addresses of the processes that have imported nothing which reads the hub's variables,
+and nothing heavy."""
 _ENDS = ("", _EARLIER, _LIGHT)
 
 
 class Child:
-    """A `bertctl` process that the nursery has forked, with the part of Popen's interface that tests use.
+    """A `bertctl` process that the nursery has forked, with the part of Popen's interface that
+    tests use.
 
     Attributes:
         args: what was typed.
@@ -265,11 +272,15 @@ class Nursery:
         return process
 
     def suits(self, env: Mapping[str, str]) -> bool:
-        """Whether one of the two processes has imported what a process with this environment would import."""
+        """Whether one of the two processes has imported what a process with this environment would
+        import.
+        """
         return all(env.get(name) == self.env.get(name) for name in _OF_ALL)
 
     def has_hub_of(self, env: Mapping[str, str]) -> bool:
-        """Whether the process that has imported everything knows the hub as this environment does."""
+        """Whether the process that has imported everything knows the hub as this environment
+        does.
+        """
         return all(env.get(name) == self.env.get(name) for name in _OF_THE_HUB)
 
     def close(self) -> None:
@@ -299,7 +310,8 @@ class Nursery:
             stdin: a file, or a descriptor; nothing where it is None.
             stdout: a descriptor; a pipe where it is None.
             stderr: the same.
-            kind: what it is: `bertctl`; `lasting`, which `Lasting` speaks to; or `light`, Python code without torch.
+            kind: what it is: `bertctl`; `lasting`, which `Lasting` speaks to; or `light`, Python
+                code without torch.
         """
         address = self._address + (
             _LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER
@@ -344,7 +356,8 @@ class Nursery:
 
         Args:
             arguments: what is typed.
-            places: by number `gone` (a pipe that nobody reads), `closed`, or the path of a file; else /dev/null.
+            places: by number `gone` (a pipe that nobody reads), `closed`, or the path of a file;
+                else /dev/null.
             cwd: its folder.
             env: its environment.
         """
@@ -400,7 +413,8 @@ class Nursery:
 
 
 class Lasting:
-    """A process that takes one command after another: the command line without a start and an end for each.
+    """A process that takes one command after another: the command line without a start and an end
+    for each.
 
     Args:
         nursery: where it comes from.
@@ -472,7 +486,8 @@ def _serve(address: str) -> None:
         forked.append(child)
     for other in set(doors) - {end}:
         doors[other].close()
-    gc.freeze()  # the children's collections leave alone what is here, and with it the pages that they share
+    # the children's collections leave alone what is here, and with it the pages that they share
+    gc.freeze()
     gc.set_threshold(100_000)  # see conftest.py
     gc.enable()
     _answer(doors[end])
@@ -524,7 +539,9 @@ def _import_light() -> None:
 
 
 def _import_early() -> None:
-    """Imports what reads none of the hub's variables, and has what every process would make alike made."""
+    """Imports what reads none of the hub's variables, and has what every process would make alike
+    made.
+    """
     import bertctl
 
     for name in EARLY:
@@ -552,7 +569,9 @@ def _refuse(*beginnings: str) -> None:
 
 
 def _make_tables(modules: Sequence[ModuleType]) -> None:
-    """Has what is kept for the life of a process: the package's tables, schema and templates, pydantic's validators."""
+    """Has what is kept for the life of a process: the package's tables, schema and templates,
+    pydantic's validators.
+    """
     from bertctl.config import problems
     from bertctl.config.dump import dump_recipe
     from bertctl.config.load import load_recipe
@@ -582,7 +601,9 @@ def _make_tables(modules: Sequence[ModuleType]) -> None:
 
 
 def _expressions_of_weights() -> None:
-    """Compiles transformers' 1,000 regular expressions, and the one it makes of each weight of a BERT of two layers."""
+    """Compiles transformers' 1,000 regular expressions, and the one it makes of each weight of a
+    BERT of two layers.
+    """
     import torch
     import transformers
     from transformers.conversion_mapping import get_checkpoint_conversion_mapping
@@ -613,7 +634,9 @@ def _make_commands() -> None:
 
 
 def make_verbs_once(app: ModuleType) -> None:
-    """Keeps the command that Typer makes of a verb: a third of the time of most commands, and the same each time."""
+    """Keeps the command that Typer makes of a verb: a third of the time of most commands, and the
+    same each time.
+    """
     made: dict[Any, Any] = {}
     heard: list[Any] = []
     make = app._imported
@@ -645,7 +668,8 @@ def _be_asked(
     try:
         for door in doors:
             door.close()
-        os.setsid()  # as a terminal's processes have; and Ctrl-C, which a runner in the background may ignore
+        # as a terminal's processes have; and Ctrl-C, which a runner in the background may ignore
+        os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.clear()
         os.environ.update(request["env"])  # type: ignore[arg-type]
@@ -685,7 +709,9 @@ def _be_asked(
 
 
 def _be_lasting() -> None:
-    """Takes the commands that come through descriptor 0, and says of each how it ended, until nobody asks."""
+    """Takes the commands that come through descriptor 0, and says of each how it ended, until
+    nobody asks.
+    """
     from bertctl.cli import streams
     from bertctl.cli.main import main
 
@@ -721,7 +747,8 @@ def _be_lasting() -> None:
 
 
 def _be_python(arguments: Sequence[str]) -> int:
-    """Runs code as `python -c` does, with Typer's commands as they are in a process of its own; returns its exit code.
+    """Runs code as `python -c` does, with Typer's commands as they are in a process of its own;
+    returns its exit code.
 
     Args:
         arguments: the code and what comes after it.

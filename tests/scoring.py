@@ -1,4 +1,6 @@
-"""Metrics of plain arrays, by the product's own definitions; and what SQuAD's official scorers print."""
+"""Metrics of plain arrays, by the product's own definitions; and what SQuAD's official scorers
+print.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -112,13 +114,16 @@ def official_scores(
     Args:
         predictions: question id -> answer.
         gold: question id -> texts of the gold answers, in the data's order.
-        null_odds: version 2: question id -> odds of "no answer" (`--na-prob-file`), of every question.
-        threshold: version 2: odds above it make the answer "no answer" (`--na-prob-thresh`); used with `null_odds`.
-        version: 1 for `evaluate-v1.1.py`, where a question without a prediction scores 0; 2 for `evaluate-v2.0.py`,
-            which leaves such questions out.
+        null_odds: version 2: question id -> odds of "no answer" (`--na-prob-file`), of every
+            question.
+        threshold: version 2: odds above it make the answer "no answer" (`--na-prob-thresh`); used
+            with `null_odds`.
+        version: 1 for `evaluate-v1.1.py`, where a question without a prediction scores 0; 2 for
+            `evaluate-v2.0.py`, which leaves such questions out.
 
     Returns:
-        Version 1: exact_match, f1. Version 2: exact, f1, total, HasAns_exact, ..., NoAns_total (of the kinds that
+        Version 1: exact_match, f1. Version 2: exact, f1, total, HasAns_exact, ..., NoAns_total (of
+            the kinds that
         occur) and, with `null_odds`, best_exact, best_exact_thresh, best_f1, best_f1_thresh.
 
     Raises:
@@ -148,7 +153,8 @@ def official_scores(
             }
             result[f"{prefix}total"] = int(chosen.sum())
     if null_odds is not None:
-        # The scorer goes through the questions in the order of the odds' file, which decides among equal odds.
+        # The scorer goes through the questions in the order of the odds' file, which decides among
+        # equal odds.
         place = {key: i for i, key in enumerate(present)}
         order = np.array([place[key] for key in null_odds if key in place], dtype=np.int64)
         said = np.array([bool(text) for text in texts])[order]

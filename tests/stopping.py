@@ -16,14 +16,16 @@ SECONDS = 240.0
 
 
 class Training:
-    """Tiny model on 96 opinions, 12 steps of 8 an epoch, each logged, a checkpoint every 4, dropout on; 32 held out.
+    """Tiny model on 96 opinions, 12 steps of 8 an epoch, each logged, a checkpoint every 4, dropout
+    on; 32 held out.
 
     Attributes:
         model: folder of the tiny model.
         epochs: of 12 steps.
         data: the CSV file.
         undisturbed: the run as it is when nothing happens.
-        nursery: where its processes come from; each is started anew, imports and all, where it is None.
+        nursery: where its processes come from; each is started anew, imports and all, where it is
+            None.
     """
 
     def __init__(

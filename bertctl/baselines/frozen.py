@@ -1,6 +1,8 @@
-"""The frozen encoder's classifier: what `bertctl probe` makes by default, on a sample of the training rows.
+"""The frozen encoder's classifier: what `bertctl probe` makes by default, on a sample of the
+training rows.
 
-The encoder is read from the model's files, so it is as it was before the fine-tuning, whenever this is called.
+The encoder is read from the model's files, so it is as it was before the fine-tuning, whenever this
+is called.
 
 Letters: N rows or words, D size of a vector, C outputs.
 """
@@ -70,7 +72,8 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
 
     Args:
         job: Made ready.
-        splits: To answer, the selection split first. What can't be read in time is left out, but not the first.
+        splits: To answer, the selection split first. What can't be read in time is left out, but
+            not the first.
         listener: Receives progress.
     """
     reader = _VectorReader(job, listener)
@@ -81,7 +84,8 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
         if split not in readable:
             rows = count(len(job.data.splits[split]), "row")
             listener.say(
-                f"the frozen encoder is not scored on {split}: {rows} would take over a tenth of the run's time"
+                f"the frozen encoder is not scored on {split}: {rows} would take over a tenth of "
+                "the run's time"
             )
     labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
     chosen = frozen_sample(
@@ -123,7 +127,8 @@ def classifier_settings(task: Task, *, seed: int) -> ClassifierSettings:
 def fit_classifier(
     vectors: Floats32, labels: Array, settings: ClassifierSettings
 ) -> LinearFunction:
-    """Returns the classifier on all vectors, its strength chosen by cross-validation on a part of them.
+    """Returns the classifier on all vectors, its strength chosen by cross-validation on a part of
+    them.
 
     Args:
         vectors: (N, D).
@@ -146,7 +151,9 @@ def fit_classifier(
 
 
 def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> float:
-    """Returns how good answers are: the likelihood of what is right; of scores the squared error, negative."""
+    """Returns how good answers are: the likelihood of what is right; of scores the squared error,
+    negative.
+    """
     if settings.is_regression:
         return -float(np.square(logits[:, 0] - labels).mean())
     if settings.multi_label:
@@ -156,7 +163,9 @@ def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> flo
 
 
 def _readable(job: Job, splits: Sequence[str]) -> tuple[list[str], int]:
-    """Returns the splits that can be read in time, and the tokens that are left for training rows."""
+    """Returns the splits that can be read in time, and the tokens that are left for training
+    rows.
+    """
     tokens = affordable_tokens(job)
     readable: list[str] = []
     for split in splits:
@@ -169,7 +178,8 @@ def _readable(job: Job, splits: Sequence[str]) -> tuple[list[str], int]:
 
 
 class _VectorReader:
-    """Reads rows with the frozen encoder, some thousand at a time, so that their vectors fit in memory.
+    """Reads rows with the frozen encoder, some thousand at a time, so that their vectors fit in
+    memory.
 
     Args:
         job: Made ready.
@@ -187,7 +197,10 @@ class _VectorReader:
         self.by_word = "words" in job.task.columns
         self.total = 0
         layers = choose_layers(["last"], layer_count(job.source.config))
-        words = FIRST_OF_WORD if self.by_word else None
+        if self.by_word:
+            words = FIRST_OF_WORD
+        else:
+            words = None
         spec = VectorSpec(layers, words=words, windows=LongText.of(job.recipe.model).pooling)
         self._layer = layers[0]
         self._encoder = Encoder.open(job.source, spec, job.compute)

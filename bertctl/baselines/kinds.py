@@ -1,4 +1,6 @@
-"""Which baselines there are, what they are called, and what is said of a run beside them. No torch."""
+"""Which baselines there are, what they are called, and what is said of a run beside them. No
+torch.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +16,8 @@ TFIDF = "tfidf"
 WORD_TAGS = "word-tags"
 
 MAJORITY = "majority"
-"""The answer that ignores the input, under the name that tables have for it; every run has its scores."""
+"""The answer that ignores the input, under the name that tables have for it; every run has its
+scores."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ KINDS: Mapping[str, BaselineKind] = {
     TFIDF: BaselineKind("TF-IDF with a linear model", "TF-IDF, linear model"),
     WORD_TAGS: BaselineKind("the most frequent tag of each word", "most frequent tag of each word"),
 }
-"""The baselines that are computed beside a run, by the name that metrics.json, files and `gate --beats` have. A task
-says which of them it has."""
+"""The baselines that are computed beside a run, by the name that metrics.json, files and
+`gate --beats` have. A task says which of them it has."""
 
 
 def verdict_on(gain: float, low: float, high: float, *, higher_is_better: bool) -> BaselineVerdict:
@@ -54,7 +57,9 @@ def verdict_on(gain: float, low: float, high: float, *, higher_is_better: bool) 
     signed_gain = gain if higher_is_better else -gain
     if bad_end > 0:
         return "better"
-    return "unclear" if signed_gain > 0 else "not better"
+    if signed_gain > 0:
+        return "unclear"
+    return "not better"
 
 
 def is_full_score(comparison: Mapping[str, Any], metric: str) -> bool:
@@ -91,20 +96,28 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[
     digits = ".1f" if is_fraction else ".4f"
     interval = f"95 % {factor * low:{digits}} to {factor * high:{digits}}"
     if comparison["verdict"] == "better":
-        return f"{split}: beats {title} ({metric} {value:.3f}) by {factor * abs(gain):{digits}}{unit}, {interval}"
+        return (
+            f"{split}: beats {title} ({metric} {value:.3f}) by "
+            f"{factor * abs(gain):{digits}}{unit}, {interval}"
+        )
     if comparison["verdict"] == "unclear":
         change = f"{factor * gain:+{digits}}{unit}, {interval}"
         return f"{split}: not clearly better than {title} ({metric} {value:.3f}): {change}"
     score = value + gain
     if is_full_score(comparison, metric):
         return f"{split}: {metric} {score:.3f}, and {title} has {value:.3f} too"
-    comparative = "above" if higher_is_better else "below"
-    change = (
-        f"a difference of {factor * gain:.1f}{unit}"
-        if is_fraction
-        else f"a difference of {gain:.4f}"
+    if higher_is_better:
+        comparative = "above"
+    else:
+        comparative = "below"
+    if is_fraction:
+        change = f"a difference of {factor * gain:.1f}{unit}"
+    else:
+        change = f"a difference of {gain:.4f}"
+    return (
+        f"{split}: {metric} {score:.3f} is not {comparative} the {value:.3f} of {title} ({change}, "
+        f"{interval})"
     )
-    return f"{split}: {metric} {score:.3f} is not {comparative} the {value:.3f} of {title} ({change}, {interval})"
 
 
 def difference_document(

@@ -1,4 +1,6 @@
-"""The baselines of a run: computed once before the training, kept in the run folder, compared with it at the end."""
+"""The baselines of a run: computed once before the training, kept in the run folder, compared with
+it at the end.
+"""
 
 import math
 import time
@@ -75,7 +77,8 @@ class RunBaselines:
     def metrics(
         self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns what metrics.json says of the baselines, with the paired differences of the primary metric.
+        """Returns what metrics.json says of the baselines, with the paired differences of the
+        primary metric.
 
         Args:
             results: The run's scores by split.
@@ -91,7 +94,9 @@ class RunBaselines:
             }
             metrics = {split: dict(values) for split, values in scores.metrics.items()}
             document[name] = {**scores.details, "metrics": metrics, "differences": differences}
-        return {"baselines": document} if document else {}
+        if document:
+            return {"baselines": document}
+        return {}
 
     def announce(self, metrics: Mapping[str, Any]) -> None:
         """Says how the run stands beside each baseline; a warning where it is not better.
@@ -119,13 +124,21 @@ class RunBaselines:
     def _ways_out(self, weaker: Sequence[str]) -> str:
         recipe = self._folder.recipe
         epochs = self._job.recipe.training.epochs
-        longer = f"train longer (--epochs {2 * epochs:g}), with the rate that `bertctl lr-find {recipe}` suggests"
+        longer = (
+            f"train longer (--epochs {2 * epochs:g}), with the rate that `bertctl lr-find "
+            f"{recipe}` suggests"
+        )
         if FROZEN in weaker:
-            return f"`bertctl probe {recipe}` makes a model of the frozen encoder's classifier; or {longer}"
+            return (
+                f"`bertctl probe {recipe}` makes a model of the frozen encoder's classifier; or "
+                f"{longer}"
+            )
         return f"to get above it: {longer}, or take a larger encoder (--model)"
 
     def _earlier_scores(self, names: Sequence[str]) -> dict[str, Scores] | None:
-        """Returns the scores that the run left before it was interrupted; None where there are none."""
+        """Returns the scores that the run left before it was interrupted; None where there are
+        none.
+        """
         if not self._folder.baseline_scores.exists():
             return None
         try:
@@ -176,7 +189,10 @@ class RunBaselines:
         for split, logits in answered.logits.items():
             rows = job.data.splits[split]
             answers = job.task.lines({"logits": logits}, job.features[split], rows)
-            clusters = numbered(rows.groups) if rows.groups else None
+            if rows.groups:
+                clusters = numbered(rows.groups)
+            else:
+                clusters = None
             answered_rows = [
                 {"id": line_id(rows.answer_id(i)), **_rounded(line)}
                 for i, line in enumerate(answers)
@@ -212,7 +228,9 @@ class RunBaselines:
             for name, baseline in scores.items()
             if primary in baseline.metrics.get(split, {})
         ]
-        return f"{split} {primary} of {', of '.join(parts)}" if parts else f"no {primary}"
+        if parts:
+            return f"{split} {primary} of {', of '.join(parts)}"
+        return f"no {primary}"
 
     def _difference(
         self, result: SplitResult, lines: Sequence[Line], split: str, chosen: Mapping[str, Any]
@@ -221,12 +239,18 @@ class RunBaselines:
             entry.get("of", 1) for entry in chosen.values() if entry["split"] == split
         )
         return paired_comparison(
-            result.task.answers, result.lines, lines, self._job.primary, compared=compared
+            result.task.answers,
+            result.lines,
+            lines,
+            self._job.primary,
+            compared=compared,
         )
 
 
 def make_baselines(job: Job, folder: RunFolder, listener: Listener) -> RunBaselines | None:
-    """Computes the baselines that a recipe asks for; None where it asks for none, or its task has none."""
+    """Computes the baselines that a recipe asks for; None where it asks for none, or its task has
+    none.
+    """
     if not job.recipe.evaluation.baselines or not job.task.baselines:
         return None
     most = max(len(job.data.splits[split]) for split in (job.selection, *job.evaluated))
@@ -246,7 +270,8 @@ def paired_comparison(
     *,
     compared: int,
 ) -> dict[str, Any] | None:
-    """Returns how a run's metric differs from a baseline's on the same rows; None where lines don't give the metric.
+    """Returns how a run's metric differs from a baseline's on the same rows; None where lines don't
+    give the metric.
 
     Args:
         answers: What the lines mean.
@@ -271,11 +296,15 @@ def paired_comparison(
 
 
 def headline_split(splits: Mapping[str, Any], selection: str) -> str | None:
-    """Returns the split to speak of: one that has chosen nothing, else the one that picked the weights."""
+    """Returns the split to speak of: one that has chosen nothing, else the one that picked the
+    weights.
+    """
     untouched = [split for split in splits if split != selection]
     if untouched:
         return untouched[-1]
-    return selection if selection in splits else None
+    if selection in splits:
+        return selection
+    return None
 
 
 def _rounded(line: Line) -> dict[str, Any]:

@@ -13,7 +13,8 @@ READING_SHARE = 0.08
 """Share of the run's time that the frozen encoder may read; fitting and TF-IDF come on top."""
 
 _READING = 1 / 3
-"""Time for a token that is read, as a share of that for one that is trained on: there is no backward pass."""
+"""Time for a token that is read, as a share of that for one that is trained on: there is no
+backward pass."""
 
 FEWEST_ROWS = 500
 """Rows that are read however short the run is: fewer would make a baseline that is easy to beat."""
@@ -36,11 +37,13 @@ def affordable_tokens(job: Job) -> int:
 
 
 def frozen_sample(job: Job, labels: Array, *, tokens: int, n_outputs: int, by_word: bool) -> Ints:
-    """Returns (n,) the training rows that the frozen encoder reads, ascending: all, or each label's share.
+    """Returns (n,) the training rows that the frozen encoder reads, ascending: all, or each label's
+    share.
 
     Args:
         job: Made ready.
-        labels: (N,) number of each row's label; one number for all where rows have several, or none.
+        labels: (N,) number of each row's label; one number for all where rows have several, or
+            none.
         tokens: That may be read.
         n_outputs: Labels.
         by_word: Whether each word has a label.
@@ -87,7 +90,9 @@ def stratified(labels: Array, size: int, *, seed: int) -> Ints:
 
 
 def row_labels(rows: Rows, labels: Array | None) -> Array:
-    """Returns (N,) what rows are stratified by: their label numbers; zeros where rows have none, several or scores."""
+    """Returns (N,) what rows are stratified by: their label numbers; zeros where rows have none,
+    several or scores.
+    """
     is_number = labels is not None and labels.ndim == 1 and len(labels) == len(rows)
     if labels is None or not is_number or not np.issubdtype(labels.dtype, np.integer):
         return np.zeros(len(rows), dtype=np.int64)

@@ -1,4 +1,5 @@
-"""Baselines without an encoder: TF-IDF with a linear model for texts, the most frequent tag of each word for words.
+"""Baselines without an encoder: TF-IDF with a linear model for texts, the most frequent tag of each
+word for words.
 
 Letters: N rows or words, V features, C outputs.
 """
@@ -33,14 +34,15 @@ _NEVER = -100.0
 """Logit of a label that no training row has."""
 
 _KNOWN_WORD = 1e-3
-"""Weight of all training words beside those of the word itself: it decides where a word is new, and in a tie."""
+"""Weight of all training words beside those of the word itself: it decides where a word is new, and
+in a tie."""
 
 
 def tfidf_answers(job: Job, splits: Sequence[str]) -> Answered:
     """Fits a linear model to TF-IDF of words and pairs of words, and answers splits with it.
 
-    Texts of a script without spaces are counted by one to three characters. Of pairs of texts each has its own
-    features, and what both share has further ones.
+    Texts of a script without spaces are counted by one to three characters. Of pairs of texts each
+    has its own features, and what both share has further ones.
 
     Args:
         job: Made ready.
@@ -105,7 +107,8 @@ def _texts(rows: Rows, column: str) -> list[str]:
 
 
 class LinearModel:
-    """A logistic regression on sparse features, one for each label where rows have several; a ridge for scores.
+    """A logistic regression on sparse features, one for each label where rows have several; a ridge
+    for scores.
 
     Args:
         features: (N, V) sparse.
@@ -123,7 +126,10 @@ class LinearModel:
         self._n_outputs = n_outputs
         self._is_regression = problem_type == "regression"
         self._has_several = problem_type == "multi_label_classification"
-        self.strength = 1 / _RIDGE_ALPHA if self._is_regression else _STRENGTH
+        if self._is_regression:
+            self.strength = 1 / _RIDGE_ALPHA
+        else:
+            self.strength = _STRENGTH
         if self._is_regression:
             self._models = [Ridge(alpha=_RIDGE_ALPHA).fit(features, labels)]
         elif self._has_several:
@@ -167,7 +173,8 @@ def _odds(model: Any, features: Any) -> Array:
 
 
 def word_tag_answers(job: Job, splits: Sequence[str]) -> Answered:
-    """Answers each word with the tag that it has most often in training, and a new word with the most frequent tag.
+    """Answers each word with the tag that it has most often in training, and a new word with the
+    most frequent tag.
 
     Args:
         job: Made ready.

@@ -19,9 +19,10 @@ class Columns:
     """What the columns are called in one place.
 
     Attributes:
-        text: the text, or the first sentence of a pair; the words of a sentence; the question; what the choices are
-            about.
-        pair: the second sentence of a pair; the text that a question is about; the words that every choice continues.
+        text: the text, or the first sentence of a pair; the words of a sentence; the question; what
+            the choices are about.
+        pair: the second sentence of a pair; the text that a question is about; the words that every
+            choice continues.
         label: the label or the score; the tags; the answers; the right choice.
         choices: the choices.
     """
@@ -82,11 +83,14 @@ class SplitRow:
     Attributes:
         name: what it is called here, which is also what the hub calls it.
         files: its file names; the first that exists is read.
-        columns: the file's columns, where they are not those of the data set; where it has no header by position
-            (GLUE: `0`, `1`, ...) or by the name that they get without one (`column1`, `column2`, ...).
-        labelled: whether it has labels that may be used. GLUE's test labels are the server's secret: the column is
-            left out, also where the hub has one (MRPC), so that hub and files give the same rows.
-        header: whether the file begins with column names; detected where None (GLUE's files have them).
+        columns: the file's columns, where they are not those of the data set; where it has no
+            header by position (GLUE: `0`, `1`, ...) or by the name that they get without one
+            (`column1`, `column2`, ...).
+        labelled: whether it has labels that may be used. GLUE's test labels are the server's
+            secret: the column is left out, also where the hub has one (MRPC), so that hub and files
+                give the same rows.
+        header: whether the file begins with column names; detected where None (GLUE's files have
+            them).
         glue_file: file name that the GLUE server takes for predictions on it.
     """
 
@@ -107,19 +111,20 @@ class DatasetRow:
         name: what is typed.
         task: the task it is for.
         columns: names of its columns.
-        splits: in the order train, validation, test. Those called `validation...` are its validation splits; where it
-            has none, training rows are held out.
+        splits: in the order train, validation, test. Those called `validation...` are its
+            validation splits; where it has none, training rows are held out.
         description: one line.
-        labels: label names in the official order (F1 of two is that of the second); empty where there are none, or
-            where training finds them.
+        labels: label names in the official order (F1 of two is that of the second); empty where
+            there are none, or where training finds them.
         hub: where the hub has it; None where it has not.
         metrics: the official ones, the one that decides first; empty for those of the task.
         folder: name of its folder below a data folder, besides its own name.
         published: BERT-base's scores.
-        layout: what its files are: `glue` (tab-separated, no quoting), or `own`: whatever a person's own files for this
-            task can be.
+        layout: what its files are: `glue` (tab-separated, no quoting), or `own`: whatever a
+            person's own files for this task can be.
         bundled: whether it ships inside the package.
-        home: the folder that is searched where no data folder is given: that of a person's `datasets.yaml`.
+        home: the folder that is searched where no data folder is given: that of a person's
+            `datasets.yaml`.
         note: what to know before using it.
     """
 
@@ -152,7 +157,9 @@ class DatasetRow:
     @property
     def primary_metric(self) -> str | None:
         """Is the metric that decides; None where the task says."""
-        return self.metrics[0] if self.metrics else None
+        if self.metrics:
+            return self.metrics[0]
+        return None
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -161,7 +168,9 @@ class DatasetRow:
 
     @property
     def official_files(self) -> tuple[str, ...]:
-        """Are its files below a data folder, such as `SST-2/train.tsv`; where it has none of its own, the hub's."""
+        """Are its files below a data folder, such as `SST-2/train.tsv`; where it has none of its
+        own, the hub's.
+        """
         own = tuple(f"{self.folders[0]}/{split.files[0]}" for split in self.splits if split.files)
         return own or tuple(self.hub.file_of(name) for name in self.split_names if self.hub)
 
@@ -174,7 +183,9 @@ class DatasetRow:
         return _labelled((self.hub and self.hub.columns) or self.columns, split)
 
     def published_for(self, split: str, metric: str) -> PublishedScore | None:
-        """Returns the published score to show beside a split's: its own, or that of its test counterpart."""
+        """Returns the published score to show beside a split's: its own, or that of its test
+        counterpart.
+        """
         counterparts = (split, split.replace("validation", "test"))
         return next(
             (p for p in self.published if p.split in counterparts and p.metric == metric), None
@@ -189,8 +200,8 @@ class DatasetRow:
         for split in self.splits:
             if split.name == name:
                 return split
-        what = f"in the data set '{self.name}' {unknown('split', name, self.split_names)}"
-        raise UsageError(what, remedy=f"Splits: {', '.join(self.split_names)}.")
+        message = f"in the data set '{self.name}' {unknown('split', name, self.split_names)}"
+        raise UsageError(message, remedy=f"Splits: {', '.join(self.split_names)}.")
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yields (attribute, sentence) for everything in the row that can't be right."""
@@ -217,14 +228,18 @@ class DatasetRow:
         if len(self.labels) == 1:
             yield (
                 "labels",
-                "one label leaves nothing to learn; give all of them, or none to find them in training",
+                "one label leaves nothing to learn; give all of them, or none to find them in "
+                "training",
             )
         if self.hub is not None and self.hub.file == self.hub.file_of("") and len(self.splits) > 1:
             yield (
                 "hub",
-                f"the file {self.hub.file} is the same for every split; write {{split}} where its name stands",
+                f"the file {self.hub.file} is the same for every split; write {{split}} where its "
+                "name stands",
             )
 
 
 def _labelled(columns: Columns, split: SplitRow) -> Columns:
-    return columns if split.labelled else replace(columns, label=None)
+    if split.labelled:
+        return columns
+    return replace(columns, label=None)

@@ -35,7 +35,8 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
         datasets_file: the recipe's `data.datasets_file`, with data sets of a person's own.
 
     Raises:
-        UsageError: there is none of this name (the nearest names are shown), or the file is not what it should be.
+        UsageError: there is none of this name (the nearest names are shown), or the file is not
+            what it should be.
         UnavailableError: the file can't be read.
     """
     known = builtin_datasets()
@@ -53,7 +54,8 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
     raise UsageError(
         hinted(f"there is no data set '{name}'", _plain(name), known),
         remedy=f"Names: {', '.join(known)}. Files of your own: "
-        "`bertctl finetune text-classification --train-file FILE`, or a datasets.yaml beside the recipe.",
+        "`bertctl finetune text-classification --train-file FILE`, or a datasets.yaml beside the "
+        "recipe.",
     )
 
 

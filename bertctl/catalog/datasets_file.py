@@ -1,4 +1,5 @@
-"""Files of data sets by name: the built-in `datasets.yaml` beside this module, and a person's own beside a recipe.
+"""Files of data sets by name: the built-in `datasets.yaml` beside this module, and a person's own
+beside a recipe.
 
     trec:
       task: text-classification
@@ -6,8 +7,8 @@
       labels: [ABBR, DESC, ENTY, HUM, LOC, NUM]
       splits: {train: train.csv, test: test.csv}
 
-The keys are the attributes of `DatasetRow`; a split is a file, a list of files of which one is enough, or the
-attributes of a `SplitRow`.
+The keys are the attributes of `DatasetRow`; a split is a file, a list of files of which one is
+enough, or the attributes of a `SplitRow`.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,7 +25,10 @@ from bertctl.documents import read_text
 from bertctl.words import did_you_mean
 
 _NOT_WRITTEN = ("name", "home")
-_SHAPE = "A data set is written `NAME: {task: ..., columns: {text: ..., label: ...}, splits: {train: FILE}}`."
+_SHAPE = (
+    "A data set is written `NAME: {task: ..., columns: {text: ..., label: ...}, splits: {train: "
+    "FILE}}`."
+)
 _SECTIONS = {"columns": Columns, "hub": Hub, "splits": SplitRow, "published": PublishedScore}
 
 
@@ -87,7 +91,10 @@ def _attributes(name: str, values: Any, home: Path | None) -> Any:
 
 
 def _split(name: str, value: Any) -> dict[str, Any]:
-    attributes = dict(value) if isinstance(value, Mapping) else {"files": value}
+    if isinstance(value, Mapping):
+        attributes = dict(value)
+    else:
+        attributes = {"files": value}
     if isinstance(attributes.get("files"), str):
         attributes["files"] = [attributes["files"]]
     return {**attributes, "name": name}
@@ -100,7 +107,8 @@ def _described(entry: Any, name: str, document: Document) -> tuple[int, str]:
     if entry["type"] == "unexpected_keyword_argument":
         section: Any = _SECTIONS.get(location[-2], DatasetRow)
         hint = did_you_mean(
-            location[-1], [one.name for one in fields(section) if one.name not in _NOT_WRITTEN]
+            location[-1],
+            [field.name for field in fields(section) if field.name not in _NOT_WRITTEN],
         )
         return _line(document, location), f"{dotted}: unknown key" + (f", {hint}" if hint else "")
     if entry["type"] == "missing":

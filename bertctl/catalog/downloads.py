@@ -1,8 +1,10 @@
-"""Files of the hub, brought onto this disk: gone on with after a kill, and hashed before they take their name.
+"""Files of the hub, brought onto this disk: gone on with after a kill, and hashed before they take
+their name.
 
-It is huggingface_hub that knows addresses, mirrors, proxies, tokens, the waiting after a 429 or a lost connection, and
-the cache. Its own download writes to a new file in each process, so that a kill loses all of it: here its `http_get`
-goes on in one file, `blobs/ETAG.bertctl.incomplete`, and what is whole and right is handed to its cache.
+It is huggingface_hub that knows addresses, mirrors, proxies, tokens, the waiting after a 429 or a
+lost connection, and the cache. Its own download writes to a new file in each process, so that a
+kill loses all of it: here its `http_get` goes on in one file, `blobs/ETAG.bertctl.incomplete`, and
+what is whole and right is handed to its cache.
 """
 
 import contextlib
@@ -49,7 +51,8 @@ class RemoteFile:
         path: inside the repository.
         commit: that it is read of.
         size: in bytes; None where the hub doesn't say.
-        etag: name of its content: SHA-256 of large files, Git's SHA-1 of small ones; a mirror may have its own.
+        etag: name of its content: SHA-256 of large files, Git's SHA-1 of small ones; a mirror may
+            have its own.
         licence: of the repository, as the hub states it; else empty.
     """
 
@@ -67,20 +70,16 @@ class RemoteFile:
             return f"it has {size:,} bytes, and the hub says {self.size:,}"
         if len(self.etag) == 64:
             sha256 = sha256_of(path)
-            return (
-                ""
-                if sha256 == self.etag
-                else f"its SHA-256 is {sha256}, and the hub says {self.etag}"
-            )
+            if sha256 == self.etag:
+                return ""
+            return f"its SHA-256 is {sha256}, and the hub says {self.etag}"
         if len(self.etag) == 40:
             git = hashlib.sha1(
                 b"blob %d\0" % size + path.read_bytes(), usedforsecurity=False
             ).hexdigest()
-            return (
-                ""
-                if git == self.etag
-                else f"Git's hash of it is {git}, and the hub says {self.etag}"
-            )
+            if git == self.etag:
+                return ""
+            return f"Git's hash of it is {git}, and the hub says {self.etag}"
         return ""
 
 
@@ -92,7 +91,8 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
         licence: whether to ask for the licence where nothing else is to be asked of the repository.
 
     Raises:
-        UnavailableError: what answers is no hub, wants to make wait for too long, or has none of the files.
+        UnavailableError: what answers is no hub, wants to make wait for too long, or has none of
+            the files.
         Exception: whatever huggingface_hub raises.
     """
     from huggingface_hub import constants, get_hf_file_metadata, get_token
@@ -111,19 +111,34 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     at = replace(
         wanted, revision=said.get("sha") or wanted.revision
     )  # one commit for all, wherever a branch moves
-    files, seconds = [], constants.HF_HUB_ETAG_TIMEOUT
+    files = []
+    seconds = constants.HF_HUB_ETAG_TIMEOUT
     matching = sorted(
         filter(wanted.matches, listed), key=wanted.files.__contains__
     )  # last what tells a whole copy
     for name in matching if wanted.patterns else wanted.files:
         ask = partial(
-            get_hf_file_metadata, at.address(name), get_token(), seconds, retry_on_errors=True
+            get_hf_file_metadata,
+            at.address(name),
+            get_token(),
+            seconds,
+            retry_on_errors=True,
         )
         there = within_patience(ask, f"what the hub says of {name}")
-        etag, commit = there.etag or "", there.commit_hash or ""
+        etag = there.etag or ""
+        commit = there.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
             raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
-        files.append(RemoteFile(wanted, name, commit, there.size, etag, ", ".join(stated)))
+        files.append(
+            RemoteFile(
+                wanted,
+                name,
+                commit,
+                there.size,
+                etag,
+                ", ".join(stated),
+            )
+        )
     if not files:
         raise UnavailableError(f"{wanted.repo} has no file that is read of a {wanted.repo_type}")
     return files
@@ -164,7 +179,12 @@ def _description(wanted: HubFiles) -> dict[str, Any]:
 
     address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{quote(wanted.asked, safe='')}"
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with http_stream_backoff("GET", address, headers=_headers(), timeout=timeout) as answer:
+    with http_stream_backoff(
+        "GET",
+        address,
+        headers=_headers(),
+        timeout=timeout,
+    ) as answer:
         hf_raise_for_status(answer)
         content = bytearray()
         for piece in answer.iter_bytes(CHUNK_BYTES):
@@ -176,14 +196,17 @@ def _description(wanted: HubFiles) -> dict[str, Any]:
 
 
 def _headers() -> dict[str, str]:
-    """Returns the headers of a request: bytes are asked for as they are, since packed ones may unpack to any size."""
+    """Returns the headers of a request: bytes are asked for as they are, since packed ones may
+    unpack to any size.
+    """
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
     return {**build_hf_headers(), "Accept-Encoding": "identity"}
 
 
 class _Growing(io.BufferedWriter):
-    """A file that is written through, so that a kill keeps what has come, and that tells how long it is.
+    """A file that is written through, so that a kill keeps what has come, and that tells how long
+    it is.
 
     Attributes:
         tell_of: Hears of the length.
@@ -211,7 +234,8 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.file_download import _get_pointer_path
 
-    repo, kind = file.wanted.repo, file.wanted.repo_type
+    repo = file.wanted.repo
+    kind = file.wanted.repo_type
     blob = file.wanted.folder / "blobs" / file.etag
     part = blob.with_name(f"{file.etag}.bertctl.incomplete")
     if (
@@ -243,7 +267,13 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
                 part.replace(blob)
         listener.finish(file.path)
     return Path(
-        hf_hub_download(repo, file.path, repo_type=kind, revision=file.commit, endpoint=endpoint())
+        hf_hub_download(
+            repo,
+            file.path,
+            repo_type=kind,
+            revision=file.commit,
+            endpoint=endpoint(),
+        )
     )
 
 
@@ -255,13 +285,17 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     disable_progress_bars("huggingface_hub.http_get")
-    begun, address = (
-        out.seek(0, io.SEEK_END),
-        replace(file.wanted, revision=file.commit).address(file.path),
-    )
+    begun = out.seek(0, io.SEEK_END)
+    address = replace(file.wanted, revision=file.commit).address(file.path)
     if begun > (file.size or begun):
         begun = out.truncate(0)
-    http_get(address, out, resume_size=begun, headers=_headers(), expected_size=file.size)
+    http_get(
+        address,
+        out,
+        resume_size=begun,
+        headers=_headers(),
+        expected_size=file.size,
+    )
     if problem := file.problem(part):
         out.truncate(0)  # it stays the file that other processes wait for
         raise UnavailableError(f"{file.path} is damaged or was changed on its way: {problem}")
@@ -269,7 +303,9 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
 
 def limit_sessions() -> None:
-    """Gives huggingface_hub's sessions limits: how long they wait when asked to, and how long an error may be."""
+    """Gives huggingface_hub's sessions limits: how long they wait when asked to, and how long an
+    error may be.
+    """
     from huggingface_hub import get_session, set_client_factory
     from huggingface_hub.utils import _http
 
@@ -286,7 +322,10 @@ def limit_sessions() -> None:
 
 def _limit_answer(response: Any) -> None:
     """Looks at the headers of an answer: refuses long waits, and bounds the body of an error."""
-    wait = _seconds_to_wait(response) if response.is_error else 0
+    if response.is_error:
+        wait = _seconds_to_wait(response)
+    else:
+        wait = 0
     if wait > MOST_WAIT:
         status = f"{response.status_code} {response.reason_phrase}"
         raise UnavailableError(f"{status}, and it asks to wait {human_seconds(wait)}")
@@ -299,7 +338,9 @@ def _limit_answer(response: Any) -> None:
 
 
 def _seconds_to_wait(response: Any) -> int:
-    """Returns how long the server asks clients to wait, by its rate-limit headers or `Retry-After`."""
+    """Returns how long the server asks clients to wait, by its rate-limit headers or
+    `Retry-After`.
+    """
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
     rate_limit = parse_ratelimit_headers(response.headers)
@@ -307,12 +348,15 @@ def _seconds_to_wait(response: Any) -> int:
         return int(rate_limit.reset_in_seconds)
 
     retry_after = response.headers.get("Retry-After", "").strip()
-    return int(retry_after) if retry_after.isdecimal() else 0
+    if retry_after.isdecimal():
+        return int(retry_after)
+    return 0
 
 
 def _bounded(stream: Any) -> Any:
     """Returns a body of which at most `MOST_ANSWER_BYTES` are read."""
-    # huggingface_hub has stood on httpx, and stands on httpx2: the base class is that of the library in use.
+    # huggingface_hub has stood on httpx, and stands on httpx2: the base class is that of the
+    # library in use.
     base: Any = next(
         parent for parent in type(stream).__mro__ if parent.__name__ == "SyncByteStream"
     )

@@ -1,4 +1,5 @@
-"""The one door to the hub: files by name, from the cache if they are there, else over the network, soon or never.
+"""The one door to the hub: files by name, from the cache if they are there, else over the network,
+soon or never.
 
 Nothing here imports torch or transformers.
 """
@@ -25,7 +26,8 @@ from bertctl.words import without_secrets
 Names = Sequence[str]
 
 REACH_SECONDS = 5.0
-"""How long the hub may take for its first answer; `bertctl` ends within 10 s where there is none."""
+"""How long the hub may take for its first answer; `bertctl` ends within 10 s where there is
+none."""
 
 _cache_only: ContextVar[Literal["no", "yes", "not even"]] = ContextVar("cache_only", default="no")
 
@@ -40,7 +42,8 @@ class NotCachedError(UnavailableError):
 
 @contextlib.contextmanager
 def cache_only(*, not_even: bool = False) -> Iterator[None]:
-    """Fetches nothing inside: what is not on this disk raises `NotCachedError`, the hub reachable or not.
+    """Fetches nothing inside: what is not on this disk raises `NotCachedError`, the hub reachable
+    or not.
 
     Args:
         not_even: raise it for what is on this disk too, to learn all that is wanted of the hub.
@@ -54,10 +57,13 @@ def cache_only(*, not_even: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cut_off() -> Iterator[None]:
-    """Has the hub's library connect to nothing inside: files in a folder may name others that are elsewhere."""
+    """Has the hub's library connect to nothing inside: files in a folder may name others that are
+    elsewhere.
+    """
     from huggingface_hub import constants
 
-    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
@@ -65,7 +71,9 @@ def cut_off() -> Iterator[None]:
 
 
 def is_offline() -> bool:
-    """Whether no connection may be tried (`--offline`, `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`)."""
+    """Whether no connection may be tried (`--offline`, `HF_HUB_OFFLINE`,
+    `TRANSFORMERS_OFFLINE`).
+    """
     return any(
         os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
         for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -92,7 +100,15 @@ def fetch_file(
     if path is None or _cache_only.get() == "not even":
         path = _fetched(files, f"{repo}/{filename}", wanted, ways) / filename
     commit = path.parents[filename.count("/")].name
-    noted(Found("dataset", repo, {filename: path}, revision or "main", commit))
+    noted(
+        Found(
+            "dataset",
+            repo,
+            {filename: path},
+            revision or "main",
+            commit,
+        )
+    )
     return path
 
 
@@ -108,13 +124,21 @@ def fetch_folder(
     """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
 
     Args:
-        needed: names, of each of which one must be in a cached copy for it to be taken without a connection: others
-            cache single files too. Of the last ones, one is fetched last.
+        needed: names, of each of which one must be in a cached copy for it to be taken without a
+            connection: others cache single files too. Of the last ones, one is fetched last.
 
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.
     """
-    files = _pinned(HubFiles(repo, "model", revision, tuple(needed[-1]), tuple(patterns)))
+    files = _pinned(
+        HubFiles(
+            repo,
+            "model",
+            revision,
+            tuple(needed[-1]),
+            tuple(patterns),
+        )
+    )
     cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
     whole = (
         all(cached.keys() & names for names in (["config.json"], *needed))
@@ -134,7 +158,10 @@ def fetch_folder(
         and not _is_known(files, MODULES)
     ):
         whole = bool(unreachable())
-    folder = cached["config.json"].parent if whole else _fetched(files, repo, wanted, ways)
+    if whole:
+        folder = cached["config.json"].parent
+    else:
+        folder = _fetched(files, repo, wanted, ways)
     there = files.found_in(folder)
     noted(
         Found(
@@ -155,14 +182,18 @@ def _is_known(wanted: HubFiles, file: str) -> bool:
 
     return (
         try_to_load_from_cache(
-            wanted.repo, file, revision=wanted.revision, repo_type=wanted.repo_type
+            wanted.repo,
+            file,
+            revision=wanted.revision,
+            repo_type=wanted.repo_type,
         )
         is not None
     )
 
 
 def remote_size(wanted: HubFiles) -> int | None:
-    """Returns the bytes of the first of the files that the hub has; None where it doesn't say. Only headers are read.
+    """Returns the bytes of the first of the files that the hub has; None where it doesn't say. Only
+    headers are read.
 
     Raises:
         UnavailableError: offline, no answer, or the hub has none of them for this token.
@@ -186,7 +217,8 @@ def remote_size(wanted: HubFiles) -> int | None:
 
 
 def unreachable(address: str | None = None) -> str:
-    """Returns why the hub can't be reached, or an empty string. It is asked once per process, and never offline.
+    """Returns why the hub can't be reached, or an empty string. It is asked once per process, and
+    never offline.
 
     Args:
         address: a file that is wanted; the config.json of BERT-base when left out.
@@ -216,16 +248,16 @@ def _pinned(wanted: HubFiles) -> HubFiles:
 
 def _fetched(files: HubFiles, place: str, wanted: str, ways: Names) -> Path:
     """Returns the folder with what the hub gives."""
-    what = f"{wanted} ({place} on the hub)"
+    message = f"{wanted} ({place} on the hub)"
     remedy = "\n  - ".join([f"Ways to have {wanted}:", *ways])
     if _cache_only.get() != "no":
-        raise NotCachedError(f"{what} is not in the cache", remedy=remedy, wanted=files)
+        raise NotCachedError(f"{message} is not in the cache", remedy=remedy, wanted=files)
     from bertctl.catalog.downloads import bring, look_up
 
     branch = files.folder / "refs" / files.asked
     if not files.patterns and branch.is_file():  # its other files are here, of that commit
         files = replace(files, revision=branch.read_text())
-    with asking(files, what, remedy):
+    with asking(files, message, remedy):
         return bring(look_up(files))
 
 
@@ -266,9 +298,15 @@ def asking(
     try:
         yield
     except Exception as error:
-        said = error.message if isinstance(error, UnavailableError) else _said(error)
+        if isinstance(error, UnavailableError):
+            said = error.message
+        else:
+            said = _said(error)
         of_disk = isinstance(error, OSError) and error.errno
-        advice = f"Is there room on {cache_folder()}, and may you write there? HF_HOME names another place."
+        advice = (
+            f"Is there room on {cache_folder()}, and may you write there? HF_HOME names another "
+            "place."
+        )
         remedy = f"{advice if of_disk else _ADVICE}\n{ways}".strip()
         raise UnavailableError(f"{what} can't be had: {shown(said)}", remedy=remedy) from error
     finally:
@@ -280,21 +318,25 @@ token, HF_TOKEN. HF_ENDPOINT names a mirror. `bertctl fetch` goes on where a dow
 
 
 def shown(text: str) -> str:
-    """Returns what may be shown of a text that may have addresses in it: no password, signature or token."""
+    """Returns what may be shown of a text that may have addresses in it: no password, signature or
+    token.
+    """
     from huggingface_hub import get_token
 
     return without_secrets(text).replace(get_token() or "\0", "***")
 
 
 _answers: dict[str, str] = {}
-"""Hub -> why it can't be reached, or an empty string: it is asked once per process, however much is wanted of it."""
+"""Hub -> why it can't be reached, or an empty string: it is asked once per process, however much is
+wanted of it."""
 
 
 def _reach(address: str) -> str:
     """Returns why the hub can't be reached, or an empty string.
 
-    Asked is a file that is wanted, not the front page, which may answer where files do not. The question has a thread
-    of its own, because looking up a name (and an answer that drips) knows no time limit.
+    Asked is a file that is wanted, not the front page, which may answer where files do not. The
+    question has a thread of its own, because looking up a name (and an answer that drips) knows no
+    time limit.
     """
     hub = endpoint()
     if hub not in _answers:
@@ -317,11 +359,14 @@ def _ask(address: str) -> str:
     except urllib.error.HTTPError:
         return ""  # it answered
     except (OSError, HTTPException, ValueError) as error:
-        why = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(error, urllib.error.URLError):
+            why = error.reason
+        else:
+            why = error
         late = isinstance(why, TimeoutError)
-        return (
-            f"no answer within {REACH_SECONDS:.0f} s" if late else str(why) or type(error).__name__
-        )
+        if late:
+            return f"no answer within {REACH_SECONDS:.0f} s"
+        return str(why) or type(error).__name__
     return ""
 
 

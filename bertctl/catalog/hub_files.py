@@ -1,4 +1,6 @@
-"""Files of hub repositories: what they are called there, and where the cache keeps them. Nothing is fetched here."""
+"""Files of hub repositories: what they are called there, and where the cache keeps them. Nothing is
+fetched here.
+"""
 
 import os
 from dataclasses import dataclass
@@ -12,7 +14,8 @@ from bertctl.documents import loading
 from bertctl.errors import UsageError
 
 MODULES = "modules.json"
-"""What sentence-transformers reads first of a model, and transformers, which may have cached the others, never."""
+"""What sentence-transformers reads first of a model, and transformers, which may have cached the
+others, never."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,8 @@ class HubFiles:
         repo_type: `model` or `dataset`.
         revision: commit, tag or branch; None is the default branch.
         files: paths inside the repository, of which one is enough.
-        patterns: of names; all files that match one of them are wanted. Without any, all of `files` are.
+        patterns: of names; all files that match one of them are wanted. Without any, all of `files`
+            are.
     """
 
     repo: str
@@ -47,17 +51,23 @@ class HubFiles:
 
     def address(self, file: str) -> str:
         """Returns where the hub has a file."""
-        kind = "datasets/" if self.repo_type == "dataset" else ""
+        if self.repo_type == "dataset":
+            kind = "datasets/"
+        else:
+            kind = ""
         return f"{endpoint()}/{kind}{self.repo}/resolve/{quote(self.asked, safe='')}/{quote(file)}"
 
     def matches(self, file: str) -> bool:
         """Returns whether a file fits one of the patterns, in as many folders as that one has."""
         return any(
-            fnmatch(file, one) and file.count("/") == one.count("/") for one in self.patterns
+            fnmatch(file, pattern) and file.count("/") == pattern.count("/")
+            for pattern in self.patterns
         )
 
     def found_in(self, folder: Path) -> dict[str, Path]:
-        """Returns the files of a folder that fit, links that lead nowhere too, by their names in the repository."""
+        """Returns the files of a folder that fit, links that lead nowhere too, by their names in
+        the repository.
+        """
         paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
         return {name: path for name, path in paths.items() if self.matches(name)}
 
@@ -76,7 +86,10 @@ def cache_folder() -> Path:
 
 def cached_files(wanted: HubFiles) -> dict[str, Path]:
     """Returns where files are on this disk, those that are; nothing is fetched."""
-    remedy = "Give org/name, such as google-bert/bert-base-uncased; HF_ENDPOINT is an address: https://hub.example."
+    remedy = (
+        "Give org/name, such as google-bert/bert-base-uncased; HF_ENDPOINT is an address: "
+        "https://hub.example."
+    )
     with loading(f"the hub's {wanted.repo_type} {wanted.repo}", kind=UsageError, remedy=remedy):
         from huggingface_hub import try_to_load_from_cache
 

@@ -1,8 +1,9 @@
-"""`bertctl.lock`: the files that commands read from elsewhere, by hash; and the door at which each is looked at.
+"""`bertctl.lock`: the files that commands read from elsewhere, by hash; and the door at which each
+is looked at.
 
-What finds a file (`locate_model`, the hub's door, the readers of data) tells `noted` of it before it is read. While
-`recording`, what is noted is kept, so that a lock is made of what a run reads. Where a lock is in force, which
-`--locked` says, whatever it does not have is refused.
+What finds a file (`locate_model`, the hub's door, the readers of data) tells `noted` of it before
+it is read. While `recording`, what is noted is kept, so that a lock is made of what a run reads.
+Where a lock is in force, which `--locked` says, whatever it does not have is refused.
 """
 
 import contextlib
@@ -26,7 +27,10 @@ LOCKED = "BERTCTL_LOCKED"
 
 _LEADS_OUT = re.compile(r"(^|/)\.\.(/|$)|^/|[\\\0]")
 
-_AGAIN = "`bertctl fetch` brings what the lock has of the hub; `bertctl fetch RECIPE...` locks what is here now."
+_AGAIN = (
+    "`bertctl fetch` brings what the lock has of the hub; `bertctl fetch RECIPE...` locks what is "
+    "here now."
+)
 
 Kind = Literal["model", "dataset"]
 
@@ -37,8 +41,8 @@ class Found:
 
     Attributes:
         kind: what they are of.
-        name: the hub's repository; what is of this disk (the package, a folder, a person's file) is called as in the
-            catalog, or by the last word of its path.
+        name: the hub's repository; what is of this disk (the package, a folder, a person's file) is
+            called as in the catalog, or by the last word of its path.
         files: path inside the repository or folder -> where the file is.
         asked: the revision of the hub that was asked for; empty for what is of this disk.
         revision: its commit.
@@ -60,7 +64,8 @@ class Lock:
     Attributes:
         path: the lock's file.
         parts: one for each repository or thing of this disk, as `schemas/lock.json` describes them.
-        folder: name of the folder beside it that holds the hub's files; empty where they are in the hub's cache.
+        folder: name of the folder beside it that holds the hub's files; empty where they are in the
+            hub's cache.
     """
 
     path: Path
@@ -76,11 +81,14 @@ class Lock:
         named = [part for part in self.parts if (part["kind"], part["name"]) == (kind, name)]
         if found := [part for part in named if asked in (part["asked"], part["revision"])]:
             return found
-        what = f"the {kind} {name}{asked and f' at {asked}'} is not in {self.path}"
+        message = f"the {kind} {name}{asked and f' at {asked}'} is not in {self.path}"
         has = f"It has {listing([part['name'] for part in self.parts]) or 'nothing'}."
         what_to_name = name if kind == "model" else "MODEL"
-        remedy = f"{has} Lock all that is used: `bertctl fetch RECIPE`, or `bertctl fetch FILE {what_to_name}`."
-        raise UnavailableError(what, remedy=remedy, file=self.path)
+        remedy = (
+            f"{has} Lock all that is used: `bertctl fetch RECIPE`, or `bertctl fetch FILE "
+            f"{what_to_name}`."
+        )
+        raise UnavailableError(message, remedy=remedy, file=self.path)
 
     def check(self, found: Found) -> None:
         """Looks at files that are about to be read.
@@ -98,18 +106,21 @@ class Lock:
             raise UnavailableError(problems[-1], remedy=_AGAIN, file=file)
 
     def _problem(self, locked: Mapping[str, Any], found: Found) -> str:
-        """Returns which of the found files is not as it is locked, and how; an empty string if all are."""
+        """Returns which of the found files is not as it is locked, and how; an empty string if all
+        are.
+        """
         for name, path in found.files.items():
             if name not in locked or not path.is_file():
                 return f"{path}: {self.path} has no such file of {found.name}"
             if (sha256 := file_sha256(path)) != locked[name]["sha256"]:
-                return f"{path} is not the file in {self.path}: its SHA-256 is {sha256}, not {locked[name]['sha256']}"
+                return (
+                    f"{path} is not the file in {self.path}: its SHA-256 is {sha256}, not "
+                    f"{locked[name]['sha256']}"
+                )
         missing = [name for name in locked if name not in found.files]
-        return (
-            f"{missing[0]} of {found.name} is missing, and {self.path} has it"
-            if found.whole and missing
-            else ""
-        )
+        if found.whole and missing:
+            return f"{missing[0]} of {found.name} is missing, and {self.path} has it"
+        return ""
 
 
 _recorded: ContextVar[list[Found] | None] = ContextVar("recorded", default=None)
@@ -141,11 +152,14 @@ def noted(found: Found) -> None:
 
 def in_force() -> Lock | None:
     """Returns the lock that BERTCTL_LOCKED names; None where it names none."""
-    return read_lock(lock_file()) if os.environ.get(LOCKED) else None
+    if os.environ.get(LOCKED):
+        return read_lock(lock_file())
+    return None
 
 
 def enforce() -> None:
-    """Puts the lock in force, for this process and those that it starts: what BERTCTL_LOCKED names, else that in here.
+    """Puts the lock in force, for this process and those that it starts: what BERTCTL_LOCKED names,
+    else that in here.
 
     Raises:
         UnavailableError: there is none.
@@ -158,9 +172,13 @@ def enforce() -> None:
 
 
 def lock_file() -> Path:
-    """Returns the absolute path of the lock that BERTCTL_LOCKED names, else of that in the current folder."""
+    """Returns the absolute path of the lock that BERTCTL_LOCKED names, else of that in the current
+    folder.
+    """
     path = expanded_path(os.environ.get(LOCKED, "")).absolute()
-    return path / LOCK_NAME if path.is_dir() else path
+    if path.is_dir():
+        return path / LOCK_NAME
+    return path
 
 
 def read_lock(path: Path) -> Lock:
@@ -168,12 +186,21 @@ def read_lock(path: Path) -> Lock:
 
     Raises:
         UnavailableError: there is none.
-        DataError: another version, or something in it is wrong: a path that leads out of its folder.
+        DataError: another version, or something in it is wrong: a path that leads out of its
+            folder.
     """
-    anew = f"Make one: bertctl fetch RECIPE... It is {LOCK_NAME} in the current folder, or where {LOCKED} says."
+    anew = (
+        f"Make one: bertctl fetch RECIPE... It is {LOCK_NAME} in the current folder, or where "
+        f"{LOCKED} says."
+    )
     if not path.is_file():
         raise UnavailableError(f"there is no lock {path}", remedy=anew, file=path)
-    document = read_json(path, "lock", kind=DataError, remedy=anew)
+    document = read_json(
+        path,
+        "lock",
+        kind=DataError,
+        remedy=anew,
+    )
     names = [
         name
         for part in document["parts"]

@@ -1,4 +1,6 @@
-"""Finished runs as model versions of MLflow: registered under an alias, and read back for a gate. No torch."""
+"""Finished runs as model versions of MLflow: registered under an alias, and read back for a gate.
+No torch.
+"""
 
 import contextlib
 import importlib.util
@@ -34,7 +36,8 @@ def register(folder: Path, target: str, *, logged: bool) -> str:
     Args:
         folder: the run. All of it is uploaded, but for checkpoints and what trackers wrote.
         target: `NAME@alias`; the alias moves to the new version.
-        logged: whether this process has logged the training to MLflow: the version belongs to that MLflow run then.
+        logged: whether this process has logged the training to MLflow: the version belongs to that
+            MLflow run then.
 
     Raises:
         UsageError: MLflow is not installed.
@@ -44,7 +47,10 @@ def register(folder: Path, target: str, *, logged: bool) -> str:
     with _client(f"{folder} is finished, but not registered as {target}") as client:
         import mlflow
 
-        made = mlflow.last_active_run() if logged else None
+        if logged:
+            made = mlflow.last_active_run()
+        else:
+            made = None
         if made is None:
             mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", "bertctl"))
             with mlflow.start_run(run_name=folder.name) as made:
@@ -71,7 +77,8 @@ def registered_run(named: str) -> Iterator[Path]:
 
     Raises:
         UsageError: no name and alias; MLflow is not installed.
-        UnavailableError: MLflow has no such version, or is silent; a version that `register` has not made.
+        UnavailableError: MLflow has no such version, or is silent; a version that `register` has
+            not made.
     """
     name, _, alias = named.removeprefix(SCHEME).partition("@")
     if not name or not alias:
@@ -81,7 +88,10 @@ def registered_run(named: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         with _client(f"{named} can't be read") as client:
             run = client.get_model_version_by_alias(name, alias).run_id
-            files = [file.path for file in client.list_artifacts(run, _FILES)] if run else []
+            if run:
+                files = [file.path for file in client.list_artifacts(run, _FILES)]
+            else:
+                files = []
             if f"{_FILES}/metrics.json" not in files:
                 remedy = "Give a version that `--set runtime.mlflow_register=NAME@alias` has made."
                 raise UnavailableError(
@@ -118,12 +128,12 @@ def _client(what: str) -> Iterator[Any]:
     try:
         yield mlflow.MlflowClient()
     except (mlflow.MlflowException, OSError) as error:
-        why = (
-            str(error).splitlines()[0].replace(address, shown)
-            if str(error)
-            else type(error).__name__
-        )
+        if str(error):
+            why = str(error).splitlines()[0].replace(address, shown)
+        else:
+            why = type(error).__name__
         raise UnavailableError(
             f"{what}: MLflow at {shown} says: {why}",
-            remedy="MLFLOW_TRACKING_URI says where it is; the same command with --resume registers a finished run.",
+            remedy="MLFLOW_TRACKING_URI says where it is; the same command with --resume registers "
+            "a finished run.",
         ) from error

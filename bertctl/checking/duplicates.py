@@ -1,4 +1,6 @@
-"""Rows that stand twice: exactly or nearly, inside a split or in two of them, with one label or with several."""
+"""Rows that stand twice: exactly or nearly, inside a split or in two of them, with one label or
+with several.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
@@ -28,10 +30,9 @@ from bertctl.words import count_of
 
 _RULES = FindingRules("duplicates")
 
-_LOOKED_UP, _READ = (
-    500,
-    2_000_000_000,
-)  # texts that are looked up, and letters that are read for it: 1 to 2 s
+# texts that are looked up, and letters that are read for it: 1 to 2 s
+_LOOKED_UP = 500
+_READ = 2_000_000_000
 _READ_AT_ONCE = 8192  # texts that are searched at once
 _PHRASE = 3  # words from which a text that stands inside another one says something
 _CONTAINED = 0.05  # share of the texts from which scores are too good
@@ -43,14 +44,16 @@ Place = tuple[str, int]
 
 
 class SameRows:
-    """The rows of all splits, one after the other, and which of them say the same but for case and spacing.
+    """The rows of all splits, one after the other, and which of them say the same but for case and
+    spacing.
 
     Args:
         subject: What is checked.
 
     Attributes:
         first: (N,) position of the first row that says the same as each.
-        repeated: Positions of rows that say something and are not the only ones to say it, in ascending order.
+        repeated: Positions of rows that say something and are not the only ones to say it, in
+            ascending order.
         n_texts: How many different texts there are; blank ones are none.
     """
 
@@ -74,7 +77,10 @@ class SameRows:
     def _comparable_keys(self, blank: bytearray) -> Iterator[str]:
         for split in self.splits:
             for key in self._subject.keys[split]:
-                comparable = key if key.strip(f" {BETWEEN_FIELDS}") else ""
+                if key.strip(f" {BETWEEN_FIELDS}"):
+                    comparable = key
+                else:
+                    comparable = ""
                 blank.append(not comparable)
                 yield comparable
 
@@ -98,7 +104,9 @@ class SameRows:
             )
 
     def repeated_in(self, split: str) -> Ints:
-        """Returns the positions of a split's rows that are not the only ones to say what they say."""
+        """Returns the positions of a split's rows that are not the only ones to say what they
+        say.
+        """
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
         positions: Ints = self.repeated[(self.repeated >= start) & (self.repeated < end)]
@@ -114,10 +122,15 @@ class SameRows:
         """Returns the positions of all rows that say the same as the first of them."""
         order, owners = self._by_text
         begin, end = np.searchsorted(owners, [first, first + 1])
-        return order[begin:end].tolist() if begin < end else [first]
+        if begin < end:
+            positions: list[int] = order[begin:end].tolist()
+            return positions
+        return [first]
 
     def answers(self, positions: Ints) -> Ints:
-        """Returns a number for what is to be learned of each row, equal for equal answers; -1 for nothing."""
+        """Returns a number for what is to be learned of each row, equal for equal answers; -1 for
+        nothing.
+        """
         numbers = np.full(len(positions), -1, dtype=np.int64)
         for number, split in enumerate(self.splits):
             start, end = self.starts[number : number + 2]
@@ -130,17 +143,23 @@ class SameRows:
         return numbers
 
     def _number_of(self, answer: Hashable | None) -> int:
-        return -1 if answer is None else self._answers.setdefault(answer, len(self._answers))
+        if answer is None:
+            return -1
+        return self._answers.setdefault(answer, len(self._answers))
 
     def with_another_label(self, rows: Ints, twins: Ints) -> str:
         """Returns how many rows have another label than their twins, as the end of a sentence."""
         answers = self.answers(rows)
         of_twins = self.answers(twins)
         differing = int(((answers >= 0) & (of_twins >= 0) & (answers != of_twins)).sum())
-        return f"; {differing:,} with another label" if differing else ""
+        if differing:
+            return f"; {differing:,} with another label"
+        return ""
 
     def twins(self, rows: Ints, twins: Ints, *, both: bool = False) -> tuple[Example, ...]:
-        """Returns the first rows as examples, each with the one that it is like; `both`: with the text of that, too."""
+        """Returns the first rows as examples, each with the one that it is like; `both`: with the
+        text of that, too.
+        """
         pairs = zip(rows[:SHOWN_EXAMPLES].tolist(), twins[:SHOWN_EXAMPLES].tolist(), strict=True)
         return _twins(
             self._subject, [(self.place(row), self.place(twin)) for row, twin in pairs], both=both
@@ -148,7 +167,9 @@ class SameRows:
 
 
 def check_duplicates(subject: Subject) -> Iterator[Finding]:
-    """Yields exact and near duplicates, inside each split and across each two; texts with several labels."""
+    """Yields exact and near duplicates, inside each split and across each two; texts with several
+    labels.
+    """
     same = SameRows(subject)
     yield from _exact_inside(subject, same)
     yield from _exact_across(subject, same)
@@ -172,9 +193,18 @@ def _exact_inside(subject: Subject, same: SameRows) -> Iterator[Finding]:
             repeats.append((text, first_repeat, split, rows[is_repeat], twins[is_repeat]))
     for _, _, split, found, twins in sorted(repeats, key=itemgetter(0, 1)):
         n_rows = len(subject.splits[split])
-        severity = "warning" if len(found) > _MANY * n_rows else "note"
+        if len(found) > _MANY * n_rows:
+            severity = "warning"
+        else:
+            severity = "note"
         examples = same.twins(found, twins)
-        yield _RULES.finding("duplicate", split, (len(found), n_rows), examples, severity=severity)
+        yield _RULES.finding(
+            "duplicate",
+            split,
+            (len(found), n_rows),
+            examples,
+            severity=severity,
+        )
 
 
 def _exact_across(subject: Subject, same: SameRows) -> Iterator[Finding]:
@@ -186,15 +216,18 @@ def _exact_across(subject: Subject, same: SameRows) -> Iterator[Finding]:
         if len(found):
             twins = earlier_rows[earliest][np.searchsorted(texts, same.first[found])]
             n_rows = len(subject.splits[other])
-            says = f"are in {one} too, ignoring case and spacing{same.with_another_label(found, twins)}"
-            severity, remedy = None, _remedy(one, other)
+            says = (
+                f"are in {one} too, ignoring case and "
+                f"spacing{same.with_another_label(found, twins)}"
+            )
+            severity = None
+            remedy = _remedy(one, other)
             if one == "train" and len(found) > _COPIED * n_rows:
-                severity, otherwise = (
-                    "error",
-                    "rows of train are then held out. Scores on these say nothing.",
-                )
+                severity = "error"
+                otherwise = "rows of train are then held out. Scores on these say nothing."
                 remedy = f"Give rows of their own for {other}, or no file: {otherwise}"
-            of, examples = (len(found), n_rows), same.twins(found, twins)
+            of = (len(found), n_rows)
+            examples = same.twins(found, twins)
             yield _RULES.finding(
                 "duplicate-across-splits",
                 other,
@@ -239,7 +272,12 @@ def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
         )
     where = splits[0] if len(splits) == 1 else ""
     yield _RULES.finding(
-        "conflicting-labels", where, of, tuple(examples), message=message, remedy=remedy
+        "conflicting-labels",
+        where,
+        of,
+        tuple(examples),
+        message=message,
+        remedy=remedy,
     )
 
 
@@ -266,15 +304,18 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
     order = {split: number for number, split in enumerate(subject.splits)}
     nearest: dict[tuple[str, str], _Nearest] = {}
     asks = "answers" in subject.checks
-    # Questions on one paragraph would all look alike with it, so they are compared by themselves first.
+    # Questions on one paragraph would all look alike with it, so they are compared by themselves
+    # first.
     keys = same.keys(same.distinct)
     compared = (key.split(BETWEEN_FIELDS)[0] for key in keys) if asks else keys
     for first, second, alike in near_pairs(compared):
-        one, other = int(same.distinct[first]), int(same.distinct[second])
+        one = int(same.distinct[first])
+        other = int(same.distinct[second])
         if not _alike_in_each_field(same.key(one), same.key(other)):
             continue
         for a, b in product(same.alike(one), same.alike(other)):
-            earlier, later = min(a, b), max(a, b)
+            earlier = min(a, b)
+            later = max(a, b)
             split, row = same.place(later)
             of_splits = (same.place(earlier)[0], split)
             if of_splits not in nearest:
@@ -288,26 +329,43 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
         numbers = np.flatnonzero(found.alike)
         rows = same.starts[order[other_split]] + numbers
         twins = found.twins[numbers]
-        counts, examples = (
-            (len(rows), len(subject.splits[other_split])),
-            same.twins(rows, twins, both=True),
-        )
+        counts = (len(rows), len(subject.splits[other_split]))
+        examples = same.twins(rows, twins, both=True)
         # Sentences that differ by a word differ in their tags, too.
-        differing = "" if "tags" in subject.checks else same.with_another_label(rows, twins)
+        if "tags" in subject.checks:
+            differing = ""
+        else:
+            differing = same.with_another_label(rows, twins)
         if one_split == other_split:
             says = f"are nearly the same as an earlier row of it{differing}"
-            yield _RULES.finding("near-duplicate", other_split, counts, examples, says=says)
+            yield _RULES.finding(
+                "near-duplicate",
+                other_split,
+                counts,
+                examples,
+                says=says,
+            )
         else:
             says = f"are nearly the same as a row of {one_split}{differing}"
             by_source = "Better still, split by source (document, author, thread) and not by row."
             remedy = f"{_remedy(one_split, other_split)} {by_source}"
             code = "near-duplicate-across-splits"
-            yield _RULES.finding(code, other_split, counts, examples, says=says, remedy=remedy)
+            yield _RULES.finding(
+                code,
+                other_split,
+                counts,
+                examples,
+                says=says,
+                remedy=remedy,
+            )
 
 
 def _alike_in_each_field(one: str, other: str) -> bool:
-    """Whether all fields are alike: two questions on the same sentence are two examples, however long it is."""
-    fields, others = one.split(BETWEEN_FIELDS), other.split(BETWEEN_FIELDS)
+    """Whether all fields are alike: two questions on the same sentence are two examples, however
+    long it is.
+    """
+    fields = one.split(BETWEEN_FIELDS)
+    others = other.split(BETWEEN_FIELDS)
     if len(fields) == 1 or len(fields) != len(others):
         return len(fields) == len(others)
     return all(
@@ -317,7 +375,10 @@ def _alike_in_each_field(one: str, other: str) -> bool:
 
 def _shared_contexts(subject: Subject) -> Iterator[Finding]:
     """Yields paragraphs that are read in training and in a later split."""
-    with_context = list(subject.splits) if "answers" in subject.checks else []
+    if "answers" in subject.checks:
+        with_context = list(subject.splits)
+    else:
+        with_context = []
     contexts = {
         split: {
             normalised(context): i
@@ -330,20 +391,31 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
             key: index for key, index in contexts[other].items() if key and key in contexts[one]
         }
         if shared:
-            show, says = subject.texts[other]["context"].__getitem__, f"are in {one} too"
+            show = subject.texts[other]["context"].__getitem__
+            says = f"are in {one} too"
             examples = examples_at(subject.splits[other], sorted(shared.values()), show)
             counts = (len(shared), len(contexts[other]))
             yield _RULES.finding(
-                "context-across-splits", other, counts, examples, noun="paragraph", says=says
+                "context-across-splits",
+                other,
+                counts,
+                examples,
+                noun="paragraph",
+                says=says,
             )
 
 
 def _contained(subject: Subject) -> Iterator[Finding]:
-    """Yields texts that stand, whole, inside longer ones that are trained on, which no similarity of both shows.
+    """Yields texts that stand, whole, inside longer ones that are trained on, which no similarity
+    of both shows.
 
-    Where there is nothing but training rows, in other ones of them: some of these rows will be held out.
+    Where there is nothing but training rows, in other ones of them: some of these rows will be held
+    out.
     """
-    train = subject.texts["train"] if "train" in subject.splits else {}
+    if "train" in subject.splits:
+        train = subject.texts["train"]
+    else:
+        train = {}
     if len(train) != 1:
         return
     train_keys = subject.keys["train"]
@@ -365,10 +437,22 @@ def _contained(subject: Subject) -> Iterator[Finding]:
         found = [i for i, text in looked.items() if text in inside]
         if len(found) > _CONTAINED * len(looked):
             [column] = subject.texts[split].values()
-            code = "contained" if split == "train" else "contained-across-splits"
+            if split == "train":
+                code = "contained"
+            else:
+                code = "contained-across-splits"
             examples = examples_at(subject.splits[split], found, column.__getitem__)
-            noun = "row" if len(looked) == len(column) else "sampled row"
-            yield _RULES.finding(code, split, (len(found), len(looked)), examples, noun=noun)
+            if len(looked) == len(column):
+                noun = "row"
+            else:
+                noun = "sampled row"
+            yield _RULES.finding(
+                code,
+                split,
+                (len(found), len(looked)),
+                examples,
+                noun=noun,
+            )
 
 
 def _occurrences(phrases: Collection[str], texts: Sequence[str]) -> set[str]:
@@ -390,7 +474,10 @@ def _twins(
     found: list[Example] = []
     for place, twin in pairs[:SHOWN_EXAMPLES]:
         text = shorten(_text(subject, place), limit=80)
-        other = f"{shorten(_text(subject, twin), limit=80)} at " if both else "as at "
+        if both:
+            other = f"{shorten(_text(subject, twin), limit=80)} at "
+        else:
+            other = "as at "
         there = _place(subject, twin)
         found.append(Example(subject.splits[place[0]].where(place[1]), f"{text} / {other}{there}"))
     return tuple(found)
@@ -403,7 +490,9 @@ def _remedy(one: str, other: str) -> str:
 
 
 def _answer(subject: Subject, place: Place) -> Hashable | None:
-    """Returns what is to be learned of a row, comparable; None where there is nothing (no label, a score, a span)."""
+    """Returns what is to be learned of a row, comparable; None where there is nothing (no label, a
+    score, a span).
+    """
     split, index = place
     rows = subject.splits[split]
     if not rows.has("label") or "scores" in subject.checks:
@@ -414,7 +503,9 @@ def _answer(subject: Subject, place: Place) -> Hashable | None:
     value = rows.columns["label"][index]
     if isinstance(value, list | tuple):
         return tuple(map(str, value))
-    return value if isinstance(value, Hashable) else None
+    if isinstance(value, Hashable):
+        return value
+    return None
 
 
 def _shown_answer(subject: Subject, place: Place) -> str:

@@ -1,4 +1,6 @@
-"""Fields without content, stand-ins for missing values, cut-off exports, rows that a stray quote has swallowed."""
+"""Fields without content, stand-ins for missing values, cut-off exports, rows that a stray quote
+has swallowed.
+"""
 
 import re
 from collections import Counter
@@ -44,7 +46,9 @@ _PLACEHOLDERS = frozenset(
 _NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)*\s*")
 _MOSTLY_NUMBERS = 0.5
 _EXPORT_LIMITS = (255, 256, 280, 512, 1000, 1024, 2000, 2048, 4000, 4096, 8192, 32767, 65535)
-_AT_LIMIT, _AT_LIMIT_SHARE = 5, 0.002  # texts of one such length, none longer: not by chance
+# texts of one such length, none longer: not by chance
+_AT_LIMIT = 5
+_AT_LIMIT_SHARE = 0.002
 
 
 def check_fields(subject: Subject) -> Iterator[Finding]:
@@ -57,24 +61,44 @@ def check_fields(subject: Subject) -> Iterator[Finding]:
             if name in ("text", "pair", "question", "context"):
                 yield from _contentless(rows, split, name, column)
                 yield from _cut_off(rows, split, name, column)
-                yield from _swallowed(subject, rows, split, name, column)
+                yield from _swallowed(
+                    subject,
+                    rows,
+                    split,
+                    name,
+                    column,
+                )
         yield from _same_sides(subject, split)
 
 
 def _blank(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     blank = [i for i, text in enumerate(column) if not text or text.isspace()]
     yield from _RULES.of_rows(
-        "empty-text", rows, split, blank, lambda i: _others(rows, i), says=f"have a blank {name}"
+        "empty-text",
+        rows,
+        split,
+        blank,
+        lambda i: _others(rows, i),
+        says=f"have a blank {name}",
     )
 
 
 def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
     numbers = [i for i, text in enumerate(column) if _NUMBER.fullmatch(text)]
     if len(numbers) > _MOSTLY_NUMBERS * len(rows):
-        examples, noun = examples_at(rows, numbers, column.__getitem__), f"{name} field"
-        remedy = f"Is it the right column? Name it with {'--pair-column' if name == 'pair' else '--text-column'}."
+        examples = examples_at(rows, numbers, column.__getitem__)
+        noun = f"{name} field"
+        remedy = (
+            "Is it the right column? Name it with "
+            f"{'--pair-column' if name == 'pair' else '--text-column'}."
+        )
         yield _RULES.finding(
-            "text-is-numbers", split, (len(numbers), len(rows)), examples, noun=noun, remedy=remedy
+            "text-is-numbers",
+            split,
+            (len(numbers), len(rows)),
+            examples,
+            noun=noun,
+            remedy=remedy,
         )
     placeholders: list[int] = []
     wordless: list[int] = []
@@ -86,22 +110,35 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
             wordless.append(i)
     for code, found in {"placeholder-text": placeholders, "no-words": wordless}.items():
         yield from _RULES.of_rows(
-            code, rows, split, found, lambda i: repr(column[i]), noun=f"{name} field"
+            code,
+            rows,
+            split,
+            found,
+            lambda i: repr(column[i]),
+            noun=f"{name} field",
         )
 
 
 def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
-    """Yields many texts of the greatest length, where that is a limit of Excel, a database or a platform."""
+    """Yields many texts of the greatest length, where that is a limit of Excel, a database or a
+    platform.
+    """
     lengths = Counter(map(len, column))
     longest = max(lengths, default=0)
     if longest in _EXPORT_LIMITS and lengths[longest] >= max(
         _AT_LIMIT, _AT_LIMIT_SHARE * len(rows)
     ):
         cut = [i for i, text in enumerate(column) if len(text) == longest]
-        examples, noun = examples_at(rows, cut, lambda i: "…" + column[i][-60:]), f"{name} field"
+        examples = examples_at(rows, cut, lambda i: "…" + column[i][-60:])
+        noun = f"{name} field"
         says = f"end after exactly {longest:,} characters, and none is longer"
         yield _RULES.finding(
-            "cut-off-export", split, (len(cut), len(rows)), examples, noun=noun, says=says
+            "cut-off-export",
+            split,
+            (len(cut), len(rows)),
+            examples,
+            noun=noun,
+            says=says,
         )
 
 
@@ -120,7 +157,12 @@ def _swallowed(
     found = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
     noun = f"{name} field"
     yield from _RULES.of_rows(
-        "swallowed-rows", rows, split, found, lambda i: shorten(column[i], limit=90), noun=noun
+        "swallowed-rows",
+        rows,
+        split,
+        found,
+        lambda i: shorten(column[i], limit=90),
+        noun=noun,
     )
 
 
@@ -134,16 +176,21 @@ def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
         for i, (a, b) in enumerate(zip(texts["text"], texts["pair"], strict=True))
         if a == b and a.strip()
     ]
-    severity, remedy = (
-        "note",
-        "Fine where it is meant (an extreme of similarity); else correct them.",
-    )
+    severity = "note"
+    remedy = "Fine where it is meant (an extreme of similarity); else correct them."
     if len(same) > len(rows) // 2:
-        severity, remedy = "warning", "Are --text-column and --pair-column the right ones?"
-    examples, counts = examples_at(rows, same, texts["text"].__getitem__), (len(same), len(rows))
+        severity = "warning"
+        remedy = "Are --text-column and --pair-column the right ones?"
+    examples = examples_at(rows, same, texts["text"].__getitem__)
+    counts = (len(same), len(rows))
     if same:
         yield _RULES.finding(
-            "same-text-twice", split, counts, examples, severity=severity, remedy=remedy
+            "same-text-twice",
+            split,
+            counts,
+            examples,
+            severity=severity,
+            remedy=remedy,
         )
 
 

@@ -17,8 +17,8 @@ from bertctl.data.rows import Rows
 from bertctl.words import count_of
 
 Severity = Literal["error", "warning", "note"]
-"""error: training would refuse the rows, or learns something that is not there. warning: training goes through, but
-the score or the model suffers. note: true of the data, and good to know."""
+"""error: training would refuse the rows, or learns something that is not there. warning: training
+goes through, but the score or the model suffers. note: true of the data, and good to know."""
 
 WORST_FIRST: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -72,8 +72,9 @@ class DataReport:
     """All that was found.
 
     Attributes:
-        splits: what was read: split -> its `source` (a file or hub address), its number of `rows`, and its `labels`:
-            label (or tag) -> rows (or words), the most frequent first; empty where there are none to count.
+        splits: what was read: split -> its `source` (a file or hub address), its number of `rows`,
+            and its `labels`: label (or tag) -> rows (or words), the most frequent first; empty
+                where there are none to count.
         findings: the worst first.
         skipped: checks that could not be made, each with the reason.
         checked: the kinds of things that were looked for.
@@ -104,7 +105,8 @@ def examples_at(
 
 def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
     """Returns the part of a text around a place, so that a fault deep in a long text is seen."""
-    first, last = max(0, start - margin), min(len(text), end + margin)
+    first = max(0, start - margin)
+    last = min(len(text), end + margin)
     return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")
 
 
@@ -128,7 +130,9 @@ def codes_of(*families: str) -> tuple[str, ...]:
 
 
 class FindingRules:
-    """Makes the findings of one family: their severity, words and remedies stand in `findings.yaml`."""
+    """Makes the findings of one family: their severity, words and remedies stand in
+    `findings.yaml`.
+    """
 
     def __init__(self, family: str) -> None:
         self._family = family
@@ -148,8 +152,8 @@ class FindingRules:
             split: what it is about; empty where it is about all splits.
             counts: how many, and out of how many.
             examples: some of the places.
-            said: `message` (in place of the counted one), `severity`, `says`, `remedy` or `noun`, where they are not
-                those of the table.
+            said: `message` (in place of the counted one), `severity`, `says`, `remedy` or `noun`,
+                where they are not those of the table.
         """
         rule = {
             **_rules()[self._family][code],
@@ -159,7 +163,15 @@ class FindingRules:
             rule.get("message")
             or f"{count_of(*counts, rule.get('noun', 'row'))} of {split} {rule['says']}"
         )
-        return Finding(code, rule["severity"], split, *counts, message, examples, rule["remedy"])
+        return Finding(
+            code,
+            rule["severity"],
+            split,
+            *counts,
+            message,
+            examples,
+            rule["remedy"],
+        )
 
     def of_rows(
         self,
@@ -170,10 +182,16 @@ class FindingRules:
         show: Callable[[int], object],
         **said: str | None,
     ) -> Iterator[Finding]:
-        """Yields the finding about these rows, where there are any; `show` gives what is shown of a row."""
+        """Yields the finding about these rows, where there are any; `show` gives what is shown of a
+        row.
+        """
         if which:
             yield self.finding(
-                code, split, (len(which), len(rows)), examples_at(rows, which, show), **said
+                code,
+                split,
+                (len(which), len(rows)),
+                examples_at(rows, which, show),
+                **said,
             )
 
 
@@ -181,7 +199,9 @@ class Places:
     """Collects the places of several kinds of faults in a split, then makes findings of them."""
 
     def __init__(self, rules: FindingRules, rows: Rows, split: str, *, limit: int = 100) -> None:
-        self._rules, self._rows, self._split = rules, rows, split
+        self._rules = rules
+        self._rows = rows
+        self._split = split
         self._limit = limit  # characters shown of a place
         self._found: dict[str, list[tuple[int, str]]] = {}
 
@@ -197,7 +217,13 @@ class Places:
                 Example(self._rows.where(row), shorten(shown, limit=self._limit))
                 for row, shown in found[:5]
             )
-            yield self._rules.finding(code, self._split, (len(found), total), examples, says=says)
+            yield self._rules.finding(
+                code,
+                self._split,
+                (len(found), total),
+                examples,
+                says=says,
+            )
 
 
 class MatchedRows:
@@ -216,7 +242,10 @@ class MatchedRows:
 
     def add(self, row: int, shown: str) -> None:
         """Adds a row; those of a column come in their order, and what was added first is shown."""
-        self._of_column = self._of_column + 1 if row > self._last else 1
+        if row > self._last:
+            self._of_column = self._of_column + 1
+        else:
+            self._of_column = 1
         self._last = row
         self._rows.append(row)
         if (
@@ -230,5 +259,10 @@ class MatchedRows:
         """Yields the finding about these rows, where there are any."""
         matched = int_column(np.unique(np.frombuffer(self._rows, dtype=np.int64)))
         yield from self._rules.of_rows(
-            code, rows, split, matched, self._shown.__getitem__, remedy=remedy
+            code,
+            rows,
+            split,
+            matched,
+            self._shown.__getitem__,
+            remedy=remedy,
         )

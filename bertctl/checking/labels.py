@@ -1,4 +1,6 @@
-"""Labels of text classification: missing, unknown, misspelt, rare, on one side only, unevenly spread."""
+"""Labels of text classification: missing, unknown, misspelt, rare, on one side only, unevenly
+spread.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,10 +21,9 @@ RARE = 10
 
 _MOSTLY = 0.9  # share of one label from which accuracy says little
 _UNEVEN = 20  # times as many rows of the most frequent label as of the rarest
-_SHIFT, _SHIFT_ROWS = (
-    0.15,
-    50,
-)  # total variation distance between two splits; rows below which it is chance
+# total variation distance between two splits; rows below which it is chance
+_SHIFT = 0.15
+_SHIFT_ROWS = 50
 _SORTED_ROWS = 50
 
 
@@ -38,7 +39,10 @@ def check_labels(subject: Subject) -> Iterator[Finding]:
         return
     yield from _spelling(subject, counts)
     yield from _unknown(subject, counts)
-    joined = list(_joined(subject, counts["train"])) if "train" in counts else []
+    if "train" in counts:
+        joined = list(_joined(subject, counts["train"]))
+    else:
+        joined = []
     yield from joined
     if "train" in counts and not joined:
         yield from _number_of_labels(subject, counts["train"])
@@ -63,8 +67,17 @@ def _counted(sets: Sequence[tuple[str, ...]]) -> Counter[str]:
 def _missing(subject: Subject, split: str, sets: Sequence[tuple[str, ...]]) -> Iterator[Finding]:
     rows = subject.splits[split]
     without = [i for i, names in enumerate(sets) if not any(name.strip() for name in names)]
-    code = "no-label-applies" if subject.several_labels else "missing-label"
-    yield from _RULES.of_rows(code, rows, split, without, _shown_of(rows))
+    if subject.several_labels:
+        code = "no-label-applies"
+    else:
+        code = "missing-label"
+    yield from _RULES.of_rows(
+        code,
+        rows,
+        split,
+        without,
+        _shown_of(rows),
+    )
 
 
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
@@ -73,18 +86,22 @@ def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Fin
         found = {
             split: rows for split in counts if (rows := _rows_with(subject, split, set(others)))
         }
-        first, number = next(iter(found)), sum(map(len, found.values()))
-        where, of = (
-            "" if len(found) > 1 else first,
-            (number, sum(map(len, subject.splits.values()))),
-        )
-        examples, remedy = (
-            _shown(subject.splits[first], found[first]),
-            f"Write them all as {usual!r}.",
-        )
+        first = next(iter(found))
+        number = sum(map(len, found.values()))
+        where = "" if len(found) > 1 else first
+        of = (number, sum(map(len, subject.splits.values())))
+        examples = _shown(subject.splits[first], found[first])
+        remedy = f"Write them all as {usual!r}."
         both = f"{listed(others)} ({number:,} rows) and {usual!r} ({total[usual]:,} rows)"
         message = f"{both} differ only in case or spacing, and count as different labels"
-        yield _RULES.finding("label-spelling", where, of, examples, message=message, remedy=remedy)
+        yield _RULES.finding(
+            "label-spelling",
+            where,
+            of,
+            examples,
+            message=message,
+            remedy=remedy,
+        )
 
 
 def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
@@ -95,37 +112,60 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
         unknown = [name for name in found if name not in named and name.strip()]
         if unknown:
             says = f"have a label that is none of {listed(named)}: {_with_hint(unknown, named)}"
-            rows, indices = subject.splits[split], _rows_with(subject, split, set(unknown))
+            rows = subject.splits[split]
+            indices = _rows_with(subject, split, set(unknown))
             yield from _RULES.of_rows(
-                "unknown-label", rows, split, indices, _shown_of(rows), says=says
+                "unknown-label",
+                rows,
+                split,
+                indices,
+                _shown_of(rows),
+                says=says,
             )
     train = counts.get("train", Counter())
     absent = [name for name in named if train and not train[name]]
     if absent:
-        total, counts_of = len(subject.splits["train"]), (len(absent), len(named))
-        message = f"no training row has the label {listed(absent)}, though it is one of the {len(named)} that are named"
+        total = len(subject.splits["train"])
+        counts_of = (len(absent), len(named))
+        message = (
+            f"no training row has the label {listed(absent)}, though it is one of the {len(named)} "
+            "that are named"
+        )
         remedy = f"Add rows with it (there are {total:,} of the others), or leave the label out."
         yield _RULES.finding(
-            "label-without-rows", "train", counts_of, message=message, remedy=remedy
+            "label-without-rows",
+            "train",
+            counts_of,
+            message=message,
+            remedy=remedy,
         )
 
 
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    """Yields that labels look like several in one field, where their parts are fewer than they are: `a`, `b`, `a|b`."""
-    joined = None if subject.several_labels else joined_labels(train)
+    """Yields that labels look like several in one field, where their parts are fewer than they are:
+    `a`, `b`, `a|b`.
+    """
+    if subject.several_labels:
+        joined = None
+    else:
+        joined = joined_labels(train)
     if joined is None:
         return
     separator, parts = joined
     rows = subject.splits["train"]
     matches = _rows_with(subject, "train", {name for name in train if separator in name})
-    says = f"have '{separator}' in their label: {len(train):,} labels, or {len(parts):,} with it between"
+    says = (
+        f"have '{separator}' in their label: {len(train):,} labels, or {len(parts):,} with it "
+        "between"
+    )
     yield _RULES.finding(
         "several-labels-in-one",
         "train",
         (len(matches), len(rows)),
         _shown(rows, matches),
         says=says,
-        remedy=f"Where it separates labels: --set text_classification.label_separator='{separator}'.",
+        remedy="Where it separates labels: --set "
+        f"text_classification.label_separator='{separator}'.",
     )
 
 
@@ -133,13 +173,26 @@ def _number_of_labels(subject: Subject, train: Counter[str]) -> Iterator[Finding
     rows = subject.splits["train"]
     several = any(len(names) > 1 for names in different_values(subject.label_sets["train"] or ()))
     if len(train) < 2 and not several:
-        only = f"one label only, {next(iter(train))!r}" if train else "no label at all"
+        if train:
+            only = f"one label only, {next(iter(train))!r}"
+        else:
+            only = "no label at all"
         message = f"the training rows have {only}: nothing can be learned"
         yield _RULES.finding("one-label", "train", (len(rows), len(rows)), message=message)
     if subject.labels is None and len(train) > max(50, train.total() // 2):
-        message = f"{len(train):,} different labels in {len(rows):,} training rows: {listed(list(train), limit=4)}"
-        of, examples = (len(train), len(rows)), _shown(rows, range(3))
-        yield _RULES.finding("too-many-labels", "train", of, examples, message=message)
+        message = (
+            f"{len(train):,} different labels in {len(rows):,} training rows: "
+            f"{listed(list(train), limit=4)}"
+        )
+        of = (len(train), len(rows))
+        examples = _shown(rows, range(3))
+        yield _RULES.finding(
+            "too-many-labels",
+            "train",
+            of,
+            examples,
+            message=message,
+        )
 
 
 def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
@@ -154,52 +207,94 @@ def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     if rare and len(rows) > RARE * len(train):
         examples = _shown(rows, _rows_with(subject, "train", set(rare)))
         shown = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
-        message = f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows ({shown})"
+        message = (
+            f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows "
+            f"({shown})"
+        )
         yield _RULES.finding(
-            "rare-label", "train", (len(rare), len(train)), examples, message=message
+            "rare-label",
+            "train",
+            (len(rare), len(train)),
+            examples,
+            message=message,
         )
 
 
 def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     if len(train) < 2 or subject.several_labels:
         return
-    (most, count), (least, fewest) = train.most_common()[0], train.most_common()[-1]
+    most, count = train.most_common()[0]
+    least, fewest = train.most_common()[-1]
     total = sum(train.values())
     if count <= _MOSTLY * total and (count <= _UNEVEN * fewest or fewest < RARE):
         return
-    shares = f"{most!r} has {percent(count, total)} of the training rows, {least!r} {percent(fewest, total)}"
-    severity = "warning" if count > _MOSTLY * total else "note"
-    instead = "look at F1 or Matthews instead (--set evaluation.primary_metric=f1_macro), and at the rows of each label"
+    shares = (
+        f"{most!r} has {percent(count, total)} of the training rows, {least!r} "
+        f"{percent(fewest, total)}"
+    )
+    if count > _MOSTLY * total:
+        severity = "warning"
+    else:
+        severity = "note"
+    instead = (
+        "look at F1 or Matthews instead (--set evaluation.primary_metric=f1_macro), and at the "
+        "rows of each label"
+    )
     remedy = f"Always saying {most!r} scores accuracy {count / total:.3f}: {instead}."
     yield _RULES.finding(
-        "imbalance", "train", (count, total), message=shares, severity=severity, remedy=remedy
+        "imbalance",
+        "train",
+        (count, total),
+        message=shares,
+        severity=severity,
+        remedy=remedy,
     )
 
 
 def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
-    train, other = counts["train"], counts[split]
+    train = counts["train"]
+    other = counts[split]
     unseen = [name for name in other if name not in train and name.strip()]
     if unseen and train:
         says = f"have a label that no training row has: {_with_hint(unseen, train)}"
-        severity = "error" if subject.labels is None else "warning"
-        rows, found = subject.splits[split], _rows_with(subject, split, set(unseen))
-        counts_of, shown = (len(found), len(rows)), _shown(rows, found)
+        if subject.labels is None:
+            severity = "error"
+        else:
+            severity = "warning"
+        rows = subject.splits[split]
+        found = _rows_with(subject, split, set(unseen))
+        counts_of = (len(found), len(rows))
+        shown = _shown(rows, found)
         yield _RULES.finding(
-            "label-not-in-train", split, counts_of, shown, says=says, severity=severity
+            "label-not-in-train",
+            split,
+            counts_of,
+            shown,
+            says=says,
+            severity=severity,
         )
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
         of = (len(absent), len(train))
         shown = _shown(subject.splits["train"], _rows_with(subject, "train", set(absent)))
         message = f"no row of {split} has the label {listed(absent)}"
-        remedy = f"Split the rows anew, stratified by label: how well it is learned can't be seen on {split}."
+        remedy = (
+            "Split the rows anew, stratified by label: how well it is learned can't be seen on "
+            f"{split}."
+        )
         yield _RULES.finding(
-            "label-only-in-train", split, of, shown, message=message, remedy=remedy
+            "label-only-in-train",
+            split,
+            of,
+            shown,
+            message=message,
+            remedy=remedy,
         )
 
 
 def _shift(subject: Subject, counts: dict[str, Counter[str]], split: str) -> Iterator[Finding]:
-    train, other = counts["train"], counts[split]
+    train = counts["train"]
+    other = counts[split]
     if min(train.total(), other.total()) < _SHIFT_ROWS:
         return
     differences = {
@@ -233,7 +328,11 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
         f"the training rows are sorted by label: {runs} runs of like labels in {len(rows):,} rows"
     )
     yield _RULES.finding(
-        "sorted-by-label", "train", (len(rows), len(rows)), examples, message=message
+        "sorted-by-label",
+        "train",
+        (len(rows), len(rows)),
+        examples,
+        message=message,
     )
 
 

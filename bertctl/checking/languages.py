@@ -26,7 +26,8 @@ _SCRIPTS = (
     "Georgian", "Armenian", "Ethiopic", "Mongolian", "Thaana", "Syriac", "Cherokee", "Tifinagh", "Bopomofo", "Javanese",
     "Balinese", "Nko", "Yi",
 )  # fmt: skip
-# Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta, chi) beside Latin.
+# Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta,
+# chi) beside Latin.
 _ALIKE = (
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406"
     + (
@@ -42,11 +43,16 @@ _READ = 200  # characters of a text that its language is judged by
 
 
 def check_languages(subject: Subject) -> Iterator[Finding]:
-    """Yields texts in another script than most, words in two scripts, and longer texts in another language."""
+    """Yields texts in another script than most, words in two scripts, and longer texts in another
+    language.
+    """
     for split in subject.splits:
         columns = list(subject.texts[split].values())
         joined = (" ".join(fields) for fields in zip(*columns, strict=True))
-        texts = columns[0] if len(columns) == 1 else column_of(joined)
+        if len(columns) == 1:
+            texts = columns[0]
+        else:
+            texts = column_of(joined)
         yield from _scripts(subject, split, texts)
         yield from _mixed_words(subject, split, texts)
         yield from _languages(subject, split, texts)
@@ -54,7 +60,9 @@ def check_languages(subject: Subject) -> Iterator[Finding]:
 
 @cache
 def _patterns() -> tuple[Any, Any]:
-    """Returns patterns of runs of letters by script, and of words in which Latin letters meet look-alikes."""
+    """Returns patterns of runs of letters by script, and of words in which Latin letters meet
+    look-alikes.
+    """
     import regex
 
     of_script = [rf"(?P<{name}>\p{{Script={name}}}+)" for name in _SCRIPTS]
@@ -64,9 +72,13 @@ def _patterns() -> tuple[Any, Any]:
 
 
 def script_of(text: str) -> str | None:
-    """Returns the script of most of a text's letters; None where it has hardly any, or none of the usual scripts."""
+    """Returns the script of most of a text's letters; None where it has hardly any, or none of the
+    usual scripts.
+    """
     if text.isascii():
-        return "Latin" if sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT else None
+        if sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT:
+            return "Latin"
+        return None
     letters: Counter[str] = Counter()
     for run in _patterns()[0].finditer(text):
         letters[run.lastgroup] += len(run[0])
@@ -75,7 +87,9 @@ def script_of(text: str) -> str | None:
     if letters.total() < _LETTERS_OF_SCRIPT:
         return None
     script, count = letters.most_common(1)[0]
-    return script if 2 * count > letters.total() else None
+    if 2 * count > letters.total():
+        return script
+    return None
 
 
 def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
@@ -83,7 +97,8 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
     counts = Counter(script for script in scripts if script)
     if len(counts) < 2:
         return
-    (main, count), total = counts.most_common(1)[0], counts.total()
+    main, count = counts.most_common(1)[0]
+    total = counts.total()
     shown = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
     others = [i for i, script in enumerate(scripts) if script and script != main]
     examples = examples_at(subject.splits[split], others, texts.__getitem__)
@@ -96,9 +111,10 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
         known = f"{subject.recipe.model.name} may know them only as single letters or [UNK]"
         remedy = f"Is the model made for them? {known}; bert-base-multilingual reads 104 languages."
         severity = None
-    message = (
-        None if count >= _MAIN * total else f"the texts of {split} are in several scripts: {shown}"
-    )
+    if count >= _MAIN * total:
+        message = None
+    else:
+        message = f"the texts of {split} are in several scripts: {shown}"
     yield _RULES.finding(
         "other-script",
         split,
@@ -146,10 +162,18 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
     others = [i for i, (language, sure) in told.items() if sure >= _SURE and language != main]
     shown = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
     says = f"that were looked at are probably in another language than the rest ({shown})"
-    of, severity = (
-        (len(others), len(chosen)),
-        "warning" if len(others) > 0.01 * len(chosen) else "note",
-    )
+    of = (len(others), len(chosen))
+    if len(others) > 0.01 * len(chosen):
+        severity = "warning"
+    else:
+        severity = "note"
     rows = subject.splits[split]
     examples = examples_at(rows, others, lambda i: f"{told[i][0]}: {shorten(texts[i], limit=80)}")
-    yield _RULES.finding("other-language", split, of, examples, says=says, severity=severity)
+    yield _RULES.finding(
+        "other-language",
+        split,
+        of,
+        examples,
+        says=says,
+        severity=severity,
+    )

@@ -6,6 +6,7 @@ Letters: N rows, C labels.
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -32,16 +33,28 @@ _ENOUGH_ROWS = 40
 _ENOUGH_OF_LABEL = 20
 _KNOWN = 0.99  # share of the rows whose label another column tells
 _AUC = 0.9  # how well the length orders one label before the rest
-_PRECISION, _COVERAGE, _LIFT = 0.97, 0.25, 0.15  # of a word for a label
-_MOST_LABELS, _MOST_SHOWN = 100, 20
+# of a word for a label
+_PRECISION = 0.97
+_COVERAGE = 0.25
+_LIFT = 0.15
+_MOST_LABELS = 100
+_MOST_SHOWN = 20
 _SAMPLED = 1000  # texts of a label of many rows by which its frequent words are found
 _FIRST_WORDS = 400  # words of a text that are looked at
 
 
 def check_leakage(subject: Subject) -> Iterator[Finding]:
-    """Looks at the training rows of single-label classification; where there are none, at the first split."""
-    split = "train" if "train" in subject.splits else next(iter(subject.splits), "")
-    sets = subject.label_sets[split] if split else None
+    """Looks at the training rows of single-label classification; where there are none, at the first
+    split.
+    """
+    if "train" in subject.splits:
+        split = "train"
+    else:
+        split = next(iter(subject.splits), "")
+    if split:
+        sets = subject.label_sets[split]
+    else:
+        sets = None
     if sets is None or any(len(names) > 1 for names in different_values(sets)):
         return
     rows = subject.splits[split]
@@ -58,13 +71,17 @@ def check_leakage(subject: Subject) -> Iterator[Finding]:
 
 def _at(values: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
     """Returns the values of these rows, which may be all of them."""
-    return values if isinstance(indices, range) else selected(values, indices)
+    if isinstance(indices, range):
+        return values
+    return selected(values, indices)
 
 
 def _columns(
     rows: Rows, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields columns of which one value mostly goes with one label, though the values are far fewer than the rows."""
+    """Yields columns of which one value mostly goes with one label, though the values are far fewer
+    than the rows.
+    """
     majority = Counter(labels).most_common(1)[0][1]
     if majority > _KNOWN * len(labels):
         return
@@ -83,14 +100,18 @@ def _columns(
         shown = "; ".join(
             f"{value!r} is {_usual_label(value, coded, labels)!r}" for value, _ in frequent
         )
-        examples = examples_at(
-            rows, labelled, lambda i, c=column: f"{c[i]!r}, label {rows.columns['label'][i]!r}"
-        )  # type: ignore[misc]
+        examples = examples_at(rows, labelled, partial(_cell_and_label, rows, column))
         share = percent(told, len(labels))
         message = (
             f"the column '{name}' gives the label away in {share} of the rows of {split}: {shown}"
         )
-        yield _RULES.finding("leaky-column", split, (told, len(labels)), examples, message=message)
+        yield _RULES.finding(
+            "leaky-column",
+            split,
+            (told, len(labels)),
+            examples,
+            message=message,
+        )
 
 
 def _told(values: CodedValues, labels: CodedValues) -> int:
@@ -103,6 +124,11 @@ def _told(values: CodedValues, labels: CodedValues) -> int:
     return int(np.maximum.reduceat(sizes, begins).sum())
 
 
+def _cell_and_label(rows: Rows, column: Sequence[Any], index: int) -> str:
+    """Returns what a row has in a column, and its label, for people."""
+    return f"{column[index]!r}, label {rows.columns['label'][index]!r}"
+
+
 def _usual_label(value: Any, values: CodedValues, labels: CodedValues) -> str:
     """Returns the label that most rows with a value have."""
     rows = np.flatnonzero(values.codes == values.values.index(value))
@@ -111,7 +137,9 @@ def _usual_label(value: Any, values: CodedValues, labels: CodedValues) -> str:
 
 
 def _grouped(values: Sequence[Any]) -> Sequence[Any] | None:
-    """Returns values that can be counted; many numbers as 20 ranges of like size; None for anything else."""
+    """Returns values that can be counted; many numbers as 20 ranges of like size; None for anything
+    else.
+    """
     try:
         different = _number_of_different(values)
     except TypeError:
@@ -135,7 +163,9 @@ def _number_of_different(values: Sequence[Any]) -> int:
 def _lengths(
     subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields labels of which nearly every text is longer (or shorter) than nearly every text of the others."""
+    """Yields labels of which nearly every text is longer (or shorter) than nearly every text of the
+    others.
+    """
     names = sorted(labels.values)
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
@@ -148,20 +178,33 @@ def _lengths(
         ) / 2
         for name in names if len(names) > 2 else names[:1]:
             mine = labels.codes == labels.values.index(name)
-            n, others = int(mine.sum()), int((~mine).sum())
+            n = int(mine.sum())
+            others = int((~mine).sum())
             if min(n, others) < _ENOUGH_OF_LABEL:
                 continue
             auc = (ranks[mine].sum() - n * (n + 1) / 2) / (n * others)
             if max(auc, 1 - auc) < _AUC:
                 continue
-            rest = "the others" if len(names) > 2 else repr(names[1])
+            if len(names) > 2:
+                rest = "the others"
+            else:
+                rest = repr(names[1])
             examples = examples_at(
                 rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__
             )
             own, other = (f"{int(np.median(lengths[which])):,}" for which in (mine, ~mine))
             half = f"half of these texts have up to {own} characters, those of {rest} {other}"
-            message = f"the length of the {field} alone gives {name!r} away: {half} (AUC {max(auc, 1 - auc):.3f})"
-            yield _RULES.finding("leaky-length", split, (n, len(labels)), examples, message=message)
+            message = (
+                f"the length of the {field} alone gives {name!r} away: {half} (AUC "
+                f"{max(auc, 1 - auc):.3f})"
+            )
+            yield _RULES.finding(
+                "leaky-length",
+                split,
+                (n, len(labels)),
+                examples,
+                message=message,
+            )
 
 
 def _words(
@@ -175,7 +218,10 @@ def _words(
         found: Counter[str] = Counter()
         by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
         texts = _at(column, labelled)
-        candidates = _frequent_words(texts, labels) if is_many(total) else None
+        if is_many(total):
+            candidates = _frequent_words(texts, labels)
+        else:
+            candidates = None
         if candidates is not None and not candidates:
             continue
         for text, label in zip(texts, labels, strict=True):
@@ -200,24 +246,34 @@ def _words(
         for name, leaky in leaks.items():
             leaky.sort(reverse=True)
             count, word, everywhere = leaky[0]
-            also = (
-                f"; so do {listed([w for _, w, _ in leaky[1:]], limit=4)}" if len(leaky) > 1 else ""
-            )
+            if len(leaky) > 1:
+                also = f"; so do {listed([w for _, w, _ in leaky[1:]], limit=4)}"
+            else:
+                also = ""
             where = next(rows.where(i) for i in labelled if word in _features(column[i]))
-            told = f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, and"
+            told = (
+                f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, "
+                "and"
+            )
             covered = f"it stands in {percent(count, of_label[name])} of them{also}"
             examples.append(Example(where, f"'{word}' gives {name!r} away: {told} {covered}"))
         message = f"words in the {field} give {count_of(len(leaks), len(of_label), 'label')} away"
         counts = (sum(leaky[0][2] for leaky in leaks.values()), total)
         yield _RULES.finding(
-            "leaky-word", split, counts, tuple(examples[:_MOST_SHOWN]), message=message
+            "leaky-word",
+            split,
+            counts,
+            tuple(examples[:_MOST_SHOWN]),
+            message=message,
         )
 
 
 def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
-    """Returns the words that may stand in enough texts of a label, by some of its texts; of others, none is counted.
+    """Returns the words that may stand in enough texts of a label, by some of its texts; of others,
+    none is counted.
 
-    A word that is in `_COVERAGE` of a label's texts is in less than half as large a share of the sample once in 1e20.
+    A word that is in `_COVERAGE` of a label's texts is in less than half as large a share of the
+    sample once in 1e20.
     """
     rng = np.random.default_rng(0)
     candidates: set[str] = set()

@@ -1,8 +1,9 @@
-"""Texts that are nearly the same: MinHash finds candidates (library `rensa`), an exact comparison decides.
+"""Texts that are nearly the same: MinHash finds candidates (library `rensa`), an exact comparison
+decides.
 
-Two texts are near duplicates when their sets of 4-letter shingles have a Jaccard similarity of at least 0.8, where
-only letters and digits count and what stands between them is one space: in a sentence of 50 letters a changed letter is
-let through, a changed word is not.
+Two texts are near duplicates when their sets of 4-letter shingles have a Jaccard similarity of at
+least 0.8, where only letters and digits count and what stands between them is one space: in a
+sentence of 50 letters a changed letter is let through, a changed word is not.
 
 Letters: N texts, K slots of a signature, S shingles.
 """
@@ -30,10 +31,9 @@ SHORTEST = 20
 """Letters below which a text is left out: one word is most of it, so a similarity says little."""
 
 _SHINGLE = 4
-_BANDS, _IN_BAND = (
-    12,
-    5,
-)  # a pair at 0.8 shares a band with probability 0.991, a pair at 0.3 with 0.029
+# a pair at 0.8 shares a band with probability 0.991, a pair at 0.3 with 0.029
+_BANDS = 12
+_IN_BAND = 5
 _SLOTS = _BANDS * _IN_BAND
 _NUMBER = np.dtype(np.uint32)  # of a signature
 _HASHED_AT_ONCE = 8192  # texts
@@ -42,7 +42,8 @@ _SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 wit
 _NEIGHBOURS = (
     4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
 )
-_CACHED = 20_000  # texts whose shingles are kept: candidates come sorted, so old ones are rarely asked for again
+# texts whose shingles are kept: candidates come sorted, so old ones are rarely asked for again
+_CACHED = 20_000
 
 
 def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
@@ -51,11 +52,12 @@ def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
 
 
 def near_pairs(texts: Iterable[str]) -> Iterator[tuple[int, int, float]]:
-    """Yields pairs of near duplicates: where the earlier and the later text stand, and how alike they are.
+    """Yields pairs of near duplicates: where the earlier and the later text stand, and how alike
+    they are.
 
-    That is the exact Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in their hundreds not
-    every pair is listed, but every text has a partner. A pair at the threshold is missed with a probability below 1 %,
-    a pair of more than 0.9 practically never.
+    That is the exact Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in
+    their hundreds not every pair is listed, but every text has a partner. A pair at the threshold
+    is missed with a probability below 1 %, a pair of more than 0.9 practically never.
 
     Args:
         texts: N texts, normalised, each different from all others.
@@ -101,7 +103,8 @@ def _shingle_set(text: str) -> frozenset[str]:
 
 
 class _Signatures:
-    """MinHash signatures of texts, in a temporary file slot by slot: those of ten million texts are 2.4 GB.
+    """MinHash signatures of texts, in a temporary file slot by slot: those of ten million texts are
+    2.4 GB.
 
     Args:
         texts: N texts of at least one shingle each.
@@ -145,11 +148,11 @@ class _Signatures:
         except OSError as error:
             self._file.close()
             size = human_bytes(_SLOTS * self.n_texts * _NUMBER.itemsize)
-            what = (
+            message = (
                 f"{tempfile.gettempdir()}: no room for {size}, by which near duplicates are found"
             )
             raise UnavailableError(
-                what, remedy="Set TMPDIR to a folder on a disk with more room."
+                message, remedy="Set TMPDIR to a folder on a disk with more room."
             ) from error
 
 
@@ -172,7 +175,9 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
 
 
 def _candidates(signatures: _Signatures) -> Ints:
-    """Returns pairs that share a band and look alike by their whole signatures, as earlier x N + later, sorted."""
+    """Returns pairs that share a band and look alike by their whole signatures, as earlier x N +
+    later, sorted.
+    """
     alike: list[Ints] = []
     waiting: list[Ints] = []
     for band in range(_BANDS):
@@ -184,7 +189,9 @@ def _candidates(signatures: _Signatures) -> Ints:
 
 
 def _pairs_of_band(signatures: _Signatures, band: int) -> Ints:
-    """Returns pairs of texts with equal numbers in a band: each with the first such text and some neighbours."""
+    """Returns pairs of texts with equal numbers in a band: each with the first such text and some
+    neighbours.
+    """
     n = signatures.n_texts
     values = np.zeros(n, dtype=np.uint64)
     for slot in range(band * _IN_BAND, (band + 1) * _IN_BAND):
@@ -202,14 +209,16 @@ def _pairs_of_band(signatures: _Signatures, band: int) -> Ints:
     keys: list[Ints] = []
     for partner in (heads, *(np.maximum(positions - k, heads) for k in range(1, _NEIGHBOURS + 1))):
         apart = partner < positions
-        one, other = order[partner[apart]], order[positions[apart]]
+        one = order[partner[apart]]
+        other = order[positions[apart]]
         keys.append(np.minimum(one, other) * n + np.maximum(one, other))
     return np.unique(np.concatenate(keys))
 
 
 def _alike(pairs: Ints, signatures: _Signatures) -> Ints:
     """Returns the pairs that look alike by their whole signatures."""
-    one, other = pairs // signatures.n_texts, pairs % signatures.n_texts
+    one = pairs // signatures.n_texts
+    other = pairs % signatures.n_texts
     equal = np.zeros(len(pairs), dtype=np.uint8)
     for number in range(_SLOTS):
         slot = signatures.slot(number)

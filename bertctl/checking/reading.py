@@ -23,7 +23,8 @@ _PLACE = re.compile(r"(?P<where>.+?:\d+)(?: \(id .*?\))?: (?P<what>.*)", re.DOTA
 
 
 _Read = tuple[dict[str, Rows], tuple[str, ...] | None, list[Finding]]
-"""Rows by split; label names in the data set's official order, where it has one; what was refused or warned of."""
+"""Rows by split; label names in the data set's official order, where it has one; what was refused
+or warned of."""
 
 
 def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
@@ -37,7 +38,9 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
         UsageError: no data, an unknown data set or split, columns that can't be guessed.
         UnavailableError: a file that is named, or the training rows of a data set, can't be had.
     """
-    return _read_dataset(recipe, listener) if recipe.data.name else _read_own(recipe, listener)
+    if recipe.data.name:
+        return _read_dataset(recipe, listener)
+    return _read_own(recipe, listener)
 
 
 def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
@@ -56,7 +59,12 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
             continue  # the test split is not fetched from the hub to be looked at
         heard = _Heard(listener)
         try:
-            splits[name] = load_data(recipe, listener=heard, splits=[name], whole=True).splits[name]
+            splits[name] = load_data(
+                recipe,
+                listener=heard,
+                splits=[name],
+                whole=True,
+            ).splits[name]
         except DataError as error:
             findings.append(refusal(error, name))
         except UnavailableError:
@@ -71,7 +79,12 @@ def _read_own(recipe: Recipe, listener: Listener) -> _Read:
     files = {name: file for name, file in recipe.data.own_files.items() if file}
     heard = _Heard(listener)
     try:
-        loaded = load_data(recipe, listener=heard, splits=list(files), whole=True)
+        loaded = load_data(
+            recipe,
+            listener=heard,
+            splits=list(files),
+            whole=True,
+        )
     except DataError:
         return _read_own_one_by_one(recipe, files, listener)
     return dict(loaded.splits), loaded.labels, [*heard.findings("")]
@@ -83,7 +96,12 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
     for name, file in files.items():
         heard = _Heard(listener)
         try:
-            splits[name] = load_data(recipe, listener=heard, splits=[name], whole=True).splits[name]
+            splits[name] = load_data(
+                recipe,
+                listener=heard,
+                splits=[name],
+                whole=True,
+            ).splits[name]
         except DataError as error:
             bad: list[DataError] = []
             rows = _read_past(expanded_path(file), recipe, name, bad)
@@ -99,9 +117,20 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
 
 
 def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Finding:
-    """Returns a refusal as a finding; the place that its message begins with becomes its example."""
+    """Returns a refusal as a finding; the place that its message begins with becomes its
+    example.
+    """
     examples = (_example(error),) if _PLACE.fullmatch(error.message) else ()
-    return Finding(code, "error", split, 1, 1, error.message, examples, error.remedy)
+    return Finding(
+        code,
+        "error",
+        split,
+        1,
+        1,
+        error.message,
+        examples,
+        error.remedy,
+    )
 
 
 def _example(error: DataError) -> Example:
@@ -130,7 +159,9 @@ class _Heard(Listener):
 
 
 def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> Rows | None:
-    """Returns the rows of a person's own file that are sound, the others in `bad`; None where there are none."""
+    """Returns the rows of a person's own file that are sound, the others in `bad`; None where there
+    are none.
+    """
     reader = READERS[recipe.task]
     options = ReadOptions(
         recipe.data,
@@ -150,7 +181,9 @@ def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> 
 
 
 def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
-    """Returns texts with spans that can't be made into tags: their check says of all of them why."""
+    """Returns texts with spans that can't be made into tags: their check says of all of them
+    why.
+    """
     try:
         options = ReadOptions(recipe.data, split, on_bad_record=lambda _: None)
         [table] = read_tables(path, input_kind(path, options), options)
@@ -160,14 +193,27 @@ def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
     if spans is None or "text" not in table.columns:
         return None
     columns = {"text": table.columns["text"], spans: table.columns[spans]}
-    return Rows(split, columns, [str(i) for i in range(len(table))], table.source, table.lines)
+    return Rows(
+        split,
+        columns,
+        [str(i) for i in range(len(table))],
+        table.source,
+        table.lines,
+    )
 
 
 def _bad_records(bad: Sequence[DataError], sound: int, split: str) -> Finding:
     """Returns what is said of records that can't be read."""
     counts = (len(bad), len(bad) + sound)
     remedies = dict.fromkeys(error.remedy for error in bad if error.remedy)
-    remedy = f"Training refuses the file until each is what the task needs. {' '.join(list(remedies)[:2])}".strip()
+    remedy = (
+        "Training refuses the file until each is what the task needs. "
+        f"{' '.join(list(remedies)[:2])}".strip()
+    )
     return _RULES.finding(
-        "bad-record", split, counts, tuple(_example(error) for error in bad[:5]), remedy=remedy
+        "bad-record",
+        split,
+        counts,
+        tuple(_example(error) for error in bad[:5]),
+        remedy=remedy,
     )

@@ -26,7 +26,13 @@ def check_scores(subject: Subject) -> Iterator[Finding]:
             continue
         scores = _numbers(rows)
         bad, good = (np.flatnonzero(np.isfinite(scores) == fine).tolist() for fine in (False, True))
-        yield from _RULES.of_rows("score-not-a-number", rows, split, bad, partial(_shown, rows))
+        yield from _RULES.of_rows(
+            "score-not-a-number",
+            rows,
+            split,
+            bad,
+            partial(_shown, rows),
+        )
         if good:
             ranges[split] = (float(scores[good].min()), float(scores[good].max()))
             yield from _spread(subject, split, scores[good], good)
@@ -55,7 +61,12 @@ def _spread(subject: Subject, split: str, numbers: Floats, places: list[int]) ->
     if high > low:
         says = f"have a score far from the middle half ({low:g} to {high:g})"
         yield from _RULES.of_rows(
-            "score-far-out", rows, split, far, partial(_shown, rows), says=says
+            "score-far-out",
+            rows,
+            split,
+            far,
+            partial(_shown, rows),
+            says=says,
         )
 
 
@@ -70,7 +81,12 @@ def _outside(
     spans = f"{other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to {train[1]:g}"
     message = f"the scores of {split} go from {spans}"
     yield from _RULES.of_rows(
-        "score-out-of-range", rows, split, beyond, partial(_shown, rows), message=message
+        "score-out-of-range",
+        rows,
+        split,
+        beyond,
+        partial(_shown, rows),
+        message=message,
     )
 
 

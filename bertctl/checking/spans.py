@@ -1,6 +1,7 @@
 """Entities as character spans: out of their text, off its words, over each other, blank.
 
-A row has `text` and `spans` (or `entities`, ...): of each the start, the end (behind its last character) and the type.
+A row has `text` and `spans` (or `entities`, ...): of each the start, the end (behind its last
+character) and the type.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,11 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
     for row, (text, spans) in enumerate(
         zip(rows.columns["text"], rows.columns[column], strict=True)
     ):
-        text, spans = str(text or ""), spans if isinstance(spans, list | tuple) else ()
+        text = str(text or "")
+        if isinstance(spans, list | tuple):
+            spans = spans
+        else:
+            spans = ()
         read = [_span(span) for span in spans]
         total += len(read)
         inside: list[Span] = []
@@ -46,7 +51,10 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
                 inside.append(span)
                 surface = surface_of(given)
                 if surface and surface.strip() and not same_words(text[span[0] : span[1]], surface):
-                    shown = f"{span[2]}: {span[0]} to {span[1]} is {text[span[0] : span[1]]!r}, not {surface!r}"
+                    shown = (
+                        f"{span[2]}: {span[0]} to {span[1]} is {text[span[0] : span[1]]!r}, not "
+                        f"{surface!r}"
+                    )
                     places.add("span-off-text", row, shown)
                     continue
                 code = _span_fault(text, span[0], span[1])
@@ -57,7 +65,8 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
                         f"{span[2]}: {text[span[0] : span[1]]!r} in {around(text, *span[:2])}",
                     )
         inside.sort()
-        furthest, one = 0, ""
+        furthest = 0
+        one = ""
         for start, end, kind in inside:
             if start < furthest:
                 places.add(
@@ -66,24 +75,25 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
                     f"{one} and {kind} share {text[start : min(end, furthest)]!r}",
                 )
             if end > furthest:
-                furthest, one = end, kind
+                furthest = end
+                one = kind
     for code in codes_of("spans"):
         yield from places.finding(code, total)
 
 
 def _span(given: Any) -> Span | None:
-    """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is neither."""
+    """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is
+    neither.
+    """
     if isinstance(given, Mapping):
         start, end, kind = named_parts(given)
     elif isinstance(given, list | tuple) and len(given) >= 2:
         start, end, kind = [*given, None][:3]
     else:
         return None
-    return (
-        (start, end, "" if kind is None else str(kind))
-        if isinstance(start, int) and isinstance(end, int)
-        else None
-    )
+    if isinstance(start, int) and isinstance(end, int):
+        return (start, end, "" if kind is None else str(kind))
+    return None
 
 
 def _span_fault(text: str, start: int, end: int) -> str | None:
@@ -92,4 +102,6 @@ def _span_fault(text: str, start: int, end: int) -> str | None:
         return "blank-entity"
     if NO_WORD.fullmatch(inside):
         return "punctuation-entity"
-    return "span-off-word" if cuts_word(text, start, end) else None
+    if cuts_word(text, start, end):
+        return "span-off-word"
+    return None

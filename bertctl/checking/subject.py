@@ -1,4 +1,6 @@
-"""`Subject`: the splits that are checked, as every check sees them, with what several checks need computed once."""
+"""`Subject`: the splits that are checked, as every check sees them, with what several checks need
+computed once.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,19 +44,26 @@ class Subject:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Are the label names that were said (recipe, then data set); None where training rows are to say them."""
+        """Are the label names that were said (recipe, then data set); None where training rows are
+        to say them.
+        """
         named = self.recipe.text_classification.labels
-        return tuple(named) if named else self.official_labels
+        if named:
+            return tuple(named)
+        return self.official_labels
 
     @cached_property
     def several_labels(self) -> bool:
-        """Whether a row can have several labels: as the recipe says, or where some field is a list."""
-        section, rows = self.recipe.text_classification, self.splits.values()
+        """Whether a row can have several labels: as the recipe says, or where some field is a
+        list.
+        """
+        section = self.recipe.text_classification
+        rows = self.splits.values()
         lists = (
             isinstance(label, list | tuple)
-            for one in rows
-            if one.has("label")
-            for label in _labels(one)
+            for row in rows
+            if row.has("label")
+            for label in _labels(row)
         )
         return bool(section.multi_label or section.label_separator) or any(lists)
 
@@ -66,7 +75,9 @@ class Subject:
 
     @cached_property
     def keys(self) -> dict[str, Sequence[str]]:
-        """Is one string per row of each split, the same for rows that say the same but for case and spacing."""
+        """Is one string per row of each split, the same for rows that say the same but for case and
+        spacing.
+        """
         return {
             split: column_of(
                 BETWEEN_FIELDS.join(map(normalised, fields))
@@ -77,7 +88,9 @@ class Subject:
 
     @cached_property
     def label_sets(self) -> dict[str, Sequence[tuple[str, ...]] | None]:
-        """Is each row's label names (one, or several), by split; None where the task or the split has no labels."""
+        """Is each row's label names (one, or several), by split; None where the task or the split
+        has no labels.
+        """
         separator = self.recipe.text_classification.label_separator
         labelled = {
             split: rows.has("label") and "labels" in self.checks
@@ -99,7 +112,10 @@ def texts_of(rows: Rows, columns: Sequence[str]) -> dict[str, Sequence[str]]:
 def _as_texts(values: Sequence[Any], name: str) -> Sequence[str]:
     if isinstance(values, PackedTexts) and not values.has_nulls:
         return values
-    between = " " if name == "words" else BETWEEN_FIELDS
+    if name == "words":
+        between = " "
+    else:
+        between = BETWEEN_FIELDS
     return mapped_values(values, lambda value: _joined(value, between))
 
 

@@ -1,7 +1,8 @@
-"""Tagged words: tags and words that don't match, broken schemes, entities of nothing, words off their offsets.
+"""Tagged words: tags and words that don't match, broken schemes, entities of nothing, words off
+their offsets.
 
-A row has `words` and `label` (a tag for each word); optionally `text` with `offsets` (start and end of each word in
-it).
+A row has `words` and `label` (a tag for each word); optionally `text` with `offsets` (start and end
+of each word in it).
 """
 
 import re
@@ -75,9 +76,13 @@ def tagged_entities(rows: Rows) -> list[TaggedEntity]:
 
 
 def split_tag(tag: object) -> tuple[str, str]:
-    """Returns `B-person` as `B` and `person`; `O` and anything that is no entity tag as two empty strings."""
+    """Returns `B-person` as `B` and `person`; `O` and anything that is no entity tag as two empty
+    strings.
+    """
     match = _TAG.fullmatch(str(tag))
-    return (match[1], match[2]) if match else ("", "")
+    if match:
+        return (match[1], match[2])
+    return ("", "")
 
 
 def _plain_tags(rows: Rows) -> Counter[str]:
@@ -144,7 +149,9 @@ def _tag_kind(rows: Rows) -> TagKind | None:
 
 
 def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
-    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them; None for tags of no scheme."""
+    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them; None for tags of
+    no scheme.
+    """
     if kind is None:
         return None
     nearest = sorted(kind.breaks, key=lambda scheme: kind.breaks[scheme].count)
@@ -159,7 +166,10 @@ def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) ->
     for row, of_row in enumerate(rows.columns["label"]):
         before = "O"
         for i, tag in enumerate(of_row):
-            word = rows.columns["words"][row][i] if i < len(rows.columns["words"][row]) else ""
+            if i < len(rows.columns["words"][row]):
+                word = rows.columns["words"][row][i]
+            else:
+                word = ""
             if str(tag) in odd:
                 places.add("malformed-tag", row, f"{tag!r} at {word!r}")
             elif scheme and not may_follow(scheme, before, str(tag)):
@@ -187,9 +197,16 @@ def _entities(rows: Rows, split: str) -> Iterator[Finding]:
     sentences = sum(len(words) > 0 for words in rows.columns["words"])
     if not found and sentences:
         message = f"not one of the {len(rows):,} rows of {split} has an entity"
-        severity = "error" if split == "train" else "warning"
+        if split == "train":
+            severity = "error"
+        else:
+            severity = "warning"
         yield _RULES.finding(
-            "no-entity", split, (len(rows), len(rows)), message=message, severity=severity
+            "no-entity",
+            split,
+            (len(rows), len(rows)),
+            message=message,
+            severity=severity,
         )
 
 
@@ -203,7 +220,8 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         if count < RARE
     ]
     if rare and train.total() > RARE * len(train):
-        counts, shown = (len(rare), len(train)), ", ".join(rare[:8])
+        counts = (len(rare), len(train))
+        shown = ", ".join(rare[:8])
         message = f"{count_of(*counts, 'type')} stand fewer than {RARE} times in train ({shown})"
         yield _RULES.finding("rare-label", "train", counts, message=message)
     total: Counter[str] = sum(types.values(), Counter())
@@ -213,7 +231,11 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
         message = f"{listed(others)} ({count:,} times) and {usual!r} {differ}"
         remedy = f"Write them all as {usual!r}."
         yield _RULES.finding(
-            "label-spelling", "", (count, total.total()), message=message, remedy=remedy
+            "label-spelling",
+            "",
+            (count, total.total()),
+            message=message,
+            remedy=remedy,
         )
     for split, found in types.items():
         unseen = [name for name in found if name not in train]
@@ -222,15 +244,23 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
             counts = (sum(found[name] for name in unseen), found.total())
             examples = _with_types(subject.splits[split], set(unseen))
             message = f"{split} has types that train has not: {listed(unseen)}"
-            yield _RULES.finding("label-not-in-train", split, counts, examples, message=message)
-        if absent and found:
-            counts, message = (
-                (len(absent), len(train)),
-                f"{split} has none of the type {listed(absent)}",
+            yield _RULES.finding(
+                "label-not-in-train",
+                split,
+                counts,
+                examples,
+                message=message,
             )
+        if absent and found:
+            counts = (len(absent), len(train))
+            message = f"{split} has none of the type {listed(absent)}"
             remedy = f"How well it is learned can't be seen on {split}: split the rows anew."
             yield _RULES.finding(
-                "label-only-in-train", split, counts, message=message, remedy=remedy
+                "label-only-in-train",
+                split,
+                counts,
+                message=message,
+                remedy=remedy,
             )
 
 

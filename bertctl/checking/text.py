@@ -1,4 +1,6 @@
-r"""Faults in the letters: wrong decoding, lost and invisible characters, markup, escapes and quotes left over."""
+r"""Faults in the letters: wrong decoding, lost and invisible characters, markup, escapes and quotes
+left over.
+"""
 
 import codecs
 import contextlib
@@ -88,7 +90,10 @@ def check_text(subject: Subject) -> Iterator[Finding]:
         matches = _pattern_matches(columns.values())
         for pattern in PATTERNS:
             of_control = pattern.pattern is _CONTROL
-            remedy = _better_encoding(subject.recipe.data.encoding, columns) if of_control else None
+            if of_control:
+                remedy = _better_encoding(subject.recipe.data.encoding, columns)
+            else:
+                remedy = None
             yield from matches[pattern.code].findings(pattern.code, rows, split, remedy=remedy)
         yield from _mojibake(rows, split, columns)
 
@@ -115,7 +120,9 @@ def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]
 
 
 def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) -> str | None:
-    """Returns how to read a file that was read as latin-1, where that leaves no control character in its texts."""
+    """Returns how to read a file that was read as latin-1, where that leaves no control character
+    in its texts.
+    """
     if not encoding or codecs.lookup(encoding).name != "iso8859-1":
         return None
     text = "".join(itertools.chain(*columns.values())).replace(BETWEEN_FIELDS, "")
@@ -127,7 +134,9 @@ def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) ->
 
 
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
-    """Yields UTF-8 that was read as something else; the library ftfy says what it was, and knows `Â£5` from `MÂCON`."""
+    """Yields UTF-8 that was read as something else; the library ftfy says what it was, and knows
+    `Â£5` from `MÂCON`.
+    """
     matches = MatchedRows(_RULES)
     for column in columns.values():
         for i, text in enumerate(column):
@@ -140,7 +149,9 @@ def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iter
 
 @cache
 def _repairer() -> Callable[[str], str]:
-    """Undoes wrong decoding only where the text is none, and leaves quotes, entities and ligatures alone."""
+    """Undoes wrong decoding only where the text is none, and leaves quotes, entities and ligatures
+    alone.
+    """
     import ftfy
 
     settings = ftfy.TextFixerConfig(
@@ -156,4 +167,7 @@ def _difference(text: str, repaired: str) -> str:
     """Returns the part around the first letter that changes, before and after."""
     same = next((i for i, (a, b) in enumerate(zip(text, repaired, strict=False)) if a != b), 0)
     start = max(0, same - 20)
-    return f"{shorten(text[start : same + 30], limit=60)}  (meant: {shorten(repaired[start : same + 28], limit=60)})"
+    return (
+        f"{shorten(text[start : same + 30], limit=60)}  (meant: "
+        f"{shorten(repaired[start : same + 28], limit=60)})"
+    )

@@ -1,4 +1,6 @@
-"""What the model's tokenizer loses: what is cut off at `model.max_length`, and what it does not know."""
+"""What the model's tokenizer loses: what is cut off at `model.max_length`, and what it does not
+know.
+"""
 
 import re
 from collections import Counter
@@ -32,10 +34,12 @@ from bertctl.words import percent
 _RULES = FindingRules("tokens")
 
 WEIGHTY = 0.01
-"""Share of cut texts, or of unknown tokens, from which it is a warning; training warns from there too."""
+"""Share of cut texts, or of unknown tokens, from which it is a warning; training warns from there
+too."""
 
 _OF_SIGNS = (
-    "They are emoji and signs, which vocabularies of words seldom have. If they matter, write them as words (Python "
+    "They are emoji and signs, which vocabularies of words seldom have. If they matter, write them "
+    "as words (Python "
     "library emoji: demojize), or take a model that reads bytes (roberta-base, modernbert-base)."
 )
 
@@ -46,14 +50,14 @@ _ONLY_SPECIAL = 3
 _IN_PIECES = (
     0.4  # share of words: of English texts 0.02 to 0.18 with BERT's vocabulary, of German ones 0.65
 )
-_SAMPLED, _ENOUGH_WORDS = (
-    1000,
-    100,
-)  # texts that are looked at; words from which their share says something
+# texts that are looked at; words from which their share says something
+_SAMPLED = 1000
+_ENOUGH_WORDS = 100
 
 
 def check_tokens(subject: Subject) -> Iterator[Finding]:
-    """Yields special tokens in texts, truncated texts and unknown tokens; nothing without a tokenizer.
+    """Yields special tokens in texts, truncated texts and unknown tokens; nothing without a
+    tokenizer.
 
     Of questions about texts, which are read in windows, only special tokens are looked for.
     """
@@ -75,7 +79,13 @@ def check_tokens(subject: Subject) -> Iterator[Finding]:
         if not in_windows:
             yield from _cut(subject, split, encoded, first)
         yield from _in_pieces(subject.tokenizer, subject, split)
-        yield from _unknown(subject, split, encoded, first, second)
+        yield from _unknown(
+            subject,
+            split,
+            encoded,
+            first,
+            second,
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +116,10 @@ def _token_counts(
     parts: list[_TokenCounts] = []
     for start in range(0, len(first), _ENCODED_AT_ONCE):
         texts = list(first[start : start + _ENCODED_AT_ONCE])
-        pairs = None if second is None else list(second[start : start + _ENCODED_AT_ONCE])
+        if second is None:
+            pairs = None
+        else:
+            pairs = list(second[start : start + _ENCODED_AT_ONCE])
         encoded = encoder.encode(texts, pairs)
         parts.append(_TokenCounts(encoded.lengths, encoded.full_lengths, encoded.unknown))
     return _TokenCounts(
@@ -119,7 +132,9 @@ def _token_counts(
 def _sides(
     rows: Rows, texts: dict[str, Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Returns what stands before and after [SEP]. Of several choices the longest is as good as all of them."""
+    """Returns what stands before and after [SEP]. Of several choices the longest is as good as all
+    of them.
+    """
     if "choices" in texts:
         longest = [
             max(map(str, choices), key=len, default="") for choices in rows.columns["choices"]
@@ -142,7 +157,10 @@ def _special(
     matches = MatchedRows(_RULES)
     for column in texts.values():
         for index, cell in enumerate(column):
-            parts = cell if isinstance(cell, list | tuple) else [cell]
+            if isinstance(cell, list | tuple):
+                parts = cell
+            else:
+                parts = [cell]
             match = next((match for part in parts if (match := pattern.search(str(part)))), None)
             if match is not None:
                 matches.add(
@@ -158,7 +176,8 @@ def _cut(
     cut = np.flatnonzero(encoded.truncated)
     if not len(cut):
         return
-    rows, limit = subject.splits[split], subject.recipe.model.max_length
+    rows = subject.splits[split]
+    limit = subject.recipe.model.max_length
     full = encoded.full_lengths
     lost = int((full - encoded.lengths).sum())
     worst = cut[np.argsort(-full[cut], kind="stable")[:SHOWN_EXAMPLES]].tolist()
@@ -169,39 +188,56 @@ def _cut(
     loses_much = lost > WEIGHTY * int(full.sum())
     is_weighty = long.mode != "window" and len(cut) > WEIGHTY * len(rows) and loses_much
     lengths = f"the median has {int(np.median(full))}, the longest {int(full.max()):,}"
-    loses = (
-        "are read in windows"
-        if long.mode == "window"
-        else f"lose {percent(lost, int(full.sum()))} of all tokens"
-    )
+    if long.mode == "window":
+        loses = "are read in windows"
+    else:
+        loses = f"lose {percent(lost, int(full.sum()))} of all tokens"
     says = f"are longer than {limit} tokens and {loses}; {lengths}"
     remedy = _longer(full, limit, subject.recipe.model.name)
     if not loses_much and long.mode != "window" and not remedy.startswith("Fine"):
         remedy = f"Little is lost. {remedy}"
     if subject.recipe.answers_texts and not rows.has("pair"):
         remedy += f" Or --long-text: {kept_words(long.kept(full))}."
-    of, severity = (len(cut), len(rows)), "warning" if is_weighty else "note"
+    of = (len(cut), len(rows))
+    severity = "warning" if is_weighty else "note"
     yield _RULES.finding(
-        "truncated", split, of, examples, says=says, severity=severity, remedy=remedy
+        "truncated",
+        split,
+        of,
+        examples,
+        says=says,
+        severity=severity,
+        remedy=remedy,
     )
 
 
 def _longer(full: Ints, limit: int, model: str) -> str:
-    """Returns the length to choose: that which keeps 99 % of the texts whole, or the longest that the model takes."""
+    """Returns the length to choose: that which keeps 99 % of the texts whole, or the longest that
+    the model takes.
+    """
     fits = int(np.ceil(np.quantile(full, _KEPT)))
-    longest = MODELS[model].positions if model in MODELS else _POSITIONS
+    if model in MODELS:
+        longest = MODELS[model].positions
+    else:
+        longest = _POSITIONS
     if fits <= limit:
         return "Fine, unless the end of a text matters most."
     if limit >= longest:
         other = "use a model for long inputs (modernbert-base)"
         return f"The model takes no more: shorten the texts, split them, or {other}."
     chosen = min(fits, longest)
-    return f"--max-length {chosen} keeps {percent(int((full <= chosen).sum()), len(full))} whole, for more time a step."
+    return (
+        f"--max-length {chosen} keeps {percent(int((full <= chosen).sum()), len(full))} whole, for "
+        "more time a step."
+    )
 
 
 def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[Finding]:
-    """Yields that many words are no single token, as those of another language are: in some texts, evenly spread."""
-    counter, encoder = WordCounter(tokenizer), TextEncoder(tokenizer, special_tokens=False)
+    """Yields that many words are no single token, as those of another language are: in some texts,
+    evenly spread.
+    """
+    counter = WordCounter(tokenizer)
+    encoder = TextEncoder(tokenizer, special_tokens=False)
     for column in subject.texts[split].values():
         sample = column[:: -(-len(column) // _SAMPLED)]
         counter.add(sample, encoder.encode(sample))
@@ -225,8 +261,12 @@ def _unknown(
     if not len(with_unknown):
         return
     rows = subject.splits[split]
-    count, total = int(encoded.unknown.sum()), int(encoded.full_lengths.sum())
-    severity = "warning" if count > WEIGHTY * total else "note"
+    count = int(encoded.unknown.sum())
+    total = int(encoded.full_lengths.sum())
+    if count > WEIGHTY * total:
+        severity = "warning"
+    else:
+        severity = "note"
     characters = _unknown_words(
         subject, [_whole(first, second, int(i)) for i in with_unknown[:200]]
     )
@@ -242,7 +282,10 @@ def _unknown(
     says = f"are unknown to {subject.recipe.model.name}" + (
         f", such as {characters}" if characters else ""
     )
-    remedy = _OF_SIGNS if characters and not any(map(str.isalnum, characters)) else None
+    if characters and not any(map(str.isalnum, characters)):
+        remedy = _OF_SIGNS
+    else:
+        remedy = None
     yield _RULES.finding(
         "unknown-token",
         split,
@@ -256,17 +299,28 @@ def _unknown(
         (encoded.unknown > 0) & (encoded.full_lengths - encoded.unknown <= _ONLY_SPECIAL)
     ).tolist()
     if len(blind) > WEIGHTY * len(rows):
-        yield from _RULES.of_rows("nothing-known", rows, split, blind, first.__getitem__)
+        yield from _RULES.of_rows(
+            "nothing-known",
+            rows,
+            split,
+            blind,
+            first.__getitem__,
+        )
 
 
 def _whole(first: Sequence[str], second: Sequence[str] | None, index: int) -> str:
-    return f"{first[index]} {second[index]}" if second is not None else first[index]
+    if second is not None:
+        return f"{first[index]} {second[index]}"
+    return first[index]
 
 
 def _unknown_words(subject: Subject, texts: Sequence[str]) -> str:
     """Returns the most frequent words of these texts that become [UNK]."""
     tokenizer = subject.tokenizer
-    unknown = None if tokenizer is None else unknown_id(tokenizer)
+    if tokenizer is None:
+        unknown = None
+    else:
+        unknown = unknown_id(tokenizer)
     if tokenizer is None or unknown is None:
         return ""
     words: Counter[str] = Counter()

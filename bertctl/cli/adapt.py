@@ -11,7 +11,14 @@ from bertctl.cli.pretrain import corpus_recipe
 from bertctl.cli.recipe_options import RecipeRequest, takes_recipe
 
 
-@takes_recipe("model", "corpus", "training", "compute", "deterministic", named=False)
+@takes_recipe(
+    "model",
+    "corpus",
+    "training",
+    "compute",
+    "deterministic",
+    named=False,
+)
 def adapt(
     out: Output,
     recipe: RecipeRequest,
@@ -31,12 +38,13 @@ def adapt(
 ) -> None:
     """Pretrain on unlabelled text of a domain, and test whether that pays for a task.
 
-    The task is fine-tuned from the model as it was and from the pretrained one, with the same seeds, and the two are
-    compared example by example. "No gain" is a result: the exit code is 0. After Ctrl-C or a crash the same command
-    goes on where it was.
+    The task is fine-tuned from the model as it was and from the pretrained one, with the same
+    seeds, and the two are compared example by example. "No gain" is a result: the exit code is 0.
+    After Ctrl-C or a crash the same command goes on where it was.
 
     Args:
-        given: Files and folders of text, a recipe of `pretrain` perhaps before them; most of its options are taken.
+        given: Files and folders of text, a recipe of `pretrain` perhaps before them; most of its
+            options are taken.
         then: The task: a recipe of `finetune`, or a file with labelled rows.
 
             Its model is the one that the pretraining starts from.
@@ -68,7 +76,13 @@ def adapt(
         job = prepare(pretraining, listener=out)
         if pretraining.pretraining.from_scratch:  # against the same network, untrained
             task = with_values(task, {"model.name": str(job.source.folder)})
-        asked = Adaptation(job, task, chosen, jobs, output)
+        asked = Adaptation(
+            job,
+            task,
+            chosen,
+            jobs,
+            output,
+        )
         half = check_adaptation(asked, listener=out)
         announce(job, listener=out)
         if dry_run:
@@ -90,7 +104,13 @@ def _arms_table(document: dict[str, Any]) -> Shown:
     names = ("mean", "deviation", "min", "max")
     primary = document["primary"]
     title = f"{primary['name']} on {primary['split']}"
-    table = plain_table("pretraining", *names, "seeds", title=title, right=(*names, "seeds"))
+    table = plain_table(
+        "pretraining",
+        *names,
+        "seeds",
+        title=title,
+        right=(*names, "seeds"),
+    )
     for arm, scores in document["arms"].items():
         table.add_row(arm, *(figure(scores[name]) for name in names), str(scores["n"]))
     return table
@@ -100,7 +120,8 @@ def _plan_table(document: dict[str, Any]) -> Shown:
     """Returns what is to be trained, for how long, and the disk that it takes."""
     from bertctl.words import count, human_bytes, human_seconds
 
-    before, after = document["pretraining"], document["finetuning"]
+    before = document["pretraining"]
+    after = document["finetuning"]
     seconds = after["seconds"]
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
     needed, free = (human_bytes(after["disk_bytes"][name]) for name in ("needed", "free"))

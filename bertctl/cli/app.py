@@ -1,4 +1,6 @@
-"""The table of verbs, and how a verb becomes a command. Only the verb that was typed is imported."""
+"""The table of verbs, and how a verb becomes a command. Only the verb that was typed is
+imported.
+"""
 
 import functools
 import importlib
@@ -27,13 +29,15 @@ OnOutput = Callable[["Output"], None]
 
 @dataclass(frozen=True)
 class Verb:
-    """Is one row of the table. The verb is the function of its name in the file of its name, both with `_` for `-`.
+    """Is one row of the table. The verb is the function of its name in the file of its name, both
+    with `_` for `-`.
 
     Attributes:
         name: what is typed.
         summary: the line in `bertctl --help`.
         panel: the heading it stands under there.
-        prints: whether its answer is what it prints: no run folder, and no verdict in the exit code.
+        prints: whether its answer is what it prints: no run folder, and no verdict in the exit
+            code.
     """
 
     name: str
@@ -111,7 +115,15 @@ VERBS = (
 
 
 def _shared(*flags: str, help: str, panel: str = SHARED, **more: Any) -> Any:
-    return Annotated[bool, typer.Option(*flags, help=help, rich_help_panel=panel, **more)]
+    return Annotated[
+        bool,
+        typer.Option(
+            *flags,
+            help=help,
+            rich_help_panel=panel,
+            **more,
+        ),
+    ]
 
 
 _SHARED = {
@@ -124,17 +136,22 @@ _SHARED = {
     ),
     "offline": _shared("--offline", help="Try no connection at all (as HF_HUB_OFFLINE=1)."),
     "help_all": _shared(
-        "--help-all", help="Show every option in full.", is_eager=True, callback=show_all
+        "--help-all",
+        help="Show every option in full.",
+        is_eager=True,
+        callback=show_all,
     ),
 }
 """The options of every verb, by parameter name."""
 
 
 class Verbs(VerbGroup):
-    """Is the command `bertctl`: it knows its verbs by the table, and imports the one that was typed.
+    """Is the command `bertctl`: it knows its verbs by the table, and imports the one that was
+    typed.
 
     Attributes:
-        on_output: is told of the verb's `Output` once it exists, so that the error boundary speaks through it.
+        on_output: is told of the verb's `Output` once it exists, so that the error boundary speaks
+            through it.
     """
 
     on_output: OnOutput
@@ -144,11 +161,13 @@ class Verbs(VerbGroup):
         return [verb.name for verb in VERBS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> VerbCommand | None:  # noqa: ARG002
-        """Returns a verb by its name and summary alone, for help and completion; None where there is none."""
+        """Returns a verb by its name and summary alone, for help and completion; None where there
+        is none.
+        """
         verb = next((verb for verb in VERBS if verb.name == cmd_name), None)
-        return (
-            VerbCommand(verb.name, help=verb.summary, rich_help_panel=verb.panel) if verb else None
-        )
+        if verb:
+            return VerbCommand(verb.name, help=verb.summary, rich_help_panel=verb.panel)
+        return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Returns the verb that was typed, imported, and its arguments."""
@@ -181,7 +200,11 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
         module, "COMMANDS", {}
     )  # those of a group, by name
     app = typer.Typer(
-        name=verb.name, cls=VerbGroup, help=verb.summary, no_args_is_help=True, add_completion=False
+        name=verb.name,
+        cls=VerbGroup,
+        help=verb.summary,
+        no_args_is_help=True,
+        add_completion=False,
     )
     if commands:
         app.callback()(lambda: None)
@@ -193,9 +216,11 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
 def with_output(
     function: VerbFunction, on_output: OnOutput, *, prints: bool = False
 ) -> VerbFunction:
-    """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them as `out`.
+    """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them
+    as `out`.
 
-    The help of an option is that of its Typer object, or what stands under `Args:` in the docstring of the verb.
+    The help of an option is that of its Typer object, or what stands under `Args:` in the docstring
+    of the verb.
     """
     _, *own = inspect.signature(function).parameters.values()
     text, texts = described(function.__doc__ or "")
@@ -248,11 +273,16 @@ def with_output(
 
 
 def interruption(error: BaseException) -> BertctlError:
-    """Returns the error for a signal that has cut off a verb; a note in it says what outlives that."""
+    """Returns the error for a signal that has cut off a verb; a note in it says what outlives
+    that.
+    """
     terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
     if terminated and was_left():
         return another_ended()
-    how = "terminated" if terminated else "interrupted"
+    if terminated:
+        how = "terminated"
+    else:
+        how = "interrupted"
     if notes := getattr(error, "__notes__", None):
         kept, _, remedy = notes[0].partition("\n")
         remedy = remedy or "Type the same command with --resume to go on."
@@ -272,7 +302,10 @@ def _root(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+            "--version",
+            help="Show the version and exit.",
+            is_eager=True,
+            callback=_show_version,
         ),
     ] = False,
 ) -> None:

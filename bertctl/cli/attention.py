@@ -22,7 +22,13 @@ _TABLES = picked("--text-column", "--pair-column", "layout")
 
 
 @takes_run(
-    "--max-length", "--data-dir", "columns", "layout", "--max-eval-rows", "--device", "--threads"
+    "--max-length",
+    "--data-dir",
+    "columns",
+    "layout",
+    "--max-eval-rows",
+    "--device",
+    "--threads",
 )
 def attention(
     out: Output,
@@ -38,22 +44,25 @@ def attention(
         Literal["gradient", "ablation"] | None, typer.Option("--importance")
     ] = None,
 ) -> None:
-    """Show what a model's tokens attend to: one text as a page, or what every head does over a file.
+    """Show what a model's tokens attend to: one text as a page, or what every head does over a
+    file.
 
-    The page of a text shows lines between tokens, all heads, and queries times keys. Layers and heads count from 1.
+    The page of a text shows lines between tokens, all heads, and queries times keys. Layers and
+    heads count from 1.
 
     Args:
         text: Text to look at; a second one makes a pair.
         pair: Second text.
-        output: Page to write. Default: attention.html or, with --file or --importance, heads.html; none with --json or
-            --npz alone.
+        output: Page to write. Default: attention.html or, with --file or --importance, heads.html;
+            none with --json or --npz alone.
         npz: File for the tensors: attentions (L, H, T, T), queries and keys (L, H, T, D), tokens.
         layers: Layers to show; -1 is the last. Default: all.
         heads: Heads to show. Default: all.
-        file: Texts to measure each head on: its attention to the next token, the previous one, itself, the same token
-            elsewhere, [CLS], delimiters, the other sentence; entropy, distance. Lines, CSV, TSV, JSONL or Parquet.
-        importance: How much each head of a RUN matters on its validation rows: by gradient, or by ablation too (a pass
-            over the rows for each head).
+        file: Texts to measure each head on: its attention to the next token, the previous one,
+            itself, the same token elsewhere, [CLS], delimiters, the other sentence; entropy,
+            distance. Lines, CSV, TSV, JSONL or Parquet.
+        importance: How much each head of a RUN matters on its validation rows: by gradient, or by
+            ablation too (a pass over the rows for each head).
 
     Examples:
         bertctl attention minilm "a bank account" "the river bank" -o page.html
@@ -65,9 +74,13 @@ def attention(
     given = [one for one in (text, pair) if one is not None]
     of_heads = file is not None or importance is not None
     if bool(given) == of_heads:
-        what = "a text excludes --file and --importance" if given else "there is nothing to look at"
+        if given:
+            message = "a text excludes --file and --importance"
+        else:
+            message = "there is nothing to look at"
         raise UsageError(
-            what, remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.'
+            message,
+            remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.',
         )
     if not all(map(str.strip, given)):
         raise UsageError("the text is empty", remedy='Give one with words in it ("...").')
@@ -87,11 +100,17 @@ def attention(
     from bertctl.writing import write_text
 
     with out.third_party_kept():
-        found = (
-            _heads(out, run, file, importance)
-            if of_heads
-            else _text(out, run, given, layers, heads, npz)
-        )
+        if of_heads:
+            found = _heads(out, run, file, importance)
+        else:
+            found = _text(
+                out,
+                run,
+                given,
+                layers,
+                heads,
+                npz,
+            )
     document, html, tables = found
     if page is not None:
         write_text(page, html())
@@ -125,7 +144,12 @@ def _text(
     from bertctl.reporting.inside_pages import attention_page
     from bertctl.writing import replacing_file
 
-    found = read_attention(_reader(run), *texts, layers=layers, heads=heads)
+    found = read_attention(
+        _reader(run),
+        *texts,
+        layers=layers,
+        heads=heads,
+    )
     arrays = {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
     if found["cut"]:
         kept = len(arrays["tokens"])
@@ -167,7 +191,13 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
     source = " · ".join(
         filter(None, (file or "", f"rows of '{importance['split']}'" if importance else ""))
     )
-    report = heads_report(f"Heads of {run.path}", source, records, patterns, importance)
+    report = heads_report(
+        f"Heads of {run.path}",
+        source,
+        records,
+        patterns,
+        importance,
+    )
     given = {"patterns": patterns, "importance": importance}
     document = {
         what: {name: one[name] for name in one if name != "columns"}

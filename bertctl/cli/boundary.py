@@ -97,7 +97,9 @@ def _run(arguments: list[str], on_output: OnOutput) -> int:
 
 
 def _delivered(code: int, outputs: "Sequence[Output]") -> int:
-    """Writes the answer, and returns the code: the verdict's own, unless it is good and the answer was cut off."""
+    """Writes the answer, and returns the code: the verdict's own, unless it is good and the answer
+    was cut off.
+    """
     enter("ending")
     for out in outputs:
         out.deliver()
@@ -106,16 +108,19 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
     if why is None or not outputs or code:
         return code
     if why.errno == errno.EPIPE:  # the reader (head, say) has left, and knows it
-        cut = ExitCode.CUT if outputs[-1].is_printed else ExitCode.OK
+        if outputs[-1].is_printed:
+            cut = ExitCode.CUT
+        else:
+            cut = ExitCode.OK
         if cut and is_worker():
             note_exit(cut)
         return cut
-    what = f"stdout can't be written: {why.strerror}"
+    message = f"stdout can't be written: {why.strerror}"
     if not outputs[-1].is_printed:
-        outputs[-1].warn(f"{what}; everything else is done")
+        outputs[-1].warn(f"{message}; everything else is done")
         return code
     return _report(
-        UnavailableError(what, remedy="Write to another place, or name a file with -o."),
+        UnavailableError(message, remedy="Write to another place, or name a file with -o."),
         outputs,
         [],
     )
@@ -139,10 +144,19 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
         return UsageError(unknown_verb(typed), remedy=remedy)
 
     context = getattr(error, "ctx", None)
-    command = context.command_path if context else f"bertctl {typed}"
-    remedy = f"Type `{command} --help` for what it takes." if typed else ""
+    if context:
+        command = context.command_path
+    else:
+        command = f"bertctl {typed}"
+    if typed:
+        remedy = f"Type `{command} --help` for what it takes."
+    else:
+        remedy = ""
     words = extra_arguments(message)
-    hint = argument_hint(command.removeprefix("bertctl "), words) if words else ""
+    if words:
+        hint = argument_hint(command.removeprefix("bertctl "), words)
+    else:
+        hint = ""
     if hint:
         return UsageError(f"{command} takes no further argument: {words}; {hint}", remedy=remedy)
     match = re.match(r"No such command '([^']*)'", message)
@@ -152,7 +166,9 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
 
 def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
-    """Returns the refusal of an option: with what we call it, where another program has it, else the nearest."""
+    """Returns the refusal of an option: with what we call it, where another program has it, else
+    the nearest.
+    """
     from bertctl.cli.typed_instead import option_hint
 
     words = [*arguments, ""]
@@ -161,7 +177,10 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
         len(arguments),
     )
     typed = words[place] or error.option_name
-    following = words[place + 1] if place < len(arguments) else ""
+    if place < len(arguments):
+        following = words[place + 1]
+    else:
+        following = ""
     command = error.ctx.command_path.removeprefix("bertctl ")
     parameters = error.ctx.command.get_params(error.ctx)
     options = [
@@ -169,17 +188,24 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
     ]
 
     hint = option_hint(typed, following, command, options)
-    what = f"there is no option {typed.partition('=')[0]}"
+    message = f"there is no option {typed.partition('=')[0]}"
     if hint:
-        what += f": {hint}"
-    return UsageError(what, remedy=f"Type `{error.ctx.command_path} --help` for what it takes.")
+        message += f": {hint}"
+    return UsageError(message, remedy=f"Type `{error.ctx.command_path} --help` for what it takes.")
 
 
 def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
     """Returns one of our errors for what can go wrong anywhere; anything else is a bug of ours."""
-    odd = [one for one in arguments if one != one.encode("utf-8", "ignore").decode()]
+    odd = [
+        argument
+        for argument in arguments
+        if argument != argument.encode("utf-8", "ignore").decode()
+    ]
     if is_out_of_memory(error):
-        remedy = "Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2."
+        remedy = (
+            "Try a smaller --max-length, a smaller --batch-size, or --set "
+            "training.accumulation_steps=2."
+        )
         return DeviceError("out of memory", remedy=remedy)
     if is_worker() and any(sign in str(error) for sign in _LOST):
         return another_ended()
@@ -194,7 +220,10 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
     if isinstance(error, OSError) and error.strerror:
         return UnavailableError(error.strerror)
     if odd or (isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"):
-        what = repr(odd[0]) if odd else "the name of a file"
+        if odd:
+            what = repr(odd[0])
+        else:
+            what = "the name of a file"
         return UsageError(
             f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8)."
         )
@@ -205,7 +234,9 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
 
 
 def _broken_package(error: BaseException | None) -> UnavailableError | None:
-    """Returns the error of a package that can't be imported, where one is behind this error and it is not ours."""
+    """Returns the error of a package that can't be imported, where one is behind this error and it
+    is not ours.
+    """
     while error is not None and not isinstance(error, ImportError):
         error = error.__cause__ or error.__context__
     if error is None:
@@ -215,11 +246,11 @@ def _broken_package(error: BaseException | None) -> UnavailableError | None:
     if not package or package == "bertctl":
         return None
     if isinstance(error, ModuleNotFoundError):
-        what = f"the package {package} is not installed, or not all of it"
+        message = f"the package {package} is not installed, or not all of it"
     else:
-        what = f"the package {package} is installed and can't be imported: {error}"
+        message = f"the package {package} is installed and can't be imported: {error}"
     return UnavailableError(
-        what, remedy=f"Install it again: pip install --force-reinstall {package}"
+        message, remedy=f"Install it again: pip install --force-reinstall {package}"
     )
 
 
@@ -234,20 +265,21 @@ def _importing_package(error: ImportError) -> str:
 
 
 def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequence[str]") -> int:
-    """Says what went wrong, through the verb's own output where there is one, and returns the exit code."""
+    """Says what went wrong, through the verb's own output where there is one, and returns the exit
+    code.
+    """
     from bertctl.cli.output import Output
 
     if is_worker():
-        # One worker says why. Of a stop it is the first one, which knows what was saved; where that was killed, and its
-        # end stopped the others, the launcher does.
+        # One worker says why. Of a stop it is the first one, which knows what was saved; where that
+        # was killed, and its end stopped the others, the launcher does.
         is_stop = isinstance(error, InterruptedRunError)
         if (is_stop and not is_first_worker()) or not (note_exit(error.exit_code) or is_stop):
             return int(error.exit_code)
-    out = (
-        outputs[-1]
-        if outputs
-        else Output(as_json="--json" in arguments, debug="--debug" in arguments)
-    )
+    if outputs:
+        out = outputs[-1]
+    else:
+        out = Output(as_json="--json" in arguments, debug="--debug" in arguments)
     out.error(error)
     streams.flush()
     return int(error.exit_code)

@@ -26,10 +26,11 @@ def cluster(
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1)] = 42,
     approximate: Annotated[bool, typer.Option("--approximate")] = False,
 ) -> None:
-    """Put a file's texts into groups by meaning, and name each group by the words that tell it from the others.
+    """Put a file's texts into groups by meaning, and name each group by the words that tell it from
+    the others.
 
-    Each text is answered with the number of its cluster, 0 for the largest, and the words of that. The model is minilm
-    unless --model says another.
+    Each text is answered with the number of its cluster, 0 for the largest, and the words of that.
+    The model is minilm unless --model says another.
 
     Args:
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
@@ -37,7 +38,8 @@ def cluster(
         clusters: How many clusters to make (kmeans, agglomerative).
         smallest: Texts that a cluster has at least (hdbscan).
         seed: Seed of kmeans, and of the sample that the silhouette is computed on.
-        approximate: Move the centres of kmeans by batches of 8,192 texts: many times faster, and nearly as good.
+        approximate: Move the centres of kmeans by batches of 8,192 texts: many times faster, and
+            nearly as good.
 
     Examples:
         bertctl cluster tickets.csv --clusters 12 -o groups.csv
@@ -60,10 +62,20 @@ def cluster(
         check_clusters(method, clusters, approximate=approximate)  # before hours of work
         model = given.model()
         check_measure(method, model.similarity)
-        require_room(len(rows), model.made["size"], copies=COPIES[method], verb="cluster")
+        require_room(
+            len(rows),
+            model.made["size"],
+            copies=COPIES[method],
+            verb="cluster",
+        )
         if clusters is not None and method == "kmeans" and not approximate:
             tell_grouping(
-                len(rows), model.made["size"], clusters, seed=seed, starts=STARTS, listener=out
+                len(rows),
+                model.made["size"],
+                clusters,
+                seed=seed,
+                starts=STARTS,
+                listener=out,
             )
         vectors = model.of(rows, out)
         found = clusters_of(
@@ -77,7 +89,13 @@ def cluster(
         )
         texts = rows.columns["text"]
         names = cluster_words(texts, found)
-        spread = silhouette(vectors, found, texts, seed=seed, similarity=model.similarity)
+        spread = silhouette(
+            vectors,
+            found,
+            texts,
+            seed=seed,
+            similarity=model.similarity,
+        )
         sizes = [_size(number, words, texts, found) for number, words in enumerate(names)]
         ids = map(rows.answer_id, range(len(rows)))
         each = zip(ids, found.tolist(), texts, strict=True)
@@ -94,13 +112,17 @@ def cluster(
         given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
     for size in sizes:
         copies = size["texts"] - size["different"]
-        repeated = f" ({count(copies, 'copy', 'copies')} among them)" if copies else ""
+        if copies:
+            repeated = f" ({count(copies, 'copy', 'copies')} among them)"
+        else:
+            repeated = ""
         out.say(
             f"cluster {size['cluster']}: {count(size['texts'], 'text')}{repeated}: {size['words']}"
         )
     if spread:
         out.say(
-            f"silhouette {spread['value']:.3f} of {count(spread['texts'], 'different text')}: 1 is clusters far apart, "
+            f"silhouette {spread['value']:.3f} of {count(spread['texts'], 'different text')}: 1 is "
+            "clusters far apart, "
             "0 is clusters that touch, below 0 texts are nearer to another cluster"
         )
 

@@ -21,9 +21,9 @@ def compare(
 ) -> None:
     """Compare runs with the first of them.
 
-    The answer shows metrics with 95 % intervals, differences with p values (paired by example, adjusted by Holm's
-    method where there are several runs), differences of the recipes and the data, examples that changed sides, and
-    speed.
+    The answer shows metrics with 95 % intervals, differences with p values (paired by example,
+    adjusted by Holm's method where there are several runs), differences of the recipes and the
+    data, examples that changed sides, and speed.
 
     Args:
         runs: Finished runs (or metrics.json files); the first is the reference.

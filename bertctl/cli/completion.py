@@ -1,4 +1,6 @@
-"""What a shell completes: names of recipes, models and data sets, run folders, fields. Nothing here imports torch."""
+"""What a shell completes: names of recipes, models and data sets, run folders, fields. Nothing here
+imports torch.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,7 +44,10 @@ def recipe_fields(incomplete: str) -> list[str]:
     dotted, given, _ = incomplete.partition("=")
     fields = field_docs()
     if given:
-        choices = fields[dotted].choices if dotted in fields else ()
+        if dotted in fields:
+            choices = fields[dotted].choices
+        else:
+            choices = ()
         return [f"{dotted}={word}" for word in choices if f"{dotted}={word}".startswith(incomplete)]
     return [f"{name}=" for name in fields if name.startswith(incomplete)]
 
@@ -53,7 +58,9 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
 
 
 def run_folders(incomplete: str) -> list[str]:
-    """Returns the run folders beside what is typed: those of the current folder and of `runs/` at first."""
+    """Returns the run folders beside what is typed: those of the current folder and of `runs/` at
+    first.
+    """
     folder, _, begun = incomplete.rpartition("/")
     try:
         if folder or incomplete.startswith("/"):

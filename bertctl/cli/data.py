@@ -43,16 +43,17 @@ def check(
 ) -> None:
     """Look for faults in a data set before a model is trained on it.
 
-    It looks for duplicates inside and across splits; conflicting, missing, rare and misspelt labels; words and columns
-    that give the label away; wrong encodings, markup and other languages; texts too long for the model; spans that do
-    not match their words, and answers that are not at their offsets. Each finding counts, shows where, and says what
-    to do.
+    It looks for duplicates inside and across splits; conflicting, missing, rare and misspelt
+    labels; words and columns that give the label away; wrong encodings, markup and other languages;
+    texts too long for the model; spans that do not match their words, and answers that are not at
+    their offsets. Each finding counts, shows where, and says what to do.
 
-    The exit code is 3 where there are errors: training would refuse the rows, or learn what is not there.
+    The exit code is 3 where there are errors: training would refuse the rows, or learn what is not
+    there.
 
     Args:
-        subject: A built-in recipe or a YAML file; or your own files: training, then validation, then test rows. A
-            second file that is called test has test rows.
+        subject: A built-in recipe or a YAML file; or your own files: training, then validation,
+            then test rows. A second file that is called test has test rows.
         task: Task of files of your own. Default: guessed, else text-classification.
         strict: Exit with code 3 on warnings too, not on errors alone.
 
@@ -132,12 +133,13 @@ def copy_bundled(name: str, folder: Path, *, overwrite: bool = False) -> dict[st
         sources = {split.name: bundled_folder(row) / split.files[0] for split in row.splits}
     else:
         bundled = bundled_names("")
-        what = (
-            unknown("bundled data set", name, bundled)
-            if row is None
-            else f"the files of '{name}' are not in bertctl"
+        if row is None:
+            message = unknown("bundled data set", name, bundled)
+        else:
+            message = f"the files of '{name}' are not in bertctl"
+        raise UsageError(
+            message, remedy=f"Bundled: {', '.join(bundled)}. Others: bertctl fetch NAME."
         )
-        raise UsageError(what, remedy=f"Bundled: {', '.join(bundled)}. Others: bertctl fetch NAME.")
 
     targets = {split: folder / source.name for split, source in sources.items()}
     existing = [str(path) for path in targets.values() if path.exists()]
@@ -160,16 +162,18 @@ def _command_on(files: Mapping[str, Path]) -> list[str]:
 def _recipe(
     out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None
 ) -> "Recipe":
-    """Returns the recipe that was named, or the generic one of the task around the files that were."""
+    """Returns the recipe that was named, or the generic one of the task around the files that
+    were.
+    """
     from bertctl.config.task_names import task_names
     from bertctl.data.file_names import SUFFIXES, suffix_of
 
     files = [name for name in subject if is_data_file(name)]
     if not files:
         if len(subject) > 1:
-            what = f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}"
+            message = f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}"
             raise UsageError(
-                what,
+                message,
                 remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.",
             )
         if task is not None:
@@ -179,14 +183,14 @@ def _recipe(
         return settings.load(subject[0])
     if len(files) < len(subject):
         other = next(name for name in subject if name not in files)
-        what = f"'{other}' is no data file, and a recipe and files can't be mixed"
+        message = f"'{other}' is no data file, and a recipe and files can't be mixed"
         raise UsageError(
-            what,
+            message,
             remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.",
         )
     if len(files) > len(_SPLITS):
-        what = f"{len(files)} files, but there are three splits"
-        raise UsageError(what, remedy="Give training, validation and test rows.")
+        message = f"{len(files)} files, but there are three splits"
+        raise UsageError(message, remedy="Give training, validation and test rows.")
     splits = _splits_of(files)
     if splits != _SPLITS[: len(files)]:
         named = ", ".join(f"{file} as {split}" for split, file in zip(splits, files, strict=True))
@@ -202,7 +206,12 @@ def _recipe(
         )
     others = {f"data.{split}_file": file for split, file in zip(splits[1:], files[1:], strict=True)}
     try:
-        return settings.load(files[0], others, listener=out, task=task or "")
+        return settings.load(
+            files[0],
+            others,
+            listener=out,
+            task=task or "",
+        )
     except (DataError, UsageError) as error:
         if task or not (error.task or suffix_of(Path(files[0])) in SUFFIXES):
             raise
@@ -235,11 +244,20 @@ def _tables(report: "DataReport") -> list[Shown]:
     """Returns a table of the splits, then each finding with its examples and what to do."""
     from rich.text import Text
 
-    splits = plain_table("split", "rows", "labels", "source", right=("rows",))
+    splits = plain_table(
+        "split",
+        "rows",
+        "labels",
+        "source",
+        right=("rows",),
+    )
     for split, found in report.splits.items():
         labels = found["labels"]
         shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])
-        more = f", … ({len(labels)} in all)" if len(labels) > 8 else ""
+        if len(labels) > 8:
+            more = f", … ({len(labels)} in all)"
+        else:
+            more = ""
         splits.add_row(
             split, f"{found['rows']:,}", Text(shown + more), Text(_from_here(found["source"]))
         )
@@ -274,12 +292,16 @@ def _tally(report: "DataReport") -> str:
 
 
 def _from_here(path: str) -> str:
-    """Returns a path as it would be typed in the current folder; GitHub and GitLab want it so too."""
+    """Returns a path as it would be typed in the current folder; GitHub and GitLab want it so
+    too.
+    """
     return path.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
-    """Returns a check per finding, and one more: most viewers take a suite without cases for broken."""
+    """Returns a check per finding, and one more: most viewers take a suite without cases for
+    broken.
+    """
     rows = (
         ", ".join(f"{found['rows']:,} {split}" for split, found in report.splits.items())
         or "none could be read"
@@ -290,7 +312,10 @@ def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]
 
 def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
     """Returns a finding as a check, which every pipeline writer takes."""
-    where = finding.examples[0].where if finding.examples else ""
+    if finding.examples:
+        where = finding.examples[0].where
+    else:
+        where = ""
     file, _, line = where.rpartition(":")
     has_line = bool(file) and line.isdigit()
     examples = [f"{_from_here(example.where)}: {example.text}" for example in finding.examples]
@@ -312,7 +337,8 @@ def _verdict(report: "DataReport", *, strict: bool) -> None:
     Raises:
         DataError: there are some.
     """
-    errors, warnings = report.of("error"), report.of("warning")
+    errors = report.of("error")
+    warnings = report.of("warning")
     if errors:
         codes = ", ".join(dict.fromkeys(finding.code for finding in errors))
         raise DataError(
@@ -320,8 +346,8 @@ def _verdict(report: "DataReport", *, strict: bool) -> None:
         )
     if strict and warnings:
         codes = ", ".join(dict.fromkeys(finding.code for finding in warnings))
-        what = f"the data has {count(len(warnings), 'warning')}, which --strict refuses: {codes}"
-        raise DataError(what, remedy="See the findings above, or leave --strict out.")
+        message = f"the data has {count(len(warnings), 'warning')}, which --strict refuses: {codes}"
+        raise DataError(message, remedy="See the findings above, or leave --strict out.")
 
 
 COMMANDS = {"check": check, "cp": cp}

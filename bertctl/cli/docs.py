@@ -33,7 +33,8 @@ TopicArgument = Annotated[
 
 
 def docs(out: Output, topic: TopicArgument = None) -> None:
-    """Show a page of the documentation, or list the pages; any other words are searched in all pages.
+    """Show a page of the documentation, or list the pages; any other words are searched in all
+    pages.
 
     Args:
         topic: Page to show, or words to search for.
@@ -70,7 +71,10 @@ def _search(out: Output, words: str) -> None:
         table.add_row(match["topic"], match["section"], shorten(match["line"].strip("| "), 100))
     out.answer({"words": words, "sections": matches}, table)
     more = len(matches) - _MOST_SECTIONS
-    rest = f"; {more} more sections have it" if more > 0 else ""
+    if more > 0:
+        rest = f"; {more} more sections have it"
+    else:
+        rest = ""
     out.say(f"show a page with: bertctl docs {matches[0]['topic']}{rest}")
 
 
@@ -78,8 +82,8 @@ def find_sections(words: str) -> list[dict[str, str]]:
     """Finds the sections of all pages that have the words, also as the beginning of longer ones.
 
     Returns:
-        `topic`, `section` and the first `line` of each match. Sections with the words in their heading come first, then
-        those that have them most often. What is new comes last.
+        `topic`, `section` and the first `line` of each match. Sections with the words in their
+        heading come first, then those that have them most often. What is new comes last.
     """
     pattern = re.compile(rf"(?<!\w){re.escape(words)}", re.IGNORECASE)
     ranked = []
@@ -88,7 +92,10 @@ def find_sections(words: str) -> list[dict[str, str]]:
             matching = [line for line in (section, *lines) if pattern.search(line)]
             if matching:
                 is_heading = matching[0] == section
-                line = "" if is_heading and len(matching) == 1 else matching[is_heading]
+                if is_heading and len(matching) == 1:
+                    line = ""
+                else:
+                    line = matching[is_heading]
                 rank = (topic == "changes", not is_heading, -len(matching), place)
                 ranked.append((rank, {"topic": topic, "section": section, "line": line.strip()}))
     ranked.sort(key=lambda match: match[0])
@@ -112,7 +119,9 @@ def _show(out: Output, topic: str) -> None:
 
 
 def markdown(text: str) -> "Markdown":
-    """Returns a page for a terminal. In a table that is too wide the first column stays whole, and the others fold."""
+    """Returns a page for a terminal. In a table that is too wide the first column stays whole, and
+    the others fold.
+    """
     from rich.cells import cell_len
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.markdown import Markdown, TableElement

@@ -22,7 +22,14 @@ _MAIN_PACKAGES = (
 )
 
 
-@takes_recipe("model", "--data-dir", "--train-file", "--validation-file", "compute", named=False)
+@takes_recipe(
+    "model",
+    "--data-dir",
+    "--train-file",
+    "--validation-file",
+    "compute",
+    named=False,
+)
 def doctor(
     out: Output,
     settings: RecipeRequest,
@@ -31,11 +38,13 @@ def doctor(
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
 ) -> None:
-    """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a recipe needs.
+    """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a
+    recipe needs.
 
-    Nothing is downloaded; with --offline nothing is asked. Where all that a recipe needs is here, its run is made
-    ready, as `finetune --dry-run` does it. The exit code is 0 when a run could start, 4 when something it needs can't
-    be had, 5 when the device it asks for is absent, 3 or 2 when its data or settings are wrong.
+    Nothing is downloaded; with --offline nothing is asked. Where all that a recipe needs is here,
+    its run is made ready, as `finetune --dry-run` does it. The exit code is 0 when a run could
+    start, 4 when something it needs can't be had, 5 when the device it asks for is absent, 3 or 2
+    when its data or settings are wrong.
 
     Args:
         recipe: Recipe whose needs are checked too: its name, or a YAML file.
@@ -47,9 +56,10 @@ def doctor(
     """
     about_recipe = [name for name in settings.options if not name.startswith("runtime.")]
     if recipe is None and (about_recipe or settings.sets):
-        what = f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change"
-        raise UsageError(what, remedy="Name one: bertctl doctor sst2 --model minilm")
-    # The bundled recipe stands in where none is named: it checks the options of device and precision.
+        message = f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change"
+        raise UsageError(message, remedy="Name one: bertctl doctor sst2 --model minilm")
+    # The bundled recipe stands in where none is named: it checks the options of device and
+    # precision.
     resolved = settings.load(recipe or "demo", listener=out)
 
     from bertctl.training.readiness import examine
@@ -88,34 +98,47 @@ def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
     if "processor" not in document:
         return
-    cpu, memory, hub = document["processor"], document["memory"], document["hub"]
+    cpu = document["processor"]
+    memory = document["memory"]
+    hub = document["hub"]
     cores = f"{cpu['usable']} of {cpu['cores']} cores"
     cores += f", the time of {cpu['quota']:g}" if cpu["quota"] is not None else ""
     yield (
         "processor",
         f"{cpu['name']}, {cores}; {', '.join(cpu['features']) or 'no vector units known'}",
     )
-    limit = f", limited to {human_bytes(memory['limit'])}" if memory["limit"] else ""
+    if memory["limit"]:
+        limit = f", limited to {human_bytes(memory['limit'])}"
+    else:
+        limit = ""
     yield (
         "memory",
         f"{human_bytes(memory['available'])} free of {human_bytes(memory['total'])}{limit}",
     )
     for device in document["devices"]:
-        bf16 = "fast bf16" if device["bf16"] else "no fast bf16"
-        size = (
-            f", {human_bytes(device['free'])} free of {human_bytes(device['memory'])}"
-            if device["memory"]
-            else ""
-        )
+        if device["bf16"]:
+            bf16 = "fast bf16"
+        else:
+            bf16 = "no fast bf16"
+        if device["memory"]:
+            size = f", {human_bytes(device['free'])} free of {human_bytes(device['memory'])}"
+        else:
+            size = ""
         yield device["kind"], f"{device['name']}: {bf16}{size}"
     if document["compute"]:
         yield "runs would use", document["compute"]
     for folder in document["folders"]:
-        writable = "" if folder["writable"] else ", can't be written"
+        if folder["writable"]:
+            writable = ""
+        else:
+            writable = ", can't be written"
         yield (
             folder["what"],
             f"{folder['path']}, {human_bytes(folder['free_bytes'])} free{writable}",
         )
     token = "with a token" if hub["token"] else "no token"
-    state = "not asked, offline" if hub["offline"] else hub["unreachable"] or "reachable"
+    if hub["offline"]:
+        state = "not asked, offline"
+    else:
+        state = hub["unreachable"] or "reachable"
     yield "hub", f"{hub['endpoint']}: {state}; {token}"

@@ -37,7 +37,13 @@ def estimate(
     from bertctl.training.estimate import estimate_run
 
     with out.third_party_kept():
-        document = estimate_run(resolved, place=place, steps=steps, cells=cells, listener=out)
+        document = estimate_run(
+            resolved,
+            place=place,
+            steps=steps,
+            cells=cells,
+            listener=out,
+        )
     out.answer(document, estimate_table(document))
 
 
@@ -73,7 +79,8 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
     if fit := document.get("time_limit"):
         fitting = fit_sentence(fit, whole_steps=document["steps"], whole_epochs=document["epochs"])
         table.add_row("time limit", fit["limit"], fitting)
-    memory, disk = document["peak_memory_bytes"], document["disk_bytes"]
+    memory = document["peak_memory_bytes"]
+    disk = document["disk_bytes"]
     table.add_row("memory", human_bytes(memory["process"]), "")
     if memory["device"] is not None:
         table.add_row(
@@ -93,6 +100,7 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
         table.add_row(
             f"{document['examples'][split]:,} {split} rows tell apart",
             f"{100 * apart['runs']:.1f} points",
-            f"of accuracy between two runs, 4 times out of 5; {100 * apart['limit']:.1f} points from a gate's limit",
+            f"of accuracy between two runs, 4 times out of 5; {100 * apart['limit']:.1f} points "
+            "from a gate's limit",
         )
     return table

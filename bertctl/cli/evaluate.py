@@ -48,17 +48,20 @@ def evaluate(
 ) -> None:
     """Score a run on a split of its data, or on a file of your own.
 
-    The scores of a split are added to RUN's metrics.json and predictions. Those of a file go to a folder of their own:
-    that of -o, or RUN-on-FILE beside RUN.
+    The scores of a split are added to RUN's metrics.json and predictions. Those of a file go to a
+    folder of their own: that of -o, or RUN-on-FILE beside RUN.
 
     Args:
         split: Split of the run's own data. Default: its validation splits.
-        file: A labelled file of your own: CSV, TSV, JSONL or Parquet. Repeatable, or a pattern such as
-            'part-*.jsonl': several files are scored as one.
-        output: Folder for the scores of --file. Default: beside RUN, such as RUN-on-new for new.csv.
-        calibrate: Fit a temperature on the split, which calibrates the probabilities of later predictions.
-        threshold: Choose on the split the probability from which later predictions take the positive label: for F1, or
-            for recall at a precision that new examples keep, P at least, with 95 % confidence.
+        file: A labelled file of your own: CSV, TSV, JSONL or Parquet. Repeatable, or a pattern such
+            as 'part-*.jsonl': several files are scored as one.
+        output: Folder for the scores of --file. Default: beside RUN, such as RUN-on-new for
+            new.csv.
+        calibrate: Fit a temperature on the split, which calibrates the probabilities of later
+            predictions.
+        threshold: Choose on the split the probability from which later predictions take the
+            positive label: for F1, or for recall at a precision that new examples keep, P at least,
+                with 95 % confidence.
 
     Examples:
         bertctl evaluate runs/sst2-1a2b3c4d --split test
@@ -70,19 +73,29 @@ def evaluate(
     if split and file:
         raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
     if (file or shard or merge) and (calibrate or threshold is not None):
-        remedy = "Leave --file, --shard and --merge out. --split names the split, else it is the validation split."
+        remedy = (
+            "Leave --file, --shard and --merge out. --split names the split, else it is the "
+            "validation split."
+        )
         raise UsageError(
             "--calibrate and --threshold choose on a whole split of the run's own data",
             remedy=remedy,
         )
     if output and not file:
-        what = "-o goes with --file; a split is added to the run itself"
-        raise UsageError(what, remedy="Leave -o out, or add --file FILE.")
+        message = "-o goes with --file; a split is added to the run itself"
+        raise UsageError(message, remedy="Leave -o out, or add --file FILE.")
     source = _source(file or [])
     target = output or _folder_of(run.path, source)
     if source is not None:
         RunFolder.check_free(target, overwrite=overwrite)
-    sharing = Sharing.read(shard, merge, target, num_processes, ".zip", by_name=False)
+    sharing = Sharing.read(
+        shard,
+        merge,
+        target,
+        num_processes,
+        ".zip",
+        by_name=False,
+    )
     in_processes(num_processes, out)
     trained = run.open(listener=out)
     if not file:
@@ -91,9 +104,20 @@ def evaluate(
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 
     shared, listener = this_worker(out)
-    skipped = SkippedRows() if on_error == "skip" else None
+    if on_error == "skip":
+        skipped = SkippedRows()
+    else:
+        skipped = None
     if calibrate or threshold is not None:
-        _decide(out, trained, split, calibrate, threshold, shared, listener)
+        _decide(
+            out,
+            trained,
+            split,
+            calibrate,
+            threshold,
+            shared,
+            listener,
+        )
         return
     with out.third_party_kept(), sharing.workers(trained, shared) as workers:
         if source is not None:
@@ -108,19 +132,34 @@ def evaluate(
             )
         else:
             metrics = evaluate_run(
-                trained, split=split, workers=workers, listener=listener, skipped=skipped
+                trained,
+                split=split,
+                workers=workers,
+                listener=listener,
+                skipped=skipped,
             )
     if tell_shard(sharing, out, [str(path) for path in sharing.paths]) or not workers.is_first:
         return
-    left_out = skipped.finish(target / "predictions", out) if skipped else {}
+    if skipped:
+        left_out = skipped.finish(target / "predictions", out)
+    else:
+        left_out = {}
 
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
 
     if not file:
         write_card(trained.folder)
-    dataset = None if file else trained.recipe.data.name
-    tables, found = closing_tables(target, metrics, dataset=dataset, by_label=out.verbose)
+    if file:
+        dataset = None
+    else:
+        dataset = trained.recipe.data.name
+    tables, found = closing_tables(
+        target,
+        metrics,
+        dataset=dataset,
+        by_label=out.verbose,
+    )
     by_windows = {"by_windows": found} if found else {}
     out.answer({"run": str(target), **metrics, **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
@@ -137,7 +176,9 @@ def _source(typed: list[str]) -> "Path | FileList | None":
     if not typed:
         return None
     source = files_of(typed)
-    return Path(source) if source == "-" else source
+    if source == "-":
+        return Path(source)
+    return source
 
 
 def _folder_of(run: Path, source: "Path | FileList | None") -> Path:
@@ -149,8 +190,8 @@ def _folder_of(run: Path, source: "Path | FileList | None") -> Path:
     if source is None:
         return run
     if not isinstance(source, Path):
-        what = f"{source} are scored as one file, which has no name"
-        raise UsageError(what, remedy="Name the folder for the scores: -o DIR.")
+        message = f"{source} are scored as one file, which has no name"
+        raise UsageError(message, remedy="Name the folder for the scores: -o DIR.")
     return run.with_name(f"{run.name}-on-{source.stem}")
 
 
@@ -167,14 +208,23 @@ def _decide(
     from bertctl.inference.decision import parse_rule
     from bertctl.tasks.registry import headline
 
-    rule = parse_rule(threshold) if threshold is not None else None
+    if threshold is not None:
+        rule = parse_rule(threshold)
+    else:
+        rule = None
     with out.third_party_kept():
         chosen = calibrate_run(
-            run, split=split, calibrate=calibrate, rule=rule, workers=workers, listener=listener
+            run,
+            split=split,
+            calibrate=calibrate,
+            rule=rule,
+            workers=workers,
+            listener=listener,
         )
     if not workers.is_first:
         return
-    decision, metrics = chosen["decision"], chosen["metrics"]
+    decision = chosen["decision"]
+    metrics = chosen["metrics"]
     numbers = ("before", "with the decision")
     table = plain_table(f"on {decision['fitted_on']}", *numbers, right=numbers)
     for name in headline(metrics["after"], None):
@@ -190,14 +240,19 @@ def _decide(
     out.answer({"run": str(run.folder.path), **chosen}, table)
     if decision["temperature"] is not None:
         out.say(
-            f"temperature {decision['temperature']:.4g}: logits are divided by it before they become probabilities"
+            f"temperature {decision['temperature']:.4g}: logits are divided by it before they "
+            "become probabilities"
         )
     if decision["threshold"] is not None:
-        label = f"'{decision['positive']}'" if decision["positive"] else "a label"
+        if decision["positive"]:
+            label = f"'{decision['positive']}'"
+        else:
+            label = "a label"
         out.say(
             f"threshold {decision['threshold']:.4g}: {label} is predicted from this probability on"
         )
     out.say(
-        f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores above are of "
+        f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores "
+        "above are of "
         "the rows on which it was chosen: score another split for an unbiased estimate"
     )

@@ -21,7 +21,15 @@ def explain(
     given: RowsGiven,
     method: Annotated[list[str] | None, typer.Option("--method", metavar="NAME")] = None,
     label: Annotated[str | None, typer.Option("--label", metavar="NAME")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, max=1024, metavar="N")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps",
+            min=1,
+            max=1024,
+            metavar="N",
+        ),
+    ] = None,
     faithfulness: Annotated[int, typer.Option("--faithfulness", min=0, metavar="N")] = 300,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
     layout: Annotated[Literal["text", "jsonl", "html"] | None, typer.Option("--format")] = None,
@@ -29,20 +37,22 @@ def explain(
 ) -> None:
     """Show which words the answers of a run rest on.
 
-    A word's number is its share of a logit (of a score, of an answer's start and end), against the same text of [PAD]
-    tokens. Gradients are computed in fp32, whatever precision the run answers in. Faithfulness stands beside it: by how
-    much the logit falls without the words that are said to matter most, and with them alone, against a random order.
+    A word's number is its share of a logit (of a score, of an answer's start and end), against the
+    same text of [PAD] tokens. Gradients are computed in fp32, whatever precision the run answers
+    in. Faithfulness stands beside it: by how much the logit falls without the words that are said
+    to matter most, and with them alone, against a random order.
 
     Args:
-        method: integrated-gradients, gradient-x-input, leave-one-out (the word is taken out), or rollout (where
-            attention leads, whatever the label); repeatable. Default: integrated-gradients.
+        method: integrated-gradients, gradient-x-input, leave-one-out (the word is taken out), or
+            rollout (where attention leads, whatever the label); repeatable. Default:
+            integrated-gradients.
         label: Explain this label, not the answered one; of tags, those of this type alone.
-        steps: Exactly N Gauss-Legendre steps, as captum's n_steps. Default: as many as it takes until the sum is right
-            to 1 %.
+        steps: Exactly N Gauss-Legendre steps, as captum's n_steps. Default: as many as it takes
+            until the sum is right to 1 %.
         faithfulness: Measure faithfulness on the first N answers; 0 for none.
         output: File for the explanations. Default: stdout.
-        layout: text for people, jsonl, or one HTML page with the first 500 rows. Default: text on stdout; in a file
-            html by its suffix, else jsonl.
+        layout: text for people, jsonl, or one HTML page with the first 500 rows. Default: text on
+            stdout; in a file html by its suffix, else jsonl.
 
     Examples:
         bertctl explain runs/sst2-1a2b3c4d "a fine film without a dull moment"
@@ -83,7 +93,10 @@ def explain(
     )
 
     def as_text(lines: Iterable[Mapping[str, Any]], file: Any) -> None:
-        console = console_of(file) if output else out.answers
+        if output:
+            console = console_of(file)
+        else:
+            console = out.answers
         for line in lines:
             console.print(*coloured(line), sep="\n")
 
@@ -91,7 +104,10 @@ def explain(
         file.write(render_html(explained_page(str(given.run.path), lines, explainer.summary)))
 
     own = {"text": AnswerFormat(as_text), "html": AnswerFormat(as_page)}
-    skipped = SkippedRows() if on_error == "skip" else None
+    if on_error == "skip":
+        skipped = SkippedRows()
+    else:
+        skipped = None
     with streams.whole() if chosen == "json" else streams.data() as answers, out.third_party_kept():
         chunks, total = given.chunks(trained, out, skipped)
         destination = Destination(output, chosen, answers)

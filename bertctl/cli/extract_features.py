@@ -19,7 +19,14 @@ from bertctl.words import names_in
 
 
 @takes_recipe(
-    "model", "long_texts", "--data-dir", "columns", "layout", "compute", named=False, sets=False
+    "model",
+    "long_texts",
+    "--data-dir",
+    "columns",
+    "layout",
+    "compute",
+    named=False,
+    sets=False,
 )
 def extract_features(
     out: Output,
@@ -55,29 +62,36 @@ def extract_features(
     """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
 
     Args:
-        input: Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data set's name.
+        input: Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data
+            set's name.
 
             Several files, or a pattern such as 'part-*.parquet', are read as one.
-        output: File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it describes it.
+        output: File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it
+            describes it.
         layers: Layers by number or name, or `all`.
 
-            0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings, second-to-last, last,
-            sum-last-4, concat-last-4, sum-all.
+            0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings,
+            second-to-last, last, sum-last-4, concat-last-4, sum-all.
         pooling: How the vectors of the tokens become one per text; `none` keeps one per token.
 
-            `model` does what a folder of sentence-transformers says: pooling, linear layers, length, prompt.
+            `model` does what a folder of sentence-transformers says: pooling, linear layers,
+            length, prompt.
         words: Write one vector per word: of its first token, its last, or the mean of all.
         special_tokens: Whether [CLS], [SEP] and other special tokens count in mean and max.
         normalize: Scale each vector to length 1.
-        prompt: Prompt of the model's folder that is put before each text, by name. Default: the folder's own.
-        stride: Read long texts in windows that overlap by this many tokens (`--long-text window`), pooled together.
+        prompt: Prompt of the model's folder that is put before each text, by name. Default: the
+            folder's own.
+        stride: Read long texts in windows that overlap by this many tokens (`--long-text window`),
+            pooled together.
         dtype: Type of the numbers in the file.
         split: Split of a data set. Default: train.
         input_format: Layout of the input. Default: by its suffix; lines on stdin.
         keep_text: Whether .parquet holds the texts.
-        backend: What computes on a CPU; `auto` is the fastest that is installed, measured once per machine and model.
+        backend: What computes on a CPU; `auto` is the fastest that is installed, measured once per
+            machine and model.
 
-            For another one than torch the model is converted once, and checked against torch each time.
+            For another one than torch the model is converted once, and checked against torch each
+            time.
         resume: Continue where an earlier attempt stopped.
         overwrite: Replace OUT.
 
@@ -92,7 +106,13 @@ def extract_features(
     from bertctl.runtime.launch import workers
 
     check_output(output, by_token=words is not None or pooling == "none")
-    sharing = Sharing.read(shard, merge, output, num_processes, ".json")
+    sharing = Sharing.read(
+        shard,
+        merge,
+        output,
+        num_processes,
+        ".json",
+    )
     output = sharing.resolve(output)
     bound_caches()
     recipe = settings.load("text-classification")
@@ -107,22 +127,54 @@ def extract_features(
     shared = workers()
     out.quiet = out.quiet or shared.rank > 0
     vectors = VectorNames(
-        tuple(names_in(layers)), tuple(names_in(pooling)), words, special_tokens, normalize, prompt
+        tuple(names_in(layers)),
+        tuple(names_in(pooling)),
+        words,
+        special_tokens,
+        normalize,
+        prompt,
     )
     long = LongText.of(recipe.model, stride)
     job = ExtractJob(
-        output, long, input_name(input), dtype, keep_text, backend, resume, overwrite, sharing
+        output,
+        long,
+        input_name(input),
+        dtype,
+        keep_text,
+        backend,
+        resume,
+        overwrite,
+        sharing,
     )
-    skipped = SkippedRows() if on_error == "skip" else None
-    rows = Input(input, recipe.data, kind=input_format, split=split, skipped=skipped)
+    if on_error == "skip":
+        skipped = SkippedRows()
+    else:
+        skipped = None
+    rows = Input(
+        input,
+        recipe.data,
+        kind=input_format,
+        split=split,
+        skipped=skipped,
+    )
     with out.third_party_kept():
-        document = extract_into(recipe, rows, vectors, job, workers=shared, listener=out)
+        document = extract_into(
+            recipe,
+            rows,
+            vectors,
+            job,
+            workers=shared,
+            listener=out,
+        )
     if sharing.paths and tell_shard(sharing, out, [str(path) for path in sharing.paths]):
         return
     if shared.rank:
         return
     writes_skipped = sharing.shard is None or sharing.shard[0] == 1  # all shards read them
-    left_out = skipped.finish(output, out) if skipped and writes_skipped else {}
+    if skipped and writes_skipped:
+        left_out = skipped.finish(output, out)
+    else:
+        left_out = {}
     out.answer({"output": str(output), **document, **left_out})
     shape = " x ".join(map(str, document["shape"]))
     out.say(f"{document['rows']} rows, {shape} {dtype}, written to {output}")

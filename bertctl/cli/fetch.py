@@ -29,21 +29,25 @@ def fetch(
     model: Annotated[str | None, typer.Option("--model", metavar="NAME|PATH|HUB-ID")] = None,
     sets: SetOption = None,
 ) -> None:
-    """Bring what recipes, models and data sets need from the hub onto this disk, and write bertctl.lock.
+    """Bring what recipes, models and data sets need from the hub onto this disk, and write
+    bertctl.lock.
 
-    The lock holds the commit, hash, size and licence of all that a run reads; with --locked, finetune, evaluate,
-    predict and the others read nothing else. Without names, it is the lock in this folder that is brought. What was
-    cut off is gone on with.
+    The lock holds the commit, hash, size and licence of all that a run reads; with --locked,
+    finetune, evaluate, predict and the others read nothing else. Without names, it is the lock in
+    this folder that is brought. What was cut off is gone on with.
 
     Args:
-        names: Recipes, also YAML files; models; data sets, with all their splits. A recipe goes first.
-        to: Folder for the files and the lock, which can be carried to a machine without a network: the commands that
-            are typed in it, with --locked, read it.
+        names: Recipes, also YAML files; models; data sets, with all their splits. A recipe goes
+            first.
+        to: Folder for the files and the lock, which can be carried to a machine without a network:
+            the commands that are typed in it, with --locked, read it.
         split: Bring this split of the recipes' data too, such as test; repeatable.
         listed: Say what would be brought, and its size; load nothing.
         check: Say what of the lock is missing on this disk, or differs: exit code 4.
-        cache_key: Print one line that changes when what is fetched does, for the cache of a pipeline.
-        model: Model of the recipes, as --model of finetune. Default for a file of rows: a model among the names.
+        cache_key: Print one line that changes when what is fetched does, for the cache of a
+            pipeline.
+        model: Model of the recipes, as --model of finetune. Default for a file of rows: a model
+            among the names.
 
     Examples:
         bertctl fetch sst2 minilm --split test
@@ -62,8 +66,14 @@ def fetch(
         )
     from bertctl.catalog.lock import LOCK_NAME, LOCKED, Lock, lock_file, read_lock
 
-    path = to.absolute() / LOCK_NAME if to else lock_file()
-    place = read_lock(path if check else lock_file()) if check or not names else Lock(path)
+    if to:
+        path = to.absolute() / LOCK_NAME
+    else:
+        path = lock_file()
+    if check or not names:
+        place = read_lock(path if check else lock_file())
+    else:
+        place = Lock(path)
     place = replace(place, path=path, folder="hub" if to else place.folder)
     if place.folder:  # read by huggingface_hub when it is imported, below
         os.environ |= {
@@ -78,9 +88,10 @@ def fetch(
     for name in names or ():
         if is_recipe(name) or is_data_file(name):
             # A file of rows names no model, so it goes with the one that stands beside it.
-            beside = (
-                {"model.name": models[0]} if is_data_file(name) and models and not model else {}
-            )
+            if is_data_file(name) and models and not model:
+                beside = {"model.name": models[0]}
+            else:
+                beside = {}
             needs += fetching.needs_of_recipe(recipes.load(name, beside, listener=out), split or ())
         else:
             needs += fetching.needs_of_name(name)
@@ -88,11 +99,16 @@ def fetch(
         if check:
             os.environ[LOCKED] = str(place.path)
             problems = fetching.check(place, needs)
-            out.answer({"lock": str(place.path), "problems": [one.message for one in problems]})
+            out.answer(
+                {"lock": str(place.path), "problems": [problem.message for problem in problems]}
+            )
             if problems:
                 raise all_of(problems, f"{count(len(problems), 'thing')} missing or different")
             return out.say(f"everything in {place.path} is here")
-        wanted = fetching.wanted_of(needs) if names else fetching.wanted_of_lock(place)
+        if names:
+            wanted = fetching.wanted_of(needs)
+        else:
+            wanted = fetching.wanted_of_lock(place)
         if cache_key:
             key = f"bertctl-{hashlib.sha256(repr(wanted).encode()).hexdigest()[:16]}"
             return out.answer({"cache_key": key}, key)
@@ -105,13 +121,28 @@ def fetch(
             total = sum(file.size or 0 for file in files)
             out.answer(
                 {"bytes": total, "files": rows},
-                plain_table("", "file", "size", right=("size",), rows=shown),
+                plain_table(
+                    "",
+                    "file",
+                    "size",
+                    right=("size",),
+                    rows=shown,
+                ),
             )
             return out.say(
-                f"{human_bytes(total)} on the hub; what is in the package or your own is not fetched"
+                f"{human_bytes(total)} on the hub; what is in the package or your own is not "
+                "fetched"
             )
         lock = fetching.fetch(wanted, needs, place, out)
-    table = plain_table("", "what", "revision", "licence", "files", "size", right=("files", "size"))
+    table = plain_table(
+        "",
+        "what",
+        "revision",
+        "licence",
+        "files",
+        "size",
+        right=("files", "size"),
+    )
     for part in lock.parts:
         size = sum(file["bytes"] for file in part["files"].values())
         facts = (

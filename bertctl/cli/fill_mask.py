@@ -32,10 +32,12 @@ def fill_mask(
 
     Args:
         model: Model name, folder or hub id, with the masked-word head.
-        given: A text with [MASK] (or what the model calls it) in one or more places; or a file of texts, - for stdin.
+        given: A text with [MASK] (or what the model calls it) in one or more places; or a file of
+            texts, - for stdin.
         top_k: How many words to show for each mask.
         targets: Score these words instead. One of several tokens is scored as several masks.
-        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default: stdout.
+        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
+            stdout.
 
     Examples:
         bertctl fill-mask bert-base "The capital of France is [MASK]."
@@ -44,7 +46,12 @@ def fill_mask(
     words = names_in(targets or "")
     if targets is not None and not words:
         raise UsageError("--targets names no word", remedy="Such as --targets good,bad.")
-    typed = typed_text(given, source, to="fill", such_as="I went to the [MASK].")
+    typed = typed_text(
+        given,
+        source,
+        to="fill",
+        such_as="I went to the [MASK].",
+    )
     from bertctl.inference.layouts import layout_of
     from bertctl.inference.predict import Destination
     from bertctl.interpretability.masked_words import MaskedModel
@@ -56,11 +63,21 @@ def fill_mask(
         read = replace(source, files=[given] if given else [], beside=output).chunks(out)
         ids = InputIds()
         texts = [[typed]] if typed else (chunk.texts for chunk in ids.remember(read))
-        answers = ids.name(filler.fill(texts, top_k=top_k, targets=words, listener=out))
+        answers = ids.name(
+            filler.fill(
+                texts,
+                top_k=top_k,
+                targets=words,
+                listener=out,
+            )
+        )
         if typed and output is None:
             [answer] = answers
             return out.answer({"model": model, **answer}, *_tables(answer))
-        kind = "json" if out.as_json and output is None else layout_of(output)
+        if out.as_json and output is None:
+            kind = "json"
+        else:
+            kind = layout_of(output)
         with streams.whole() if kind == "json" else streams.data() as stream:
             written = Destination(output, kind, stream).write(answers, None)
     if output is not None:
@@ -77,7 +94,10 @@ def _tables(answer: Mapping[str, Any]) -> Iterator[TableBlock]:
             one | {"tokens": " ".join(one["pieces"]) if len(one["pieces"]) > 1 else ""}
             for one in mask
         ]
-        caption = f"mask {number}" if len(answer["masks"]) > 1 else ""
+        if len(answer["masks"]) > 1:
+            caption = f"mask {number}"
+        else:
+            caption = ""
         yield record_table(
             [{name: row[name] for name in ("word", "score", "tokens", "text")} for row in rows],
             caption,

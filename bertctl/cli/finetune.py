@@ -30,8 +30,9 @@ def finetune(
 ) -> None:
     """Fine-tune an encoder on a data set or on your own files.
 
-    The weights with the best primary metric on the validation rows are kept. The run folder holds the model, every
-    prediction, the metrics and the complete recipe. What is not given as an option is as the recipe says.
+    The weights with the best primary metric on the validation rows are kept. The run folder holds
+    the model, every prediction, the metrics and the complete recipe. What is not given as an option
+    is as the recipe says.
 
     Args:
         strict: Exit with code 6 where the model predicts one label for every example.

@@ -1,4 +1,6 @@
-"""Options that several verbs share, folded into one value: a verb takes the value, a person types the options."""
+"""Options that several verbs share, folded into one value: a verb takes the value, a person types
+the options.
+"""
 
 import functools
 import inspect
@@ -24,7 +26,10 @@ def parameter(
 ) -> inspect.Parameter:
     """Returns an option or argument of a verb, as Typer reads it."""
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=annotation,
     )
 
 
@@ -45,7 +50,8 @@ _OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequal
 _LOCAL = frozenset(
     "A B CORPUS DEST DIR FILE FILES HUB-ID INDEX INPUT MODEL OUT PAGE PATH RECIPE RUN RUN2".split()  # noqa: SIM905
 )
-"""Words in an option's metavar that stand for something on this machine or a name of the hub, never for an address."""
+"""Words in an option's metavar that stand for something on this machine or a name of the hub, never
+for an address."""
 _ALSO_WRITTEN = ("to", "place")
 
 
@@ -81,10 +87,12 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
 
 
 def protect_inputs(given: Mapping[str, Any]) -> None:
-    """Has no output of this command line be one of its inputs: what else was typed that is there, and stdin's file.
+    """Has no output of this command line be one of its inputs: what else was typed that is there,
+    and stdin's file.
 
     Raises:
-        UsageError: an output that is an input, another output, or a run of a sweep that would be replaced.
+        UsageError: an output that is an input, another output, or a run of a sweep that would be
+            replaced.
     """
     typed = [value for name, value in given.items() if name not in _OUTPUTS]
     words = [
@@ -118,7 +126,8 @@ def folds(
     after: Sequence[inspect.Parameter],
     fold: Callable[[dict[str, Any]], Any],
 ) -> Decorator:
-    """Returns a decorator of a verb `verb(out, value, ...)` that puts other parameters in place of `value`.
+    """Returns a decorator of a verb `verb(out, value, ...)` that puts other parameters in place of
+    `value`.
 
     Of several such decorators the lowest takes the first value, the others those behind it.
 

@@ -40,11 +40,12 @@ def gate(
 ) -> None:
     """Decide whether a run is good enough, as an exit code.
 
-    A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it is on the bad
-    side, and is inconclusive in between. Exit code 0: all pass. 7: one fails. 8: none fails, one is inconclusive.
+    A check passes when the whole 95 % interval is on the good side of its limit, fails when all of
+    it is on the bad side, and is inconclusive in between. Exit code 0: all pass. 7: one fails. 8:
+    none fails, one is inconclusive.
 
-    Intervals allow for what the split has chosen (the best of the epochs); --split test needs no such allowance. A run
-    that is not above the best constant answer does not pass.
+    Intervals allow for what the split has chosen (the best of the epochs); --split test needs no
+    such allowance. A run that is not above the best constant answer does not pass.
 
     Args:
         run: Folder of a finished run, or a metrics.json.
@@ -52,17 +53,18 @@ def gate(
         maximum: The metric must be at most X; repeatable.
         min_slice: The metric on a slice of the split must be at least X; repeatable.
 
-            label=neg:recall=0.85 names a gold label (precision, recall, f1); other slices name a column of the
-            prediction file and a value.
-        baseline: Run to compare with: a run folder (paired by example), a metrics.json (unpaired), or mlflow:NAME@alias
-            for a run that was registered in MLflow.
+            label=neg:recall=0.85 names a gold label (precision, recall, f1); other slices name a
+            column of the prediction file and a value.
+        baseline: Run to compare with: a run folder (paired by example), a metrics.json (unpaired),
+            or mlflow:NAME@alias for a run that was registered in MLflow.
         max_drop: The metric may be at most X worse than the baseline's; repeatable.
-        beats: The run's primary metric must be better than this baseline's on the same rows: frozen (linear classifier
-            on the frozen encoder), tfidf, word-tags (the most frequent tag of each word) or majority; repeatable.
+        beats: The run's primary metric must be better than this baseline's on the same rows: frozen
+            (linear classifier on the frozen encoder), tfidf, word-tags (the most frequent tag of
+            each word) or majority; repeatable.
 
             All but majority are there where the run was trained with --baselines.
-        policy: strict: decide by the 95 % interval. point: by the value alone. lenient: as strict, but inconclusive
-            checks pass with a warning.
+        policy: strict: decide by the 95 % interval. point: by the value alone. lenient: as strict,
+            but inconclusive checks pass with a warning.
         split: Split to look at. Default: validation, or the one that chose the weights.
         allow_constant: Let a run pass that is no better than the best constant answer.
 
@@ -82,7 +84,12 @@ def gate(
     registered = str(baseline).startswith(SCHEME)
     with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:
         result = judge(
-            run, limits, baseline=other, split=split, policy=policy, allow_constant=allow_constant
+            run,
+            limits,
+            baseline=other,
+            split=split,
+            policy=policy,
+            allow_constant=allow_constant,
         )
     out.answer(result.as_json() | {"baseline": baseline and str(baseline)}, *_answer(result))
     for note in result.notes:
@@ -122,7 +129,10 @@ def _answer(result: "GateResult") -> list[Shown]:
     colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
     for judgement in result.judgements:
         value, low, high = judgement.judged
-        sign = "+" if judgement.change is not None else ""
+        if judgement.change is not None:
+            sign = "+"
+        else:
+            sign = ""
         table.add_row(
             judgement.limit.name,
             format(value, f"{sign}.4f"),

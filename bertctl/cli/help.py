@@ -1,7 +1,7 @@
 """Help that a person can read in 80 columns: options in groups, each with its text below it.
 
-`--help` shows the usual options and the first paragraph about each; `--help-all` shows everything. Nothing here needs
-rich, so help comes at once.
+`--help` shows the usual options and the first paragraph about each; `--help-all` shows everything.
+Nothing here needs rich, so help comes at once.
 """
 
 import inspect
@@ -29,7 +29,9 @@ _METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
 
 
 def described(docstring: str) -> tuple[str, dict[str, str]]:
-    """Returns the help of a verb, and that of its options by parameter: a docstring without its `Args:`, and those."""
+    """Returns the help of a verb, and that of its options by parameter: a docstring without its
+    `Args:`, and those.
+    """
     before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
     section, title, examples = rest.partition("\n\nExamples:\n")
     entries = re.split(r"^(\w+):", textwrap.dedent(section), flags=re.MULTILINE)
@@ -47,7 +49,9 @@ class VerbCommand(TyperCommand):
         formatter.write(verb_help(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads what was typed; for completion without making values of it, because Typer does that with pydantic."""
+        """Reads what was typed; for completion without making values of it, because Typer does that
+        with pydantic.
+        """
         if not ctx.resilient_parsing:
             if any(":/" in word for word in args):
                 typed, _, _ = self.make_parser(ctx).parse_args([*args])
@@ -73,7 +77,9 @@ class VerbGroup(TyperGroup):
     command_class = VerbCommand
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the options of the group, all of them flags that are off: Typer needs pydantic to read None."""
+        """Returns the options of the group, all of them flags that are off: Typer needs pydantic to
+        read None.
+        """
         parameters = super().get_params(ctx)
         for parameter in parameters:
             parameter.default = parameter.default or False
@@ -96,13 +102,17 @@ def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
 
     Args:
         ctx: of the verb.
-        everything: whether options that are rarely needed, and all that is to be said of each, are shown too.
+        everything: whether options that are rarely needed, and all that is to be said of each, are
+            shown too.
     """
     parameters = ctx.command.get_params(ctx)
     arguments = [one for one in parameters if isinstance(one, TyperArgument)]
     panels: dict[str, list[tuple[str, str]]] = {}
     for option in (one for one in parameters if isinstance(one, TyperOption)):
-        panel = SHARED if option.name == "help" else option.rich_help_panel or _OPTIONS
+        if option.name == "help":
+            panel = SHARED
+        else:
+            panel = option.rich_help_panel or _OPTIONS
         if everything or panel != RARE:
             panels.setdefault(panel, []).append(
                 (_flags(option, ctx), _text(option, everything=everything))
@@ -143,11 +153,14 @@ def _width() -> int:
 
 
 def _bold(text: str) -> str:
-    return typer.style(text, bold=True) if wants_colours(sys.stdout) else text
+    if wants_colours(sys.stdout):
+        return typer.style(text, bold=True)
+    return text
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) -> str:
-    """Returns a group of rows, in two columns where that leaves room for the texts, else each text below its flags.
+    """Returns a group of rows, in two columns where that leaves room for the texts, else each text
+    below its flags.
 
     Args:
         title: the heading.
@@ -192,7 +205,9 @@ def _paragraphs(docstring: str) -> Iterable[str]:
 
 def _flags(option: TyperOption, ctx: typer.Context) -> str:
     words = ", ".join([*sorted(option.opts, key=len), *option.secondary_opts])
-    return words if option.is_flag else f"{words} {_metavar(option, ctx)}"
+    if option.is_flag:
+        return words
+    return f"{words} {_metavar(option, ctx)}"
 
 
 def _metavar(parameter: "TyperOption | TyperArgument", ctx: typer.Context) -> str:

@@ -33,7 +33,8 @@ def index(
     resume: Annotated[bool, typer.Option("--resume")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
-    """Make an index of texts that `bertctl search` searches: their vectors, and themselves, in a folder.
+    """Make an index of texts that `bertctl search` searches: their vectors, and themselves, in a
+    folder.
 
     The model is minilm unless --model says another; the index knows which one made it.
 
@@ -42,7 +43,8 @@ def index(
 
             Several files, or a pattern such as 'part-*.parquet', are read as one.
         output: Folder of the index.
-        dtype: Type of its numbers: half and a quarter of the room, and what that costs is measured. Default: float32.
+        dtype: Type of its numbers: half and a quarter of the room, and what that costs is measured.
+            Default: float32.
         append: Add the texts to an index that is there, with its own model, columns and settings.
         resume: Continue where an earlier attempt stopped.
         overwrite: Replace the index that is there.
@@ -69,7 +71,8 @@ def index(
     if is_new and before is not None:
         before = before.to_append()
         out.say(
-            f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one on"
+            f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one "
+            "on"
         )
     rows = identified(texts.rows, before, out, has_ids=texts.has_ids)
     with out.third_party_kept():
@@ -92,5 +95,6 @@ def index(
     if cost := document.get("recall"):
         told = f"{cost['value']:.1%} of the {cost['at']} nearest texts in float32"
         out.say(
-            f"{kind} finds {told}, as {cost['queries']:,} of {cost['rows']:,} texts looked for theirs"
+            f"{kind} finds {told}, as {cost['queries']:,} of {cost['rows']:,} texts looked for "
+            "theirs"
         )

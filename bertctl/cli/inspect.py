@@ -26,16 +26,19 @@ def inspect(
     length: Annotated[int | None, typer.Option("--length", min=1, metavar="TOKENS")] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1)] = 32,
 ) -> None:
-    """Show what a model is made of: parameters by part, bytes, FLOPs, memory, tokenizer, labels. Nothing is loaded.
+    """Show what a model is made of: parameters by part, bytes, FLOPs, memory, tokenizer, labels.
+    Nothing is loaded.
 
     Two models stand side by side.
 
     Args:
         model: Model name, folder, hub id, or run.
         other: A second one, to compare.
-        file: Texts on which the layers of the two are compared, by linear CKA: lines, CSV, TSV, JSONL or Parquet.
+        file: Texts on which the layers of the two are compared, by linear CKA: lines, CSV, TSV,
+            JSONL or Parquet.
         text_column: Column of --file with the texts.
-        embeddings: Walk this text through the model instead: pieces, the vectors added for each, each layer's output.
+        embeddings: Walk this text through the model instead: pieces, the vectors added for each,
+            each layer's output.
         pair: Second text of the pair for --embeddings.
         length: Tokens of an example, for FLOPs and memory. Default: 128.
         batch_size: Examples of a batch, for memory.
@@ -113,12 +116,17 @@ def _facts(found: Sequence[Mapping[str, Any]]) -> TableBlock:
 
 
 def _told(one: Mapping[str, Any]) -> dict[str, str]:
-    run, sizes, work, need = one["run"], one["sizes"], one["flops"], one["memory_bytes"]
-    about = (
-        f"{run['recipe']}: {run['task']}, {'probe on' if run['probe'] else 'from'} {run['model']}"
-        if run
-        else ""
-    )
+    run = one["run"]
+    sizes = one["sizes"]
+    work = one["flops"]
+    need = one["memory_bytes"]
+    if run:
+        about = (
+            f"{run['recipe']}: {run['task']}, {'probe on' if run['probe'] else 'from'} "
+            f"{run['model']}"
+        )
+    else:
+        about = ""
     batch = f"{need['batch_size']} x {need['length']} tokens, fp32, CPU"
     return {
         "saved from": f"{one['trained_as']} ({one['family']})",
@@ -132,8 +140,10 @@ def _told(one: Mapping[str, Any]) -> dict[str, str]:
         "tokenizer": one["tokenizer"]["kind"]
         if one["tokenizer"]
         else "of a kind that only transformers reads",
-        "FLOPs": f"{work['per_token'] / 1e6:,.1f} M per token, {work['per_example'] / 1e9:,.2f} G per {work['length']}",
-        "memory": f"{human_bytes(need['run'])} to run, {human_bytes(need['train'])} to train, about ({batch})",
+        "FLOPs": f"{work['per_token'] / 1e6:,.1f} M per token, {work['per_example'] / 1e9:,.2f} G "
+        f"per {work['length']}",
+        "memory": f"{human_bytes(need['run'])} to run, {human_bytes(need['train'])} to train, "
+        f"about ({batch})",
     }
 
 

@@ -1,4 +1,6 @@
-"""What the logs of GitHub and GitLab understand: parts that are folded, and errors shown at their file and line."""
+"""What the logs of GitHub and GitLab understand: parts that are folded, and errors shown at their
+file and line.
+"""
 
 import os
 import shlex
@@ -12,7 +14,8 @@ from bertctl.reporting.escape import command_message, one_line
 
 @dataclass
 class LogGroup:
-    """Is the part of a job's log that is shown as one line until somebody opens it: what a verb says while it works.
+    """Is the part of a job's log that is shown as one line until somebody opens it: what a verb
+    says while it works.
 
     Attributes:
         gitlab: whether GitLab reads along, and not GitHub.
@@ -28,7 +31,8 @@ class LogGroup:
         """Returns the commands that begin it, none where it is open."""
         if self.is_open:
             return []
-        self.is_open, self.count = True, self.count + 1
+        self.is_open = True
+        self.count = self.count + 1
         title = command_message(one_line(shlex.join(["bertctl", *sys.argv[1:]]), limit=100))
         return [
             self._section("start", "[collapsed=true]", title)
@@ -51,17 +55,30 @@ class LogGroup:
 def log_group() -> LogGroup | None:
     """Returns a group for the log of this job; None where neither GitHub nor GitLab reads along."""
     gitlab = os.environ.get("GITLAB_CI") == "true"
-    return LogGroup(gitlab) if gitlab or os.environ.get("GITHUB_ACTIONS") == "true" else None
+    if gitlab or os.environ.get("GITHUB_ACTIONS") == "true":
+        return LogGroup(gitlab)
+    return None
 
 
 def error_annotations(error: BertctlError) -> list[str]:
-    """Returns GitHub's commands that show an error at the lines of the files it names; none elsewhere."""
+    """Returns GitHub's commands that show an error at the lines of the files it names; none
+    elsewhere.
+    """
     from bertctl.reporting import github
     from bertctl.reporting.findings import Check
 
     places = [one for one in map(BertctlError, error.message.splitlines()) if one.line]
     checks = [
-        Check(f"bertctl: {error.kind}", "", "fail", one.message, file=one.file, line=one.line)
+        Check(
+            f"bertctl: {error.kind}",
+            "",
+            "fail",
+            one.message,
+            file=one.file,
+            line=one.line,
+        )
         for one in places
     ]
-    return github.annotations(checks) if github.wants_annotations() else []
+    if github.wants_annotations():
+        return github.annotations(checks)
+    return []

@@ -12,7 +12,11 @@ from bertctl.errors import UsageError
 
 
 @takes_recipe(
-    "model", *without("data", "--test-file", "--max-eval-rows"), "--batch-size", "--seed", "compute"
+    "model",
+    *without("data", "--test-file", "--max-eval-rows"),
+    "--batch-size",
+    "--seed",
+    "compute",
 )
 def lr_find(
     out: Output,
@@ -25,8 +29,9 @@ def lr_find(
 ) -> None:
     """Find a learning rate: train while it rises, until the loss explodes (range test, Smith 2017).
 
-    The model is thrown away, and no run folder is made. Train with the suggestion, or sweep around it. With many
-    labels, few steps or a small model it is often well above the BERT paper's 2e-5 to 5e-5, and the better choice.
+    The model is thrown away, and no run folder is made. Train with the suggestion, or sweep around
+    it. With many labels, few steps or a small model it is often well above the BERT paper's 2e-5 to
+    5e-5, and the better choice.
 
     Args:
         output: Write the losses here, and a picture beside it as .png and .svg.
@@ -45,7 +50,13 @@ def lr_find(
     from bertctl.training.lr_find import find_rate
 
     with out.third_party_kept():
-        document = find_rate(resolved, low=low, high=high, steps=steps, listener=out)
+        document = find_rate(
+            resolved,
+            low=low,
+            high=high,
+            steps=steps,
+            listener=out,
+        )
         if output is not None:
             from bertctl.reporting.charts import draw_learning_rates
             from bertctl.writing import write_json
@@ -55,12 +66,15 @@ def lr_find(
             out.say(f"written: {', '.join(str(path) for path in (output, *pictures(output)))}")
     if document["suggestion"] is None:
         out.warn(
-            "the loss never fell, so there is nothing to suggest; try more --steps, or a higher --to"
+            "the loss never fell, so there is nothing to suggest; try more --steps, or a higher "
+            "--to"
         )
     elif document["fall"] < document["noise"]:
         out.warn(
-            f"the loss falls by {document['fall']:.4f}, and as much as {document['noise']:.4f} can be chance: the "
-            "suggestion is a guess, and training may collapse at it; try more --steps, or 2e-5 to 5e-5"
+            f"the loss falls by {document['fall']:.4f}, and as much as {document['noise']:.4f} can "
+            "be chance: the "
+            "suggestion is a guess, and training may collapse at it; try more --steps, or 2e-5 to "
+            "5e-5"
         )
     out.answer(document, rates_table(document))
 
@@ -75,8 +89,8 @@ def check_file(path: Path, *, overwrite: bool) -> None:
         raise UsageError(f"-o {path}: the file must end in .json", remedy="Such as -o rates.json.")
     there = [str(one) for one in (path, *pictures(path)) if one.exists()]
     if there and not overwrite:
-        what = f"{', '.join(there)}: already there"
-        raise UsageError(what, remedy="Choose another name with -o, or add --overwrite.")
+        message = f"{', '.join(there)}: already there"
+        raise UsageError(message, remedy="Choose another name with -o, or add --overwrite.")
 
 
 def pictures(path: Path) -> list[Path]:
@@ -102,7 +116,10 @@ def rates_table(document: Mapping[str, Any]) -> Shown:
             "none" if rate is None else f"{rate:.2e}",
             style="bold" if name == "suggestion" else None,
         )
-    end = "where the loss exploded" if document["exploded"] else "the highest that was asked for"
+    if document["exploded"]:
+        end = "where the loss exploded"
+    else:
+        end = "the highest that was asked for"
     steps = f"{document['steps']} steps with batch size {document['batch_size']}"
     table.caption = f"{steps}, up to {document['rates'][-1]:.2e}, {end}"
     table.caption_justify = "left"

@@ -28,9 +28,10 @@ def main(argv: "Sequence[str] | None" = None) -> int:
         The exit code, one of `ExitCode`.
     """
     begin_command()
-    # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores with AMX, examples/s: alone 197 (164 at a
-    # count of 1,000, 210 from 10,000 on); two trainings side by side 200 together (237 at 1,000, 33 at 100,000).
-    # Read by the OpenMP library when torch loads it, hence here; what the person has set stands.
+    # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores with AMX, examples/s:
+    # alone 197 (164 at a count of 1,000, 210 from 10,000 on); two trainings side by side 200
+    # together (237 at 1,000, 33 at 100,000). Read by the OpenMP library when torch loads it, hence
+    # here; what the person has set stands.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "4000")
     from bertctl.cli.boundary import run
@@ -41,8 +42,8 @@ def main(argv: "Sequence[str] | None" = None) -> int:
 def entry() -> None:
     """Runs the console script."""
     watch()
-    # Libraries make objects by the hundred thousand, hardly any in cycles. To look for those at every 700 objects takes
-    # an eighth of `predict` of one line and 3 % of a training step.
+    # Libraries make objects by the hundred thousand, hardly any in cycles. To look for those at
+    # every 700 objects takes an eighth of `predict` of one line and 3 % of a training step.
     gc.set_threshold(10_000)
     from bertctl.cli.streams import open_streams
 

@@ -19,14 +19,16 @@ def mine(
     max_pairs: Annotated[int | None, typer.Option("--max-pairs", min=1, metavar="N")] = None,
     strict: Annotated[bool, typer.Option("--strict")] = False,
 ) -> None:
-    """Find paraphrases and duplicates: every pair of a file's texts whose similarity is at or above a threshold.
+    """Find paraphrases and duplicates: every pair of a file's texts whose similarity is at or above
+    a threshold.
 
-    Each text is compared with each, and no pair is left out. The model is minilm unless --model says another; it says
-    what the similarity is, the cosine for most.
+    Each text is compared with each, and no pair is left out. The model is minilm unless --model
+    says another; it says what the similarity is, the cosine for most.
 
     Args:
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
-        threshold: Similarity from which two texts are a pair. Default: 0.8 for cosines, where 1 is equal vectors.
+        threshold: Similarity from which two texts are a pair. Default: 0.8 for cosines, where 1 is
+            equal vectors.
         max_pairs: Keep the N nearest pairs, the nearest first, and say how many there are.
         strict: Exit with 3 where --max-pairs has left some out.
 
@@ -41,7 +43,12 @@ def mine(
         rows = given.read(file, out)
         model = given.model()
         threshold = _checked(threshold, model.similarity)
-        require_room(len(rows), model.made["size"], copies=1, verb="mine")
+        require_room(
+            len(rows),
+            model.made["size"],
+            copies=1,
+            verb="mine",
+        )
         tell_comparing(len(rows), model.made["size"], model.similarity, out)
         vectors = model.of(rows, out)
         pairs = pairs_above(threshold, vectors, measure=model.similarity)
@@ -60,7 +67,10 @@ def mine(
                 out, lines, lambda: {"complete": n_pairs <= max_pairs, "pairs": n_pairs}
             )
     have = "has" if n_pairs == 1 else "have"
-    told = f"{count(n_pairs, 'pair')} of {len(rows):,} texts {have} a {_NAMES[model.similarity]} of {threshold:g} or more"
+    told = (
+        f"{count(n_pairs, 'pair')} of {len(rows):,} texts {have} a {_NAMES[model.similarity]} of "
+        f"{threshold:g} or more"
+    )
     if found["complete"]:
         return out.say(told)
     left_out = f"{told}; the {found['count']:,} nearest are given (--max-pairs)"
@@ -88,14 +98,21 @@ def _checked(threshold: float | None, similarity: str) -> float:
             raise UsageError(
                 f"--threshold {threshold:g} is no cosine", remedy="Give a number from -1 to 1."
             )
-        return 0.8 if threshold is None else threshold
+        if threshold is None:
+            return 0.8
+        return threshold
     if threshold is None:
-        what = f"the model compares texts by {similarity} similarity, which has no usual threshold"
-        raise UsageError(what, remedy="Add --threshold NUMBER, or --similarity cosine.")
+        message = (
+            f"the model compares texts by {similarity} similarity, which has no usual threshold"
+        )
+        raise UsageError(message, remedy="Add --threshold NUMBER, or --similarity cosine.")
     if similarity != "dot" and threshold > 0:
-        what = f"--threshold {threshold:g} is above 0, and {similarity} similarity is a negative distance"
+        message = (
+            f"--threshold {threshold:g} is above 0, and {similarity} similarity is a negative "
+            "distance"
+        )
         raise UsageError(
-            what,
+            message,
             remedy=f"Type --threshold {-threshold:g} for pairs at a distance up to {threshold:g}.",
         )
     return threshold

@@ -1,4 +1,6 @@
-"""The one sink: stdout is the answer, stderr is the talk. No bar and no prompt when nobody is watching."""
+"""The one sink: stdout is the answer, stderr is the talk. No bar and no prompt when nobody is
+watching.
+"""
 
 import contextlib
 import json
@@ -56,11 +58,15 @@ class Output(Listener):
     is_printed: bool = False
 
     def __post_init__(self) -> None:
-        self.answers, self.talk = console_of(sys.stdout), console_of(sys.stderr)
+        self.answers = console_of(sys.stdout)
+        self.talk = console_of(sys.stderr)
         self._document: Mapping[str, Any] | None = None
         self._progress = ProgressDisplay(self.talk)
         self._expected = 0
-        self._group = None if self.no_groups or self.is_printed or self.quiet else log_group()
+        if self.no_groups or self.is_printed or self.quiet:
+            self._group = None
+        else:
+            self._group = log_group()
         self._folds = False  # whether talk belongs into the group now
 
     def say(self, text: str) -> None:
@@ -78,7 +84,9 @@ class Output(Listener):
         self._talk(("warning: ", "bold yellow"), _one_line(text), folded=False)
 
     def answer(self, document: Mapping[str, Any], *parts: Shown) -> None:
-        """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the document, later."""
+        """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the
+        document, later.
+        """
         if self.as_json:
             self._document = document
             return
@@ -94,18 +102,28 @@ class Output(Listener):
                 self.answers.print(_text(drawn) if isinstance(drawn, str) else drawn)
 
     def deliver(self) -> None:
-        """Writes the document, once nothing can fail any more: an error stands in it, beside what was found."""
+        """Writes the document, once nothing can fail any more: an error stands in it, beside what
+        was found.
+        """
         if self._document is not None:
-            text = json.dumps(self._document, indent=2, ensure_ascii=False, allow_nan=False)
+            text = json.dumps(
+                self._document,
+                indent=2,
+                ensure_ascii=False,
+                allow_nan=False,
+            )
             sys.stdout.write(harmless(text, keep="\n") + "\n")
 
     def error(self, error: BertctlError) -> None:
-        """Writes an error to stderr, what was given, then what to type; with `--json` a document to stdout too."""
+        """Writes an error to stderr, what was given, then what to type; with `--json` a document to
+        stdout too.
+        """
         self.close()
         if self.debug:
             from bertctl.catalog.hub import shown
 
-            # Addresses of a hub or a proxy have passwords and signatures in them, which causes repeat.
+            # Addresses of a hub or a proxy have passwords and signatures in them, which causes
+            # repeat.
             self.talk.print(_text(shown("".join(traceback.format_exception(error)))))
         self.talk.print(_text(("error: ", "bold red"), error.message))
         if error.remedy:
@@ -116,7 +134,9 @@ class Output(Listener):
             self.deliver()
 
     def commands(self, lines: Iterable[str]) -> None:
-        """Writes workflow commands of our own to stderr, where those in what is said are written out."""
+        """Writes workflow commands of our own to stderr, where those in what is said are written
+        out.
+        """
         if text := "".join(f"{line}\n" for line in lines):
             self._progress.erase()
             sys.stderr.flush()
@@ -135,7 +155,13 @@ class Output(Listener):
         """Shows progress: a bar on a terminal, a plain line now and then elsewhere."""
         if not self.quiet:
             known = total or (max(self._expected, done) if self._expected else 0)
-            line = self._progress.advance(phase, done, known, figures or {}, share)
+            line = self._progress.advance(
+                phase,
+                done,
+                known,
+                figures or {},
+                share,
+            )
             if line is not None:
                 self._talk(line)
 
@@ -148,13 +174,17 @@ class Output(Listener):
         self._progress.finish(phase)
 
     def close(self) -> None:
-        """Takes the bar off the screen, and ends the folded part of a log; safe to call at any time."""
+        """Takes the bar off the screen, and ends the folded part of a log; safe to call at any
+        time.
+        """
         self._progress.erase()
         if self._group is not None:
             self.commands(self._group.close())
 
     def _talk(self, *parts: "str | tuple[str, str]", folded: bool = True) -> None:
-        """Writes a line of talk, inside the folded part of a log while there is work, or outside of it."""
+        """Writes a line of talk, inside the folded part of a log while there is work, or outside of
+        it.
+        """
         self._progress.erase()
         if self._group is not None:
             self.commands(self._group.open() if folded and self._folds else self._group.close())
@@ -162,7 +192,9 @@ class Output(Listener):
 
     @contextlib.contextmanager
     def third_party_kept(self) -> Iterator["ThirdPartyLog"]:
-        """Warnings and log lines of other libraries go to the run's log instead of the screen (`--verbose`: both)."""
+        """Warnings and log lines of other libraries go to the run's log instead of the screen
+        (`--verbose`: both).
+        """
         log = ThirdPartyLog(echo=self.detail if self.verbose else None)
         root = logging.getLogger()
         before = root.handlers[:]
@@ -216,14 +248,25 @@ def plain_table(
     right: tuple[str, ...] = (),
     rows: Iterable[Iterable[str]] = (),
 ) -> "Table":
-    """Returns a table as all tables look: no box, a bold header, the columns named in `right` right-aligned.
+    """Returns a table as all tables look: no box, a bold header, the columns named in `right`
+    right-aligned.
 
     A narrow terminal cuts nothing: what has no room is folded, the widest column first.
     """
     from rich.table import Table
 
-    shown = None if title is None else _text(title)  # a string would be written on one line
-    table = Table(title=shown, box=None, title_justify="left", header_style="bold", pad_edge=False)
+    # a string would be written on one line
+    if title is None:
+        shown = None
+    else:
+        shown = _text(title)
+    table = Table(
+        title=shown,
+        box=None,
+        title_justify="left",
+        header_style="bold",
+        pad_edge=False,
+    )
     for header in headers:
         table.add_column(header, justify="right" if header in right else "left", overflow="fold")
     for row in rows:
@@ -241,7 +284,9 @@ def _text(*parts: "str | tuple[str, str]") -> "Text":
 
 
 def _one_line(text: str) -> str:
-    """Returns a line of talk, with its indented lines below it; other ends of lines are those of a text or a name."""
+    """Returns a line of talk, with its indented lines below it; other ends of lines are those of a
+    text or a name.
+    """
     return re.sub(r"\n(?! )", r"\\n", text)
 
 
@@ -254,7 +299,8 @@ def console_of(stream: Any) -> "Console":
     from bertctl.reporting.document import filled
 
     class HarmlessConsole(Console):
-        """Shows control characters of texts instead of sending them to the terminal; a string in a table has a line.
+        """Shows control characters of texts instead of sending them to the terminal; a string in a
+        table has a line.
 
         Columns of a table in which no row has anything are left out.
         """
@@ -280,7 +326,10 @@ def console_of(stream: Any) -> "Console":
         for k, v in os.environ.items()
         if k not in ("COLUMNS", "LINES") or v.strip("0").isdecimal()
     }
-    narrow = int(environ.get("COLUMNS", 0)) if stream is sys.stdout and not watched else 0
+    if stream is sys.stdout and not watched:
+        narrow = int(environ.get("COLUMNS", 0))
+    else:
+        narrow = 0
     return HarmlessConsole(
         file=stream,
         _environ=environ,  # rich takes `²` for a number, and writes nothing in 0 columns

@@ -1,4 +1,6 @@
-"""What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub, GitLab."""
+"""What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub,
+GitLab.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +24,10 @@ class ReportFiles:
 
 
 _option = partial(option, kind=Path, metavar="FILE")
-_QUALITY = "Write the checks that did not pass as a GitLab code-quality report (artifacts:reports:codequality)."
+_QUALITY = (
+    "Write the checks that did not pass as a GitLab code-quality report "
+    "(artifacts:reports:codequality)."
+)
 _METRICS = "Write the numbers as a GitLab metrics report (artifacts:reports:metrics)."
 _OPTIONS = [
     _option("junit", "--junit", "Write each check as a test case, JUnit XML."),
@@ -70,7 +75,11 @@ def publish_checks(
     _summarise(
         out,
         lambda room: github.checks_summary(
-            title, checks, headline=headline, notes=notes, limit=room
+            title,
+            checks,
+            headline=headline,
+            notes=notes,
+            limit=room,
         ),
     )
     if github.wants_annotations():
@@ -90,7 +99,9 @@ def publish_checks(
 
 
 def publish_tables(out: Output, title: str, tables: Sequence[github.TextTable]) -> None:
-    """Writes tables into GitHub's step summary where there is one; a summary that can't be written is a warning."""
+    """Writes tables into GitHub's step summary where there is one; a summary that can't be written
+    is a warning.
+    """
     _summarise(out, lambda room: github.tables_summary(title, tables, limit=room))
 
 

@@ -37,9 +37,9 @@ def predict(
 
     Args:
         output: File for the answers (glue: folder). Default: stdout.
-        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad; for tags conll,
-            conlleval, conllu, spacy, label-studio, brat, pubtator, bioc, docbin. Default: by the suffix of -o, else
-            jsonl.
+        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad; for
+            tags conll, conlleval, conllu, spacy, label-studio, brat, pubtator, bioc, docbin.
+            Default: by the suffix of -o, else jsonl.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
         top_k: Answer with the N likeliest labels, as `top`, not with all.
         keep_columns: Columns of the file to write, too. Default: all.
@@ -56,8 +56,8 @@ def predict(
 
     if out.as_json and output is None:
         if layout not in (None, "jsonl"):
-            what = f"--json and --format {layout} exclude each other"
-            raise UsageError(what, remedy="Leave one out, or add -o FILE.")
+            message = f"--json and --format {layout} exclude each other"
+            raise UsageError(message, remedy="Leave one out, or add -o FILE.")
         layout = "json"
     layout = layout or layout_of(output)
     check_known(layout)
@@ -70,8 +70,17 @@ def predict(
         raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
     if safe_csv and layout not in ("csv", "tsv"):
         raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
-    sharing = Sharing.read(shard, merge, output, num_processes, ".json")
-    destined = None if output is None else sharing.resolve(output)
+    sharing = Sharing.read(
+        shard,
+        merge,
+        output,
+        num_processes,
+        ".json",
+    )
+    if output is None:
+        destined = None
+    else:
+        destined = sharing.resolve(output)
     in_processes(num_processes, out, source="-" if "-" in given.files else "")
     trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.reading import SkippedRows
@@ -81,8 +90,14 @@ def predict(
     check_format(trained, layout, to_file=output is not None)
 
     shared, listener = this_worker(out)
-    skipped = SkippedRows() if on_error == "skip" else None
-    stdout = streams.whole() if layout == "json" else streams.data()
+    if on_error == "skip":
+        skipped = SkippedRows()
+    else:
+        skipped = None
+    if layout == "json":
+        stdout = streams.whole()
+    else:
+        stdout = streams.data()
     with stdout as answers, out.third_party_kept():
         if layout == "glue" and output is not None:
             split = given.split or "test"

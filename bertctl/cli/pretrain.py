@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
 
 
-@takes_recipe("model", "corpus", "training", "compute", "long_runs", "deterministic", named=False)
+@takes_recipe(
+    "model",
+    "corpus",
+    "training",
+    "compute",
+    "long_runs",
+    "deterministic",
+    named=False,
+)
 @takes_flags
 def pretrain(
     out: Output,
@@ -29,13 +37,13 @@ def pretrain(
 ) -> None:
     """Pretrain a BERT on your own text: from nothing, or from where a model stands.
 
-    It learns masked words, and whether one text follows another. The run folder is one like any other: its model is a
-    --model of finetune, extract-features, probe, fill-mask and score.
+    It learns masked words, and whether one text follows another. The run folder is one like any
+    other: its model is a --model of finetune, extract-features, probe, fill-mask and score.
 
     Args:
-        given: Files and folders of text: a sentence per line with empty lines between documents, or a document per
-            line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz. A recipe may stand before them, or
-            alone if it names its corpus.
+        given: Files and folders of text: a sentence per line with empty lines between documents, or
+            a document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz. A
+            recipe may stand before them, or alone if it names its corpus.
         no_nsp: Learn masked words alone: --objective mlm.
 
     Examples:
@@ -52,8 +60,8 @@ def pretrain(
 def corpus_recipe(
     recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener
 ) -> "TracedRecipe":
-    """Returns what was typed as a recipe, and where its values come from: its name or file, and corpora for it; or
-    corpora alone.
+    """Returns what was typed as a recipe, and where its values come from: its name or file, and
+    corpora for it; or corpora alone.
 
     Raises:
         UsageError: nothing was named, or see `RecipeRequest.load`.

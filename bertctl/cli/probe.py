@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 
 @takes_recipe(
-    "long_texts", "probe", "model", "data", "--seed", "compute", "--text/--no-text", named=False
+    "long_texts",
+    "probe",
+    "model",
+    "data",
+    "--seed",
+    "compute",
+    "--text/--no-text",
+    named=False,
 )
 def probe(
     out: Output,
@@ -32,7 +39,8 @@ def probe(
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Train a linear classifier on a frozen encoder, and see which layer and pooling suit the task best.
+    """Train a linear classifier on a frozen encoder, and see which layer and pooling suit the task
+    best.
 
     Args:
         input: A file with texts and labels, or a recipe (`bertctl recipes ls`).
@@ -62,18 +70,23 @@ def probe(
         with out.third_party_kept() as log:
             job = prepare(recipe, listener=out)
             announce(job, listener=out)
-            named = (
-                job.recipe.name
-                if job.recipe.name.startswith("probe")
-                else f"probe-{job.recipe.name}"
-            )
+            if job.recipe.name.startswith("probe"):
+                named = job.recipe.name
+            else:
+                named = f"probe-{job.recipe.name}"
             folder = RunFolder.create(
                 output or default_folder(named, job.hash), overwrite=overwrite
             )
             lock.enter_context(folder.held())
             log.write_to(folder.log)
             metrics = run(job, folder, listener=out)
-        _answer(out, job, folder, metrics, total=time.perf_counter() - started)
+        _answer(
+            out,
+            job,
+            folder,
+            metrics,
+            total=time.perf_counter() - started,
+        )
 
 
 def _answer(
@@ -93,10 +106,12 @@ def _answer(
     seconds = {phase: round(each, 3) for phase, each in job.seconds.items()}
     performance = {"schema": SCHEMA, "seconds": seconds, "examples_per_second": round(rate, 2)}
     write_json(folder.performance, performance | {"peak_memory_bytes": peak_memory_bytes()})
-    best, results = metrics["probe"]["best"], results_table(metrics, dataset=job.recipe.data.name)
+    best = metrics["probe"]["best"]
+    results = results_table(metrics, dataset=job.recipe.data.name)
     out.answer({"run": str(folder.path), **metrics}, probe_table(metrics), "", results)
     out.say(
-        f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: {pictures[0]}"
+        f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: "
+        f"{pictures[0]}"
     )
     out.say(
         f"{total:.1f} s: features {job.seconds['features']:.1f} s ({rate:.0f} rows/s), "

@@ -33,13 +33,15 @@ NumProcessesOption = Annotated[
 
 
 def in_processes(count: int, out: Output, *, source: str = "", config: Path | None = None) -> None:
-    """Has several processes run this command line, if they are asked for and this is none of them; then it ends.
+    """Has several processes run this command line, if they are asked for and this is none of them;
+    then it ends.
 
     Args:
         count: how many processes.
         out: hears of more processes than cores.
         source: what is read; `-` is stdin.
-        config: a configuration of accelerate; it says how many processes there are where `count` is 1.
+        config: a configuration of accelerate; it says how many processes there are where `count` is
+            1.
 
     Raises:
         Exit: with the exit code of the processes.
@@ -51,14 +53,21 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
         with tempfile.TemporaryDirectory() as folder:
             arguments = _with_files_for_pipes(sys.argv[1:], Path(folder))
             raise typer.Exit(
-                launch(arguments, count, stdin=source == "-", config=config, listener=out)
+                launch(
+                    arguments,
+                    count,
+                    stdin=source == "-",
+                    config=config,
+                    listener=out,
+                )
             )
     if warning := lone_process_warning():
         out.warn(warning)
 
 
 def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
-    """Returns a command line whose inputs each process can read: pipes are read here, once, into files of their names.
+    """Returns a command line whose inputs each process can read: pipes are read here, once, into
+    files of their names.
 
     Args:
         arguments: what was typed after `bertctl`.
@@ -83,7 +92,9 @@ def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def this_worker(out: Output) -> tuple[Workers, Listener]:
-    """Returns this process among those that share the work, and its listener: only the first process is heard."""
+    """Returns this process among those that share the work, and its listener: only the first
+    process is heard.
+    """
     shared = workers()
     return shared, out if shared.is_first else SILENT
 

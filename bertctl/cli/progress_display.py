@@ -1,8 +1,9 @@
-"""How far a job is: one bar on a terminal, elsewhere a plain line now and then, both with the time that is left.
+"""How far a job is: one bar on a terminal, elsewhere a plain line now and then, both with the time
+that is left.
 
-Off a terminal a line follows the one before by 30 s and by 5 % of the work, whichever is later; so the longest job has
-at most 20 lines. Where nobody knows how much work there is, and in a part of the work (the evaluations of a training),
-each line waits for a quarter of the time that has passed.
+Off a terminal a line follows the one before by 30 s and by 5 % of the work, whichever is later; so
+the longest job has at most 20 lines. Where nobody knows how much work there is, and in a part of
+the work (the evaluations of a training), each line waits for a quarter of the time that has passed.
 """
 
 import itertools
@@ -31,7 +32,8 @@ class _Phase:
     Attributes:
         name: what it is called.
         began: when it was first heard of, in seconds.
-        start: units and share that were done then: the first unit often takes longer, and a resumed run had some.
+        start: units and share that were done then: the first unit often takes longer, and a resumed
+            run had some.
         heard: when there was news last.
         done: units.
         total: units in all; 0 where nobody knows.
@@ -62,11 +64,14 @@ class _Phase:
         """Returns loss and rates; the rate of the phase itself where the job names none."""
         rate = (self.done - self.start[0]) / max(now - self.began, 1e-9)
         named = any(text.partition(" ")[0].endswith("/s") for text in self.figures) or rate < 1
-        return self.figures if named else [*self.figures, f"{rate:,.0f}/s"]
+        if named:
+            return self.figures
+        return [*self.figures, f"{rate:,.0f}/s"]
 
 
 class ProgressDisplay:
-    """Shows how far the phases of a job are; one that begins while another is under way is a part of it.
+    """Shows how far the phases of a job are; one that begins while another is under way is a part
+    of it.
 
     Args:
         console: of stderr. It has a bar where it is a terminal, outside of CI.
@@ -78,7 +83,8 @@ class ProgressDisplay:
         self._phases: dict[str, _Phase] = {}
         self._is_drawn = False
         self._drawn_at = 0.0
-        self._line_at, self._line_share = 0.0, 0.0
+        self._line_at = 0.0
+        self._line_share = 0.0
 
     def advance(
         self,
@@ -88,14 +94,24 @@ class ProgressDisplay:
         figures: Mapping[str, float | str],
         share: float | None,
     ) -> str | None:
-        """Takes news of a phase as `Listener.advance` gets them; returns the line to write, where one is due."""
-        now, share = time.monotonic(), share if share is not None or not total else done / total
+        """Takes news of a phase as `Listener.advance` gets them; returns the line to write, where
+        one is due.
+        """
+        now = time.monotonic()
+        if share is not None or not total:
+            share = share
+        else:
+            share = done / total
         if name not in self._phases:
             self._phases[name] = _Phase(name, now, (done, share or 0.0))
             if len(self._phases) == 1:
-                self._line_at, self._line_share = now, share or 0.0
+                self._line_at = now
+                self._line_share = share or 0.0
         phase = self._phases[name]
-        phase.heard, phase.done, phase.total, phase.share = now, done, total, share
+        phase.heard = now
+        phase.done = done
+        phase.total = total
+        phase.share = share
         phase.figures = [f"{figure} {_figure(value)}" for figure, value in figures.items()]
         if self._has_bar:
             if now - self._drawn_at >= _SECONDS_BETWEEN_DRAWINGS and not scrolling():
@@ -116,13 +132,17 @@ class ProgressDisplay:
         self.erase()
 
     def erase(self) -> None:
-        """Takes the bar off the screen: for a line to be written, or at the end. The next news bring it back."""
+        """Takes the bar off the screen: for a line to be written, or at the end. The next news
+        bring it back.
+        """
         if self._is_drawn:
             self._send(f"{_ERASE}\x1b[?25h")
-            self._is_drawn, self._drawn_at = False, 0.0
+            self._is_drawn = False
+            self._drawn_at = 0.0
 
     def _is_due(self, phase: _Phase, now: float) -> bool:
-        waited, outermost = now - self._line_at, next(iter(self._phases.values()))
+        waited = now - self._line_at
+        outermost = next(iter(self._phases.values()))
         if waited < _SECONDS_BETWEEN_LINES:
             return False
         if phase is outermost and phase.share is not None:
@@ -139,8 +159,9 @@ class ProgressDisplay:
     def _draw(self, phase: _Phase, now: float) -> None:
         """Draws the bar on the last line, with as many of its parts as there is room for.
 
-        The cursor waits at the beginning of that line, where a terminal keeps it when its width changes, also if it
-        folds the line then: so what is erased is the bar, all of it, and nothing else.
+        The cursor waits at the beginning of that line, where a terminal keeps it when its width
+        changes, also if it folds the line then: so what is erased is the bar, all of it, and
+        nothing else.
         """
         from rich.text import Text
 
@@ -156,7 +177,8 @@ class ProgressDisplay:
         with self._console.capture() as drawn:
             self._console.print(line, end="", no_wrap=True)
         self._send(f"{'' if self._is_drawn else chr(27) + '[?25l'}{_ERASE}{drawn.get()}\r")
-        self._is_drawn, self._drawn_at = True, now
+        self._is_drawn = True
+        self._drawn_at = now
 
     def _send(self, text: str) -> None:
         self._console.file.write(text)
@@ -164,7 +186,9 @@ class ProgressDisplay:
 
 
 def _count(phase: _Phase) -> str:
-    return f"{phase.done}/{phase.total}" if phase.total else str(phase.done)
+    if phase.total:
+        return f"{phase.done}/{phase.total}"
+    return str(phase.done)
 
 
 def _listed(*parts: str) -> str:
@@ -172,11 +196,17 @@ def _listed(*parts: str) -> str:
 
 
 def _percent(phase: _Phase) -> str:
-    """Returns the share of a phase that is done; of one whose last step is done, nothing: a part of it is left."""
+    """Returns the share of a phase that is done; of one whose last step is done, nothing: a part of
+    it is left.
+    """
     if phase.share is None or (phase.total and phase.done >= phase.total and phase.share < 1):
         return ""
     return f" ({100 * phase.share:.0f} %)"
 
 
 def _figure(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    if isinstance(value, str):
+        return value
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"

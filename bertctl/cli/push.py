@@ -16,9 +16,11 @@ def push(
     with_predictions: Annotated[bool, typer.Option("--with-predictions")] = False,
     message: Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT")] = None,
 ) -> None:
-    """Put a run's model on the hub: weights, tokenizer, config and card, in one commit. Nothing is asked.
+    """Put a run's model on the hub: weights, tokenizer, config and card, in one commit. Nothing is
+    asked.
 
-    The token is that of HF_TOKEN, or of an earlier login. Without a token, and offline, the push is refused.
+    The token is that of HF_TOKEN, or of an earlier login. Without a token, and offline, the push is
+    refused.
 
     Args:
         hub_id: Repository on the hub, org/name. It is created where there is none.

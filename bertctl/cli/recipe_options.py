@@ -1,6 +1,8 @@
-"""The options that stand for recipe fields: one row per option. Nothing else knows how a field is typed.
+"""The options that stand for recipe fields: one row per option. Nothing else knows how a field is
+typed.
 
-A verb names groups of them (`GROUPS`) and gets what was typed in one value; its own options stay parameters:
+A verb names groups of them (`GROUPS`) and gets what was typed in one value; its own options stay
+parameters:
 
     @takes_recipe("model", "data", "training")
     def finetune(out: Output, recipe: RecipeRequest, output: OutputOption = None) -> None:
@@ -74,7 +76,9 @@ class FieldOption:
 
     def value(self, typed: Any) -> Any:
         """Returns what the field is set to."""
-        return self.parse(typed) if self.parse and typed else typed
+        if self.parse and typed:
+            return self.parse(typed)
+        return typed
 
 
 def separator(typed: str) -> str:
@@ -93,19 +97,55 @@ def separator(typed: str) -> str:
 
 _VALIDATION_FILE = FieldOption("data.validation_file", "--validation-file", Path, "FILE")
 _COLUMNS = (
-    FieldOption("data.text_column", "--text-column", metavar="NAME", panel="Data"),
-    FieldOption("data.pair_column", "--pair-column", metavar="NAME", panel="Data"),
-    FieldOption("data.label_column", "--label-column", metavar="NAME", panel="Data"),
-    FieldOption("data.id_column", "--id-column", metavar="NAME", panel=RARE),
+    FieldOption(
+        "data.text_column",
+        "--text-column",
+        metavar="NAME",
+        panel="Data",
+    ),
+    FieldOption(
+        "data.pair_column",
+        "--pair-column",
+        metavar="NAME",
+        panel="Data",
+    ),
+    FieldOption(
+        "data.label_column",
+        "--label-column",
+        metavar="NAME",
+        panel="Data",
+    ),
+    FieldOption(
+        "data.id_column",
+        "--id-column",
+        metavar="NAME",
+        panel=RARE,
+    ),
 )
 _LAYOUT = (
-    FieldOption("data.encoding", "--encoding", metavar="NAME", panel="Data"),
-    FieldOption("data.delimiter", "--delimiter", metavar="CHAR|tab", panel="Data", parse=separator),
+    FieldOption(
+        "data.encoding",
+        "--encoding",
+        metavar="NAME",
+        panel="Data",
+    ),
+    FieldOption(
+        "data.delimiter",
+        "--delimiter",
+        metavar="CHAR|tab",
+        panel="Data",
+        parse=separator,
+    ),
     FieldOption("data.header", "--header/--no-header", bool, panel="Data"),
 )
 GROUPS: Mapping[str, Sequence[FieldOption]] = {
     "model": (
-        FieldOption("model.name", "--model", metavar="NAME|PATH|HUB-ID|RUN", complete=model_names),
+        FieldOption(
+            "model.name",
+            "--model",
+            metavar="NAME|PATH|HUB-ID|RUN",
+            complete=model_names,
+        ),
         FieldOption("model.max_length", "--max-length", int),
     ),
     "long_texts": (
@@ -116,9 +156,20 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         FieldOption("data.data_dir", "--data-dir", Path, "DIR"),
         FieldOption("data.train_file", "--train-file", Path, "FILE"),
         _VALIDATION_FILE,
-        FieldOption("data.test_file", "--test-file", Path, "FILE", "Data"),
+        FieldOption(
+            "data.test_file",
+            "--test-file",
+            Path,
+            "FILE",
+            "Data",
+        ),
         *_COLUMNS,
-        FieldOption("data.annotator", "--annotator", metavar="NAME|predictions", panel="Data"),
+        FieldOption(
+            "data.annotator",
+            "--annotator",
+            metavar="NAME|predictions",
+            panel="Data",
+        ),
         *_LAYOUT,
         FieldOption("data.max_train_rows", "--max-train-rows", int, panel="Data"),
         FieldOption("data.max_eval_rows", "--max-eval-rows", int, panel="Data"),
@@ -148,7 +199,13 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
     "keep_text": (FieldOption("evaluation.keep_text", "--keep-text/--no-text", bool),),
     "evaluation": (
         FieldOption("evaluation.keep_text", "--text/--no-text", bool),
-        FieldOption("evaluation.metric_scripts", "--metric", list[str], "PATH", RARE),
+        FieldOption(
+            "evaluation.metric_scripts",
+            "--metric",
+            list[str],
+            "PATH",
+            RARE,
+        ),
     ),
     "baselines": (
         FieldOption("evaluation.baselines", "--baselines/--no-baselines", bool, panel=RARE),
@@ -170,8 +227,18 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         ),
     ),
     "probe": (
-        FieldOption("probe.layers", "--layers", metavar="all|paper|NAME,...", parse=names_in),
-        FieldOption("probe.pooling", "--pooling", metavar="cls,mean,max,...", parse=names_in),
+        FieldOption(
+            "probe.layers",
+            "--layers",
+            metavar="all|paper|NAME,...",
+            parse=names_in,
+        ),
+        FieldOption(
+            "probe.pooling",
+            "--pooling",
+            metavar="cls,mean,max,...",
+            parse=names_in,
+        ),
         FieldOption("probe.classifier", "--classifier"),
         FieldOption("probe.class_weight", "--class-weight"),
         FieldOption("probe.special_tokens", "--special-tokens/--no-special-tokens", bool),
@@ -180,9 +247,21 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
     "corpus": (
         FieldOption("pretraining.from_scratch", "--from-scratch", metavar="SIZE|FILE.json"),
         FieldOption("pretraining.objective", "--objective"),
-        FieldOption("pretraining.vocab", "--vocab", Path, "DIR|FILE", "Corpus"),
+        FieldOption(
+            "pretraining.vocab",
+            "--vocab",
+            Path,
+            "DIR|FILE",
+            "Corpus",
+        ),
         FieldOption("pretraining.vocab_size", "--vocab-size", int, panel="Corpus"),
-        FieldOption("pretraining.mix", "--mix", list[str], "CORPUS=WEIGHT", "Corpus"),
+        FieldOption(
+            "pretraining.mix",
+            "--mix",
+            list[str],
+            "CORPUS=WEIGHT",
+            "Corpus",
+        ),
         FieldOption("pretraining.mix_temperature", "--mix-temperature", float, panel="Corpus"),
         FieldOption("pretraining.allow_duplicates", "--allow-duplicates", bool, panel="Corpus"),
         FieldOption("training.max_steps", "--max-steps", int),
@@ -241,13 +320,19 @@ ModelArgument = Annotated[
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("--output", "-o", metavar="DIR", help="Run folder. Default: runs/RECIPE-HASH."),
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Run folder. Default: runs/RECIPE-HASH.",
+    ),
 ]
 OnErrorOption = Annotated[
     Literal["stop", "skip"] | None,
     typer.Option(
         "--on-error",
-        help="What becomes of rows that can't be read: skip counts them and puts them into OUT.skipped.jsonl. "
+        help="What becomes of rows that can't be read: skip counts them and puts them into "
+        "OUT.skipped.jsonl. "
         "Default: stop.",
     ),
 ]
@@ -287,7 +372,8 @@ class RecipeRequest:
     """Holds a recipe as it was typed. Nothing is read before `load`.
 
     Attributes:
-        name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one is meant.
+        name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one
+            is meant.
         sets: the values of `--set`.
         options: value by dotted field, for the options that were given.
         verb: that was typed; empty where the recipe is only looked at.
@@ -312,7 +398,12 @@ class RecipeRequest:
         task: str = "",
     ) -> "Recipe":
         """Returns the recipe, complete and checked; see `trace`."""
-        return self.trace(name, options, listener=listener, task=task)[0]
+        return self.trace(
+            name,
+            options,
+            listener=listener,
+            task=task,
+        )[0]
 
     def trace(
         self,
@@ -322,7 +413,8 @@ class RecipeRequest:
         listener: Listener = SILENT,
         task: str = "",
     ) -> "TracedRecipe":
-        """Returns the recipe and where each field's value comes from; for a file of rows the generic one of its task.
+        """Returns the recipe and where each field's value comes from; for a file of rows the
+        generic one of its task.
 
         Args:
             name: of the recipe or the file, where it was not typed as such.
@@ -331,13 +423,15 @@ class RecipeRequest:
             task: of a file, where it is known.
 
         Raises:
-            UsageError: there is no such recipe, something in it is wrong, or what a file is for can't be told.
+            UsageError: there is no such recipe, something in it is wrong, or what a file is for
+                can't be told.
             UnavailableError: its file can't be read.
         """
         from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
         from bertctl.config.task_names import verb_of
 
-        named, given = name or self.name, {**self.options, **(options or {})}
+        named = name or self.name
+        given = {**self.options, **(options or {})}
         if is_data_file(named):
             if "data.train_file" in self.options:
                 raise UsageError(
@@ -352,10 +446,8 @@ class RecipeRequest:
             file = origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(recipe, file, self.typed, {dotted: flag})
-        looks, verb = (
-            not self.verb or self.verb.startswith(("recipes", "fetch")),
-            verb_of(recipe.task),
-        )
+        looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
+        verb = verb_of(recipe.task)
         if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):
             told = f"'{named}' is a recipe of {verb}, whose task is '{recipe.task}'"
             raise UsageError(told, remedy=f"bertctl {verb} {named}")
@@ -382,9 +474,10 @@ class RecipeRequest:
             raise
         except UsageError as error:
             is_said = "name the task" in error.remedy.lower()
-            introduction = (
-                "The task is named so" if is_said else "Add it to the command, or name the task"
-            )
+            if is_said:
+                introduction = "The task is named so"
+            else:
+                introduction = "Add it to the command, or name the task"
             error.remedy += f" {introduction}: {generic} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
@@ -418,7 +511,9 @@ class RunRequest:
 
 
 def picked(*wanted: str | FieldOption) -> list[FieldOption]:
-    """Returns options: those of a group, by its name, and single ones, by their flags or as they are."""
+    """Returns options: those of a group, by its name, and single ones, by their flags or as they
+    are.
+    """
     found: list[FieldOption] = []
     for one in wanted:
         found += [one] if isinstance(one, FieldOption) else GROUPS.get(one) or [_BY_FLAG[one]]
@@ -431,15 +526,20 @@ def without(group: str, *flags: str) -> list[FieldOption]:
 
 
 def takes_recipe(*wanted: str | FieldOption, named: bool = True, sets: bool = True) -> Decorator:
-    """Gives a verb `verb(out, recipe, ...)` options of recipe fields; it gets them as a `RecipeRequest`.
+    """Gives a verb `verb(out, recipe, ...)` options of recipe fields; it gets them as a
+    `RecipeRequest`.
 
     Args:
         wanted: see `picked`.
-        named: whether the verb takes the argument RECIPE; else it has an argument of its own and calls `load(name)`.
+        named: whether the verb takes the argument RECIPE; else it has an argument of its own and
+            calls `load(name)`.
         sets: whether it takes `--set`.
     """
     rows = picked(*wanted)
-    before = [parameter("recipe", RecipeArgument)] if named else []
+    if named:
+        before = [parameter("recipe", RecipeArgument)]
+    else:
+        before = []
     after = (
         [row.parameter() for row in rows]
         + ([parameter("sets", SetOption, None)] if sets else [])
@@ -460,7 +560,9 @@ def takes_recipe(*wanted: str | FieldOption, named: bool = True, sets: bool = Tr
 
 
 def takes_run(*wanted: str | FieldOption) -> Decorator:
-    """Gives a verb `verb(out, run, ...)` the argument RUN and the options that `picked` gives, as a `RunRequest`."""
+    """Gives a verb `verb(out, run, ...)` the argument RUN and the options that `picked` gives, as a
+    `RunRequest`.
+    """
     rows = picked(*wanted)
 
     def fold(given: dict[str, Any]) -> RunRequest:
@@ -473,7 +575,9 @@ def takes_run(*wanted: str | FieldOption) -> Decorator:
 
 
 def lock(given: dict[str, Any]) -> None:
-    """Takes `--locked` out of what was given, and puts the lock in force where that or BERTCTL_LOCKED says so."""
+    """Takes `--locked` out of what was given, and puts the lock in force where that or
+    BERTCTL_LOCKED says so.
+    """
     from bertctl.catalog.lock import LOCKED, enforce
 
     if given.pop("locked", False) or os.environ.get(LOCKED):
@@ -481,6 +585,8 @@ def lock(given: dict[str, Any]) -> None:
 
 
 def by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:
-    """Takes the values of the rows out of what was given, and returns those that were typed, by field."""
+    """Takes the values of the rows out of what was given, and returns those that were typed, by
+    field.
+    """
     values = {row.field: row.value(given.pop(row.name)) for row in rows}
     return {name: value for name, value in values.items() if value not in (None, [], ())}

@@ -1,4 +1,6 @@
-"""`bertctl recipes`: list, show, compare, copy and validate recipes; list models and data sets; all without torch."""
+"""`bertctl recipes`: list, show, compare, copy and validate recipes; list models and data sets; all
+without torch.
+"""
 
 import json
 import re
@@ -35,7 +37,10 @@ _DATASET_FIELDS = (
 )
 _MOVES = {True: "yes", False: "no", None: "perhaps"}
 _BELOW = textwrap.TextWrapper(
-    79, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    79,
+    initial_indent="  ",
+    subsequent_indent="  ",
+    break_on_hyphens=False,
 )
 """What stands below an entry of a list."""
 
@@ -71,7 +76,8 @@ def show(
     """Print a recipe with all its fields, each under a line that says what it means.
 
     Args:
-        origin: Say instead where each value comes from: default, base or file (with line), or option.
+        origin: Say instead where each value comes from: default, base or file (with line), or
+            option.
 
     Examples:
         bertctl recipes show sst2 --set training.epochs=2 > mine.yaml
@@ -89,7 +95,8 @@ def show(
         )
     loaded, origins = recipe.trace()
     if origin:
-        table, rows = plain_table("field", "value", "from"), {}
+        table = plain_table("field", "value", "from")
+        rows = {}
         for dotted, value in own_fields(loaded):
             source = origins[dotted]
             rows[dotted] = {
@@ -120,8 +127,9 @@ def diff(
 ) -> None:
     """Say in which fields two recipes differ, and which of them move numbers.
 
-    Those that do are what the recipe's hash is made of. A path or a model perhaps does, by what is behind it (of two
-    runs that is known, and compared); so does what is left to the machine, such as `auto`.
+    Those that do are what the recipe's hash is made of. A path or a model perhaps does, by what is
+    behind it (of two runs that is known, and compared); so does what is left to the machine, such
+    as `auto`.
 
     Args:
         one: A recipe: built-in name, YAML file or run folder.
@@ -135,7 +143,8 @@ def diff(
     from bertctl.reporting.recipe_diff import diff_recipes
 
     found = diff_recipes(one, other)
-    rows, table = found["differences"], plain_table("field", one, other, "moves numbers")
+    rows = found["differences"]
+    table = plain_table("field", one, other, "moves numbers")
     for row in rows:
         table.add_row(row["field"], *map(shown, row["values"]), _MOVES[row["moves_numbers"]])
     surely, perhaps = (sum(row["moves_numbers"] is moves for row in rows) for moves in (True, None))
@@ -163,7 +172,8 @@ def cp(
     command = f"bertctl {_verb(RecipeRequest(str(path)).load())} {_runnable(path)}"
     out.answer({"recipe": recipe, "path": str(path), "command": command}, command)
     out.say(
-        f"{path} is yours to edit; every field and what it means: bertctl recipes show {_runnable(path)}"
+        f"{path} is yours to edit; every field and what it means: bertctl recipes show "
+        f"{_runnable(path)}"
     )
 
 
@@ -171,7 +181,8 @@ def validate(
     out: Output,
     recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", autocompletion=recipe_names)],
 ) -> None:
-    """Check recipes without running them: keys, values, names of models and data sets. No file in them is read.
+    """Check recipes without running them: keys, values, names of models and data sets. No file in
+    them is read.
 
     Args:
         recipes: Names of built-in recipes, or files.
@@ -238,9 +249,11 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
 
 
 def check_recipe(name_or_path: str) -> BertctlError | None:
-    """Returns what is wrong with a recipe, the names of its model and data set included; None where nothing is.
+    """Returns what is wrong with a recipe, the names of its model and data set included; None where
+    nothing is.
 
-    Nothing is fetched, and files named in the recipe are not looked for: it may be meant for another machine.
+    Nothing is fetched, and files named in the recipe are not looked for: it may be meant for
+    another machine.
     """
     try:
         recipe = RecipeRequest(name_or_path).load()
@@ -270,18 +283,23 @@ def _unknown_names(recipe: "Recipe") -> Iterator[str]:
     known = {
         spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])
     }
-    # A hub id or a path may be right on another machine; a bare word is a name of the catalog or a folder here.
+    # A hub id or a path may be right on another machine; a bare word is a name of the catalog or a
+    # folder here.
     if model not in known and "/" not in model and not Path(model).is_dir():
         yield f"model.name: {unknown('model', model, MODELS)}"
 
 
 def _sentences(error: BertctlError | None) -> Sequence[str]:
     """Returns the problems of a recipe, or the message of another error."""
-    return getattr(error, "problems", (error.message,)) if error else ()
+    if error:
+        return getattr(error, "problems", (error.message,))
+    return ()
 
 
 def _runnable(path: Path) -> str:
-    """Returns the path as a shell word that `finetune` takes for a path, not for a built-in name."""
+    """Returns the path as a shell word that `finetune` takes for a path, not for a built-in
+    name.
+    """
     text = str(path)
     looks_like_path = "/" in text or path.suffix.lower() in (".yaml", ".yml")
     return shlex.quote(text if looks_like_path else f"./{text}")
@@ -292,7 +310,9 @@ def _verb(recipe: "Recipe") -> str:
     from bertctl.config.recipe_sections import ProbeSection
     from bertctl.config.task_names import verb_of
 
-    return "probe" if recipe.probe != ProbeSection() else verb_of(recipe.task)
+    if recipe.probe != ProbeSection():
+        return "probe"
+    return verb_of(recipe.task)
 
 
 def _recipe_row(name: str) -> dict[str, Any]:
@@ -318,7 +338,10 @@ def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     for row in sorted(
         rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])
     ):
-        indent = "" if row["name"] in headings else "  "
+        if row["name"] in headings:
+            indent = ""
+        else:
+            indent = "  "
         first = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
         table.add_row(indent + row["name"], first, style="" if indent else "bold")
     return "recipes", rows, table
@@ -332,10 +355,11 @@ def _models(*, long: bool) -> tuple[str, list[dict[str, Any]], Shown]:
         + (f"{'layers':>6}  tokenizer" if long else f"{'longest':>7}  on the hub")
     ]
     for row in MODELS.values():
-        weights, case = (
-            f"{row.name:22} {row.parameters:>5g} M ",
-            "lower-cased" if row.lowercase else "cased",
-        )
+        weights = f"{row.name:22} {row.parameters:>5g} M "
+        if row.lowercase:
+            case = "lower-cased"
+        else:
+            case = "cased"
         if not long:
             lines.append(f"{weights}{row.positions:>7,}  {row.hub_id}")
             continue
@@ -349,7 +373,8 @@ def _models(*, long: bool) -> tuple[str, list[dict[str, Any]], Shown]:
 def _datasets() -> tuple[str, list[dict[str, Any]], Shown]:
     from bertctl.catalog.datasets import builtin_datasets
 
-    lines, rows = [f"{'data':12} {'task':21} primary metric"], []
+    lines = [f"{'data':12} {'task':21} primary metric"]
+    rows = []
     for row in builtin_datasets().values():
         scores = [asdict(score) for score in row.published]
         rows.append(

@@ -25,11 +25,13 @@ def report(
     errors: Annotated[int, typer.Option("--errors", metavar="N", min=0)] = 30,
     explain: Annotated[int, typer.Option("--explain", metavar="N", min=0)] = 0,
 ) -> None:
-    """Show a run in one file: result, curves, confusions, calibration, slices, the most confident errors.
+    """Show a run in one file: result, curves, confusions, calibration, slices, the most confident
+    errors.
 
     Args:
         output: File to write. Default: RUN/report.html for HTML, stdout for Markdown.
-        format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the suffix of the file.
+        format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the
+            suffix of the file.
         split: Split whose answers are shown. Default: the one that chose the weights.
         errors: Number of errors to show.
         explain: Show which words the N most confident errors rest on (this loads the model).
@@ -40,8 +42,8 @@ def report(
     """
     kind = format or (_SUFFIXES.get(output.suffix.lower()) if output else "html")
     if kind is None:
-        what = f"{output}: the suffix of this name says no format"
-        raise UsageError(what, remedy="End it with .html or .md, or add --format html|md.")
+        message = f"{output}: the suffix of this name says no format"
+        raise UsageError(message, remedy="End it with .html or .md, or add --format html|md.")
     if output is not None and output.is_dir():
         raise UsageError(
             f"{output} is a folder",
@@ -57,10 +59,21 @@ def report(
 
     path = output or (run / "report.html" if kind == "html" else None)
     material = gather(run, split=split)
-    more = [_explained(out, material, explain)] if explain else []
+    if explain:
+        more = [_explained(out, material, explain)]
+    else:
+        more = []
     with out.third_party_kept(), loading(f"the run {run}", remedy=DAMAGED):
-        document = build_report(material, errors=errors, path=path, more=more)
-        text = render_html(document) if kind == "html" else render_markdown(document)
+        document = build_report(
+            material,
+            errors=errors,
+            path=path,
+            more=more,
+        )
+        if kind == "html":
+            text = render_html(document)
+        else:
+            text = render_markdown(document)
     answer = {"run": str(run), "split": material.shown, "format": kind, "bytes": len(text.encode())}
     if path is None:
         out.answer({**answer, "report": None, "text": text}, text.rstrip("\n"))
@@ -76,9 +89,10 @@ def _explained(out: Output, material: "RunContents", most: int) -> "Section":
     from bertctl.reporting.mistakes import surest_errors
 
     answered = material.answered
-    wrong = (
-        surest_errors(answered, material.answers.from_lines(answered))[:most] if answered else []
-    )
+    if answered:
+        wrong = surest_errors(answered, material.answers.from_lines(answered))[:most]
+    else:
+        wrong = []
     with out.third_party_kept():
         explainer = Explainer(
             open_run(material.folder.path, listener=out), Asked(faithful_rows=most)

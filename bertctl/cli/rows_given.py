@@ -1,4 +1,6 @@
-"""Rows as a command line names them: a file, stdin, texts, questions about a text, or a split of the run's own data."""
+"""Rows as a command line names them: a file, stdin, texts, questions about a text, or a split of
+the run's own data.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,16 +61,18 @@ class RowsGiven:
             UsageError: with what to give.
         """
         if bool(self.questions) == (self.context is None):
-            what = "--question and --context need each other"
-            raise UsageError(what, remedy='Such as --question "Who wrote it?" --context text.txt')
+            message = "--question and --context need each other"
+            raise UsageError(
+                message, remedy='Such as --question "Who wrote it?" --context text.txt'
+            )
         given = [
             bool(self.files),
             bool(self.texts or self.questions),
             bool(self.split or self.data),
         ]
         if sum(given) > 1:
-            what = "a file, --text or --question, and --split or --data exclude each other"
-            raise UsageError(what, remedy="Give one of them.")
+            message = "a file, --text or --question, and --split or --data exclude each other"
+            raise UsageError(message, remedy="Give one of them.")
         if self.pairs and not self.texts:
             raise UsageError(
                 "--text-pair is the second text of --text",
@@ -81,7 +85,10 @@ class RowsGiven:
                 remedy=remedy,
             )
         if not any(given):
-            remedy = "Give a file, a text, - for stdin, or --split NAME for a split of the run's own data."
+            remedy = (
+                "Give a file, a text, - for stdin, or --split NAME for a split of the run's own "
+                "data."
+            )
             raise UsageError(f"nothing to {verb}", remedy=remedy)
 
     def open(self, options: Mapping[str, Any], listener: Listener) -> "TrainedRun":
@@ -128,11 +135,21 @@ class RowsGiven:
         if self.split or self.data:
             split = self.split or "test"
             rows = split_rows(
-                run, split, data=self.data, layout=layout, listener=listener, skipped=skipped
+                run,
+                split,
+                data=self.data,
+                layout=layout,
+                listener=listener,
+                skipped=skipped,
             )
             return rows.parts(CHUNK), len(rows)
         chunks = unlabelled_rows(
-            run, self.files, kind=self.kind, layout=layout, listener=listener, skipped=skipped
+            run,
+            self.files,
+            kind=self.kind,
+            layout=layout,
+            listener=listener,
+            skipped=skipped,
         )
         return chunks, 0
 
@@ -141,7 +158,8 @@ _FILE = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE ...|-|TEXT]",
-        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too), also several or 'part-*.csv'; - is stdin; or a text.",
+        help="Lines, CSV, TSV, JSON, JSONL or Parquet (.gz too), also several or 'part-*.csv'; - "
+        "is stdin; or a text.",
     ),
 ]
 _ABOUT = "File with the text that is asked about, or the text."
@@ -149,7 +167,11 @@ _KINDS = "Layout of the input, such as csv or conllu. Default: by its suffix."
 _DATA = "Take a split of this catalog data set, such as ax."
 _OPTIONS = [
     option(
-        "text", "--text", "A text, whatever it looks like; repeatable.", list[str], metavar="TEXT"
+        "text",
+        "--text",
+        "A text, whatever it looks like; repeatable.",
+        list[str],
+        metavar="TEXT",
     ),
     option(
         "text_pair",
@@ -159,7 +181,13 @@ _OPTIONS = [
         metavar="TEXT",
     ),
     option("split", "--split", "Take a split of the run's own data."),
-    option("data", "--data", _DATA, metavar="NAME", autocompletion=dataset_names),
+    option(
+        "data",
+        "--data",
+        _DATA,
+        metavar="NAME",
+        autocompletion=dataset_names,
+    ),
     option(
         "question",
         "--question",
@@ -173,7 +201,9 @@ _OPTIONS = [
 
 
 def takes_rows(*wanted: str | FieldOption) -> Decorator:
-    """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and options of fields, as `RowsGiven`."""
+    """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and options of fields, as
+    `RowsGiven`.
+    """
     fields = picked(
         "--data-dir",
         "--text-column",
@@ -198,7 +228,15 @@ def takes_rows(*wanted: str | FieldOption) -> Decorator:
             texts = [*files, *(texts or ())]
             files = []
         return RowsGiven(
-            run, files, texts or (), pairs or (), split, data, questions or (), context, kind
+            run,
+            files,
+            texts or (),
+            pairs or (),
+            split,
+            data,
+            questions or (),
+            context,
+            kind,
         )
 
     before = [parameter("run", ModelArgument), parameter("file", _FILE, None)]
@@ -216,7 +254,8 @@ def _refuse_words(arguments: Sequence[str]) -> None:
     word = next((argument for argument in arguments if is_text(argument)), None)
     if word is not None:
         text = " ".join(arguments)
-        what = f"several files can be read as one, and '{word}' is no file"
+        message = f"several files can be read as one, and '{word}' is no file"
         raise UsageError(
-            what, remedy=f'Put a text in quotes: "{text}". Several texts: --text TEXT --text TEXT.'
+            message,
+            remedy=f'Put a text in quotes: "{text}". Several texts: --text TEXT --text TEXT.',
         )

@@ -30,11 +30,12 @@ def ls(
 ) -> None:
     """List the runs in a folder: recipe, score with its 95 % interval, state, size and age.
 
-    The score is the primary metric on the split that `gate` would look at. A run is `killed` where its process is gone
-    and could not say so.
+    The score is the primary metric on the split that `gate` would look at. A run is `killed` where
+    its process is gone and could not say so.
 
     Args:
-        sort: What the list is sorted by: the newest first, of each recipe the best score first, the smallest first.
+        sort: What the list is sorted by: the newest first, of each recipe the best score first, the
+            smallest first.
 
     Examples:
         bertctl runs ls --sort score
@@ -57,7 +58,8 @@ def rm(
 ) -> None:
     """Delete runs by name. What else lies in their folders stays.
 
-    Nothing is deleted where one of the names is no run, a link, or a part of a sweep. One that is being written stays.
+    Nothing is deleted where one of the names is no run, a link, or a part of a sweep. One that is
+    being written stays.
 
     Args:
         runs: Run folders.
@@ -90,8 +92,9 @@ def gc(
 ) -> None:
     """Delete the finished runs in a folder but the best of each recipe.
 
-    Runs are ranked among their like: the same recipe by name, scored by the same metric on the same rows. Runs that
-    have not finished or have no score stay, and so does everything that is no run. No link is followed.
+    Runs are ranked among their like: the same recipe by name, scored by the same metric on the same
+    rows. Runs that have not finished or have no score stay, and so does everything that is no run.
+    No link is followed.
 
     Args:
         keep_best: How many stay of each recipe.
@@ -104,7 +107,8 @@ def gc(
     from bertctl.run_folder import RunFolder
 
     runs = list_runs(folder)
-    deleted, kept = [], []
+    deleted = []
+    kept = []
     for run in beyond_best(runs, keep_best):
         try:
             RunFolder(Path(run.run)).delete(only_done=True, dry_run=dry_run)
@@ -119,7 +123,10 @@ def gc(
         "kept": kept,
         "bytes": freed,
     }
-    said = f"{count(len(deleted), 'run')} of {len(runs)} {'would be ' if dry_run else ''}deleted, {human_bytes(freed)}"
+    said = (
+        f"{count(len(deleted), 'run')} of {len(runs)} {'would be ' if dry_run else ''}deleted, "
+        f"{human_bytes(freed)}"
+    )
     out.answer(document, *([_table(deleted)] if deleted else []), said)
 
 
@@ -144,15 +151,21 @@ def _table(runs: "Iterable[ListedRun]") -> Shown:
     )
     table = plain_table(*columns, right=numbers)
     for run in runs:
-        score, sizes = (
-            run.score,
-            (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True)),
-        )
-        scored = (
-            (f"{run.metric} {figure(score.value)}", interval(score.as_json()))
-            if score
-            else ("", "")
-        )
+        score = run.score
+        sizes = (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True))
+        if score:
+            scored = (f"{run.metric} {figure(score.value)}", interval(score.as_json()))
+        else:
+            scored = ("", "")
         model = Path(run.model).name  # of a folder the last part, of a hub id the model
-        table.add_row(run.run, run.kind, run.recipe, model, run.split, *scored, run.state, *sizes)
+        table.add_row(
+            run.run,
+            run.kind,
+            run.recipe,
+            model,
+            run.split,
+            *scored,
+            run.state,
+            *sizes,
+        )
     return table

@@ -26,32 +26,39 @@ def score(
     pll: Annotated[Literal["within-word", "token"], typer.Option("--pll")] = "within-word",
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
 ) -> None:
-    """Say how likely a text is to a model that was trained on masked words, and which of two is likelier.
+    """Say how likely a text is to a model that was trained on masked words, and which of two is
+    likelier.
 
-    Each token is masked and asked for: the sum of its logarithms of probabilities is the pseudo-log-likelihood. A file
-    is answered with a line of JSON for each of its texts, and the pseudo-perplexity of all; one with two columns of
-    texts (the good one, the bad one) with the share of rows in which the good one is likelier.
+    Each token is masked and asked for: the sum of its logarithms of probabilities is the
+    pseudo-log-likelihood. A file is answered with a line of JSON for each of its texts, and the
+    pseudo-perplexity of all; one with two columns of texts (the good one, the bad one) with the
+    share of rows in which the good one is likelier.
 
     Args:
         model: Model name, folder or hub id, with the masked-word head.
         given: A text, or a file of texts, - for stdin.
         pair: A second text: which one is likelier?
-        pll: What is masked beside a token: within-word, the tokens of its word that follow it (Kauf and Ivanova 2023);
-            token, nothing (Salazar et al. 2020).
-        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default: stdout.
+        pll: What is masked beside a token: within-word, the tokens of its word that follow it (Kauf
+            and Ivanova 2023); token, nothing (Salazar et al. 2020).
+        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
+            stdout.
 
     Examples:
         bertctl score bert-base "The keys to the cabinet are on the table."
         bertctl score bert-base "The cats sleep." --pair "The cats sleeps."
         bertctl score bert-base blimp.jsonl -o scored.jsonl
     """
-    text = typed_text(given, source, to="score", such_as="The keys are on the table.")
+    text = typed_text(
+        given,
+        source,
+        to="score",
+        such_as="The keys are on the table.",
+    )
     if pair is not None and (text is None or not pair.strip()):
-        told = (
-            "--pair is empty"
-            if text is not None
-            else "--pair stands beside a typed text, not beside a file"
-        )
+        if text is not None:
+            told = "--pair is empty"
+        else:
+            told = "--pair stands beside a typed text, not beside a file"
         raise UsageError(
             told, remedy="A file holds pairs in two columns: --text-column NAME --pair-column NAME."
         )
@@ -63,17 +70,19 @@ def score(
 
     with out.third_party_kept():
         scorer = Scorer(MaskedModel(model), pll)
-        typed = [TextChunk([text], None if pair is None else [pair])] if text is not None else None
+        if text is not None:
+            typed = [TextChunk([text], None if pair is None else [pair])]
+        else:
+            typed = None
         read = replace(source, files=[given] if given else [], beside=output)
         ids = InputIds()
         answers = ids.name(scorer.score(ids.remember(typed or read.chunks(out)), listener=out))
         if output is None and (typed or out.as_json):
             found = list(answers)
-            document = (
-                {"model": model, "pll": pll, **found[0]}
-                if typed
-                else {**scorer.summary(), "answers": found}
-            )
+            if typed:
+                document = {"model": model, "pll": pll, **found[0]}
+            else:
+                document = {**scorer.summary(), "answers": found}
             return out.answer(document, *_shown(found[0]))
         with streams.data() as stream:
             written = Destination(output, layout_of(output), stream).write(answers, None)
@@ -88,9 +97,13 @@ def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
     from bertctl.reporting.document import Passage, ShadedWord, record_table
     from bertctl.reporting.explanations import coloured_passage
 
-    sides = {"": answer} if "text" in answer else {"first": answer["good"], "second": answer["bad"]}
+    if "text" in answer:
+        sides = {"": answer}
+    else:
+        sides = {"first": answer["good"], "second": answer["bad"]}
     for title, side in sides.items():
-        words, end = [], 0
+        words = []
+        end = 0
         for piece in side["pieces"]:
             words.append(ShadedWord(side["text"][end : piece["start"]]))
             words.append(
@@ -111,7 +124,8 @@ def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
 
 def _figures(of: Mapping[str, Any]) -> str:
     return (
-        f"log-likelihood {of['log_likelihood']:.4f} of {of['tokens']:,} tokens, {of['per_token']:.4f} each; "
+        f"log-likelihood {of['log_likelihood']:.4f} of {of['tokens']:,} tokens, "
+        f"{of['per_token']:.4f} each; "
         f"pseudo-perplexity {of['pseudo_perplexity']:.4g}"
     )
 
@@ -120,5 +134,9 @@ def _told(summary: Mapping[str, Any]) -> str:
     told = f"{summary['texts']:,} texts: {_figures(summary)}"
     if "pairs" not in summary:
         return told
-    share, pairs = summary["accuracy"], f"{summary['right']:,} of {summary['pairs']:,} pairs"
-    return f"the first is likelier in {pairs}: {share['value']:.1%} ({share['low']:.1%} to {share['high']:.1%}); {told}"
+    share = summary["accuracy"]
+    pairs = f"{summary['right']:,} of {summary['pairs']:,} pairs"
+    return (
+        f"the first is likelier in {pairs}: {share['value']:.1%} ({share['low']:.1%} to "
+        f"{share['high']:.1%}); {told}"
+    )

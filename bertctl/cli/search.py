@@ -17,16 +17,26 @@ def search(
     given: VectorsGiven,
     folder: Annotated[Path, typer.Argument(metavar="INDEX")],
     query: Annotated[str, typer.Argument(metavar="TEXT|FILE|-")],
-    top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, metavar="N")] = 10,
+    top_k: Annotated[
+        int,
+        typer.Option(
+            "--top-k",
+            "-k",
+            min=1,
+            metavar="N",
+        ),
+    ] = 10,
     approximate: Annotated[bool, typer.Option("--approximate")] = False,
 ) -> None:
-    """Find the texts of an index that are nearest in meaning: exactly, by comparing with each of them.
+    """Find the texts of an index that are nearest in meaning: exactly, by comparing with each of
+    them.
 
     Args:
         folder: Index, as `bertctl index` makes it; it names the model.
         query: What is searched for: a text, or a file with many.
         top_k: How many texts to find for each.
-        approximate: Compare with few of them, and say how many of the nearest ones that finds (needs usearch).
+        approximate: Compare with few of them, and say how many of the nearest ones that finds
+            (needs usearch).
 
     Examples:
         bertctl search articles.index "how to repair a bicycle"
@@ -34,7 +44,8 @@ def search(
     """
     from bertctl.search.index import Index, with_graph
 
-    index, said = Index.open(folder), dict[str, Any](index=str(folder))
+    index = Index.open(folder)
+    said = dict[str, Any](index=str(folder))
     protect(*folder.iterdir())
     if approximate:
         index = graph = with_graph(index, out.say)

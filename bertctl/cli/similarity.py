@@ -21,15 +21,18 @@ def similarity(
     second: Annotated[str | None, typer.Argument(metavar="TEXT|FILE")] = None,
     every: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
-    """Say how alike texts are in meaning: the cosine of their vectors, -1 to 1, or the model's own measure.
+    """Say how alike texts are in meaning: the cosine of their vectors, -1 to 1, or the model's own
+    measure.
 
-    Two texts, two files row by row, or a file with two columns of texts; where that has people's scores as well, their
-    correlation with the similarities. The model is minilm unless --model says another.
+    Two texts, two files row by row, or a file with two columns of texts; where that has people's
+    scores as well, their correlation with the similarities. The model is minilm unless --model says
+    another.
 
     Args:
         first: A text, or a file of texts.
         second: What it is compared with.
-        every: Compare each text of the one with each of the other; those of one file with each other.
+        every: Compare each text of the one with each of the other; those of one file with each
+            other.
 
     Examples:
         bertctl similarity "A man plays the guitar." "Someone makes music."
@@ -42,13 +45,23 @@ def similarity(
     from bertctl.search.nearest import both_sides, correlation, pair_lines, pairs_above, row_by_row
 
     with out.third_party_kept():
-        other = given.read(second, out, typed=True) if second is not None else None
+        if second is not None:
+            other = given.read(second, out, typed=True)
+        else:
+            other = None
         sides = both_sides(
-            given.read(first, out, pairs=second is None, typed=True), other, every=every
+            given.read(
+                first,
+                out,
+                pairs=second is None,
+                typed=True,
+            ),
+            other,
+            every=every,
         )
         if (label := given.fields.get("data.label_column")) and not sides[0].has("label"):
-            what = f"{first} has no column '{label}'"
-            raise UsageError(what, remedy="Name the one with the scores, or leave it out.")
+            message = f"{first} has no column '{label}'"
+            raise UsageError(message, remedy="Name the one with the scores, or leave it out.")
         model = given.model(exact=True)  # correlations go by ranks
         vectors = []
         unreadable = []
@@ -68,13 +81,20 @@ def similarity(
         are_typed = [rows.split == "typed" for rows in sides]
         hidden = ("id", "pair_id") if all(are_typed) else ()
         lines = pair_lines(*sides, pairs, *unreadable)
-        given.answer(out, lines, lambda: figures, table=max(map(len, sides)) == 1, hidden=hidden)
+        given.answer(
+            out,
+            lines,
+            lambda: figures,
+            table=max(map(len, sides)) == 1,
+            hidden=hidden,
+        )
     for name in ("spearman", "pearson"):
         if name in figures:
             figure = figures[name]
             interval = f"{figure['low']:.4f} to {figure['high']:.4f}"
             out.say(
-                f"{name} of {_PLURALS[model.similarity]} and scores: {figure['value']:.4f}, {interval}"
+                f"{name} of {_PLURALS[model.similarity]} and scores: {figure['value']:.4f}, "
+                f"{interval}"
             )
 
 

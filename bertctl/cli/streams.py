@@ -1,4 +1,6 @@
-"""stdin, stdout and stderr that are always there: a reader who leaves is noted, and the work goes on."""
+"""stdin, stdout and stderr that are always there: a reader who leaves is noted, and the work goes
+on.
+"""
 
 import codecs
 import contextlib
@@ -40,7 +42,9 @@ class _Door(io.FileIO):
 
 
 class _Stream(io.TextIOWrapper):
-    """Is text on its way out, where `guarded` without control characters and workflow commands (`words.spoken`)."""
+    """Is text on its way out, where `guarded` without control characters and workflow commands
+    (`words.spoken`).
+    """
 
     guarded = False
     coloured = False  # our own colours pass the guard
@@ -50,7 +54,10 @@ class _Stream(io.TextIOWrapper):
         if self.guarded:
             from bertctl.words import spoken
 
-            parts = re.split(r"(\x1b\[[\d;]*m)", text) if self.coloured else [text]
+            if self.coloured:
+                parts = re.split(r"(\x1b\[[\d;]*m)", text)
+            else:
+                parts = [text]
             text = "".join(part if i % 2 else spoken(part) for i, part in enumerate(parts))
         return super().write(text)
 
@@ -61,22 +68,26 @@ def is_set(name: str) -> bool:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Returns whether colours fit: on a terminal, or anywhere with FORCE_COLOR; NO_COLOR with any value is stronger."""
+    """Returns whether colours fit: on a terminal, or anywhere with FORCE_COLOR; NO_COLOR with any
+    value is stronger.
+    """
     if os.environ.get("NO_COLOR"):
         return False
     return is_set("FORCE_COLOR") or (stream.isatty() and os.environ.get("TERM") != "dumb")
 
 
 def scrolling() -> bool:
-    """Returns whether answers run over the terminal while they are made: no bar fits between them."""
+    """Returns whether answers run over the terminal while they are made: no bar fits between
+    them.
+    """
     return any(stream.scrolls for stream in _opened)
 
 
 def open_streams() -> None:
     r"""Opens the three streams of this process anew.
 
-    A descriptor that the person has closed leads nowhere from now on, and no file gets its number. What the encoding
-    of a stream lacks is written as `\uXXXX`, which is right in JSON too.
+    A descriptor that the person has closed leads nowhere from now on, and no file gets its number.
+    What the encoding of a stream lacks is written as `\uXXXX`, which is right in JSON too.
     """
     for number in (0, 1, 2):
         try:
@@ -94,11 +105,16 @@ def open_streams() -> None:
 
 @contextlib.contextmanager
 def whole() -> Iterator[TextIO]:
-    """Yields what keeps a document until it is complete, and writes it then: an error halfway is a document too."""
+    """Yields what keeps a document until it is complete, and writes it then: an error halfway is a
+    document too.
+    """
     import tempfile
 
     with tempfile.SpooledTemporaryFile(
-        1 << 24, "w+", encoding="utf-8", errors="surrogatepass"
+        1 << 24,
+        "w+",
+        encoding="utf-8",
+        errors="surrogatepass",
     ) as kept:
         yield cast(TextIO, kept)
         kept.seek(0)
@@ -108,10 +124,11 @@ def whole() -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def data() -> Iterator[TextIO]:
-    """Yields stdout for answers that are data, of which not a letter is changed on their way to a file or a pipe.
+    """Yields stdout for answers that are data, of which not a letter is changed on their way to a
+    file or a pipe.
 
-    On a terminal, and in a log that GitHub reads, control characters and workflow commands are written out. It raises
-    the OSError in `lost` when its reader has left.
+    On a terminal, and in a log that GitHub reads, control characters and workflow commands are
+    written out. It raises the OSError in `lost` when its reader has left.
     """
     if not _opened:  # called as a function, by a test
         yield sys.stdout
@@ -124,7 +141,9 @@ def data() -> Iterator[TextIO]:
 
 
 def stdout_file() -> Path | None:
-    """Returns the file that stdout was sent to; None for a terminal, a pipe, or where the system does not say."""
+    """Returns the file that stdout was sent to; None for a terminal, a pipe, or where the system
+    does not say.
+    """
     try:
         target = os.fstat(1)
         path = Path("/proc/self/fd/1").readlink()

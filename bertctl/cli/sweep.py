@@ -45,22 +45,25 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
 ) -> None:
-    """Run a recipe with every setting of a grid and several seeds, and choose the setting by the mean.
+    """Run a recipe with every setting of a grid and several seeds, and choose the setting by the
+    mean.
 
-    Each run has an ordinary run folder under DIR/cells. After Ctrl-C, a crash or a failed run, the same command runs
-    only what is missing. Runs that diverge or collapse stop early and are counted. A run that fails with an error does
-    not stop the others; the exit code is that of the first of them.
+    Each run has an ordinary run folder under DIR/cells. After Ctrl-C, a crash or a failed run, the
+    same command runs only what is missing. Runs that diverge or collapse stop early and are
+    counted. A run that fails with an error does not stop the others; the exit code is that of the
+    first of them.
 
     Args:
         grid: Settings to try: the grid `paper` or `glue`, or fields with their values.
 
-            paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs,
+            paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch
+                size 32, 3 epochs,
             learning rate 5e-5, 4e-5, 3e-5, 2e-5.
         random: Run a seeded sample of N of the settings.
         seeds: Number of seeds per setting, from the recipe's on.
 
-            Each changes initialisation and data order; init=N,order=M runs each of N initialisations with each of M
-            orders.
+            Each changes initialisation and data order; init=N,order=M runs each of N
+            initialisations with each of M orders.
         folds: Cross-validation: K stratified folds, each held out once.
 
             It takes the place of validation rows.
@@ -88,10 +91,13 @@ def sweep(
     started = time.perf_counter()
     part = read_shard(shard)
     check_executor(executor)
-    settings = read_grid(grid) if grid is not None else [{}]
+    if grid is not None:
+        settings = read_grid(grid)
+    else:
+        settings = [{}]
     if both := [name for name in settings[0] if name in recipe.typed]:
-        what = f"{', '.join(both)}: in the grid, and given by itself as well"
-        raise UsageError(what, remedy="Take it out of the grid, or out of the options.")
+        message = f"{', '.join(both)}: in the grid, and given by itself as well"
+        raise UsageError(message, remedy="Take it out of the grid, or out of the options.")
     base = recipe.load(listener=out)
     if base.runtime.mlflow_register is not None:
         raise UsageError(
@@ -105,7 +111,8 @@ def sweep(
     if test and part is not None:
         raise UsageError(
             "--test chooses among all runs, and --shard makes some of them",
-            remedy="Put the parts together with `bertctl sweep-merge DIR ... -o OUT`, then give the same command with "
+            remedy="Put the parts together with `bertctl sweep-merge DIR ... -o OUT`, then give "
+            "the same command with "
             "-o OUT --test and without --shard.",
         )
     if grid is None and random is not None:
@@ -116,9 +123,9 @@ def sweep(
     settings = pick(settings, random, seed=base.training.seed)
     chosen_seeds = read_seeds(seeds, first=base.training.seed)
     if grid is None and folds is None and len(chosen_seeds) == 1:
-        what = "there is nothing to vary: one setting, one seed"
+        message = "there is nothing to vary: one setting, one seed"
         raise UsageError(
-            what,
+            message,
             remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
         )
 
@@ -126,7 +133,16 @@ def sweep(
 
     with out.third_party_kept() as log:
         request = SweepRequest(
-            base, settings, chosen_seeds, folds, jobs, part, keep, choose, test, executor
+            base,
+            settings,
+            chosen_seeds,
+            folds,
+            jobs,
+            part,
+            keep,
+            choose,
+            test,
+            executor,
         )
         made = make_sweep(request, output, listener=out)
         folder = made.folder
@@ -158,8 +174,12 @@ def _dry_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table with the number of runs, time and disk."""
     from bertctl.words import human_bytes, human_seconds
 
-    seconds, disk = document["seconds"], document["disk_bytes"]
-    done = f"{document['done']} of {document['runs']} are done" if document["done"] else ""
+    seconds = document["seconds"]
+    disk = document["disk_bytes"]
+    if document["done"]:
+        done = f"{document['done']} of {document['runs']} are done"
+    else:
+        done = ""
     table = plain_table("sweep", "about", "", right=("about",))
     table.add_row("runs", str(document["to_run"]), done)
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"

@@ -13,9 +13,11 @@ def sweep_merge(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
 ) -> None:
-    """Merge the shards of a sweep: copy their runs into one folder and compute the result from all of them.
+    """Merge the shards of a sweep: copy their runs into one folder and compute the result from all
+    of them.
 
-    The shards must belong to one sweep: the same recipe, grid, seeds, data and model. Missing runs are reported.
+    The shards must belong to one sweep: the same recipe, grid, seeds, data and model. Missing runs
+    are reported.
 
     Args:
         folders: Folders that `bertctl sweep --shard` was given with -o.

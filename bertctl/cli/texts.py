@@ -1,4 +1,6 @@
-"""The texts that a command line names (lines, tables, a data set of the catalog), and the options that name them."""
+"""The texts that a command line names (lines, tables, a data set of the catalog), and the options
+that name them.
+"""
 
 import shlex
 from collections import deque
@@ -27,10 +29,20 @@ _OnError = Literal["stop", "skip"]
 _option = partial(option, rich_help_panel="Texts")
 _OPTIONS = [
     _option(
-        "data", "--data", "Data set of the catalog.", metavar="NAME", autocompletion=dataset_names
+        "data",
+        "--data",
+        "Data set of the catalog.",
+        metavar="NAME",
+        autocompletion=dataset_names,
     ),
     _option("split", "--split", "Split of --data. Default: train."),
-    _option("data_dir", "--data-dir", "Folder with its official files.", Path, metavar="DIR"),
+    _option(
+        "data_dir",
+        "--data-dir",
+        "Folder with its official files.",
+        Path,
+        metavar="DIR",
+    ),
     _option(
         "input_format",
         "--input-format",
@@ -80,7 +92,8 @@ class TextSource:
         split: its split.
         data_dir: folder with its official files.
         settings: columns, encoding, delimiter and header of tables, as fields of `DataSection`.
-        input_format: lines, csv, tsv, jsonl or parquet; when None by the contents, else by the suffix, else lines.
+        input_format: lines, csv, tsv, jsonl or parquet; when None by the contents, else by the
+            suffix, else lines.
         replace: whether bytes that are not UTF-8 are replaced (lines only).
         skip: whether rows of tables that can't be read are left out, and told ...
         beside: ... and written beside this file.
@@ -138,7 +151,8 @@ class TextSource:
                 yield TextChunk(lines)
         if reader.replaced:
             listener.warn(
-                f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 were replaced"
+                f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 "
+                "were replaced"
             )
         if not read:
             listener.warn(f"{source_name(source)} is empty")
@@ -151,13 +165,17 @@ class TextSource:
         from bertctl.data.text_rows import TEXT_READER
 
         if self.replace:
-            what = "--errors replace is for lines of UTF-8"
-            raise UsageError(what, remedy="Name the encoding instead: --encoding NAME.")
+            message = "--errors replace is for lines of UTF-8"
+            raise UsageError(message, remedy="Name the encoding instead: --encoding NAME.")
         settings = DataSection(**self.settings)
         skipped = SkippedRows() if self.skip else None
         source = source_of(file)
         for rows in TEXT_READER.stream(
-            source, settings, kind=kind, listener=listener, skipped=skipped
+            source,
+            settings,
+            kind=kind,
+            listener=listener,
+            skipped=skipped,
         ):
             yield TextChunk(rows.columns["text"], rows.columns.get("pair"), rows.file_ids or None)
         if skipped is not None:
@@ -167,18 +185,23 @@ class TextSource:
         from bertctl.config.recipe_sections import DataSection
         from bertctl.features.source import rows_of_split
 
-        folder = None if self.data_dir is None else str(self.data_dir)
+        if self.data_dir is None:
+            folder = None
+        else:
+            folder = str(self.data_dir)
         rows = rows_of_split(name, self.split, DataSection(data_dir=folder), listener)
         if not rows.has("text"):
-            what = (
+            message = (
                 f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})"
             )
-            raise DataError(what, remedy="Give its official file with --file and --text-column.")
+            raise DataError(message, remedy="Give its official file with --file and --text-column.")
         yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
 
 
 class InputIds:
-    """Ids that an input has for its texts, from where they are read to where the answers are written, in one order."""
+    """Ids that an input has for its texts, from where they are read to where the answers are
+    written, in one order.
+    """
 
     def __init__(self) -> None:
         self._ids: deque[Any] = deque()
@@ -199,24 +222,35 @@ class InputIds:
 
 def _fold(given: dict[str, Any]) -> TextSource:
     options = {one.name: value for one in _OPTIONS if (value := given.pop(one.name)) is not None}
-    replaced, skip = options.pop("errors", "") == "replace", options.pop("on_error", "") == "skip"
+    replaced = options.pop("errors", "") == "replace"
+    skip = options.pop("on_error", "") == "skip"
     settings = {
         name.removeprefix("data."): value for name, value in by_field(_TABLES, given).items()
     }
-    return TextSource(settings=settings, replace=replaced, skip=skip, **options)
+    return TextSource(
+        settings=settings,
+        replace=replaced,
+        skip=skip,
+        **options,
+    )
 
 
 def _fold_files(given: dict[str, Any]) -> TextSource:
-    files, source = given.pop("files"), _fold(given)
+    files = given.pop("files")
+    source = _fold(given)
     if bool(files) == (source.data is not None):
-        what = "files and --data exclude each other" if files else "there are no texts"
-        raise UsageError(what, remedy="Give files (- is stdin), or --data NAME.")
+        if files:
+            message = "files and --data exclude each other"
+        else:
+            message = "there are no texts"
+        raise UsageError(message, remedy="Give files (- is stdin), or --data NAME.")
     return replace(source, files=expand_patterns(files or ()))
 
 
 _READ = [*_OPTIONS, *(row.parameter() for row in _TABLES)]
 takes_texts = folds([], _READ, _fold)
-"""Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource` without files."""
+"""Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource`
+without files."""
 takes_files = folds([], [parameter("files", _FILES, None), *_READ], _fold_files)
 """Gives a verb the argument FILE ... too, behind its own."""
 
@@ -227,7 +261,12 @@ def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
     from bertctl.data.files import detected_kind
     from bertctl.data.reading import ReadOptions
 
-    options = ReadOptions(DataSection(**settings), "predict", chunk_rows=1, listener=listener)
+    options = ReadOptions(
+        DataSection(**settings),
+        "predict",
+        chunk_rows=1,
+        listener=listener,
+    )
     return detected_kind(source_of(file), options) or "lines"
 
 
@@ -266,5 +305,6 @@ def check_typed_texts(texts: Sequence[str]) -> None:
         require_file(Path(text))
         raise UsageError(
             f"{text} is a file, and stands where a text does",
-            remedy=f"For its texts: --file {shlex.quote(text)}. For a text, put a blank before it and one behind it.",
+            remedy=f"For its texts: --file {shlex.quote(text)}. For a text, put a blank before it "
+            "and one behind it.",
         )

@@ -68,18 +68,33 @@ def _figures(named: Named) -> Table:
         ("padding, batches of similar lengths", lambda s: f"{s['padding']['by_length']:.1%}"),
     )
     shown = ((label, *(figure(stats) for _, stats in named)) for label, figure in rows)
-    return plain_table("", *names, right=tuple(names), rows=shown)
+    return plain_table(
+        "",
+        *names,
+        right=tuple(names),
+        rows=shown,
+    )
 
 
 def _histogram(stats: Stats, title: str) -> Table:
     table = plain_table(
-        "tokens", "", "texts", "share", title=title, right=("tokens", "texts", "share")
+        "tokens",
+        "",
+        "texts",
+        "share",
+        title=title,
+        right=("tokens", "texts", "share"),
     )
     most = max((step["texts"] for step in stats["histogram"]), default=1)
     for step in stats["histogram"]:
-        first, last, count = step["from"], step["to"], step["texts"]
+        first = step["from"]
+        last = step["to"]
+        count = step["texts"]
         bar = "█" * round(_BAR * count / most) or ("▏" if count else "")
-        name = f"{first}" if first == last else f"{first}-{last}"
+        if first == last:
+            name = f"{first}"
+        else:
+            name = f"{first}-{last}"
         table.add_row(name, bar, f"{count:,}", f"{count / stats['texts']:.1%}")
     return table
 
@@ -88,7 +103,12 @@ def _truncation(named: Named) -> Table:
     whats = ("texts cut", "tokens lost", "windows of all", "of one text")
     headers = [f"{name}: {what}" if len(named) > 1 else what for name, _ in named for what in whats]
     title = "what truncation would lose, and the windows that would keep all"
-    table = plain_table("cut at", *headers, title=title, right=("cut at", *headers))
+    table = plain_table(
+        "cut at",
+        *headers,
+        title=title,
+        right=("cut at", *headers),
+    )
     for losses in zip(*(stats["losses"] for _, stats in named), strict=True):
         cells = [
             f"{loss[what]:,} ({loss[what] / max(stats[what], 1):.1%})"
@@ -103,7 +123,13 @@ def _truncation(named: Named) -> Table:
 
 def word_table(title: str, words: Sequence[Mapping[str, Any]]) -> Table:
     """Returns a table of words, how often they were seen, and what the tokenizer makes of them."""
-    table = plain_table("word", "times", "tokens", title=title, right=("times",))
+    table = plain_table(
+        "word",
+        "times",
+        "tokens",
+        title=title,
+        right=("times",),
+    )
     for word in words:
         tokens = " ".join(word["pieces"][:_SHOWN]) + (" …" if len(word["pieces"]) > _SHOWN else "")
         table.add_row(

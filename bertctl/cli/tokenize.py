@@ -56,13 +56,16 @@ def tokenize(
 
     Args:
         texts: Texts; - reads lines from stdin.
-        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable, or a pattern: 'part-*.txt'.
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable, or a pattern:
+            'part-*.txt'.
         pair: Second text of the pair.
-        layout: Format of the answer. Default: the aligned view on a terminal (tokens for files), jsonl in a pipe.
+        layout: Format of the answer. Default: the aligned view on a terminal (tokens for files),
+            jsonl in a pipe.
         output: File to write. Default: stdout.
         max_length: Longest row in tokens. Default: no limit.
         truncation: Which text of a pair is truncated.
-        stride: Cut long texts into windows that overlap by this many tokens, instead of dropping the rest.
+        stride: Cut long texts into windows that overlap by this many tokens, instead of dropping
+            the rest.
         special_tokens: Add [CLS] and [SEP].
         decode: Turn ids (one text per line) back into text.
         stats: Show statistics of the texts instead.
@@ -87,20 +90,35 @@ def tokenize(
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"
     _check_answer(
-        stats=stats, compare=compare, decode=decode, pair=pair, layout=layout, output=output
+        stats=stats,
+        compare=compare,
+        decode=decode,
+        pair=pair,
+        layout=layout,
+        output=output,
     )
     chosen = _format(out, layout, given, output)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     typed = TextChunk(given, None if pair is None else [pair])
-    chunks = iter([typed]) if given else source.watched(out)
+    if given:
+        chunks = iter([typed])
+    else:
+        chunks = source.watched(out)
     if decode:
         return _decode(out, opened, chunks, output)
     limits = Truncation(max_length, truncation, stride, special_tokens)
     chunks = limits.checked(chunks, opened.tokenizer)
     if stats:
-        others = [open_tokenizer(compare, lowercase=lowercase, listener=out)] if compare else []
+        if compare:
+            others = [open_tokenizer(compare, lowercase=lowercase, listener=out)]
+        else:
+            others = []
         return _stats(
-            out, [opened, *others], chunks, special_tokens=special_tokens, length=max_length or 128
+            out,
+            [opened, *others],
+            chunks,
+            special_tokens=special_tokens,
+            length=max_length or 128,
         )
     if chosen == "view" or (out.as_json and output is None):
         if not given:
@@ -108,18 +126,27 @@ def tokenize(
                 "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
             )
         return _view(out, opened, next(chunks), limits)
-    totals = _write(opened, chunks, chosen, output, limits)
+    totals = _write(
+        opened,
+        chunks,
+        chosen,
+        output,
+        limits,
+    )
     return _report(out, totals, limits, output)
 
 
 def _inputs(
     texts: list[str] | None, file: list[str] | None, data: str | None, pair: str | None
 ) -> tuple[list[str], list[str]]:
-    """Returns the files to read and the texts given as arguments: one of the two, or none where a data set is named."""
+    """Returns the files to read and the texts given as arguments: one of the two, or none where a
+    data set is named.
+    """
     given = list(texts or ())
     files = expand_patterns(file or ())
     if given == ["-"]:
-        given, files = [], [*files, "-"]
+        given = []
+        files = [*files, "-"]
     check_typed_texts(given)
     if sum(map(bool, (given, files, data))) > 1:
         raise UsageError(
@@ -127,17 +154,17 @@ def _inputs(
         )
     if not given and not files and data is None:
         if sys.stdin is None or sys.stdin.isatty():
-            what = "nothing to tokenize"
+            message = "nothing to tokenize"
             raise UsageError(
-                what, remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.'
+                message, remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.'
             )
         files = ["-"]
     if files.count("-") > 1:
         raise UsageError("stdin can be read only once", remedy="Name - once.")
     if pair is not None and len(given) != 1:
-        what = f"--pair belongs to one text, and there are {len(given)} on the command line"
+        message = f"--pair belongs to one text, and there are {len(given)} on the command line"
         raise UsageError(
-            what, remedy="Give one text; for many pairs, give a table and --pair-column."
+            message, remedy="Give one text; for many pairs, give a table and --pair-column."
         )
     return files, given
 
@@ -156,9 +183,9 @@ def _check_answer(
             "--compare puts the numbers of two tokenizers side by side", remedy="Add --stats."
         )
     if stats and (decode or layout or output):
-        what = "--stats answers with a table"
+        message = "--stats answers with a table"
         raise UsageError(
-            what, remedy="Leave --decode, --format and --output out; --json gives the numbers."
+            message, remedy="Leave --decode, --format and --output out; --json gives the numbers."
         )
     if decode and (pair is not None or layout):
         raise UsageError(
@@ -169,8 +196,8 @@ def _check_answer(
 def _format(out: Output, layout: str | None, given: Sequence[str], output: Path | None) -> str:
     """Returns the format that is asked for, else the one that fits the place."""
     if layout == "view" and (not given or output is not None):
-        what = "the aligned view is for texts on the command line"
-        raise UsageError(what, remedy="Take --format jsonl, ids or tokens.")
+        message = "the aligned view is for texts on the command line"
+        raise UsageError(message, remedy="Take --format jsonl, ids or tokens.")
     if layout == "parquet" and output is None:
         raise UsageError(
             "--format parquet is no text for a terminal or a pipe",
@@ -179,7 +206,9 @@ def _format(out: Output, layout: str | None, given: Sequence[str], output: Path 
     if layout is not None:
         return layout
     if output is not None:
-        return "parquet" if output.suffix.lower() == ".parquet" else "jsonl"
+        if output.suffix.lower() == ".parquet":
+            return "parquet"
+        return "jsonl"
     if out.answers.is_terminal:
         return "view" if given else "tokens"
     return "jsonl"
@@ -191,15 +220,29 @@ def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Tru
     from bertctl.tokenization.windows import WindowEncoder
 
     unknown = unknown_id(opened.tokenizer)
-    pair = None if chunk.pairs is None else chunk.pairs[0]
+    if chunk.pairs is None:
+        pair = None
+    else:
+        pair = chunk.pairs[0]
     views: list[Any] = []
     documents: list[dict[str, Any]] = []
     for text in WindowEncoder(opened.tokenizer, limits).encode(chunk):
         sides = {"text": chunk.texts[text.index]} | ({} if pair is None else {"pair": pair})
-        full = text.full_length if limits.stride is None else None
+        if limits.stride is None:
+            full = text.full_length
+        else:
+            full = None
         for window, record in zip(text.windows, text.records(limits), strict=True):
             views += [""] if views else []
-            views.append(TokenView(window, sides["text"], pair, unknown=unknown, full_length=full))
+            views.append(
+                TokenView(
+                    window,
+                    sides["text"],
+                    pair,
+                    unknown=unknown,
+                    full_length=full,
+                )
+            )
             documents.append({**sides, **record})
             documents[-1].setdefault("truncated", False)
     out.answer({"model": opened.name, "tokenizer": opened.kind, "texts": documents}, *views)
@@ -236,13 +279,15 @@ def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | 
         share = totals.truncated / totals.texts
         say = out.warn if share > 0.01 else out.say
         say(
-            f"{totals.truncated:,} of {totals.texts:,} texts ({share:.1%}) were cut at {limits.max_length} tokens; "
+            f"{totals.truncated:,} of {totals.texts:,} texts ({share:.1%}) were cut at "
+            f"{limits.max_length} tokens; "
             f"{totals.lost:,} tokens are lost (--stride keeps them in windows)"
         )
     if output is not None:
         out.answer({"output": str(output), **vars(totals)})
         out.say(
-            f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, written to {output}"
+            f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, "
+            f"written to {output}"
         )
 
 
@@ -287,5 +332,8 @@ def _stats(
         )
     pairs = list(zip(opened, found, strict=True))
     documents = [{"model": one.name, "tokenizer": one.kind, **stats} for one, stats in pairs]
-    document = documents[0] if len(documents) == 1 else {"models": documents}
+    if len(documents) == 1:
+        document = documents[0]
+    else:
+        document = {"models": documents}
     out.answer(document, stats_view([(one.name, stats) for one, stats in pairs]))

@@ -34,7 +34,12 @@ class RunFlags:
     dry_run: bool
 
 
-_option = partial(option, kind=bool, default=False, rich_help_panel="Run")
+_option = partial(
+    option,
+    kind=bool,
+    default=False,
+    rich_help_panel="Run",
+)
 _IF_ANY = "Continue from the last checkpoint if there is one, else start the run."
 _THROUGH = "Start through `accelerate launch` with this configuration: several GPUs or machines."
 _OPTIONS = [
@@ -68,13 +73,15 @@ takes_flags = folds(
 def carry_out(
     out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: bool = False
 ) -> None:
-    """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it would be.
+    """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it
+    would be.
 
     Args:
         out: where to.
         traced: the recipe, complete, and where its values come from.
         flags: how.
-        strict: whether a model that predicts one label for every example ends the command with an error.
+        strict: whether a model that predicts one label for every example ends the command with an
+            error.
     """
     started = time.perf_counter()
     recipe, origins = traced
@@ -121,11 +128,10 @@ def carry_out(
             if job.chosen:  # what was chosen for these rows runs again without the preset
                 sections = {"training": job.recipe.training, "optimizer": job.recipe.optimizer}
                 asked = asked.model_copy(update=sections)
-            text = (
-                []
-                if watched and not out.verbose
-                else [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
-            )
+            if watched and not out.verbose:
+                text = []
+            else:
+                text = [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
             out.answer(plan, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
@@ -148,7 +154,10 @@ def carry_out(
         return
     folder = result.folder
     tables, _ = closing_tables(
-        folder.path, result.metrics, dataset=job.recipe.data.name, by_label=out.verbose
+        folder.path,
+        result.metrics,
+        dataset=job.recipe.data.name,
+        by_label=out.verbose,
     )
     out.answer({"run": str(folder.path), **result.metrics}, *tables)
     say_unscored_test(out, recipe, result.metrics, folder.path)
@@ -163,12 +172,15 @@ def say_unscored_test(
     """Says how a test file is scored that was named and not read."""
     if recipe.data.test_file and "test" not in metrics["metrics"]:
         out.say(
-            f"the test file was not scored; once all choices are made: bertctl evaluate {folder} --split test"
+            f"the test file was not scored; once all choices are made: bertctl evaluate {folder} "
+            "--split test"
         )
 
 
 def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:
-    """Returns the recipe as a file to keep: what was chosen, with paths seen from where the file will lie."""
+    """Returns the recipe as a file to keep: what was chosen, with paths seen from where the file
+    will lie.
+    """
     from bertctl.cli.streams import stdout_file
     from bertctl.config.dump import dump_recipe
     from bertctl.config.load import chosen_fields, portable
@@ -177,8 +189,14 @@ def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str
     file = stdout_file()
     folder = file.parent if file else Path.cwd()
     recipe = portable(asked, origins, folder)
-    shown = os.path.relpath(file) if file else f"{recipe.name}.yaml"
-    only = None if every_field else chosen_fields(recipe, origins)
+    if file:
+        shown = os.path.relpath(file)
+    else:
+        shown = f"{recipe.name}.yaml"
+    if every_field:
+        only = None
+    else:
+        only = chosen_fields(recipe, origins)
     return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(shown)}", only=only)
 
 
@@ -213,7 +231,9 @@ def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
 
 
 def _plan_table(job: Any) -> Shown:
-    """Returns what a person at a terminal looks for; the complete recipe would push it off the screen."""
+    """Returns what a person at a terminal looks for; the complete recipe would push it off the
+    screen.
+    """
     from bertctl.words import count, human_bytes
 
     table = plain_table("plan", "")

@@ -22,8 +22,10 @@ def unknown_verb(typed: str) -> str:
     meant = str(other_names("verbs").get(word, ""))
     if not meant:
         return unknown("verb", typed, [verb.name for verb in VERBS])
-    what = f"there is no verb '{typed}'"
-    return f"{what}: say {meant}" if meant.startswith("bertctl ") else f"{what}, and {meant}"
+    message = f"there is no verb '{typed}'"
+    if meant.startswith("bertctl "):
+        return f"{message}: say {meant}"
+    return f"{message}, and {meant}"
 
 
 def unknown_group_verb(group: str, typed: str, known: Collection[str]) -> str:
@@ -35,7 +37,8 @@ def unknown_group_verb(group: str, typed: str, known: Collection[str]) -> str:
 
 
 def option_hint(option: str, following: str, command: str, options: Sequence[str]) -> str:
-    """Returns what to type in place of an option that a verb does not have; empty where nothing comes near.
+    """Returns what to type in place of an option that a verb does not have; empty where nothing
+    comes near.
 
     Args:
         option: As it was typed, perhaps with `=VALUE`.
@@ -49,7 +52,9 @@ def option_hint(option: str, following: str, command: str, options: Sequence[str
     word = flag.lstrip("-").replace("-", "_").lower()
     own = other_names("options").get(command, {}).get(word)
     if own is not None:
-        return f"say {own}" if own.startswith(("bertctl ", "--")) else str(own)
+        if own.startswith(("bertctl ", "--")):
+            return f"say {own}"
+        return str(own)
 
     named = _by_other_name(word, value, options)
     if named:
@@ -57,11 +62,27 @@ def option_hint(option: str, following: str, command: str, options: Sequence[str
 
     verbs = [name for name in _verbs_with(flag) if name != command]
     if verbs:
-        others = f" and {len(verbs) - _SHOWN} more" if len(verbs) > _SHOWN else ""
-        nearest = did_you_mean(flag, _long(options), mark="--", cutoff=0.85)
-        have = "has it" if len(verbs) == 1 else "have it"
+        if len(verbs) > _SHOWN:
+            others = f" and {len(verbs) - _SHOWN} more"
+        else:
+            others = ""
+        nearest = did_you_mean(
+            flag,
+            _long(options),
+            mark="--",
+            cutoff=0.85,
+        )
+        if len(verbs) == 1:
+            have = "has it"
+        else:
+            have = "have it"
         return ", ".join(filter(None, [nearest, f"{', '.join(verbs[:_SHOWN])}{others} {have}"]))
-    return did_you_mean(flag, _long(options), mark="--", cutoff=_NEAR)
+    return did_you_mean(
+        flag,
+        _long(options),
+        mark="--",
+        cutoff=_NEAR,
+    )
 
 
 def argument_hint(command: str, words: str) -> str:
@@ -72,11 +93,15 @@ def argument_hint(command: str, words: str) -> str:
         words: What was typed, the words parted by blanks.
     """
     meant = other_names("arguments").get(command)
-    return f"say {meant.format(shlex.quote(words.split(' ')[0]))}" if meant else ""
+    if meant:
+        return f"say {meant.format(shlex.quote(words.split(' ')[0]))}"
+    return ""
 
 
 def extra_arguments(message: str) -> str:
-    """Returns the arguments that a message of Typer says are too many; empty where it says something else."""
+    """Returns the arguments that a message of Typer says are too many; empty where it says
+    something else.
+    """
     match = re.search(
         r"unexpected extra arguments? \((.*)\)", message.replace("argument(s)", "arguments")
     )

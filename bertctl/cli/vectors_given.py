@@ -1,4 +1,6 @@
-"""A model that makes vectors of texts, the texts, and where answers go: as the verbs name them that compare texts."""
+"""A model that makes vectors of texts, the texts, and where answers go: as the verbs name them that
+compare texts.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,8 +58,13 @@ class RememberedSettings:
 
     @classmethod
     def of(cls, index: "Index | None") -> "RememberedSettings":
-        """Returns what an index remembers; nothing where there is none, or one of an older version."""
-        reading = index.document.get("reading") if index is not None else None
+        """Returns what an index remembers; nothing where there is none, or one of an older
+        version.
+        """
+        if index is not None:
+            reading = index.document.get("reading")
+        else:
+            reading = None
         if not reading:
             return cls({}, frozenset(), None)
         fields = {
@@ -117,7 +124,9 @@ class VectorsGiven:
     def rows(
         self, given: str, out: Output, *, pairs: bool = False, typed: bool = False
     ) -> Iterator[Rows]:
-        """Returns the rows of an input, at least one, some at a time; or a text that may have been typed."""
+        """Returns the rows of an input, at least one, some at a time; or a text that may have been
+        typed.
+        """
         if typed and not given.strip():
             raise UsageError("the text is empty", remedy="Give a text, a file, or - for stdin.")
         if typed and is_text(given):
@@ -130,8 +139,9 @@ class VectorsGiven:
     def corpus(self, given: Sequence[str], out: Output, index: "Index | None") -> "Corpus":
         """Returns the rows that an index is made of, read as those that are in it.
 
-        What was typed goes before what the index remembers. Columns that were guessed then count where the file has
-        them; columns, encoding, delimiter and header that were typed then are needed now.
+        What was typed goes before what the index remembers. Columns that were guessed then count
+        where the file has them; columns, encoding, delimiter and header that were typed then are
+        needed now.
 
         Args:
             given: Files or patterns that are read as one file, - or a data set's name.
@@ -156,7 +166,10 @@ class VectorsGiven:
                 out.say(f"{input_name(given)} is read as the index was made: {names}")
             return Corpus(rows, has_ids, {})
         typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
-        settings = first.settings if first is not None else None
+        if first is not None:
+            settings = first.settings
+        else:
+            settings = None
         found = {
             name: getattr(settings, name.partition(".")[2], None) for name in REMEMBERED_COLUMNS
         }
@@ -185,7 +198,12 @@ class VectorsGiven:
         if kind is None and given in ("-", ["-"]):
             kind = remembered.input_format
         hints = frozenset(name.partition(".")[2] for name in remembered.guessed)
-        source = Input(given, settings, kind=kind, hints=hints)
+        source = Input(
+            given,
+            settings,
+            kind=kind,
+            hints=hints,
+        )
         first, readings = _peek(source.readings(listener=out))
         require_rows([first.rows] if first else [], source.name)
         if first is not None and first.rows.has("pair") and not pairs:
@@ -197,12 +215,22 @@ class VectorsGiven:
 
     def read(self, given: str, out: Output, *, pairs: bool = False, typed: bool = False) -> Rows:
         """Returns all of them."""
-        return joined([*self.rows(given, out, pairs=pairs, typed=typed)])
+        return joined(
+            [
+                *self.rows(
+                    given,
+                    out,
+                    pairs=pairs,
+                    typed=typed,
+                )
+            ]
+        )
 
     def model(
         self, index: "Index | None" = None, side: str = "", *, exact: bool = False, **more: str
     ) -> "TextVectors":
-        """Returns the model made ready, as the index was made where there is one; `more` has to be the index's too.
+        """Returns the model made ready, as the index was made where there is one; `more` has to be
+        the index's too.
 
         Args:
             index: What is searched or added to.
@@ -226,14 +254,21 @@ class VectorsGiven:
             layer != "word-embeddings"
         )  # [CLS] and [SEP] have the same vector in every text there
         names = VectorNames(
-            (layer or "last",), (pooling,) if pooling else (), None, special, normalize=True
+            (layer or "last",),
+            (pooling,) if pooling else (),
+            None,
+            special,
+            normalize=True,
         )
         length = self.fields.get("model.max_length", said.get("max_length"))
         long = {} if "model.long_text" in self.fields else said.get("long_text") or {}
         if unknown := sorted(long.keys() - {*LONG_TEXT_FIELDS}):
-            what = f"{index.folder if index else ''}/index.json is damaged: long_text has the key '{unknown[0]}'"
+            message = (
+                f"{index.folder if index else ''}/index.json is damaged: long_text has the key "
+                f"'{unknown[0]}'"
+            )
             raise DataError(
-                what, remedy="Make the index again: bertctl index CORPUS -o INDEX --overwrite."
+                message, remedy="Make the index again: bertctl index CORPUS -o INDEX --overwrite."
             )
         fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}
         precision = RememberedSettings.of(index).fields.get("runtime.precision")
@@ -242,7 +277,13 @@ class VectorsGiven:
         similarity = self.options.get("similarity") or said.get("similarity")
         if exact:
             recipe = recipe.model_copy(update={"runtime": exact_on_cpu(recipe.runtime)})
-        model = TextVectors(recipe, names, length=length, side=side, similarity=similarity)
+        model = TextVectors(
+            recipe,
+            names,
+            length=length,
+            side=side,
+            similarity=similarity,
+        )
         if index is not None:
             is_other = (
                 side == "query" and "model.long_text" in self.fields
@@ -261,7 +302,8 @@ class VectorsGiven:
         table: bool = False,
         hidden: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Writes answers as they come, into a file or as lines to stdout; for a table, and with --json, as a whole.
+        """Writes answers as they come, into a file or as lines to stdout; for a table, and with
+        --json, as a whole.
 
         The table leaves out columns that are `hidden`.
 
@@ -272,7 +314,8 @@ class VectorsGiven:
         from bertctl.inference.predict import Destination
         from bertctl.reporting.document import record_table
 
-        output, numbers = self.options["output"], count()
+        output = self.options["output"]
+        numbers = count()
         counted = (answer for answer, _ in zip(answers, numbers, strict=False))
         if output is None and (out.as_json or table):
             found: dict[str, Any] = {"answers": list(counted)}
@@ -295,8 +338,14 @@ def _without(answer: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in names}
 
 
-_POOLING = "How a text's vector is made of its tokens'. Default: as the model's folder says (model), else mean."
-_SIMILARITY = "Measure of two vectors; distances are negative. Default: as the model's folder says, else cosine."
+_POOLING = (
+    "How a text's vector is made of its tokens'. Default: as the model's folder says (model), else "
+    "mean."
+)
+_SIMILARITY = (
+    "Measure of two vectors; distances are negative. Default: as the model's folder says, else "
+    "cosine."
+)
 _INTO = "File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default: stdout."
 _LAYOUT = "Layout of the input: lines, csv, tsv, jsonl, parquet."
 _OPTIONS = [
@@ -309,13 +358,27 @@ _OPTIONS = [
     option("pooling", "--pooling", _POOLING, metavar="cls|mean|max|mean-max|pooler|model"),
     option("similarity", "--similarity", _SIMILARITY, Similarity),
     option("input_format", "--input-format", _LAYOUT, metavar="NAME"),
-    option("output", "--output -o", _INTO, Path, metavar="FILE"),
+    option(
+        "output",
+        "--output -o",
+        _INTO,
+        Path,
+        metavar="FILE",
+    ),
 ]
 
 
 def takes_vectors(*left_out: str) -> Decorator:
-    """Gives a verb `verb(out, given, ...)` the options of model, vectors, texts and answers; some left out."""
-    fields = picked("model", "long_texts", "columns", "layout", "compute")
+    """Gives a verb `verb(out, given, ...)` the options of model, vectors, texts and answers; some
+    left out.
+    """
+    fields = picked(
+        "model",
+        "long_texts",
+        "columns",
+        "layout",
+        "compute",
+    )
     options = [one for one in _OPTIONS if one.name not in left_out]
 
     def fold(given: dict[str, Any]) -> VectorsGiven:

@@ -77,8 +77,10 @@ def search(
     found = vocab.search(opened.tokenizer, pattern)
     if not found:
         tokens = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
-        what = f"no token of {opened.name} fits '{pattern}'"
-        raise DataError(what, remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}.")
+        message = f"no token of {opened.name} fits '{pattern}'"
+        raise DataError(
+            message, remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}."
+        )
     document = {"model": opened.name, "found": [vocab.named(*item) for item in found]}
     if out.as_json:
         out.answer(document)
@@ -94,10 +96,20 @@ def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption =
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     counted = vocab.stats(opened.tokenizer)
-    table = plain_table("kind", "tokens", "first", "last", title=opened.kind, right=("tokens",))
+    table = plain_table(
+        "kind",
+        "tokens",
+        "first",
+        "last",
+        title=opened.kind,
+        right=("tokens",),
+    )
     names = ("unused slots", "single characters", "whole words", "continuations")
     for name, kind in zip(names, vocab.KINDS, strict=True):
-        ends = [counted[kind]["first"], counted[kind]["last"]] if counted[kind]["count"] else []
+        if counted[kind]["count"]:
+            ends = [counted[kind]["first"], counted[kind]["last"]]
+        else:
+            ends = []
         table.add_row(
             name, f"{counted[kind]['count']:,}", *(f"{end['piece']} {end['id']}" for end in ends)
         )
@@ -122,7 +134,8 @@ def coverage(
     top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
     lowercase: LowercaseOption = None,
 ) -> None:
-    """Show the words of a corpus that are not a single token, and what a domain vocabulary would gain.
+    """Show the words of a corpus that are not a single token, and what a domain vocabulary would
+    gain.
 
     Args:
         top: How many words to show.
@@ -139,7 +152,8 @@ def coverage(
     found = vocab.coverage(opened.tokenizer, source.watched(out), top=top)
     if not found["texts"]:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
-    names, title = ("new tokens", "tokens saved"), "what new tokens would save"
+    names = ("new tokens", "tokens saved")
+    title = "what new tokens would save"
     gains = [(f"{gain['new_pieces']:,}", f"{gain['tokens_saved']:.1%}") for gain in found["gains"]]
     single = found["own_piece"] / max(found["words"], 1)
     out.answer(
@@ -147,7 +161,12 @@ def coverage(
         f"{found['words']:,} words in {found['texts']:,} texts; {single:.1%} are a single token, "
         f"{found['lacking_words']:,} different words are not",
         word_table("most frequent words that are not a single token", found["top"]),
-        plain_table(*names, title=title, right=names, rows=gains),
+        plain_table(
+            *names,
+            title=title,
+            right=names,
+            rows=gains,
+        ),
     )
 
 
@@ -213,27 +232,30 @@ def train(
 
     if output is None:
         raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
-    there = (
-        {path.name for path in output.iterdir()}
-        if output.is_dir()
-        else {str(output)}
-        if output.exists()
-        else set()
-    )
+    if output.is_dir():
+        there = {path.name for path in output.iterdir()}
+    elif output.exists():
+        there = {str(output)}
+    else:
+        there = set()
     if there - set(FILES if overwrite else ()):
-        what = f"{output} exists already"
+        message = f"{output} exists already"
         raise UsageError(
-            what, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
+            message, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
         )
     with _rereadable(source) as again:
         trained = learn(
-            lambda: again.watched(out), size=size, lowercase=lowercase, min_frequency=min_frequency
+            lambda: again.watched(out),
+            size=size,
+            lowercase=lowercase,
+            min_frequency=min_frequency,
         )
     tokens = save(trained, output, lowercase=lowercase).get_vocab_size()
     out.answer({"output": str(output), "pieces": tokens, "lowercase": lowercase})
     if tokens < size:
         out.say(
-            f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller --min-frequency, gives more"
+            f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller "
+            "--min-frequency, gives more"
         )
     out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
 
@@ -249,8 +271,8 @@ def grow(
 ) -> None:
     """Put the words of a corpus that break into most tokens into a model's vocabulary.
 
-    The words are tokens of WordPiece itself, those first that save most tokens; each begins as the mean of the tokens
-    that it broke into. Texts without them keep their hidden states, bit by bit.
+    The words are tokens of WordPiece itself, those first that save most tokens; each begins as the
+    mean of the tokens that it broke into. Texts without them keep their hidden states, bit by bit.
 
     Args:
         model: Model name, folder, run or hub id.
@@ -264,12 +286,19 @@ def grow(
     from bertctl.cli.token_tables import word_table
     from bertctl.modeling.own_vocabulary import grow as write
 
-    found = write(model, source.watched(out), output, words=words, overwrite=overwrite)
+    found = write(
+        model,
+        source.watched(out),
+        output,
+        words=words,
+        overwrite=overwrite,
+    )
     before, after = found["corpus_pieces"].values()
     told = f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
     out.answer(found, told, word_table("new words that save most", found["words"][:20]))
     out.say(
-        f"model with {len(found['words']):,} new words written to {output}; use it with --model {output}"
+        f"model with {len(found['words']):,} new words written to {output}; use it with --model "
+        f"{output}"
     )
 
 
@@ -283,8 +312,8 @@ def shrink(
 ) -> None:
     """Take out of a model's vocabulary what a corpus does not use.
 
-    Special tokens and single characters stay. The corpus is read as before, with the same hidden states, bit by bit;
-    words that it lacks break into smaller tokens.
+    Special tokens and single characters stay. The corpus is read as before, with the same hidden
+    states, bit by bit; words that it lacks break into smaller tokens.
 
     Args:
         model: Model name, folder, run or hub id.
@@ -314,12 +343,14 @@ def neighbours(
     whole_words: Annotated[bool, typer.Option("--whole-words")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.html")] = None,
 ) -> None:
-    """Find the tokens nearest to a token, or the places of a corpus where a word is used in the same sense, or another.
+    """Find the tokens nearest to a token, or the places of a corpus where a word is used in the
+    same sense, or another.
 
     Args:
         word: A token of the vocabulary, or 'a - b + c' in quotes.
         model: Model name, folder, run or hub id.
-        context: A text with the word in the sense that is meant; its places in --file are compared with it.
+        context: A text with the word in the sense that is meant; its places in --file are compared
+            with it.
         file: Corpus for --context: lines, CSV, TSV, JSONL or Parquet.
         text_column: Column of --file with the texts.
         layer: Whose vectors are compared in contexts, by number or name. Default: last.
@@ -332,13 +363,23 @@ def neighbours(
         bertctl vocab neighbours bank minilm --context "river bank" -f corpus.txt
     """
     if (context is None) != (file is None) or (layer and context is None):
-        what = "--context, --file and --layer belong together: places of a word are compared with one in a text"
-        raise UsageError(what, remedy='Such as --context "the bank of the river" --file corpus.txt')
+        message = (
+            "--context, --file and --layer belong together: places of a word are compared with one "
+            "in a text"
+        )
+        raise UsageError(
+            message, remedy='Such as --context "the bank of the river" --file corpus.txt'
+        )
     from bertctl.interpretability.neighbours import near_places, near_tokens
     from bertctl.reporting.document import record_table
 
     if context is None:
-        found = near_tokens(model, word, top=top, whole_words=whole_words)
+        found = near_tokens(
+            model,
+            word,
+            top=top,
+            whole_words=whole_words,
+        )
     else:
         source = TextSource(
             [str(file)], settings={"text_column": text_column} if text_column else {}
@@ -346,11 +387,17 @@ def neighbours(
         texts = (chunk.texts for chunk in source.chunks(out))
         with out.third_party_kept():
             found = near_places(
-                model, word, context, texts, layer=layer or "last", top=top, listener=out
+                model,
+                word,
+                context,
+                texts,
+                layer=layer or "last",
+                top=top,
+                listener=out,
             )
     rows = [
-        {"cosine": one["score"], "text" if context else "token": one["text"]}
-        for one in found["neighbours"]
+        {"cosine": neighbour["score"], "text" if context else "token": neighbour["text"]}
+        for neighbour in found["neighbours"]
     ]
     least = ("… the least alike:", record_table(rows[top:])) if rows[top:] else ()
     if output is not None:
@@ -364,7 +411,9 @@ def neighbours(
 
 @contextmanager
 def _rereadable(source: TextSource) -> Iterator[TextSource]:
-    """Yields the same texts, with a temporary copy in the place of stdin, which can be read only once."""
+    """Yields the same texts, with a temporary copy in the place of stdin, which can be read only
+    once.
+    """
     if "-" not in source.files:
         yield source
         return

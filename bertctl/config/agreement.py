@@ -19,7 +19,8 @@ _SETTINGS = {
     if isinstance(info.annotation, type) and issubclass(info.annotation, TaskSettings)
 }
 TASK_SECTIONS: dict[str, str] = {name.replace("_", "-"): name for name in _SETTINGS}
-"""Task -> the recipe section that holds its own settings, where it has any (multiple choice has none)."""
+"""Task -> the recipe section that holds its own settings, where it has any (multiple choice has
+none)."""
 
 CLASSIFIERS = tuple(
     task for task, section in TASK_SECTIONS.items() if "labels" in _SETTINGS[section].model_fields
@@ -56,25 +57,34 @@ class DisagreementError(ValueError):
 
 
 def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
-    """Returns what disagreed where that is why pydantic refuses; empty where single fields are wrong."""
+    """Returns what disagreed where that is why pydantic refuses; empty where single fields are
+    wrong.
+    """
     found = (entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False))
     return next((clash.found for clash in found if isinstance(clash, DisagreementError)), ())
 
 
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields everything in a recipe that does not fit together, each field being possible by itself."""
-    data, training, labels = recipe.data, recipe.training, recipe.text_classification
+    """Yields everything in a recipe that does not fit together, each field being possible by
+    itself.
+    """
+    data = recipe.data
+    training = recipe.training
+    labels = recipe.text_classification
     has_batch_size = "training.batch_size" not in fields_left_to_auto(recipe)
     if has_batch_size and training.batch_size % training.accumulation_steps:
-        why = f"{training.accumulation_steps} does not divide training.batch_size {training.batch_size}"
-        yield Disagreement(("training.accumulation_steps", "training.batch_size"), why)
+        reason = (
+            f"{training.accumulation_steps} does not divide training.batch_size "
+            f"{training.batch_size}"
+        )
+        yield Disagreement(("training.accumulation_steps", "training.batch_size"), reason)
     if data.name:
-        why = f"data.name '{data.name}' already says which rows; leave one out"
+        reason = f"data.name '{data.name}' already says which rows; leave one out"
         for split in (split for split, file in data.own_files.items() if file):
-            yield Disagreement((f"data.{split}_file", "data.name"), why)
+            yield Disagreement((f"data.{split}_file", "data.name"), reason)
     elif data.data_dir:
-        why = "of use only with data.name; your own files go into data.train_file"
-        yield Disagreement(("data.data_dir", "data.name"), why)
+        reason = "of use only with data.name; your own files go into data.train_file"
+        yield Disagreement(("data.data_dir", "data.name"), reason)
     yield from _fold_disagreements(recipe)
     if data.encoding is not None and not is_encoding(data.encoding):
         yield Disagreement(
@@ -100,8 +110,8 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     slices = recipe.evaluation.slice_columns
     fields = published_schema("prediction")["properties"] if slices else {}
     if own := [name for name in slices if name in fields]:
-        why = f"prediction files have their own {listing(own)}; rename the column"
-        yield Disagreement(("evaluation.slice_columns",), why)
+        reason = f"prediction files have their own {listing(own)}; rename the column"
+        yield Disagreement(("evaluation.slice_columns",), reason)
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
     yield from _pretraining_disagreements(recipe)
@@ -109,12 +119,14 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     for task, section in TASK_SECTIONS.items():
         changed = getattr(recipe, section).model_dump(exclude_defaults=True)
         if task != recipe.task and changed:
-            why = f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'"
-            yield Disagreement((f"{section}.{next(iter(changed))}", "task"), why)
+            reason = f"a setting of the task '{task}', but this recipe's task is '{recipe.task}'"
+            yield Disagreement((f"{section}.{next(iter(changed))}", "task"), reason)
 
 
 def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what is wrong with folds: both fields or neither, and only where there are no validation rows."""
+    """Yields what is wrong with folds: both fields or neither, and only where there are no
+    validation rows.
+    """
     data = recipe.data
     if (data.fold is None) != (data.folds is None):
         given, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
@@ -125,11 +137,14 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             f"fold {data.fold} is asked for, but there are {data.folds}",
         )
     if data.folds is not None and data.validation_file:
-        why = "there is a validation file, so no training rows are held out"
-        yield Disagreement(("data.folds", "data.validation_file"), why)
+        reason = "there is a validation file, so no training rows are held out"
+        yield Disagreement(("data.folds", "data.validation_file"), reason)
     if data.folds is not None and data.name:
-        why = f"for files of your own; the data set '{data.name}' has its splits, and none is held out by folds"
-        yield Disagreement(("data.folds", "data.name"), why)
+        reason = (
+            f"for files of your own; the data set '{data.name}' has its splits, and none is held "
+            "out by folds"
+        )
+        yield Disagreement(("data.folds", "data.name"), reason)
 
 
 def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -137,29 +152,36 @@ def _training_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     training = recipe.training
     is_paired = recipe.few_shot.loss is not None
     if training.preset == AUTO and (recipe.task not in AUTO_TASKS or is_paired):
-        learned = "few-shot training" if is_paired else f"the task '{recipe.task}'"
-        why = f"auto knows values for {listing(AUTO_TASKS)}, and none for {learned}; leave it out"
-        yield Disagreement(("training.preset", "task"), why)
+        if is_paired:
+            learned = "few-shot training"
+        else:
+            learned = f"the task '{recipe.task}'"
+        reason = (
+            f"auto knows values for {listing(AUTO_TASKS)}, and none for {learned}; leave it out"
+        )
+        yield Disagreement(("training.preset", "task"), reason)
     defaults = {"class_weights": None, "label_smoothing": 0.0, "loss": "cross-entropy"}
     for name, default in defaults.items():
         if getattr(training, name) != default and recipe.task not in CLASSIFIERS:
             yield Disagreement(
                 (f"training.{name}", "task"),
-                f"for labels that are the same in every example ({', '.join(CLASSIFIERS)}), but this recipe's task is "
+                f"for labels that are the same in every example ({', '.join(CLASSIFIERS)}), but "
+                "this recipe's task is "
                 f"'{recipe.task}'",
             )
     if recipe.model.head_start == "probe" and recipe.task not in _STARTED_HEADS:
-        why = (
+        reason = (
             f"for the heads of {listing(_STARTED_HEADS)}, but this recipe's task is '{recipe.task}'"
         )
-        yield Disagreement(("model.head_start", "task"), why)
+        yield Disagreement(("model.head_start", "task"), reason)
     yield from _loss_disagreements(recipe)
     is_open = "training.epochs" in fields_left_to_auto(recipe)
     by_epochs = training.evaluate_every is None and training.max_steps is None and not is_open
     if training.average_best and by_epochs and training.average_best > training.epochs:
         yield Disagreement(
             ("training.average_best", "training.epochs"),
-            f"the best {training.average_best} are asked for, but there are {training.epochs} evaluations, one after "
+            f"the best {training.average_best} are asked for, but there are {training.epochs} "
+            "evaluations, one after "
             "each epoch; training.evaluate_every makes more",
         )
 
@@ -184,12 +206,17 @@ def _loss_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with how long texts are read."""
-    model, most = recipe.model, max(0, recipe.model.max_length - 3)  # two special tokens and a step
+    # two special tokens and a step
+    model = recipe.model
+    most = max(0, recipe.model.max_length - 3)
     if model.long_text != "head" and not recipe.answers_texts:
-        why = "tags and answers to questions come from overlapping windows anyway, and choices are cut"
+        reason = (
+            "tags and answers to questions come from overlapping windows anyway, and choices are "
+            "cut"
+        )
         yield Disagreement(
             ("model.long_text", "task"),
-            f"for one answer about a text, not for '{recipe.task}': {why}",
+            f"for one answer about a text, not for '{recipe.task}': {reason}",
         )
     for name in sorted(
         {"window_stride", "window_pooling"} & model.model_dump(exclude_defaults=True).keys()
@@ -201,38 +228,42 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
                 (f"model.{name}", "model.long_text"), "of use only with model.long_text: window"
             )
     if (model.window_stride or 0) > most:
-        why = f"a window of {model.max_length} tokens must move forward: {most} at most"
-        yield Disagreement(("model.window_stride", "model.max_length"), why)
+        reason = f"a window of {model.max_length} tokens must move forward: {most} at most"
+        yield Disagreement(("model.window_stride", "model.max_length"), reason)
 
 
 def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is wrong with what is learned from a corpus."""
-    section, masking = recipe.pretraining, recipe.masking
+    section = recipe.pretraining
+    masking = recipe.masking
     if recipe.task != PRETRAINING and masking.model_dump(exclude_defaults=True):
         yield Disagreement(("masking.rate", "task"), f"of use only with the task '{PRETRAINING}'")
     if masking.replaced + masking.random > 1.0:
-        what = f"{masking.replaced:g} and {masking.random:g} are more than all of the chosen tokens"
-        yield Disagreement(("masking.replaced", "masking.random"), what)
+        message = (
+            f"{masking.replaced:g} and {masking.random:g} are more than all of the chosen tokens"
+        )
+        yield Disagreement(("masking.replaced", "masking.random"), message)
     if section.mix and section.mix_temperature is not None:
         yield Disagreement(
             ("pretraining.mix", "pretraining.mix_temperature"), "two ways to weigh corpora"
         )
     if section.vocab is not None and section.from_scratch is None:
-        why = "the model has its vocabulary; a new one needs a new BERT"
-        yield Disagreement(("pretraining.vocab", "pretraining.from_scratch"), why)
+        reason = "the model has its vocabulary; a new one needs a new BERT"
+        yield Disagreement(("pretraining.vocab", "pretraining.from_scratch"), reason)
 
 
 def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is of no use with or without few-shot training."""
-    changed, training = recipe.few_shot.model_dump(exclude_defaults=True), recipe.training
+    changed = recipe.few_shot.model_dump(exclude_defaults=True)
+    training = recipe.training
     if changed and recipe.few_shot.loss is None:
         yield Disagreement(
             (f"few_shot.{next(iter(changed))}", "few_shot.loss"), "of use only with few_shot.loss"
         )
     unused = {"patience", "evaluate_every", "average_best", "class_weights", "label_smoothing"}
     if changed and recipe.model.head_start == "probe":
-        why = "few-shot training fits its head after the encoder"
-        yield Disagreement(("model.head_start", "few_shot.loss"), why)
+        reason = "few-shot training fits its head after the encoder"
+        yield Disagreement(("model.head_start", "few_shot.loss"), reason)
     for name in (
         sorted(unused & training.model_dump(exclude_defaults=True).keys()) if changed else ()
     ):
@@ -241,8 +272,11 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             "few-shot training learns pairs, and chooses nothing",
         )
     if changed and training.time_limit is not None:
-        why = "few-shot training repeats short runs, and has no time limit"
-        yield Disagreement(("training.time_limit", "few_shot.loss"), why)
+        reason = "few-shot training repeats short runs, and has no time limit"
+        yield Disagreement(("training.time_limit", "few_shot.loss"), reason)
     if recipe.few_shot.draws > 1 and recipe.data.train_rows_per_label is None:
-        why = "several draws of all training rows are the same; data.train_rows_per_label says how many are drawn"
-        yield Disagreement(("few_shot.draws", "data.train_rows_per_label"), why)
+        reason = (
+            "several draws of all training rows are the same; data.train_rows_per_label says how "
+            "many are drawn"
+        )
+        yield Disagreement(("few_shot.draws", "data.train_rows_per_label"), reason)

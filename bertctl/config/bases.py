@@ -1,5 +1,5 @@
-"""The files of a recipe: the one that is named, its bases under it (`base:`), and what each of them takes from the
-environment (`environment:`). A resolved recipe has neither.
+"""The files of a recipe: the one that is named, its bases under it (`base:`), and what each of them
+takes from the environment (`environment:`). A resolved recipe has neither.
 """
 
 import os
@@ -51,8 +51,8 @@ def read_files(path: Path, named: str) -> list[RecipeFile]:
         named: its name in messages.
 
     Raises:
-        UsageError: a base that is no recipe, bases in a circle, a variable that is called like a secret; or a run's
-            recipe with a base: others may have made it, and it needs none.
+        UsageError: a base that is no recipe, bases in a circle, a variable that is called like a
+            secret; or a run's recipe with a base: others may have made it, and it needs none.
         UnavailableError: a file is not there, or can't be read.
     """
     found: dict[Path, RecipeFile] = {}
@@ -61,7 +61,9 @@ def read_files(path: Path, named: str) -> list[RecipeFile]:
 
 
 def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, RecipeFile]) -> None:
-    """Adds a file to those that were found, its bases before it; `above` are the files whose base it is."""
+    """Adds a file to those that were found, its bases before it; `above` are the files whose base
+    it is.
+    """
     document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
     file = RecipeFile(path, named, document)
     places = {
@@ -76,9 +78,9 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
         )
     variables, bases = (_names(document, key) for key in ("environment", "base"))
     for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
-        what = f"{places['environment']}'{name}' is called like a secret, and every run holds its recipe's values"
+        message = f"{places['environment']}'{name}' is called like a secret, and every run holds its recipe's values"
         remedy = "Leave it out: hub and trackers read their tokens themselves. What is no secret, call otherwise."
-        raise UsageError(what, remedy=remedy)
+        raise UsageError(message, remedy=remedy)
     if "environment" in places:
         _fill(file, variables)
     above = {**above, path.resolve(): named}
@@ -88,12 +90,11 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
         except BertctlError as error:
             raise type(error)(places["base"] + error.message, remedy=error.remedy) from error
         if there.resolve() in above or len(above) > MOST_STOREYS:
-            why = (
-                "a recipe can't stand on itself"
-                if there.resolve() in above
-                else f"more than {MOST_STOREYS} storeys"
-            )
-            raise UsageError(f"{places['base']}{why}: {' -> '.join([*above.values(), base])}")
+            if there.resolve() in above:
+                reason = "a recipe can't stand on itself"
+            else:
+                reason = f"more than {MOST_STOREYS} storeys"
+            raise UsageError(f"{places['base']}{reason}: {' -> '.join([*above.values(), base])}")
         if there.resolve() not in found:
             _read(
                 there,
@@ -107,7 +108,12 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
 def _names(document: Document, key: str) -> list[str]:
     """Takes a name, or a list of them, out of a document."""
     given = document.values.pop(key, None)
-    names = [] if given is None else [given] if isinstance(given, str) else given
+    if given is None:
+        names = []
+    elif isinstance(given, str):
+        names = [given]
+    else:
+        names = given
     if isinstance(names, list) and all(isinstance(name, str) and name for name in names):
         return names
     document.problems.append(
@@ -117,7 +123,9 @@ def _names(document: Document, key: str) -> list[str]:
 
 
 def _fill(file: RecipeFile, names: Sequence[str]) -> None:
-    """Puts the environment's values into a file's; what is wrong with one is noted, and its field left out."""
+    """Puts the environment's values into a file's; what is wrong with one is noted, and its field
+    left out.
+    """
     top = file.document.values
     parts: dict[str, Any] = {
         "": top,
@@ -152,7 +160,8 @@ def _filled(given: Any, dotted: str, names: Sequence[str], *, in_list: bool = Fa
 
 def _value(match: re.Match[str], names: Sequence[str]) -> str:
     """Returns what stands in a variable's place."""
-    name, default = match[1], match[2]
+    name = match[1]
+    default = match[2]
     if name is None:
         raise UsageError("`${` without a name and `}` after it; ${NAME} or ${NAME:-default} fits")
     if name not in names:

@@ -1,4 +1,6 @@
-"""Recipes as text: commented YAML that reads back equal, and the hash over what decides the numbers."""
+"""Recipes as text: commented YAML that reads back equal, and the hash over what decides the
+numbers.
+"""
 
 import hashlib
 import json
@@ -26,10 +28,11 @@ NOT_IN_HASH = marked(Mark.BY_CONTENT) | marked(Mark.NO_NUMBER)
 
 
 def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = None) -> str:
-    """Returns the recipe as YAML: a comment with the command that runs it, then each field under its docstring.
+    """Returns the recipe as YAML: a comment with the command that runs it, then each field under
+    its docstring.
 
-    `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be the defaults. A field
-    that the preset `auto` is to choose is a comment.
+    `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be
+    the defaults. A field that the preset `auto` is to choose is a comment.
 
     Args:
         recipe: what to write.
@@ -60,12 +63,15 @@ def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = 
 
 
 def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: str) -> str:
-    """Returns the SHA-256 (hexadecimal) of what decides a run's numbers: settings, data by content, model by files.
+    """Returns the SHA-256 (hexadecimal) of what decides a run's numbers: settings, data by content,
+    model by files.
 
-    Names, descriptions, paths, logging and what is kept of the texts are not in it, nor are other tasks' settings.
+    Names, descriptions, paths, logging and what is kept of the texts are not in it, nor are other
+    tasks' settings.
 
     Args:
-        recipe: resolved: with the device, precision and threads that are used in place of `auto` and nothing.
+        recipe: resolved: with the device, precision and threads that are used in place of `auto`
+            and nothing.
         data_hashes: split (or metric script) -> hash of its content.
         model_hash: of the encoder's files, in place of `model.name` and `model.revision`.
     """
@@ -84,7 +90,11 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
     }
     document = {"recipe": decides, "data": dict(data_hashes), "model": model_hash}
     canonical = json.dumps(
-        document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+        document,
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+        allow_nan=False,
     )
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -92,11 +102,13 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
 def differing(
     before: Recipe, now: Recipe, *, but: Collection[str] = NOT_IN_HASH
 ) -> list[tuple[str, Any, Any]]:
-    """Returns the fields that are not the same in two recipes, `but` for some: name, value then, value now.
+    """Returns the fields that are not the same in two recipes, `but` for some: name, value then,
+    value now.
 
     A field of the task of one of them alone is None in the other.
     """
-    then, here = dict(own_fields(before)), dict(own_fields(now))
+    then = dict(own_fields(before))
+    here = dict(own_fields(now))
     names = (name for name in then | here if name not in but)
     return [
         (name, then.get(name), here.get(name)) for name in names if then.get(name) != here.get(name)
@@ -104,7 +116,8 @@ def differing(
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """Yields the fields of the recipe's shared sections and of its task's section; those of a probe where it is one.
+    """Yields the fields of the recipe's shared sections and of its task's section; those of a probe
+    where it is one.
 
     The value of a field that the preset `auto` is to choose is `auto`.
     """
@@ -125,7 +138,10 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
 def _comment(text: str, indent: str) -> list[str]:
     mark = f"{indent}# "
     lines = textwrap.wrap(
-        " ".join(text.split()), _WIDTH - len(mark), break_on_hyphens=False, break_long_words=False
+        " ".join(text.split()),
+        _WIDTH - len(mark),
+        break_on_hyphens=False,
+        break_long_words=False,
     )
     return [mark + line for line in lines]
 
@@ -140,6 +156,10 @@ def _yaml(name: str, value: Any) -> str:
 
 def _dumped(value: Any, *, flow: bool, width: int) -> str:
     text: str = yaml.dump(
-        value, Dumper=Dumper, default_flow_style=flow, allow_unicode=True, width=width
+        value,
+        Dumper=Dumper,
+        default_flow_style=flow,
+        allow_unicode=True,
+        width=width,
     )
     return text.rstrip("\n")

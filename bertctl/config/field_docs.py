@@ -1,4 +1,6 @@
-"""What the schema says of each recipe field, read from its source: help and completion do not wait for pydantic."""
+"""What the schema says of each recipe field, read from its source: help and completion do not wait
+for pydantic.
+"""
 
 import ast
 import functools
@@ -26,19 +28,23 @@ class FieldDoc(NamedTuple):
 
     @property
     def help_text(self) -> str:
-        """Is the docstring in two paragraphs: its first sentence with what is said of the default, and the rest."""
+        """Is the docstring in two paragraphs: its first sentence with what is said of the default,
+        and the rest.
+        """
         first, *others = self.text.replace(". ", ".\n").splitlines()
-        defaults = [one for one in others if one.startswith("Default: ")]
+        defaults = [other for other in others if other.startswith("Default: ")]
         return (
             " ".join([first, *defaults])
             + "\n\n"
-            + " ".join(one for one in others if one not in defaults)
+            + " ".join(other for other in others if other not in defaults)
         )
 
 
 @functools.cache
 def field_docs() -> Mapping[str, FieldDoc]:
-    """Returns the documentation of every field of a recipe by its dotted name, in the schema's order."""
+    """Returns the documentation of every field of a recipe by its dotted name, in the schema's
+    order.
+    """
     classes = _classes()
     found: dict[str, FieldDoc] = {}
     for name, annotation, doc in classes["RecipeFields"]:

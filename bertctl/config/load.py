@@ -1,4 +1,6 @@
-"""Recipes by name or path: file, `--set` and options laid over the defaults; all that is wrong is said at once."""
+"""Recipes by name or path: file, `--set` and options laid over the defaults; all that is wrong is
+said at once.
+"""
 
 import functools
 import os
@@ -37,7 +39,8 @@ DATASETS_FILE = "datasets.yaml"
 """Name of the file beside a recipe that may hold data sets of a person's own."""
 
 CODE = {"evaluation.metric_scripts": "--metric"}
-"""Fields that name code, with their options: no file is trusted with them, the person's own neither."""
+"""Fields that name code, with their options: no file is trusted with them, the person's own
+neither."""
 
 REACHING = {
     **CODE,
@@ -57,12 +60,14 @@ class Origin(NamedTuple):
     """Where a value was given. Later ones count more, and stand later among the problems.
 
     Attributes:
-        rank: of the source: the number of the file, bases first; what is typed comes after all of them.
+        rank: of the source: the number of the file, bases first; what is typed comes after all of
+            them.
         line: in the file; 0 for what was typed.
         shown: the place, for messages.
         kind: base, file, environment or option; default where nobody gave the value.
         file: the recipe's file that it stands in.
-        via: the variables that it was made of, as they are written; or the preset that it belongs to.
+        via: the variables that it was made of, as they are written; or the preset that it belongs
+            to.
         absolute: the paths in it that were given as absolute ones.
     """
 
@@ -94,8 +99,8 @@ def load_recipe(
 def trace_recipe(
     name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None
 ) -> TracedRecipe:
-    """Returns a recipe, complete and checked, and the origin of each field by its dotted name. The nearest source wins:
-    options, `sets`, the file, bases, the defaults.
+    """Returns a recipe, complete and checked, and the origin of each field by its dotted name. The
+    nearest source wins: options, `sets`, the file, bases, the defaults.
 
     A preset is as near as the source that names it, and gives way to values of the same source.
 
@@ -105,7 +110,8 @@ def trace_recipe(
         options: dotted field -> value, from the command line; None means not given, `NULL` is null.
 
     Raises:
-        RecipeError: a UsageError with every unknown key, wrong type, impossible value and disagreement at once.
+        RecipeError: a UsageError with every unknown key, wrong type, impossible value and
+            disagreement at once.
         UsageError: no built-in recipe has this name.
         UnavailableError: the file or a base is not there or can't be read.
     """
@@ -126,8 +132,11 @@ def trace_recipe(
 
 
 def _named_after_data(recipe: Recipe) -> Recipe:
-    """Returns the recipe; that of a task, for data of one's own, under the name of the data and without its how-to."""
-    data, file = recipe.data, Path(recipe.data.train_file or "")
+    """Returns the recipe; that of a task, for data of one's own, under the name of the data and
+    without its how-to.
+    """
+    data = recipe.data
+    file = Path(recipe.data.train_file or "")
     changed = {}
     if data.train_file and recipe.description == _how_to(recipe.task):
         changed["description"] = ""
@@ -143,15 +152,16 @@ def _named_after_data(recipe: Recipe) -> Recipe:
 def _how_to(task: str) -> str | None:
     """Returns what the built-in recipe of a task says to those who choose it."""
     path = builtin_recipes().get(task)
-    return (
-        str(read_document(path.read_text(encoding="utf-8")).values["description"]) if path else None
-    )
+    if path:
+        return str(read_document(path.read_text(encoding="utf-8")).values["description"])
+    return None
 
 
 def refuse_unnamed(
     recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str]
 ) -> None:
-    """Refuses what a recipe's file would have run or connected to, unless the command line names it too.
+    """Refuses what a recipe's file would have run or connected to, unless the command line names it
+    too.
 
     Args:
         recipe: as it was read.
@@ -167,9 +177,12 @@ def refuse_unnamed(
         section, _, name = dotted.partition(".")
         if own[section][name] and dotted not in named:
             raise UsageError(
-                f"{dotted}: {', '.join(own[section][name])}: named by {file}, and not on the command line",
-                remedy=f"What a file names is not run. If you know what it is and trust it, type it: "
-                f"{' '.join(f'{flag} {shlex.quote(each)}' for each in own[section][name])}; or take it out of {file}.",
+                f"{dotted}: {', '.join(own[section][name])}: named by {file}, and not on the "
+                "command line",
+                remedy="What a file names is not run. If you know what it is and trust it, type "
+                "it: "
+                f"{' '.join(f'{flag} {shlex.quote(each)}' for each in own[section][name])}; or "
+                f"take it out of {file}.",
                 file=file,
             )
 
@@ -188,7 +201,8 @@ def named_files(recipe: Recipe) -> list[Path]:
 
 
 def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
-    """Returns one field's value as `--set` would read it, and a sentence for each thing that is wrong with it.
+    """Returns one field's value as `--set` would read it, and a sentence for each thing that is
+    wrong with it.
 
     Args:
         dotted: the field.
@@ -198,11 +212,10 @@ def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
         KeyError: there is no such field.
     """
     section, _, name = dotted.rpartition(".")
-    value = (
-        read_value(given, as_text=field_schema(dotted)["type"] == "string")
-        if isinstance(given, str)
-        else given
-    )
+    if isinstance(given, str):
+        value = read_value(given, as_text=field_schema(dotted)["type"] == "string")
+    else:
+        value = given
     if dotted in marked(Mark.IS_PATH):
         if problems := _address_problems(dotted, value):
             return value, problems
@@ -246,7 +259,12 @@ class _Layers:
 
         def origin(line: int, via: str = "") -> Origin:
             return Origin(
-                rank, line, f"{file.shown}:{line}", "base" if is_base else "file", file.path, via
+                rank,
+                line,
+                f"{file.shown}:{line}",
+                "base" if is_base else "file",
+                file.path,
+                via,
             )
 
         values = file.document.values
@@ -260,7 +278,8 @@ class _Layers:
             empty = (
                 values[key] is None and key in sections()
             )  # every line below `training:` is commented out
-            below, given = self._values.get(key), {} if empty else values[key]
+            below = self._values.get(key)
+            given = {} if empty else values[key]
             self._values[key] = (
                 below | given if isinstance(below, dict) and isinstance(given, dict) else given
             )
@@ -295,17 +314,18 @@ class _Layers:
         """Lays a command-line option on top; a path may be a `Path`, a list may be a tuple."""
         if dotted not in fields():
             raise KeyError(dotted)
-        value = list(value) if isinstance(value, tuple) else value
+        if isinstance(value, tuple):
+            value = list(value)
+        else:
+            value = value
         self._put(dotted, str(value) if isinstance(value, Path) else value, _OPTION)
 
     def add_places_of_data(self) -> None:
-        """Takes BERTCTL_DATA for `data.data_dir` where a data set is named, and the `datasets.yaml` beside the file
-        that names it, else beside the recipe.
+        """Takes BERTCTL_DATA for `data.data_dir` where a data set is named, and the `datasets.yaml`
+        beside the file that names it, else beside the recipe.
         """
-        data, by = (
-            self._values.get("data"),
-            self.origins.get("data.name", DEFAULT).file or self._path,
-        )
+        data = self._values.get("data")
+        by = self.origins.get("data.name", DEFAULT).file or self._path
         if not isinstance(data, dict) or not data.get("name"):
             return
         if (folder := os.environ.get("BERTCTL_DATA")) and data.get("data_dir") is None:
@@ -317,12 +337,16 @@ class _Layers:
             self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
 
     def add_preset(self) -> None:
-        """Lays the values of `training.preset` under what stands in the source that names it, and over the rest.
+        """Lays the values of `training.preset` under what stands in the source that names it, and
+        over the rest.
 
         The values of `auto` depend on rows and model: the fields stay open until these are read.
         """
         training = self._values.get("training")
-        name = training.get("preset") if isinstance(training, dict) else None
+        if isinstance(training, dict):
+            name = training.get("preset")
+        else:
+            name = None
         if not isinstance(name, str):
             return
         origin = self.origins["training.preset"]
@@ -335,7 +359,9 @@ class _Layers:
                 self._put(dotted, value, origin._replace(via=f"preset {name}"))
 
     def _leave_to_auto(self, origin: Origin) -> None:
-        """Takes out the values of farther sources than the one that names the preset `auto`, which chooses them."""
+        """Takes out the values of farther sources than the one that names the preset `auto`, which
+        chooses them.
+        """
         for dotted in AUTO_FIELDS:
             section, _, name = dotted.partition(".")
             if self.origins.get(dotted, DEFAULT).rank >= origin.rank:
@@ -346,7 +372,9 @@ class _Layers:
             self.origins[dotted] = origin._replace(kind="default", via=f"preset {AUTO}")
 
     def prefer_epochs(self) -> None:
-        """Drops `training.max_steps` where a nearer source gives `training.epochs`, which would be of no effect."""
+        """Drops `training.max_steps` where a nearer source gives `training.epochs`, which would be
+        of no effect.
+        """
         epochs, steps = (
             self.origins.get(f"training.{name}", DEFAULT).rank for name in ("epochs", "max_steps")
         )
@@ -374,19 +402,28 @@ class _Layers:
                     for (origin, _), sentence in zip(found, said, strict=False)
                 ],
                 more=max(0, len(found) - SHOWN),
-                remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with what it means.",
+                remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with what "
+                "it means.",
             )
         return recipe
 
     def _of_its_task(self) -> str:
         """Returns the name of a built-in recipe that has the fields of this one."""
         task = self._values.get("task")
-        name = "pretrain" if task == PRETRAINING else str(task)
-        return name if name in builtin_recipes() else "text-classification"
+        if task == PRETRAINING:
+            name = "pretrain"
+        else:
+            name = str(task)
+        if name in builtin_recipes():
+            return name
+        return "text-classification"
 
     def _put(self, dotted: str, value: Any, origin: Origin) -> None:
         section, _, name = dotted.rpartition(".")
-        into = self._values.setdefault(section, {}) if section else self._values
+        if section:
+            into = self._values.setdefault(section, {})
+        else:
+            into = self._values
         if isinstance(into, dict):  # a section that is none is reported by itself
             into[name] = value
             self.origins[dotted] = origin
@@ -404,7 +441,9 @@ class _Layers:
                 self._problems += [(self._origin(dotted), problem) for problem in problems]
 
     def _note(self, error: ValidationError) -> None:
-        """Keeps what pydantic found, then looks for disagreements between the fields that are right by themselves."""
+        """Keeps what pydantic found, then looks for disagreements between the fields that are right
+        by themselves.
+        """
         if found := disagreements_in(error):
             return self._note_disagreements(found, ())
         bad: list[str] = []
@@ -457,7 +496,9 @@ def _address_problems(dotted: str, value: Any) -> list[str]:
 
 
 def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[str, ...]:
-    """Makes the paths of a field absolute in a recipe's nested values, and returns those that were absolute before."""
+    """Makes the paths of a field absolute in a recipe's nested values, and returns those that were
+    absolute before.
+    """
     section, _, name = dotted.partition(".")
     inside = values.get(section)
     if not isinstance(inside, dict):
@@ -470,7 +511,10 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[
             _placed(item, dotted, base) if isinstance(item, str) else item for item in value
         ]
 
-    texts = value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        texts = value
+    else:
+        texts = [value]
     absolute = [
         text
         for text in texts
@@ -492,8 +536,8 @@ def _placed(given: str, dotted: str, base: Path) -> str:
 def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Recipe:
     """Returns a recipe as it stands in a file that other machines may read.
 
-    Paths are seen from the file's folder, but for those that were given as absolute ones. What an environment variable
-    of this machine says is left to that of the other one.
+    Paths are seen from the file's folder, but for those that were given as absolute ones. What an
+    environment variable of this machine says is left to that of the other one.
 
     Args:
         recipe: As `trace_recipe` returns it.
@@ -517,16 +561,22 @@ def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Rec
 
 
 def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
-    """Returns a path relative to a folder; a name, or what was given as an absolute path, as it is."""
+    """Returns a path relative to a folder; a name, or what was given as an absolute path, as it
+    is.
+    """
     if not Path(path).is_absolute() or path in origin.absolute:
         return path
     relative = os.path.relpath(path, folder)
     could_be_a_name = dotted in _PERHAPS_PATHS and not relative.startswith("..")
-    return f"./{relative}" if could_be_a_name or relative.startswith("~") else relative
+    if could_be_a_name or relative.startswith("~"):
+        return f"./{relative}"
+    return relative
 
 
 def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
-    """Returns the fields that a file needs so that it reads back as this recipe: what was given, and what it is for."""
+    """Returns the fields that a file needs so that it reads back as this recipe: what was given,
+    and what it is for.
+    """
     given = {
         dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")
     }
@@ -535,11 +585,15 @@ def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
         dotted for dotted, info in fields().items() if values[dotted] != info.get_default()
     }
     chosen = {"name", "task"} | given | worked_out
-    return chosen if recipe.description else chosen - {"description"}
+    if recipe.description:
+        return chosen
+    return chosen - {"description"}
 
 
 def _is_folder(model: str, base: Path) -> bool:
-    """Whether a model's name is meant as a path: it begins like one, or a folder or a file with a suffix is there."""
+    """Whether a model's name is meant as a path: it begins like one, or a folder or a file with a
+    suffix is there.
+    """
     there = (
         (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()
     )
@@ -552,7 +606,8 @@ def _is_file(given: str, base: Path) -> bool:
 
 
 _PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {
-    "evaluation.metric_scripts": _is_file,  # or the name of a metric on the hub, which is refused by that name
+    # or the name of a metric on the hub, which is refused by that name
+    "evaluation.metric_scripts": _is_file,
     "model.name": _is_folder,
     "pretraining.corpus": _is_file,
     "pretraining.from_scratch": lambda given, base: (

@@ -1,7 +1,8 @@
-"""The losses that a recipe can name: one table, from which fields, checks, help and documentation are made.
+"""The losses that a recipe can name: one table, from which fields, checks, help and documentation
+are made.
 
-A new loss is a row here and a class beside those of `tasks/objectives.py` (labels) or `tasks/sentence_objectives.py`
-(vectors of texts).
+A new loss is a row here and a class beside those of `tasks/objectives.py` (labels) or
+`tasks/sentence_objectives.py` (vectors of texts).
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +15,8 @@ ClassLabels = Literal["one label", "several labels", "tags"]
 """Kinds of labels of a classifier: one per text, several per text, one per word."""
 
 SentenceLabels = Literal["scores", "classes", "two classes", "matches", "texts"]
-"""Kinds of rows that vectors of texts are learned from: scored pairs, pairs with more than two labels, with two, bare
-pairs that belong together, and single texts with labels."""
+"""Kinds of rows that vectors of texts are learned from: scored pairs, pairs with more than two
+labels, with two, bare pairs that belong together, and single texts with labels."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,16 @@ class Loss:
     Attributes:
         name: The name in a recipe.
         summary: What it does and who proposed it, in one sentence for people.
-        classes: Kind of labels -> class that computes the loss, as `module:Class`; imported when training begins.
+        classes: Kind of labels -> class that computes the loss, as `module:Class`; imported when
+            training begins.
         default_for: Kinds of labels that are learned with it if the recipe names no loss.
         options: Recipe field that the loss reads -> keyword of the class's constructor.
         conflicts: Recipe fields that must keep their default beside this loss.
         margin: Margin if the recipe gives none.
         compares_rows: Whether the loss of a row depends on the other rows of its batch.
         needs_third_text: Whether bare pairs need a third text, which does not belong to the first.
-        draws_negatives: Whether every other partner that is drawn for a single labelled text has another label.
+        draws_negatives: Whether every other partner that is drawn for a single labelled text has
+            another label.
         draws_third_text: Whether single labelled texts get a third text, which has another label.
     """
 
@@ -49,7 +52,9 @@ class Loss:
     draws_third_text: bool = False
 
     def keywords(self, section: Any) -> dict[str, Any]:
-        """Returns the keywords of the class's constructor that a section of a recipe gives; null ones are left out."""
+        """Returns the keywords of the class's constructor that a section of a recipe gives; null
+        ones are left out.
+        """
         values = {
             keyword: getattr(section, path.partition(".")[2])
             for path, keyword in self.options.items()
@@ -72,7 +77,8 @@ CLASS_LOSSES: Mapping[str, Loss] = {
     for loss in (
         Loss(
             name="cross-entropy",
-            summary="the mean negative log-probability of the labels; several labels per text: of each label by itself",
+            summary="the mean negative log-probability of the labels; several labels per text: of "
+            "each label by itself",
             classes={
                 "one label": f"{_LABELS}:CrossEntropy",
                 "several labels": f"{_LABELS}:BinaryCrossEntropy",
@@ -83,7 +89,8 @@ CLASS_LOSSES: Mapping[str, Loss] = {
         Loss(
             name="focal",
             summary=(
-                "cross-entropy in which examples that are answered well count less, so that rare and hard ones count "
+                "cross-entropy in which examples that are answered well count less, so that rare "
+                "and hard ones count "
                 "more (Lin et al. 2017, section 3.2)"
             ),
             classes={
@@ -103,7 +110,8 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
     for loss in (
         Loss(
             name="cosine",
-            summary="the squared distance of a pair's cosine from its score (Reimers & Gurevych 2019, section 3)",
+            summary="the squared distance of a pair's cosine from its score (Reimers & Gurevych "
+            "2019, section 3)",
             classes={
                 "scores": f"{_VECTORS}:SentenceObjective",
                 "texts": f"{_VECTORS}:SentenceObjective",
@@ -120,7 +128,8 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
         ),
         Loss(
             name="softmax",
-            summary="a classifier of pairs on both vectors and their difference (Reimers & Gurevych 2019, section 3)",
+            summary="a classifier of pairs on both vectors and their difference (Reimers & "
+            "Gurevych 2019, section 3)",
             classes={
                 "classes": f"{_VECTORS}:SoftmaxObjective",
                 "two classes": f"{_VECTORS}:SoftmaxObjective",
@@ -129,7 +138,8 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
         ),
         Loss(
             name="contrastive",
-            summary="pairs of one class close together, others at least a margin apart (Hadsell et al. 2006)",
+            summary="pairs of one class close together, others at least a margin apart (Hadsell et "
+            "al. 2006)",
             classes={
                 "two classes": f"{_VECTORS}:ContrastiveObjective",
                 "classes": f"{_VECTORS}:ContrastiveObjective",
@@ -142,7 +152,8 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
         ),
         Loss(
             name="multiple-negatives",
-            summary="each text's partner found among all texts of the batch (Henderson et al. 2017, section 4.4)",
+            summary="each text's partner found among all texts of the batch (Henderson et al. "
+            "2017, section 4.4)",
             classes={
                 "matches": f"{_VECTORS}:MultipleNegatives",
                 "texts": f"{_VECTORS}:MultipleNegatives",
@@ -158,7 +169,8 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
         ),
         Loss(
             name="triplet",
-            summary="the second text closer to the first than the third is, by a margin (Schroff et al. 2015)",
+            summary="the second text closer to the first than the third is, by a margin (Schroff "
+            "et al. 2015)",
             classes={
                 "matches": f"{_VECTORS}:TripletObjective",
                 "texts": f"{_VECTORS}:TripletObjective",

@@ -1,4 +1,6 @@
-"""What other programs call our verbs, options, fields, values and metrics: the table in `other_names.yaml`."""
+"""What other programs call our verbs, options, fields, values and metrics: the table in
+`other_names.yaml`.
+"""
 
 import functools
 from collections.abc import Mapping
@@ -10,13 +12,17 @@ from bertctl.config.strict_yaml import read_document
 
 @functools.cache
 def other_names(section: str) -> Mapping[str, Any]:
-    """Returns a section of the table: `names`, `values`, `metrics`, `verbs`, `group_verbs`, `options`, `arguments`."""
+    """Returns a section of the table: `names`, `values`, `metrics`, `verbs`, `group_verbs`,
+    `options`, `arguments`.
+    """
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     return dict(read_document(text).values[section])
 
 
 def other_value(field: str, given: str) -> str:
-    """Returns the value of a field that other programs call so; an empty text where there is none."""
+    """Returns the value of a field that other programs call so; an empty text where there is
+    none.
+    """
     return str(other_names("values").get(field, {}).get(given.lower(), ""))
 
 

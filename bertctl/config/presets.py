@@ -6,11 +6,11 @@ from typing import Any
 from bertctl.config.recipe_sections import RecipeFields
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Mosbach et al. 2021, "On the Stability of Fine-tuning BERT": rate 2e-5 with bias correction, warm-up over the
-    # first 10 % of the steps, 20 epochs. Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning": bias correction
-    # (torch's AdamW always has it) and more steps. Patience is ours: half of the epochs, as the first two are warm-up
-    # and the metric often stays where it is for some more (MiniLM on 600 rows of MRPC: the majority class for three or
-    # four).
+    # Mosbach et al. 2021, "On the Stability of Fine-tuning BERT": rate 2e-5 with bias correction,
+    # warm-up over the first 10 % of the steps, 20 epochs. Zhang et al. 2021, "Revisiting Few-sample
+    # BERT Fine-tuning": bias correction (torch's AdamW always has it) and more steps. Patience is
+    # ours: half of the epochs, as the first two are warm-up and the metric often stays where it is
+    # for some more (MiniLM on 600 rows of MRPC: the majority class for three or four).
     "small-data": {
         "training.epochs": 20,
         "training.patience": 10,
@@ -18,7 +18,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
         "optimizer.warmup_fraction": 0.1,
     }
 }
-"""What `training.preset` may be -> dotted field -> value, where the values are the same for all data."""
+"""What `training.preset` may be -> dotted field -> value, where the values are the same for all
+data."""
 
 AUTO = "auto"
 """The preset whose values depend on rows and model; `training/auto_settings.py` chooses them."""
@@ -46,7 +47,9 @@ AUTO_TASKS = (
 
 
 def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
-    """Returns the fields of a recipe that the preset `auto` is to choose, because nobody gave them."""
+    """Returns the fields of a recipe that the preset `auto` is to choose, because nobody gave
+    them.
+    """
     if recipe.training.preset != AUTO:
         return ()
     given = {

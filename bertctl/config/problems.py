@@ -1,4 +1,6 @@
-"""One sentence for each thing that is wrong with a recipe: its path, what was given, what fits, the nearest word."""
+"""One sentence for each thing that is wrong with a recipe: its path, what was given, what fits, the
+nearest word.
+"""
 
 import difflib
 import functools
@@ -43,9 +45,10 @@ class RecipeError(UsageError):
 def place(error: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns section and field that an entry of pydantic's `ValidationError.errors()` is about."""
     location = tuple(part for part in error["loc"] if isinstance(part, str))
-    return (
-        location if error["type"] == "extra_forbidden" else location[:2]
-    )  # then comes a union's branch
+    # then comes a union's branch
+    if error["type"] == "extra_forbidden":
+        return location
+    return location[:2]
 
 
 def describe(error: Mapping[str, Any]) -> str:
@@ -63,13 +66,20 @@ def describe(error: Mapping[str, Any]) -> str:
         schema = schema["items"]
     sentence = f"{path}{items}: {shown(given)} given, {_what_fits(schema)} fits"
     hint = _hint(given, schema, path)
-    return f"{sentence}; {hint}" if hint else sentence
+    if hint:
+        return f"{sentence}; {hint}"
+    return sentence
 
 
 def is_said_by_another(error: Mapping[str, Any]) -> bool:
-    """Whether a field that takes a list or a word gets a second entry for the kind that was not given."""
+    """Whether a field that takes a list or a word gets a second entry for the kind that was not
+    given.
+    """
     in_branch = len(error["loc"]) > 2 and isinstance(error["loc"][2], str)
-    wrong_kind = "literal_error" if isinstance(error["input"], list) else "list_type"
+    if isinstance(error["input"], list):
+        wrong_kind = "literal_error"
+    else:
+        wrong_kind = "list_type"
     return in_branch and error["type"] == wrong_kind
 
 
@@ -91,8 +101,8 @@ def _hint(given: Any, schema: Mapping[str, Any], path: str) -> str:
 
 
 def unknown_key(path: str) -> str:
-    """Returns the sentence for a key that is no field: a section, or one that the schema does not have, with the field
-    that was probably meant.
+    """Returns the sentence for a key that is no field: a section, or one that the schema does not
+    have, with the field that was probably meant.
     """
     if path in sections():
         inside = next(name for name in fields() if name.startswith(f"{path}."))
@@ -102,7 +112,10 @@ def unknown_key(path: str) -> str:
     if path in OF_FILES:
         return f"{path}: stands in the file of a recipe alone, at its top"
     nearest = _nearest(path)
-    hint = f", did you mean {' or '.join(nearest)}?" if nearest else ""
+    if nearest:
+        hint = f", did you mean {' or '.join(nearest)}?"
+    else:
+        hint = ""
     return f"{path}: unknown key{hint}"
 
 
@@ -113,7 +126,9 @@ def shown(value: Any) -> str:
         .encode("utf-8", "backslashreplace")
         .decode()
     )
-    return text if len(text) <= 60 else text[:57] + "..."
+    if len(text) <= 60:
+        return text
+    return text[:57] + "..."
 
 
 def _nearest(path: str) -> list[str]:
@@ -135,7 +150,9 @@ def _nearest(path: str) -> list[str]:
 
 
 def meant(word: str) -> list[str]:
-    """Returns the fields of a recipe that have this name (with `_`), else what other programs mean by it."""
+    """Returns the fields of a recipe that have this name (with `_`), else what other programs mean
+    by it.
+    """
     own = [name for name in fields() if name.rpartition(".")[2] == word]
     return own or [name for other, name in other_names("names").items() if other == word]
 
@@ -147,7 +164,9 @@ def _json_schema(_tasks: tuple[str, ...]) -> dict[str, Any]:
 
 
 def field_schema(path: str) -> dict[str, Any]:
-    """Returns the JSON Schema of one field without null; `or` holds the words that fit beside its type."""
+    """Returns the JSON Schema of one field without null; `or` holds the words that fit beside its
+    type.
+    """
     whole = _json_schema(task_names())
     found: dict[str, Any] = whole
     for part in path.split("."):
@@ -161,13 +180,18 @@ def field_schema(path: str) -> dict[str, Any]:
     words = [choice["const"] for choice in kinds if "const" in choice]
     if len(kinds) == 1 and words:
         return {"type": "string", "enum": words, "nullable": True}
-    told = {"examples": found["examples"]} if "examples" in found else {}
+    if "examples" in found:
+        told = {"examples": found["examples"]}
+    else:
+        told = {}
     return {**kinds[0], **told, "nullable": True, **({"or": words} if words else {})}
 
 
 def _what_fits(schema: Mapping[str, Any]) -> str:
     fits = _what_fits_itself(schema)
-    return f"{fits}, or null," if schema.get("nullable") else fits
+    if schema.get("nullable"):
+        return f"{fits}, or null,"
+    return fits
 
 
 def _what_fits_itself(schema: Mapping[str, Any]) -> str:
@@ -177,7 +201,10 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
         case "boolean":
             return "true or false"
         case "array":
-            least = f" of at least {schema['minItems']}" if "minItems" in schema else ""
+            if "minItems" in schema:
+                least = f" of at least {schema['minItems']}"
+            else:
+                least = ""
             return " or ".join(
                 [
                     f"a list{least} ({_what_fits_itself(schema['items'])} each)",
@@ -189,9 +216,9 @@ def _what_fits_itself(schema: Mapping[str, Any]) -> str:
                 return 'a single character (a tab is "\\t")'
             if "examples" in schema:
                 return f"a text such as {', '.join(schema['examples'])}"
-            return (
-                "a name of letters, digits, `.`, `_` and `-`" if "pattern" in schema else "a text"
-            )
+            if "pattern" in schema:
+                return "a name of letters, digits, `.`, `_` and `-`"
+            return "a text"
     return ("a whole number" if schema["type"] == "integer" else "a number") + _range(schema)
 
 
@@ -203,7 +230,9 @@ def _range(schema: Mapping[str, Any]) -> str:
         "exclusiveMaximum": "below",
     }
     parts = [f"{said} {schema[name]:.12g}" for name, said in words.items() if name in schema]
-    return f" {' and '.join(parts)}" if parts else ""
+    if parts:
+        return f" {' and '.join(parts)}"
+    return ""
 
 
 def _is_quoted(given: str, kind: str) -> bool:

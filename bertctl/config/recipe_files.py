@@ -1,4 +1,6 @@
-"""The files of recipes: the built-in ones by name, and a person's own by path. Nothing here needs pydantic."""
+"""The files of recipes: the built-in ones by name, and a person's own by path. Nothing here needs
+pydantic.
+"""
 
 import os
 from pathlib import Path
@@ -19,7 +21,8 @@ def builtin_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
-    """Returns the YAML file of a built-in recipe or of a path: with a slash or a YAML suffix, or of a file that exists.
+    """Returns the YAML file of a built-in recipe or of a path: with a slash or a YAML suffix, or of
+    a file that exists.
 
     Args:
         name_or_path: as it was given.
@@ -58,7 +61,10 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
             remedy="Check the path, or copy a recipe with `bertctl recipes cp NAME FILE`.",
             file=path,
         )
-    remedy = f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits too."
+    remedy = (
+        f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits "
+        "too."
+    )
     raise UsageError(unknown("recipe", name_or_path, builtin), remedy=remedy)
 
 
@@ -73,7 +79,9 @@ def expanded_path(path: str | Path) -> Path:
 
 
 def _builtin_folder() -> Path:
-    """Returns `bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a checkout."""
+    """Returns `bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a
+    checkout.
+    """
     package = Path(__file__).resolve().parents[1]
     checkout = package.parent / "recipes"
     if (package / "_recipes").is_dir():
@@ -92,6 +100,8 @@ def is_recipe(name: str) -> bool:
 
 
 def is_data_file(name: str) -> bool:
-    """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that is no YAML."""
+    """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that
+    is no YAML.
+    """
     path = expanded_path(name)
     return not is_recipe(name) and (path.is_file() or (bool(path.suffix) and not path.is_dir()))

@@ -1,9 +1,11 @@
-"""The sections of a recipe, strict and frozen. The docstring under a field is its help text, its comment in a
-dumped recipe and its documentation; nothing else describes it. Its first sentence stands alone in `--help`.
+"""The sections of a recipe, strict and frozen. The docstring under a field is its help text, its
+comment in a dumped recipe and its documentation; nothing else describes it. Its first sentence
+stands alone in `--help`.
 
-Paths (`data.data_dir`, `data.*_file`, `evaluation.metric_scripts`, `model.name` where it is a folder) are relative to
-the recipe file's folder when they stand in the file, and to the current directory when they are typed as an option or
-after `--set`; `~` is the home folder. `load.load_recipe` makes them absolute, so a saved recipe runs from anywhere.
+Paths (`data.data_dir`, `data.*_file`, `evaluation.metric_scripts`, `model.name` where it is a
+folder) are relative to the recipe file's folder when they stand in the file, and to the current
+directory when they are typed as an option or after `--set`; `~` is the home folder.
+`load.load_recipe` makes them absolute, so a saved recipe runs from anywhere.
 """
 
 from enum import Enum, auto
@@ -57,8 +59,8 @@ class Mark(Enum):
     NO_NUMBER = auto()
     """Decides no number (texts, logging), and is not in the hash."""
     LATER = auto()
-    """Has come since hashes are written down: in the hash only where it is used, so that a recipe that doesn't use it
-    keeps its hash, its run folder and its checkpoints."""
+    """Has come since hashes are written down: in the hash only where it is used, so that a recipe
+    that doesn't use it keeps its hash, its run folder and its checkpoints."""
 
 
 OwnFile = Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT]
@@ -68,7 +70,11 @@ class RecipeSection(BaseModel):
     """Refuses unknown keys and silent conversions, and can't be changed after reading."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, protected_namespaces=(), defer_build=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        protected_namespaces=(),
+        defer_build=True,
     )
 
 
@@ -80,44 +86,46 @@ class DataSection(RecipeSection):
     """Which rows are read, from where, and under which column names."""
 
     name: Text | None = None
-    """Data set of the catalog, by name. `bertctl recipes ls --data` lists the built-in ones; a `datasets.yaml` adds
-    your own. Single files go into the fields below."""
+    """Data set of the catalog, by name. `bertctl recipes ls --data` lists the built-in ones; a
+    `datasets.yaml` adds your own. Single files go into the fields below."""
     datasets_file: OwnFile = None
-    """File with data sets of your own, which `data.name` can name. Default: `datasets.yaml` beside the recipe file.
-    Where a base names the data set, that beside the base comes first."""
+    """File with data sets of your own, which `data.name` can name. Default: `datasets.yaml` beside
+    the recipe file. Where a base names the data set, that beside the base comes first."""
     data_dir: OwnFile = None
-    """Folder with the data set's official files. They are searched as DIR/FILE and DIR/NAME/FILE. Default: the folder
-    that the environment variable BERTCTL_DATA names, else the hub."""
+    """Folder with the data set's official files. They are searched as DIR/FILE and DIR/NAME/FILE.
+    Default: the folder that the environment variable BERTCTL_DATA names, else the hub."""
     train_file: OwnFile = None
     """File with the training rows: CSV, TSV, JSONL or Parquet, each also as .gz."""
     validation_file: OwnFile = None
     """File with rows to score. Default: a share of the training rows."""
     test_file: OwnFile = None
-    """File with the test rows. They are read only where `evaluation.splits` or `--split` names `test`."""
+    """File with the test rows. They are read only where `evaluation.splits` or `--split` names
+    `test`."""
     text_column: Text | None = None
-    """Column with the text. Pairs: the first sentence; token classification: the words; question answering: the
-    question; multiple choice: the context. Default: guessed from the usual names."""
+    """Column with the text. Pairs: the first sentence; token classification: the words; question
+    answering: the question; multiple choice: the context. Default: guessed from the usual names."""
     pair_column: Text | None = None
-    """Column with the second sentence of a pair. Question answering: the context; multiple choice: words that every
-    choice continues. Default: guessed where the text column is guessed too."""
+    """Column with the second sentence of a pair. Question answering: the context; multiple choice:
+    words that every choice continues. Default: guessed where the text column is guessed too."""
     negative_column: Annotated[Text | None, Mark.LATER] = None
-    """Column with a text that does not belong to the first one (sentence embeddings). Default: guessed from the usual
-    names."""
+    """Column with a text that does not belong to the first one (sentence embeddings). Default:
+    guessed from the usual names."""
     label_column: Text | None = None
-    """Column with the label or the score. Token classification: the tags; question answering: the answers; multiple
-    choice: the right choice. Default: guessed from the usual names."""
+    """Column with the label or the score. Token classification: the tags; question answering: the
+    answers; multiple choice: the right choice. Default: guessed from the usual names."""
     label_columns: Annotated[list[Text] | None, Field(min_length=1), Mark.LATER] = None
-    """Columns with 1 where a label holds and 0 where not (several labels per text). Default: guessed where there are
-    such and no other label."""
+    """Columns with 1 where a label holds and 0 where not (several labels per text). Default:
+    guessed where there are such and no other label."""
     choice_columns: list[Text] | None = None
-    """Columns with the choices, in order, or one column with lists (multiple choice). Default: guessed from the usual
-    names."""
+    """Columns with the choices, in order, or one column with lists (multiple choice). Default:
+    guessed from the usual names."""
     first_choice: Annotated[Literal[0, 1] | None, Mark.BY_CONTENT] = None
-    """Number of the first choice in labels that are numbers (multiple choice). Default: as columns and labels show.
-    It is 0 if a label is 0, and the number of the first column if the columns are numbered (`option1`, `option2`).
-    A file that could count from 0 or from 1 is refused."""
+    """Number of the first choice in labels that are numbers (multiple choice). Default: as columns
+    and labels show. It is 0 if a label is 0, and the number of the first column if the columns are
+    numbered (`option1`, `option2`). A file that could count from 0 or from 1 is refused."""
     id_column: Text | None = None
-    """Column with each row's id. Default: id, _id, guid, uid or uuid where there is one, else rows are numbered."""
+    """Column with each row's id. Default: id, _id, guid, uid or uuid where there is one, else rows
+    are numbered."""
     delimiter: Character | None = None
     """Field separator of CSV and TSV files. Default: detected."""
     header: bool | None = None
@@ -125,28 +133,33 @@ class DataSection(RecipeSection):
     encoding: Text | None = None
     """Encoding of text files, such as `latin-1`. Default: UTF-8. A byte-order mark is left out."""
     longest_line: Annotated[PositiveInt, Mark.NO_NUMBER] = 16
-    """Longest line of a text file, in megabytes. A longer one is refused, before it fills the memory."""
+    """Longest line of a text file, in megabytes. A longer one is refused, before it fills the
+    memory."""
     overlapping_spans: Annotated[Literal["refuse", "longest"], Mark.LATER] = "refuse"
-    """What becomes of character spans over each other (token classification). `longest` keeps the longest, and the
-    others are counted."""
+    """What becomes of character spans over each other (token classification). `longest` keeps the
+    longest, and the others are counted."""
     annotator: Annotated[Text | None, Mark.LATER] = None
-    """Annotator whose labels are learned, by name, e-mail or number. `predictions` is the model that annotated before.
-    A row on which people disagree is refused, unless one annotation is marked as ground truth. Default: all people."""
+    """Annotator whose labels are learned, by name, e-mail or number. `predictions` is the model
+    that annotated before. A row on which people disagree is refused, unless one annotation is
+    marked as ground truth. Default: all people."""
     validation_fraction: Share = 0.1
-    """Share of the training rows held out where there is no validation file. The rows are chosen by `data.split_seed`,
-    stratified by label; what hangs together (`data.group_column`) stays on one side."""
+    """Share of the training rows held out where there is no validation file. The rows are chosen by
+    `data.split_seed`, stratified by label; what hangs together (`data.group_column`) stays on one
+    side."""
     split_seed: Annotated[Seed, Mark.LATER] = 42
-    """Seed of which rows are held out, of folds and of samples. `training.seed` moves none of them, so that runs with
-    several seeds are scored on the same rows."""
+    """Seed of which rows are held out, of folds and of samples. `training.seed` moves none of them,
+    so that runs with several seeds are scored on the same rows."""
     confirm_fraction: Annotated[Share | None, Mark.LATER] = None
-    """Share of the validation rows that no choice sees: the split `confirm`. It is scored once, at the end, and `gate`
-    looks at it: the choice of the epoch or the setting has not flattered it."""
+    """Share of the validation rows that no choice sees: the split `confirm`. It is scored once, at
+    the end, and `gate` looks at it: the choice of the epoch or the setting has not flattered it."""
     group_column: Annotated[Text | None, Mark.LATER] = None
-    """Column whose equal values stay on one side of hold-outs and folds, such as the author or the patient. Without it,
-    rows of one article, context, document, first sentence of a pair or text stay together."""
+    """Column whose equal values stay on one side of hold-outs and folds, such as the author or the
+    patient. Without it, rows of one article, context, document, first sentence of a pair or text
+    stay together."""
     folds: Annotated[Several | None, Mark.LATER] = None
-    """Number of folds for cross-validation. The training rows are cut into folds, stratified by label, and the
-    fold `data.fold` is held out instead of `data.validation_fraction`. `bertctl sweep --folds` runs all of them."""
+    """Number of folds for cross-validation. The training rows are cut into folds, stratified by
+    label, and the fold `data.fold` is held out instead of `data.validation_fraction`.
+    `bertctl sweep --folds` runs all of them."""
     fold: Annotated[PositiveInt | None, Mark.LATER] = None
     """Fold that is held out for validation, counted from 1."""
     first_train_rows: PositiveInt | None = None
@@ -154,8 +167,8 @@ class DataSection(RecipeSection):
     max_train_rows: PositiveInt | None = None
     """Train on a sample of at most this many rows, chosen by `data.split_seed`."""
     train_rows_per_label: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Train on this many rows of each label, drawn by `data.split_seed`. A label with fewer rows gives all of them.
-    Hold-out comes before."""
+    """Train on this many rows of each label, drawn by `data.split_seed`. A label with fewer rows
+    gives all of them. Hold-out comes before."""
     max_eval_rows: PositiveInt | None = None
     """Score a sample of at most this many rows per split. It is chosen by `data.split_seed`."""
 
@@ -173,31 +186,37 @@ class ModelSection(RecipeSection):
     """Which encoder is used, and how it reads text."""
 
     name: Annotated[Text, Mark.IS_PATH, Mark.BY_CONTENT] = "bert-base"
-    """Model: catalog name, folder, hub id, or run folder. `bertctl recipes ls --models` lists the catalog."""
+    """Model: catalog name, folder, hub id, or run folder. `bertctl recipes ls --models` lists the
+    catalog."""
     revision: Annotated[Text | None, Mark.BY_CONTENT] = None
     """Branch, tag or commit of a hub model. Default: the catalog's, else the hub's."""
     max_length: Annotated[int, Field(ge=4)] = 128
-    """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is counted and shown."""
+    """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is
+    counted and shown."""
     long_text: Annotated[Literal["head", "tail", "head-tail", "window"], Mark.LATER] = "head"
-    """What is read of a text that is too long: its beginning, its end, both, or all of it in overlapping windows. For
-    classification and regression; `head-tail` takes the first quarter and the last three (Sun et al. 2019). Tags and
-    answers to questions come from windows anyway."""
+    """What is read of a text that is too long: its beginning, its end, both, or all of it in
+    overlapping windows. For classification and regression; `head-tail` takes the first quarter and
+    the last three (Sun et al. 2019). Tags and answers to questions come from windows anyway."""
     window_stride: Annotated[NonNegativeInt | None, Mark.LATER] = None
-    """Tokens that each window repeats of the one before. Default: an eighth of `model.max_length`."""
+    """Tokens that each window repeats of the one before. Default: an eighth of
+    `model.max_length`."""
     window_pooling: Annotated[
         Literal["mean", "max", "first", "attention", "logits"] | None, Mark.LATER
     ] = None
-    """How the vectors of a text's windows become one, before the last layer. `attention` weighs them by a learned
-    vector. `logits`, the mean of the windows' logits, is `mean` again where the last layer is linear. Default:
-    `attention`, and `mean` where the encoder is frozen."""
+    """How the vectors of a text's windows become one, before the last layer. `attention` weighs
+    them by a learned vector. `logits`, the mean of the windows' logits, is `mean` again where the
+    last layer is linear. Default: `attention`, and `mean` where the encoder is frozen."""
     lowercase: bool | None = None
-    """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer says."""
+    """Whether text is lower-cased. It must agree with the model. Default: as the model's tokenizer
+    says."""
     dropout: Fraction | None = None
-    """Dropout of hidden states, attention and classifier. Default: the model's own (BERT: 0.1; paper, appendix A.2)."""
+    """Dropout of hidden states, attention and classifier. Default: the model's own (BERT: 0.1;
+    paper, appendix A.2)."""
     head_start: Annotated[Literal["probe", "random"], Mark.LATER] = "random"
-    """What a new head begins as. `probe`: a logistic regression (of scores a ridge regression) on the frozen encoder,
-    fitted to a sample of the training rows before the first step; then everything is trained (Kumar et al. 2022,
-    "Fine-tuning can distort pretrained features"). A head that was trained for the same labels is kept as it is."""
+    """What a new head begins as. `probe`: a logistic regression (of scores a ridge regression) on
+    the frozen encoder, fitted to a sample of the training rows before the first step; then
+    everything is trained (Kumar et al. 2022, "Fine-tuning can distort pretrained features"). A head
+    that was trained for the same labels is kept as it is."""
 
 
 class TrainingSection(RecipeSection):
@@ -206,19 +225,22 @@ class TrainingSection(RecipeSection):
     epochs: PositiveInt = 3
     """Passes over the training rows. The BERT paper takes 2, 3 or 4 (appendix A.3)."""
     max_steps: Annotated[PositiveInt | None, Mark.LATER] = None
-    """Optimizer steps of the run, in place of `training.epochs`, unless those are given nearer (`--epochs`). Default:
-    as many as the epochs have."""
+    """Optimizer steps of the run, in place of `training.epochs`, unless those are given nearer
+    (`--epochs`). Default: as many as the epochs have."""
     time_limit: Annotated[
         str | None,
         Field(pattern=r"^([1-9]\d*(\.\d+)?|0\.\d*[1-9]\d*)[smh]$", examples=["30s", "20m", "2h"]),
         Mark.LATER,
     ] = None
-    """Time for all: reading, training, scoring. As many steps are trained as fit, and the learning rate falls to 0 with
-    the last one. A run that fits is not shortened. In a sweep the limit holds for each run. Default: none."""
+    """Time for all: reading, training, scoring. As many steps are trained as fit, and the learning
+    rate falls to 0 with the last one. A run that fits is not shortened. In a sweep the limit holds
+    for each run. Default: none."""
     batch_size: PositiveInt = 32
-    """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16 or 32."""
+    """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16
+    or 32."""
     accumulation_steps: PositiveInt = 1
-    """Micro-batches per optimizer step, computed one after the other to save memory. The numbers stay the same."""
+    """Micro-batches per optimizer step, computed one after the other to save memory. The numbers
+    stay the same."""
     seed: Seed = 42
     """Seed of the new head, the data order, dropout and the bootstrap's draws."""
     init_seed: Annotated[Seed | None, Mark.LATER] = None
@@ -238,58 +260,67 @@ class TrainingSection(RecipeSection):
         ),
         Mark.NO_NUMBER,
     ] = None
-    """Save a checkpoint every `N steps` or `N minutes`, besides the one after each epoch; `off` saves none. The last
-    two are kept until the run is finished."""
+    """Save a checkpoint every `N steps` or `N minutes`, besides the one after each epoch; `off`
+    saves none. The last two are kept until the run is finished."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of storing them. It takes less memory and about a third more
-    time."""
+    """Recompute activations in the backward pass instead of storing them. It takes less memory and
+    about a third more time."""
     group_by_length: bool = True
-    """Batch examples of similar length, which saves padding. The order is fixed by seed and epoch, and the number of
-    steps stays the same."""
+    """Batch examples of similar length, which saves padding. The order is fixed by seed and epoch,
+    and the number of steps stays the same."""
     preset: Annotated[Literal["auto", "small-data"] | None, Mark.NO_NUMBER] = None
-    """Named set of values for fields that are not given. After `--set`, it also replaces those of the recipe file.
-    `auto` chooses learning rate, layer decay, batch size, warm-up, epochs, evaluations and patience by the encoder's
-    width and depth and by the number of rows and labels. `small-data`: up to 20 epochs, patience 10, learning rate 2e-5
-    and 10 % warm-up, with AdamW's bias correction (Mosbach et al. 2021; Zhang et al. 2021), for a few thousand rows or
-    fewer."""
+    """Named set of values for fields that are not given. After `--set`, it also replaces those of
+    the recipe file. `auto` chooses learning rate, layer decay, batch size, warm-up, epochs,
+    evaluations and patience by the encoder's width and depth and by the number of rows and labels.
+    `small-data`: up to 20 epochs, patience 10, learning rate 2e-5 and 10 % warm-up, with AdamW's
+    bias correction (Mosbach et al. 2021; Zhang et al. 2021), for a few thousand rows or fewer."""
     freeze_embeddings: Annotated[bool, Mark.LATER] = False
-    """Freeze the embeddings: they are not trained. The idea: Lee et al. 2019, "What Would Elsa Do?"."""
+    """Freeze the embeddings: they are not trained. The idea: Lee et al. 2019, "What Would Elsa
+    Do?"."""
     freeze_layers: Annotated[NonNegativeInt, Mark.LATER] = 0
-    """Freeze this many of the encoder's layers, counted from the bottom. Lee et al. 2019: the top quarter alone,
-    trained, kept 90 % of the quality."""
+    """Freeze this many of the encoder's layers, counted from the bottom. Lee et al. 2019: the top
+    quarter alone, trained, kept 90 % of the quality."""
     gradual_unfreezing: Annotated[bool, Mark.LATER] = False
-    """Train only the head in the first epoch, and one layer more in each epoch after it, from the top down. The
-    embeddings come last (Howard & Ruder 2018, ULMFiT). It goes well with `optimizer.layer_decay`."""
+    """Train only the head in the first epoch, and one layer more in each epoch after it, from the
+    top down. The embeddings come last (Howard & Ruder 2018, ULMFiT). It goes well with
+    `optimizer.layer_decay`."""
     reinit_layers: Annotated[NonNegativeInt | None, Mark.LATER] = None
-    """Re-initialise the pooler and this many of the top layers before training. The run's seed decides the values; 0
-    means the pooler alone (Zhang et al. 2021, "Revisiting Few-sample BERT Fine-tuning": 1 to 6 of BERT-large's 24)."""
+    """Re-initialise the pooler and this many of the top layers before training. The run's seed
+    decides the values; 0 means the pooler alone (Zhang et al. 2021, "Revisiting Few-sample BERT
+    Fine-tuning": 1 to 6 of BERT-large's 24)."""
     loss: Annotated[ClassLoss, Mark.LATER] = "cross-entropy"
-    """Loss that training minimises (text and token classification). Evaluations report the cross-entropy, whatever the
-    training minimises."""
+    """Loss that training minimises (text and token classification). Evaluations report the
+    cross-entropy, whatever the training minimises."""
     focal_gamma: Annotated[NonNegativeFloat, Mark.LATER] = 2.0
-    """How much less an example counts that is answered well (`training.loss: focal`). Its loss is multiplied by (1 - p)
-    to this power, p being the probability of its label. Lin et al. 2017 take 2; 0 is cross-entropy."""
+    """How much less an example counts that is answered well (`training.loss: focal`). Its loss is
+    multiplied by (1 - p) to this power, p being the probability of its label. Lin et al. 2017 take
+    2; 0 is cross-entropy."""
     class_weights: Annotated[list[PositiveFloat] | Literal["balanced"] | None, Mark.LATER] = None
-    """Weight of each label in the training loss, in the model's order, or `balanced`. Balanced: examples / (labels x
-    the label's examples), as in King & Zeng 2001 and scikit-learn; token classification counts words. Multi-label: the
-    weight of a label's presence against its absence (`balanced`: absences / presences). The losses of evaluations are
-    not weighted."""
+    """Weight of each label in the training loss, in the model's order, or `balanced`. Balanced:
+    examples / (labels x the label's examples), as in King & Zeng 2001 and scikit-learn; token
+    classification counts words. Multi-label: the weight of a label's presence against its absence
+    (`balanced`: absences / presences). The losses of evaluations are not weighted."""
     label_smoothing: Annotated[Fraction, Mark.LATER] = 0.0
-    """Share of each training label that is spread evenly over all labels. Szegedy et al. 2016, section 7, take 0.1.
-    With class weights, an example weighs as its true label does. The losses of evaluations are not smoothed."""
+    """Share of each training label that is spread evenly over all labels. Szegedy et al. 2016,
+    section 7, take 0.1. With class weights, an example weighs as its true label does. The losses of
+    evaluations are not smoothed."""
     average_best: Annotated[Several | None, Mark.LATER] = None
-    """Average the weights of this many best evaluations at the end. The average is kept if the validation rows say so
-    (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
+    """Average the weights of this many best evaluations at the end. The average is kept if the
+    validation rows say so (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
 
     @property
     def seed_of_init(self) -> int:
         """Is the seed of the new head and of dropout."""
-        return self.seed if self.init_seed is None else self.init_seed
+        if self.init_seed is None:
+            return self.seed
+        return self.init_seed
 
     @property
     def seed_of_order(self) -> int:
         """Is the seed of the data order."""
-        return self.seed if self.order_seed is None else self.order_seed
+        if self.order_seed is None:
+            return self.seed
+        return self.order_seed
 
 
 class OptimizerSection(RecipeSection):
@@ -298,90 +329,102 @@ class OptimizerSection(RecipeSection):
     learning_rate: PositiveFloat = 5e-5
     """Peak learning rate. The BERT paper takes 5e-5, 3e-5 or 2e-5 (appendix A.3)."""
     weight_decay: NonNegativeFloat = 0.01
-    """Decoupled weight decay of every weight except biases and normalisation. google-research/bert does the same."""
+    """Decoupled weight decay of every weight except biases and normalisation. google-research/bert
+    does the same."""
     warmup_fraction: Fraction = 0.1
-    """Share of all steps in which the learning rate rises from 0 to its peak. It then falls in a straight line to 0.
-    google-research/bert starts the falling line at step 0: its peak is 0.989 to 0.9997 of this one (90 to 3,000 steps
-    of warm-up), and after a step down its line is 10 % lower than this one."""
+    """Share of all steps in which the learning rate rises from 0 to its peak. It then falls in a
+    straight line to 0. google-research/bert starts the falling line at step 0: its peak is 0.989 to
+    0.9997 of this one (90 to 3,000 steps of warm-up), and after a step down its line is 10 % lower
+    than this one."""
     beta1: Fraction = 0.9
     """Decay of the gradient's running mean."""
     beta2: Fraction = 0.999
     """Decay of the squared gradient's running mean."""
     epsilon: PositiveFloat = 1e-8
-    """Number added to the denominator of the update. google-research/bert has 1e-6 and, unlike AdamW here, no bias
+    """Number added to the denominator of the update. google-research/bert has 1e-6 and, unlike
+    AdamW here, no bias
     correction (`optimization.py::AdamWeightDecayOptimizer`), which makes its first steps larger."""
     max_grad_norm: PositiveFloat = 1.0
-    """Largest global norm of the gradient; a larger one is clipped. google-research/bert has 1.0 too."""
+    """Largest global norm of the gradient; a larger one is clipped. google-research/bert has 1.0
+    too."""
     layer_decay: Annotated[float, Field(gt=0.0, le=1.0), Mark.LATER] = 1.0
-    """Factor from each layer's learning rate to that of the layer below. The head has `optimizer.learning_rate`, the
-    embeddings have the lowest (Clark et al. 2020, ELECTRA: 0.8; Sun et al. 2019: 0.95; Zhang et al. 2021). The
-    discriminative rates of ULMFiT (Howard & Ruder 2018) are 1 / 2.6 = 0.385; 1 means the same for all."""
+    """Factor from each layer's learning rate to that of the layer below. The head has
+    `optimizer.learning_rate`, the embeddings have the lowest (Clark et al. 2020, ELECTRA: 0.8; Sun
+    et al. 2019: 0.95; Zhang et al. 2021). The discriminative rates of ULMFiT (Howard & Ruder 2018)
+    are 1 / 2.6 = 0.385; 1 means the same for all."""
 
 
 class EvaluationSection(RecipeSection):
     """What is scored, and what is kept of it."""
 
     splits: list[Text] = []
-    """Splits scored at the end. Default: the validation splits of the data; `test` only if it is named here."""
+    """Splits scored at the end. Default: the validation splits of the data; `test` only if it is
+    named here."""
     primary_metric: Text | None = None
     """Metric that picks the best weights. Default: the data set's, else the task's."""
     positive_label: Annotated[Text | None, Mark.LATER] = None
-    """Which of two labels `f1`, `roc_auc` and `average_precision` are about. Default: a guess from the names."""
+    """Which of two labels `f1`, `roc_auc` and `average_precision` are about. Default: a guess from
+    the names."""
     batch_size: PositiveInt = 64
     """Examples per forward pass in evaluation and prediction."""
     bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
-    """Resamples behind the 95 % interval of metrics that are not proportions. The scores of a finished run stand on up
-    to 10,000, where that takes no time."""
+    """Resamples behind the 95 % interval of metrics that are not proportions. The scores of a
+    finished run stand on up to 10,000, where that takes no time."""
     slice_columns: Annotated[list[Text], Mark.NO_NUMBER] = []
     """Columns copied into the prediction files, to compare parts of a split later."""
     keep_text: Annotated[bool, Mark.NO_NUMBER] = True
     """Whether prediction files hold the texts."""
     settings_compared: Annotated[PositiveInt, Mark.NO_NUMBER] = 1
-    """Among how many settings a sweep chose, or will choose, this one by these scores. Sweeps write it."""
+    """Among how many settings a sweep chose, or will choose, this one by these scores. Sweeps write
+    it."""
     baselines: Annotated[bool, Mark.NO_NUMBER] = False
-    """Score simple models beside the run, and say where it is not better. They are the frozen encoder's linear
-    classifier, and TF-IDF with a linear model (of words: the most frequent tag of each). They take at most about a
-    tenth of the run's time. Texts with labels or scores and words with tags have them; the runs of a sweep compute
-    none."""
+    """Score simple models beside the run, and say where it is not better. They are the frozen
+    encoder's linear classifier, and TF-IDF with a linear model (of words: the most frequent tag of
+    each). They take at most about a tenth of the run's time. Texts with labels or scores and words
+    with tags have them; the runs of a sweep compute none."""
     metric_scripts: Annotated[list[Text], Mark.IS_PATH, Mark.BY_CONTENT] = []
-    """Local `evaluate` metric scripts to compute as well. They are run where `--metric` names them on the command
-    line, and nowhere else."""
+    """Local `evaluate` metric scripts to compute as well. They are run where `--metric` names them
+    on the command line, and nowhere else."""
 
 
 class RuntimeSection(RecipeSection):
     """Where and how the run computes. It decides speed, and the last digits of the numbers."""
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """Device that computes; `auto` takes CUDA, then MPS, then the CPU. A device that is asked for and absent is an
-    error."""
+    """Device that computes; `auto` takes CUDA, then MPS, then the CPU. A device that is asked for
+    and absent is an error."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast, which is measured on a CPU. The
-    weights stay in fp32, and the head computes in fp32."""
+    """Arithmetic of the forward and backward pass; `auto` is bf16 where it is fast, which is
+    measured on a CPU. The weights stay in fp32, and the head computes in fp32."""
     threads: PositiveInt | None = None
     """CPU threads. Default: one per core of the process."""
     deterministic: bool = False
-    """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are slower."""
+    """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are
+    slower."""
     cuda_graphs: Annotated[bool, Mark.LATER] = True
-    """Record what a GPU computes for batches of a shape, and start it all at once: the same numbers, in a fraction of
-    the time, and more memory. `false` starts each operation by itself."""
+    """Record what a GPU computes for batches of a shape, and start it all at once: the same
+    numbers, in a fraction of the time, and more memory. `false` starts each operation by itself."""
     log_to: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], Mark.NO_NUMBER] = []
     """Trackers that get the history too, through accelerate. Each needs its extra."""
     mlflow_register: Annotated[
         str | None, Field(pattern=r"^[^@/:\s]+@[\w-]+$", examples=["NAME@ALIAS"]), Mark.NO_NUMBER
     ] = None
-    """Register the finished run in MLflow as a new version of this model, and move the alias to it: `NAME@alias`."""
+    """Register the finished run in MLflow as a new version of this model, and move the alias to it:
+    `NAME@alias`."""
 
 
 class TextClassificationSection(TaskSettings):
     """Settings of the task `text-classification`."""
 
     labels: list[Text] | None = None
-    """Label names in the model's order. It is also the order of the places in 0/1 vectors. Default: those of the data
-    set or of a Parquet file that `datasets` wrote, else those found in training, sorted."""
+    """Label names in the model's order. It is also the order of the places in 0/1 vectors. Default:
+    those of the data set or of a Parquet file that `datasets` wrote, else those found in training,
+    sorted."""
     multi_label: bool | None = None
     """Whether an example can have several labels or none. Default: yes where labels are lists."""
     label_separator: Text | None = None
-    """Character between several labels in one field of a CSV or TSV file. It makes the task multi-label."""
+    """Character between several labels in one field of a CSV or TSV file. It makes the task
+    multi-label."""
     threshold: Share = 0.5
     """Probability from which a label counts as predicted (multi-label only)."""
 
@@ -397,21 +440,22 @@ class TokenClassificationSection(TaskSettings):
     """Settings of the task `token-classification`."""
 
     labels: list[Text] | None = None
-    """Tag names in the model's order. Tags of entities are learned as IOB2, whatever their scheme in the file. Default:
-    the data set's, else those found in training, sorted."""
+    """Tag names in the model's order. Tags of entities are learned as IOB2, whatever their scheme
+    in the file. Default: the data set's, else those found in training, sorted."""
     context: Literal["sentence", "document"] = "sentence"
-    """Read each sentence alone, or with its document's neighbours as far as the model reaches. The BERT paper reads
-    documents on CoNLL-2003 (section 5.3)."""
+    """Read each sentence alone, or with its document's neighbours as far as the model reaches. The
+    BERT paper reads documents on CoNLL-2003 (section 5.3)."""
     scheme: Annotated[Literal["iob1", "iob2", "bioes", "bilou"] | None, Mark.LATER] = None
-    """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the labelled file, else
-    that of the training file."""
+    """Scheme in which entities are answered, and gold tags shown beside them. Default: that of the
+    labelled file, else that of the training file."""
     rename_tags: Annotated[
         list[Annotated[str, Field(pattern=r"^[^=]+=[^=]+$")]] | None,
         Field(examples=[["PERSON=PER", "GPE=LOC"]]),
         Mark.LATER,
     ] = None
-    """Entity types, or plain tags, that get another name when a file is read, as OLD=NEW. So a model that was trained
-    elsewhere is scored on a file that calls its types otherwise. Default: none."""
+    """Entity types, or plain tags, that get another name when a file is read, as OLD=NEW. So a
+    model that was trained elsewhere is scored on a file that calls its types otherwise. Default:
+    none."""
     entity_threshold: Annotated[Fraction, Mark.LATER] = 0.0
     """Probability from which an entity is answered: that of its least sure word. Default: any."""
 
@@ -420,69 +464,85 @@ class QuestionAnsweringSection(TaskSettings):
     """Settings of the task `question-answering`."""
 
     doc_stride: PositiveInt = 128
-    """Tokens between the beginnings of two windows of a long text. google-research/bert `run_squad.py`: 128."""
+    """Tokens between the beginnings of two windows of a long text. google-research/bert
+    `run_squad.py`: 128."""
     max_question_length: PositiveInt = 64
-    """Longest question in tokens. Longer ones are truncated, counted and shown (`run_squad.py`: 64)."""
+    """Longest question in tokens. Longer ones are truncated, counted and shown (`run_squad.py`:
+    64)."""
     max_answer_length: PositiveInt = 30
     """Longest answer in tokens (`run_squad.py`: 30)."""
     n_best: PositiveInt = 20
     """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
     null_threshold: Annotated[FiniteFloat | None, Mark.LATER] = None
-    """Null odds above which there is no answer. Default: chosen on the validation rows, where some have none."""
+    """Null odds above which there is no answer. Default: chosen on the validation rows, where some
+    have none."""
     misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
-    """Refuse or leave out questions whose answer's text is not at its offset in the context. Those left out are
-    counted, and train nothing: their loss does not count."""
+    """Refuse or leave out questions whose answer's text is not at its offset in the context. Those
+    left out are counted, and train nothing: their loss does not count."""
 
 
 class SentenceEmbeddingsSection(TaskSettings):
-    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or far."""
+    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or
+    far.
+    """
 
     loss: SentenceLoss | None = None
-    """Loss that training minimises. Default: cosine for scores, contrastive for two labels, softmax for more, else
-    multiple-negatives."""
+    """Loss that training minimises. Default: cosine for scores, contrastive for two labels, softmax
+    for more, else multiple-negatives."""
     pooling: Literal["cls", "mean", "max", "mean-max"] | None = None
-    """How the vectors of the tokens become one per text. Default: as the model's folder says, else mean."""
+    """How the vectors of the tokens become one per text. Default: as the model's folder says, else
+    mean."""
     normalize: bool | None = None
     """Whether each vector is brought to length 1. Default: as the model's folder says, else no."""
     projection: PositiveInt | None = None
-    """Size that a new linear layer after the pooling brings the vectors to. Default: none is added."""
+    """Size that a new linear layer after the pooling brings the vectors to. Default: none is
+    added."""
     widths: list[PositiveInt] = []
-    """Sizes to which vectors may be cut later. The loss of each is added (Kusupati et al. 2022, Matryoshka)."""
+    """Sizes to which vectors may be cut later. The loss of each is added (Kusupati et al. 2022,
+    Matryoshka)."""
     scale: PositiveFloat = 20.0
-    """What cosines are multiplied by in `cosent` and `multiple-negatives`, which is 1 / temperature."""
+    """What cosines are multiplied by in `cosent` and `multiple-negatives`, which is 1 /
+    temperature."""
     margin: PositiveFloat | None = None
-    """How far apart two texts should be. In `triplet` the third text is to be farther by so much; in `contrastive` it
-    is a value of 1 - cosine. Default: 5 and 0.5, as in sentence-transformers."""
+    """How far apart two texts should be. In `triplet` the third text is to be farther by so much;
+    in `contrastive` it is a value of 1 - cosine. Default: 5 and 0.5, as in
+    sentence-transformers."""
     symmetric: bool = False
     """Whether `multiple-negatives` also looks for the first text among those of the batch."""
     score_range: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
-    """Lowest and highest possible score, which stand for the cosines 0 and 1. Default: those of the training rows."""
+    """Lowest and highest possible score, which stand for the cosines 0 and 1. Default: those of the
+    training rows."""
     query_prompt: str | None = None
-    """Words before the first text of a row. Default: the folder's prompt for queries, or for all texts."""
+    """Words before the first text of a row. Default: the folder's prompt for queries, or for all
+    texts."""
     document_prompt: str | None = None
-    """Words before the other texts of a row. Default: the folder's prompt for documents, or for all texts."""
+    """Words before the other texts of a row. Default: the folder's prompt for documents, or for all
+    texts."""
 
 
 class PretrainingSection(TaskSettings):
     """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
 
     corpus: Annotated[list[Text], Mark.IS_PATH] = []
-    """Files and folders with text. One sentence per line with empty lines between documents, or one document per line;
-    JSONL, Parquet, CSV and TSV with a text column; each also as .gz."""
+    """Files and folders with text. One sentence per line with empty lines between documents, or one
+    document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz."""
     objective: Literal["mlm", "mlm+nsp", "mlm+sop"] = "mlm+nsp"
-    """Masked words alone, or with next sentences or the order of sentences. The BERT paper adds the losses of words and
-    next sentences (section 3.1); the order is that of ALBERT (Lan et al. 2020)."""
+    """Masked words alone, or with next sentences or the order of sentences. The BERT paper adds the
+    losses of words and next sentences (section 3.1); the order is that of ALBERT (Lan et al.
+    2020)."""
     from_scratch: Annotated[Text | None, Mark.IS_PATH] = None
-    """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a BertConfig. The sizes
-    are the miniatures of google-research/bert. Default: the training goes on from `model.name`."""
+    """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a
+    BertConfig. The sizes are the miniatures of google-research/bert. Default: the training goes on
+    from `model.name`."""
     vocab: Annotated[Text | None, Mark.IS_PATH] = None
-    """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained on the corpus."""
+    """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained
+    on the corpus."""
     vocab_size: Annotated[int, Field(ge=100)] = 30000
     """Tokens of a vocabulary that is trained on the corpus. The BERT paper has 30,000."""
     first_weights: Literal["corpus", "random"] = "corpus"
-    """Where a new BERT's first weights come from: the corpus or random numbers. The corpus says which tokens occur, and
-    which occur together (Levy and Goldberg 2014), so that a small one is learned much faster; random numbers are the
-    BERT paper's."""
+    """Where a new BERT's first weights come from: the corpus or random numbers. The corpus says
+    which tokens occur, and which occur together (Levy and Goldberg 2014), so that a small one is
+    learned much faster; random numbers are the BERT paper's."""
     short_sequences: Fraction = 0.1
     """Share of the windows that are cut short, to a random length (google-research/bert: 0.1)."""
     mix: list[
@@ -491,10 +551,11 @@ class PretrainingSection(TaskSettings):
             Field(pattern=r"^.+=(\d*[1-9]\d*(\.\d+)?|\d*\.\d*[1-9]\d*)$", examples=["FILE=0.5"]),
         ]
     ] = []
-    """Weight of each corpus, as CORPUS=WEIGHT. Default: they are read in proportion to their sizes."""
+    """Weight of each corpus, as CORPUS=WEIGHT. Default: they are read in proportion to their
+    sizes."""
     mix_temperature: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = None
-    """Weigh each corpus by its size to the power of 1 / this number. Above 1, small ones count more (Devlin 2019,
-    multilingual BERT: 1.43)."""
+    """Weigh each corpus by its size to the power of 1 / this number. Above 1, small ones count more
+    (Devlin 2019, multilingual BERT: 1.43)."""
     allow_duplicates: bool = False
     """Whether a corpus may have more than 1 % repeated lines."""
 
@@ -503,12 +564,13 @@ class MaskingSection(RecipeSection):
     """Which tokens `bertctl pretrain` masks (BERT paper, section 3.1 and appendix A.1)."""
 
     rate: Share = 0.15
-    """Share of the tokens that are chosen. The BERT paper has 0.15; Wettig et al. 2023 train large models with 0.4."""
+    """Share of the tokens that are chosen. The BERT paper has 0.15; Wettig et al. 2023 train large
+    models with 0.4."""
     whole_word: bool = False
     """Whether all tokens of a chosen word are chosen."""
     spans: bool = False
-    """Whether runs of whole words are chosen. They are 3.8 words long on average, at most 10 (Joshi et al. 2020,
-    SpanBERT)."""
+    """Whether runs of whole words are chosen. They are 3.8 words long on average, at most 10 (Joshi
+    et al. 2020, SpanBERT)."""
     replaced: Annotated[float, Field(ge=0.0, le=1.0)] = 0.8
     """Share of the chosen tokens that become [MASK]."""
     random: Annotated[float, Field(ge=0.0, le=1.0)] = 0.1
@@ -516,55 +578,59 @@ class MaskingSection(RecipeSection):
 
 
 class ProbeSection(RecipeSection):
-    """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
-    them.
+    """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder.
+    Fine-tuning reads none of them.
     """
 
     layers: list[Text] = []
-    """Layers to compare, by name or number, or `all`, or `paper` (the BERT paper's six choices). Default: the last
-    layer."""
+    """Layers to compare, by name or number, or `all`, or `paper` (the BERT paper's six choices).
+    Default: the last layer."""
     pooling: Annotated[
         list[Literal["cls", "mean", "max", "mean-max", "pooler", "first"]], Field(min_length=1)
     ] = ["mean"]
-    """How the tokens' vectors become one vector per text; each is tried with each layer. Token classification always
-    takes `first`, the vector of a word's first token."""
+    """How the tokens' vectors become one vector per text; each is tried with each layer. Token
+    classification always takes `first`, the vector of a word's first token."""
     classifier: Literal["logistic-regression", "ridge"] | None = None
-    """Classifier trained on the standardised vectors. Default: logistic regression, or ridge for text-regression."""
+    """Classifier trained on the standardised vectors. Default: logistic regression, or ridge for
+    text-regression."""
     class_weight: Literal["none", "balanced"] = "none"
     """Whether rare labels count as much as frequent ones."""
     strengths: Annotated[list[PositiveFloat], Field(min_length=1)] = [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
-    """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows chooses."""
+    """Values of C (ridge: of 1 / alpha) among which cross-validation on the training rows
+    chooses."""
     folds: Several = 5
-    """Folds of the cross-validation, stratified by label. There are fewer where the rarest label has fewer rows. A
-    label with a single row stays in training."""
+    """Folds of the cross-validation, stratified by label. There are fewer where the rarest label
+    has fewer rows. A label with a single row stays in training."""
     special_tokens: bool = True
     """Whether [CLS], [SEP] and other special tokens count in mean and max."""
     normalize: bool = False
     """Whether each vector is scaled to length 1 before it is standardised."""
     repeats: PositiveInt = 1
-    """Seeded hold-outs: with several, each choice is scored on as many, and mean and deviation are told."""
+    """Seeded hold-outs: with several, each choice is scored on as many, and mean and deviation are
+    told."""
 
 
 class FewShotSection(RecipeSection):
-    """Settings of `bertctl finetune few-shot`: an encoder learns from pairs of a few labelled texts, and a logistic
-    regression from its vectors (SetFit, Tunstall et al. 2022).
+    """Settings of `bertctl finetune few-shot`: an encoder learns from pairs of a few labelled
+    texts, and a logistic regression from its vectors (SetFit, Tunstall et al. 2022).
     """
 
     loss: FewShotLoss | None = None
-    """Loss by which the encoder learns from pairs of texts. Default: there are no pairs, and the whole model learns the
-    labels, as in any fine-tuning."""
+    """Loss by which the encoder learns from pairs of texts. Default: there are no pairs, and the
+    whole model learns the labels, as in any fine-tuning."""
     strength: PositiveFloat = 1e-3
     """C of the logistic regression on standardised vectors."""
     draws: PositiveInt = 1
-    """How many times `data.train_rows_per_label` rows are drawn and learned from. The seeds begin with
-    `data.split_seed`, and the model of the first draw is kept."""
+    """How many times `data.train_rows_per_label` rows are drawn and learned from. The seeds begin
+    with `data.split_seed`, and the model of the first draw is kept."""
 
 
 class RecipeFields(RecipeSection):
     """Holds every field of a recipe. `schema.Recipe` adds what only fits together."""
 
     name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100), Mark.NO_NUMBER] = "recipe"
-    """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the recipe file's name.
+    """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the
+    recipe file's name.
 
     A recipe that has the name of a task takes that of the data set, or of the training file.
     """
@@ -601,18 +667,21 @@ class RecipeFields(RecipeSection):
     sentence_embeddings: SentenceEmbeddingsSection = Field(
         default_factory=SentenceEmbeddingsSection
     )
-    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or far."""
+    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or
+    far."""
     pretraining: PretrainingSection = Field(default_factory=PretrainingSection)
     """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
     masking: MaskingSection = Field(default_factory=MaskingSection)
     """Which tokens `bertctl pretrain` masks."""
     probe: ProbeSection = Field(default_factory=ProbeSection)
-    """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder. Fine-tuning reads none of
-    them."""
+    """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder.
+    Fine-tuning reads none of them."""
     few_shot: FewShotSection = Field(default_factory=FewShotSection)
     """Settings of `bertctl finetune few-shot`."""
 
     @property
     def answers_texts(self) -> bool:
-        """Is whether each text, or pair, has one answer: only then is there a choice of what is read of long ones."""
+        """Is whether each text, or pair, has one answer: only then is there a choice of what is
+        read of long ones.
+        """
         return self.task.startswith("text-")

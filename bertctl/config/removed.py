@@ -7,12 +7,15 @@ REMOVED: Mapping[str, Any] = {
     "probe.train_sizes": [],
     "question_answering.derive_unanswerable": 0.0,
 }
-"""Dotted field -> the default it had. Saved recipes name every field: with its default a removed one is read over, with
-another value refused. Hashes count it with its default, so that a recipe which never used it keeps its hash."""
+"""Dotted field -> the default it had. Saved recipes name every field: with its default a removed
+one is read over, with another value refused. Hashes count it with its default, so that a recipe
+which never used it keeps its hash."""
 
 
 def drop_removed(recipe: dict[str, Any]) -> None:
-    """Takes removed fields at their old default out of a recipe's nested values; others are left, to be refused."""
+    """Takes removed fields at their old default out of a recipe's nested values; others are left,
+    to be refused.
+    """
     for dotted, default in REMOVED.items():
         section, _, name = dotted.partition(".")
         inside = recipe.get(section)

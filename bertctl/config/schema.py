@@ -1,4 +1,6 @@
-"""`Recipe`: the sections of `recipe_sections.py` as a checked whole, its fields by dotted name, its JSON Schema."""
+"""`Recipe`: the sections of `recipe_sections.py` as a checked whole, its fields by dotted name, its
+JSON Schema.
+"""
 
 import functools
 from typing import Any, Self
@@ -28,7 +30,9 @@ class Recipe(RecipeFields):
 
 @functools.cache
 def fields() -> dict[str, FieldInfo]:
-    """Returns every field that holds a value, by its dotted name (`training.epochs`), in the schema's order."""
+    """Returns every field that holds a value, by its dotted name (`training.epochs`), in the
+    schema's order.
+    """
     found: dict[str, FieldInfo] = {}
     for name, info in Recipe.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, RecipeSection):
@@ -54,8 +58,10 @@ def sections() -> list[str]:
 
 
 OF_FILES = {
-    "base": "a file or a built-in recipe, or a list of them: recipes that this one stands on, the last the nearest",
-    "environment": "a list of names: variables that values in this file may name, as ${NAME} or ${NAME:-default}",
+    "base": "a file or a built-in recipe, or a list of them: recipes that this one stands on, the "
+    "last the nearest",
+    "environment": "a list of names: variables that values in this file may name, as ${NAME} or "
+    "${NAME:-default}",
 }
 """What a recipe's file may have beside its fields, and what fits there; see `bases.py`."""
 
@@ -65,8 +71,14 @@ def recipe_schema() -> dict[str, Any]:
     schema = Recipe.model_json_schema()
     for dotted, doc in field_docs().items():
         section, _, name = dotted.rpartition(".")
-        owner = getattr(Recipe.model_fields[section].annotation, "__name__", "") if section else ""
-        properties = schema["$defs"][owner]["properties"] if section else schema["properties"]
+        if section:
+            owner = getattr(Recipe.model_fields[section].annotation, "__name__", "")
+        else:
+            owner = ""
+        if section:
+            properties = schema["$defs"][owner]["properties"]
+        else:
+            properties = schema["properties"]
         properties[name]["description"] = doc.text
     names = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
     schema["properties"] |= {key: {**names, "description": fits} for key, fits in OF_FILES.items()}

@@ -1,7 +1,8 @@
 """YAML as a person means it: YAML 1.2's plain values, no key twice, and every value knows its line.
 
-PyYAML reads YAML 1.1, where `5e-5` is a text, `no` is false, `1:30` is 90 and `010` is 8. Here `5e-5` is a number,
-only `true` and `false` are booleans, and numbers are decimal. Anchors, aliases and tags that make objects are refused.
+PyYAML reads YAML 1.1, where `5e-5` is a text, `no` is false, `1:30` is 90 and `010` is 8. Here
+`5e-5` is a number, only `true` and `false` are booleans, and numbers are decimal. Anchors, aliases
+and tags that make objects are refused.
 """
 
 import contextlib
@@ -88,7 +89,9 @@ def _root(text: str) -> yaml.Node | None:
 
 
 class Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes every text which YAML 1.1 or the loader above would take for something else."""
+    """SafeDumper that quotes every text which YAML 1.1 or the loader above would take for something
+    else.
+    """
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
         """Writes equal lists out each time."""
@@ -96,7 +99,10 @@ class Dumper(yaml.SafeDumper):
 
     def represent_line(self, data: str) -> yaml.ScalarNode:
         """Writes a text on one line, whatever is in it."""
-        style = '"' if not data.isprintable() else None
+        if not data.isprintable():
+            style = '"'
+        else:
+            style = None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
     def represent_prose(self, data: "Prose") -> yaml.ScalarNode:
@@ -134,7 +140,9 @@ class Document:
 
 
 def read_document(text: str) -> Document:
-    """Returns the mapping that a YAML text holds. Nothing is raised: what is wrong is in `problems`."""
+    """Returns the mapping that a YAML text holds. Nothing is raised: what is wrong is in
+    `problems`.
+    """
     document = Document()
     try:
         node = _root(text)
@@ -155,8 +163,8 @@ def read_document(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        what = " ".join(part for part in (error.context, error.problem) if part)
-        document.problems.append((line, f"column {column}: not YAML: {what[:300]}"))
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        document.problems.append((line, f"column {column}: not YAML: {message[:300]}"))
     except _TooLargeError:
         most = f"{MOST_CHARACTERS:,} characters or {_MOST_NODES:,} keys and values"
         document.problems.append((1, f"larger than is read: more than {most}"))
@@ -172,13 +180,17 @@ def read_value(text: str, *, as_text: bool = False) -> Any:
 
     Args:
         text: what stands behind the equals sign.
-        as_text: the field holds a text, so `5` and `true` are texts too; only `null`, `~` and nothing are not.
+        as_text: the field holds a text, so `5` and `true` are texts too; only `null`, `~` and
+            nothing are not.
     """
     text = text.strip()
     document = Document()
     try:
         node = _root(text)
-        value = None if node is None else _value(node, (), document)
+        if node is None:
+            value = None
+        else:
+            value = _value(node, (), document)
     except (yaml.YAMLError, RecursionError, _TooLargeError):
         return text
     quoted = isinstance(value, str) and text.startswith(("'", '"'))
@@ -194,12 +206,11 @@ def _mapping(node: yaml.MappingNode, path: KeyPath, document: Document) -> dict[
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode) or not is_whole(key_node.value):
-            what = (
-                "a list or mapping"
-                if not isinstance(key_node, yaml.ScalarNode)
-                else "half of a surrogate pair"
-            )
-            document.problems.append((line, f"{what} stands where a key should be"))
+            if not isinstance(key_node, yaml.ScalarNode):
+                message = "a list or mapping"
+            else:
+                message = "half of a surrogate pair"
+            document.problems.append((line, f"{message} stands where a key should be"))
             continue
         key: str = key_node.value
         where = (*path, key)
@@ -234,11 +245,13 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         case "tag:yaml.org,2002:float" if _PLAIN_VALUES[2][1].match(text):
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     line = node.start_mark.line + 1
-    what = f"the tag {node.tag} on this value" if is_whole(text) else "half of a surrogate pair"
-    what = (
-        "a number of more than 18 digits"
-        if node.tag.endswith(":int") and text.isdecimal()
-        else what
-    )
+    if is_whole(text):
+        what = f"the tag {node.tag} on this value"
+    else:
+        what = "half of a surrogate pair"
+    if node.tag.endswith(":int") and text.isdecimal():
+        what = "a number of more than 18 digits"
+    else:
+        what = what
     document.problems.append((line, f"{'.'.join(path)}: {what} is not allowed"))
     return _REFUSED

@@ -20,7 +20,9 @@ _NAMES = [
 
 def verb_of(task: str) -> str:
     """Returns the verb that trains for a task."""
-    return "pretrain" if task == PRETRAINING else "finetune"
+    if task == PRETRAINING:
+        return "pretrain"
+    return "finetune"
 
 
 def task_names() -> tuple[str, ...]:

@@ -1,8 +1,10 @@
-"""The catalog's data sets, from official files or from the hub's Parquet files: the same rows from both.
+"""The catalog's data sets, from official files or from the hub's Parquet files: the same rows from
+both.
 
-As the hub's conversion did (`datasets/glue/glue.py` in huggingface/datasets): official files have no quoting, rows that
-lack a field are left out (and counted here), labels written as numbers stand for the name at that place, and nothing is
-stripped. Only the canonical columns are kept, since the hub has no others.
+As the hub's conversion did (`datasets/glue/glue.py` in huggingface/datasets): official files have
+no quoting, rows that lack a field are left out (and counted here), labels written as numbers stand
+for the name at that place, and nothing is stripped. Only the canonical columns are kept, since the
+hub has no others.
 """
 
 import tempfile
@@ -33,7 +35,9 @@ _NO_LABEL = ("", "-", "-1")
 def _settings(
     columns: Columns, header: bool | None = None, *, first_choice: Literal[0] | None = 0
 ) -> DataSection:
-    """Returns a catalog row's columns as a reader is told them; the built-in sets count choices from 0."""
+    """Returns a catalog row's columns as a reader is told them; the built-in sets count choices
+    from 0.
+    """
     return DataSection(
         text_column=columns.text,
         pair_column=columns.pair,
@@ -46,24 +50,37 @@ def _settings(
 
 def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
     """Returns the rows of a file as a person's own files are read."""
-    header = split.header if path.suffix in (".csv", ".tsv") else None
+    if path.suffix in (".csv", ".tsv"):
+        header = split.header
+    else:
+        header = None
     settings = _settings(
         row.columns_in_file(split), header, first_choice=0 if row.home is None else None
     )
     reader = READERS[row.task]
     told = Told(listener=listener, labels=LabelRules(names=row.labels))
-    return reader.read(path, settings, split=split.name, label_needed=split.labelled, **told).rows
+    return reader.read(
+        path,
+        settings,
+        split=split.name,
+        label_needed=split.labelled,
+        **told,
+    ).rows
 
 
 def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | None:
-    """Returns the file of a split below a data folder: an official one, else the hub's Parquet file, else None."""
+    """Returns the file of a split below a data folder: an official one, else the hub's Parquet
+    file, else None.
+    """
     return next((path for path in _candidates(row, split, folder) if path.is_file()), None)
 
 
 def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
     places = [*(folder / name for name in row.folders), folder]
     found = [place / name for place in places for name in split.files]
-    return [*found, folder / row.hub.file_of(split.name)] if row.hub else found
+    if row.hub:
+        return [*found, folder / row.hub.file_of(split.name)]
+    return found
 
 
 def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
@@ -80,12 +97,18 @@ def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: L
     path = find_split_file(row, split, folder)
     if path is None:
         tried = "\n".join(f"  - {path}" for path in _candidates(row, split, folder))
-        what = f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}"
-        raise UnavailableError(what, remedy=_files_wanted(row))
+        message = f"{folder} has no {split.name} file of '{row.name}'; tried:\n{tried}"
+        raise UnavailableError(message, remedy=_files_wanted(row))
     protect(path)
     noted(Found("dataset", row.name, {path.name: path}))
     if path.suffix == ".parquet":
-        return _read_parquet(row, split, path, str(path), listener)
+        return _read_parquet(
+            row,
+            split,
+            path,
+            str(path),
+            listener,
+        )
     if row.layout == "glue":
         return _read_official(row, split, path, listener)
     return _read_own(row, split, path, listener)
@@ -111,17 +134,28 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
         ways=[
             f"--data-dir DIR (or BERTCTL_DATA=DIR) with the files: {', '.join(row.official_files)}",
             "a warmed cache: `bertctl fetch` where the hub can be reached, and keep HF_HOME",
-            "other rows: files of your own with --train-file, or the data set `demo`, which needs nothing",
+            "other rows: files of your own with --train-file, or the data set `demo`, which needs "
+            "nothing",
         ],
     )
     return _read_parquet(
-        row, split, path, f"{row.hub.repo}/{file}@{row.hub.revision[:8]}", listener
+        row,
+        split,
+        path,
+        f"{row.hub.repo}/{file}@{row.hub.revision[:8]}",
+        listener,
     )
 
 
 def _files_wanted(row: DatasetRow) -> str:
-    asked = " Without --data-dir and BERTCTL_DATA the hub is asked." if row.hub else ""
-    return f"--data-dir DIR needs the files {', '.join(row.official_files)}, below DIR or in DIR itself.{asked}"
+    if row.hub:
+        asked = " Without --data-dir and BERTCTL_DATA the hub is asked."
+    else:
+        asked = ""
+    return (
+        f"--data-dir DIR needs the files {', '.join(row.official_files)}, below DIR or in DIR "
+        f"itself.{asked}"
+    )
 
 
 def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) -> Rows:
@@ -143,13 +177,23 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
         elif line:
             short += 1
             if split.header is False:
-                what = f"{path}:{number}: {len(fields)} tab-separated fields where {width} are needed: {line[:80]!r}"
-                raise DataError(what, remedy=f"Is this the official file of '{row.name}'?")
+                message = (
+                    f"{path}:{number}: {len(fields)} tab-separated fields where {width} are "
+                    f"needed: {line[:80]!r}"
+                )
+                raise DataError(message, remedy=f"Is this the official file of '{row.name}'?")
     if short:
         listener.warn(
             f"{path}: {short} rows lack a field and are left out, as the hub's conversion does"
         )
-    return _canonical(row, split, columns, str(path), numbers, listener)
+    return _canonical(
+        row,
+        split,
+        columns,
+        str(path),
+        numbers,
+        listener,
+    )
 
 
 def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -> dict[str, int]:
@@ -160,8 +204,8 @@ def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -
     names = first_line.split("\t")
     for column in wanted.values():
         if column not in names:
-            what = f"{path}:1: {unknown('column', column, names)}"
-            raise DataError(what, remedy=f"Columns there: {', '.join(names)[:300]}.")
+            message = f"{path}:1: {unknown('column', column, names)}"
+            raise DataError(message, remedy=f"Columns there: {', '.join(names)[:300]}.")
     return {name: names.index(column) for name, column in wanted.items()}
 
 
@@ -173,7 +217,9 @@ def _wanted(columns: Columns) -> dict[str, str]:
 def _read_parquet(
     row: DatasetRow, split: SplitRow, path: Path, source: str, listener: Listener
 ) -> Rows:
-    """Returns the rows of the hub's file, by the library `datasets`, whose features carry the label names."""
+    """Returns the rows of the hub's file, by the library `datasets`, whose features carry the label
+    names.
+    """
     import datasets
 
     datasets.disable_progress_bars()
@@ -208,14 +254,21 @@ def _read_parquet(
             )
     names = getattr(data.features.get(wanted.get("label", "")), "names", None)
     if names is not None and tuple(names) != row.labels:
-        what = (
+        message = (
             f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}"
         )
         raise DataError(
-            what, remedy="Use the pinned revision, or the official files with --data-dir."
+            message, remedy="Use the pinned revision, or the official files with --data-dir."
         )
     columns = {name: data.data.column(column).to_pylist() for name, column in wanted.items()}
-    return _canonical(row, split, columns, source, [], listener)
+    return _canonical(
+        row,
+        split,
+        columns,
+        source,
+        [],
+        listener,
+    )
 
 
 def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) -> list[Any]:
@@ -228,11 +281,9 @@ def _decoded(data: Any, column: str, row: DatasetRow, label_column: str | None) 
     inner = getattr(getattr(feature, "feature", None), "names", None)
     if inner is None and row.hub is not None and row.hub.labels and column == label_column:
         inner = row.hub.labels
-    return (
-        [[inner[number] for number in numbers] for numbers in values]
-        if inner is not None
-        else values
-    )
+    if inner is not None:
+        return [[inner[number] for number in numbers] for numbers in values]
+    return values
 
 
 def _canonical(
@@ -243,8 +294,16 @@ def _canonical(
     lines: Sequence[int],
     listener: Listener,
 ) -> Rows:
-    """Returns the rows with labels as names or scores, without those that have none, numbered from 0."""
-    every = Rows(split.name, columns, [str(i) for i in range(len(columns["text"]))], source, lines)
+    """Returns the rows with labels as names or scores, without those that have none, numbered from
+    0.
+    """
+    every = Rows(
+        split.name,
+        columns,
+        [str(i) for i in range(len(columns["text"]))],
+        source,
+        lines,
+    )
     if "label" in columns:
         names = _names(row.labels)
         labels = [
@@ -254,8 +313,10 @@ def _canonical(
         every = replace(every, columns={**columns, "label": labels})
         if _STRANGE in labels:
             index = labels.index(_STRANGE)
-            what = f"{every.where(index)}: '{columns['label'][index]}' is no label of '{row.name}'"
-            raise DataError(what, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
+            message = (
+                f"{every.where(index)}: '{columns['label'][index]}' is no label of '{row.name}'"
+            )
+            raise DataError(message, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
     complete = [
         i
         for i, values in enumerate(zip(*every.columns.values(), strict=True))
@@ -280,7 +341,9 @@ _STRANGE = object()
 
 
 def _names(labels: Sequence[str]) -> dict[Any, Any]:
-    """Returns the names of written labels; None for no label. Others are none of this set: `_STRANGE`."""
+    """Returns the names of written labels; None for no label. Others are none of this set:
+    `_STRANGE`.
+    """
     known: dict[Any, Any] = dict.fromkeys((None, *_NO_LABEL, -1))
     for index, name in enumerate(labels):
         known.update({name: name, str(index): name, index: name})
@@ -288,7 +351,9 @@ def _names(labels: Sequence[str]) -> dict[Any, Any]:
 
 
 def _score(value: Any) -> Any:
-    """Returns the shortest decimal number with the same single-precision value, which is what the hub holds."""
+    """Returns the shortest decimal number with the same single-precision value, which is what the
+    hub holds.
+    """
     import numpy as np
 
     if value is None or value in _NO_LABEL:

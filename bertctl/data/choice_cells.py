@@ -1,7 +1,8 @@
 """The choices of a row as files write them, and the names that they have there: `A`, `B`; `1`, `2`.
 
-List: `["Oslo", "Bergen"]`. ARC, OpenBookQA, CommonsenseQA: `{"text": ["Oslo", "Bergen"], "label": ["A", "B"]}`, or, as
-their authors publish it, `[{"label": "A", "text": "Oslo"}, ...]`. MedQA: `{"A": "Oslo", "B": "Bergen"}`.
+List: `["Oslo", "Bergen"]`. ARC, OpenBookQA, CommonsenseQA:
+`{"text": ["Oslo", "Bergen"], "label": ["A", "B"]}`, or, as their authors publish it,
+`[{"label": "A", "text": "Oslo"}, ...]`. MedQA: `{"A": "Oslo", "B": "Bergen"}`.
 """
 
 import re
@@ -27,7 +28,8 @@ class Choices(NamedTuple):
 
     Attributes:
         texts: In order.
-        keys: Their names in the file, such as letters, in the same order. Empty where they have none.
+        keys: Their names in the file, such as letters, in the same order. Empty where they have
+            none.
     """
 
     texts: list[str]
@@ -44,7 +46,10 @@ def choices_in(cell: Any) -> Choices:
     Raises:
         UnreadableChoicesError: It holds none.
     """
-    value = written_value(cell) if isinstance(cell, str) else cell
+    if isinstance(cell, str):
+        value = written_value(cell)
+    else:
+        value = cell
     if isinstance(value, Mapping):
         return _of_mapping(value, cell)
     if not isinstance(value, list | tuple):
@@ -76,7 +81,10 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
     if text_name is None:
         raise UnreadableChoicesError(f"holds {cell!r:.80}, objects without a 'text'")
     key_name = next((name for name in _KEY if all(name in choice for choice in value)), None)
-    keys = tuple(str(choice[key_name]) for choice in value) if key_name else ()
+    if key_name:
+        keys = tuple(str(choice[key_name]) for choice in value)
+    else:
+        keys = ()
     return Choices(_texts([choice[text_name] for choice in value]), keys)
 
 
@@ -88,10 +96,12 @@ def _texts(values: Sequence[Any]) -> list[str]:
 
 
 def flattened(table: Table) -> Table:
-    """Returns a table of multiple choice with a question per row, and the choices in a column of their own.
+    """Returns a table of multiple choice with a question per row, and the choices in a column of
+    their own.
 
-    ARC's and CommonsenseQA's own files have the choices inside the question; RACE's have several questions per article;
-    SciQ's and SWAG's own have the right answer in one column and the distractors in others; DREAM's have dialogues.
+    ARC's and CommonsenseQA's own files have the choices inside the question; RACE's have several
+    questions per article; SciQ's and SWAG's own have the right answer in one column and the
+    distractors in others; DREAM's have dialogues.
 
     Raises:
         DataError: An article of RACE with lists of unlike lengths, with its line.
@@ -124,7 +134,9 @@ def _with_dialogues(table: Table) -> Table:
 
 
 def rows_of_dialogues(document: Any) -> list[dict[str, Any]] | None:
-    """Returns the questions of DREAM's JSON, `[[turns, [{question, choice, answer}], id], ...]`; None of another."""
+    """Returns the questions of DREAM's JSON, `[[turns, [{question, choice, answer}], id], ...]`;
+    None of another.
+    """
     if not isinstance(document, list) or not document or not all(map(_is_dialogue, document)):
         return None
     return [
@@ -139,16 +151,17 @@ def _is_dialogue(entry: Any) -> bool:
         return False
     turns, questions, _ = entry
     is_asked = isinstance(questions, list) and all(
-        isinstance(each, dict) and "choice" in each for each in questions
+        isinstance(question, dict) and "choice" in question for question in questions
     )
     return isinstance(turns, list) and is_asked
 
 
 def _with_distractors(table: Table) -> Table:
-    """Returns a right answer and its distractors as choices in the order of the alphabet, which tells nothing.
+    """Returns a right answer and its distractors as choices in the order of the alphabet, which
+    tells nothing.
 
-    The label is the letter of the right one. Blank distractors are none, and those that are the right answer are left
-    out.
+    The label is the letter of the right one. Blank distractors are none, and those that are the
+    right answer are left out.
     """
     wrong = sorted(name for name in table.columns if _DISTRACTOR.fullmatch(name.strip().casefold()))
     right = next(

@@ -1,7 +1,8 @@
-"""Files of multiple choice: SWAG's CSV, CODAH's TSV, JSON Lines, Parquet; a list of choices, or a column for each.
+"""Files of multiple choice: SWAG's CSV, CODAH's TSV, JSON Lines, Parquet; a list of choices, or a
+column for each.
 
-Canonical columns: `context` (may be blank), `choices` (a list of at least two texts; rows may differ in how many), and
-`label` (the number of the right one, counted from 0).
+Canonical columns: `context` (may be blank), `choices` (a list of at least two texts; rows may
+differ in how many), and `label` (the number of the right one, counted from 0).
 """
 
 import re
@@ -46,7 +47,8 @@ _WITH_BEGINNING = (
     ("passage", "question"),
     ("premise", "question"),
 )
-"""A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE; COPA (`cause` or `effect`)."""
+"""A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE; COPA (`cause`
+or `effect`)."""
 _CONTEXTS = (
     "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx", "startphrase",
     "sentence", "text", "passage", "article", "goal",
@@ -85,8 +87,10 @@ _NUMBERED = re.compile(
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
 _OPTIONS = (
-    "Call them choice1, choice2, ...; or, in training, name them: --text-column NAME for the context, --label-column "
-    "NAME, --set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each choice)."
+    "Call them choice1, choice2, ...; or, in training, name them: --text-column NAME for the "
+    "context, --label-column "
+    "NAME, --set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each "
+    "choice)."
 )
 
 
@@ -101,7 +105,8 @@ class ChoiceColumns(FileColumns):
         label: the right choice, or None.
         first: Number of the first choice, where the person or another file of the recipe says it.
         reading: How the labels of the whole file are read; None where there are none.
-        others: Further columns that say the right choice, each with how it is read. They are compared with the label.
+        others: Further columns that say the right choice, each with how it is read. They are
+            compared with the label.
         is_whole: Whether the whole file was seen, not its first rows alone.
     """
 
@@ -123,17 +128,23 @@ class ChoiceColumns(FileColumns):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The numbers in the names of the choices' columns, where they go on by one from 0 or 1; else nothing."""
+        """The numbers in the names of the choices' columns, where they go on by one from 0 or 1;
+        else nothing.
+        """
         matches = [_NUMBERED.fullmatch(folded(name)) for name in self.choices]
         found = [match[2] for match in matches if match is not None and match[2].isdecimal()]
         first = int(found[0]) if found else -1
         counted = [str(first + place) for place in range(len(self.choices))]
         is_counted = first in (0, 1) and [str(int(number)) for number in found] == counted
-        return tuple(counted) if is_counted and len(counted) > 1 else ()
+        if is_counted and len(counted) > 1:
+            return tuple(counted)
+        return ()
 
     @property
     def first_choice(self) -> Literal[0, 1] | None:
-        """The number of the first choice in the labels of a whole file; None where they don't say it."""
+        """The number of the first choice in the labels of a whole file; None where they don't say
+        it.
+        """
         if self.reading is None or self.reading.is_open or not self.is_whole:
             return None
         if self.reading.kind == "number":
@@ -143,7 +154,9 @@ class ChoiceColumns(FileColumns):
         return None
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in, and with where the labels begin to count."""
+        """Returns the settings with these columns written in, and with where the labels begin to
+        count.
+        """
         named = super().as_settings(settings, header=header)
         if named.first_choice is not None or self.first_choice is None:
             return named
@@ -169,7 +182,10 @@ class ChoiceReader(Reader):
             )
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
         if kind == "lines":
-            kind = "jsonl" if _begins_with_object(source) else "tsv"
+            if _begins_with_object(source):
+                kind = "jsonl"
+            else:
+                kind = "tsv"
         tables = (flattened(table) for table in read_tables(source, kind, options))
         return self.table_readings(tables, options)
 
@@ -190,12 +206,19 @@ class ChoiceReader(Reader):
             other = _reading_of(table, name, readable, columns.first)
             if not other.is_open and nearly_all(other.fitting, len(readable)):
                 others[name] = other
-        return replace(columns, reading=reading, others=others, is_whole=options.whole)
+        return replace(
+            columns,
+            reading=reading,
+            others=others,
+            is_whole=options.whole,
+        )
 
     def settled(self, settings: DataSection, files: Sequence[Path]) -> DataSection:
-        """Returns the settings with the number of the first choice, where one of a recipe's files shows it.
+        """Returns the settings with the number of the first choice, where one of a recipe's files
+        shows it.
 
-        A file of few rows may have no label 0 though its labels count from 0: the other files of the recipe decide.
+        A file of few rows may have no label 0 though its labels count from 0: the other files of
+        the recipe decide.
         """
         if settings.first_choice is not None:
             return settings
@@ -209,7 +232,10 @@ class ChoiceReader(Reader):
                     flattened, read_tables(path, "tsv" if kind == "lines" else kind, options)
                 ):
                     columns = self.columns_of(table, options.fitting(table))
-                    seen = columns.reading.seen_first if columns.reading else None
+                    if columns.reading:
+                        seen = columns.reading.seen_first
+                    else:
+                        seen = None
                     if seen == 0 or (seen == 1 and columns.numbers[:1] == ("1",)):
                         return settings.model_copy(update={"first_choice": seen})
         return settings
@@ -218,7 +244,9 @@ class ChoiceReader(Reader):
         self, columns: ChoiceColumns, table: Table, options: ReadOptions
     ) -> ChoiceColumns:
         """Returns the columns, with those that go on numbering the choices."""
-        return columns if options.settings.choice_columns else _with_further_choices(columns, table)
+        if options.settings.choice_columns:
+            return columns
+        return _with_further_choices(columns, table)
 
     def rows_of(
         self, table: Table, columns: ChoiceColumns, options: ReadOptions, *, first_id: int
@@ -226,21 +254,26 @@ class ChoiceReader(Reader):
         """Returns a file's columns under their canonical names.
 
         Raises:
-            DataError: fewer than two choices, a label that points at none of them, something that is no text, with
-                file and line.
+            DataError: fewer than two choices, a label that points at none of them, something that
+                is no text, with file and line.
         """
-        optional = (
-            columns.choices if len(columns.choices) > 1 else ()
-        )  # a chunk of JSONL may lack the last ones
+        # a chunk of JSONL may lack the last ones
+        if len(columns.choices) > 1:
+            optional = columns.choices
+        else:
+            optional = ()
         columns.require(table, optional=optional)
         contexts = texts_of(table, columns.context)
         choices = _choices_of(table, columns)
         endings = [row.texts for row in choices]
         for index, row in enumerate(endings):
             if len(row) < 2:
-                what = f"{count(len(row), 'choice')} in {', '.join(columns.choices)}, where at least 2 are needed"
+                message = (
+                    f"{count(len(row), 'choice')} in {', '.join(columns.choices)}, where at least "
+                    "2 are needed"
+                )
                 remedy = f"Give each row its choices, or take the row out. {shown_columns(table)}"
-                raise DataError(f"{table.where(index)}: {what}", remedy=remedy)
+                raise DataError(f"{table.where(index)}: {message}", remedy=remedy)
         _compare_counts(table, endings)
         found: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
         if columns.beginning is not None:
@@ -252,7 +285,13 @@ class ChoiceReader(Reader):
         if columns.label is not None:
             found["label"] = _labels_of(table, columns, choices, options)
             for name, reading in columns.others.items():
-                refuse_other_label(table, (columns.label, name), found["label"], choices, reading)
+                refuse_other_label(
+                    table,
+                    (columns.label, name),
+                    found["label"],
+                    choices,
+                    reading,
+                )
         found |= other_columns(table, columns.used, ("context", "choices", "label"))
         return Rows(
             options.split,
@@ -292,16 +331,26 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     free = {folded(name): name for name in table.columns if name not in taken}
     choices = tuple(settings.choice_columns or ()) or _guess_choices(table, free)
     free = {key: name for key, name in free.items() if name not in choices}
-    context, beginning = settings.text_column, settings.pair_column
+    context = settings.text_column
+    beginning = settings.pair_column
     if context is None:
         context, beginning = _guess_context(table, free, beginning)
-    label = settings.label_column if settings.label_column in table.columns else None
+    if settings.label_column in table.columns:
+        label = settings.label_column
+    else:
+        label = None
     if label is None and settings.label_column is None:
         free = {key: name for key, name in free.items() if name not in (context, beginning)}
         label = _agreed_label(free, table, choices) or label_of(
             free, _LABELS, table, needed=label_needed
         )
-    return ChoiceColumns(settings.id_column, context, beginning, choices, label)
+    return ChoiceColumns(
+        settings.id_column,
+        context,
+        beginning,
+        choices,
+        label,
+    )
 
 
 def _labels_of(
@@ -312,7 +361,12 @@ def _labels_of(
     reading = columns.reading or find_reading(table.columns[name], choices, columns.first)
     are_columns = len(columns.choices) > 1
     numbers = numbers_of_choices(
-        table, name, choices, reading, keys_are_columns=are_columns, is_whole=options.whole
+        table,
+        name,
+        choices,
+        reading,
+        keys_are_columns=are_columns,
+        is_whole=options.whole,
     )
     if reading.kind == "key" and columns.numbers[:1] == ("1",):
         options.listener.say(
@@ -327,7 +381,8 @@ def _labels_of(
         is_other_file = bool(options.hints)
         if is_other_file and reading.first == 0 and columns.numbers[:1] == ("1",):
             raise WholeFileError(
-                f"{table.source}: the labels in '{name}' would count from 0, as those the run was trained on, and the "
+                f"{table.source}: the labels in '{name}' would count from 0, as those the run was "
+                "trained on, and the "
                 "columns of the choices count from 1; no label is 0",
                 remedy="Write letters: A is the first choice.",
             )
@@ -363,8 +418,11 @@ def _compare_counts(table: Table, endings: Sequence[Sequence[str]]) -> None:
         for index, (value, row) in enumerate(zip(table.columns[name], endings, strict=True)):
             number = as_number(value)
             if number == number and number != len(row):
-                what = f"{table.where(index)}: {count(len(row), 'choice')}, where '{name}' says {value}"
-                raise DataError(what, remedy="Correct the choices of the row, or their number.")
+                message = (
+                    f"{table.where(index)}: {count(len(row), 'choice')}, where '{name}' says "
+                    f"{value}"
+                )
+                raise DataError(message, remedy="Correct the choices of the row, or their number.")
 
 
 def _is_own(table: Table) -> bool:
@@ -373,7 +431,9 @@ def _is_own(table: Table) -> bool:
 
 
 def _counts_from_zero(table: Table, columns: ChoiceColumns) -> bool:
-    """Returns whether a file has the columns of PIQA or COPA, whose labels count from 0 though their columns don't."""
+    """Returns whether a file has the columns of PIQA or COPA, whose labels count from 0 though
+    their columns don't.
+    """
     names = {folded(name) for name in columns.used}
     if {"goal", "sol1", "sol2"} <= names:
         return True
@@ -385,7 +445,9 @@ def _counts_from_zero(table: Table, columns: ChoiceColumns) -> bool:
 
 
 def _begins_with_object(source: Source) -> bool:
-    """Returns whether a file begins as an object of JSON, whatever its name says (RACE's are called .txt)."""
+    """Returns whether a file begins as an object of JSON, whatever its name says (RACE's are called
+    .txt).
+    """
     if source == "-":
         return False
     with open_bytes(source) as file:
@@ -409,7 +471,9 @@ def _choices_of(table: Table, columns: ChoiceColumns) -> list[Choices]:
 
 
 def _from_cells(cells: Sequence[str], columns: ChoiceColumns) -> Choices:
-    """Returns the choices in the cells of a row, without the blank ones at the end: rows may have fewer choices."""
+    """Returns the choices in the cells of a row, without the blank ones at the end: rows may have
+    fewer choices.
+    """
     last = max((place for place, cell in enumerate(cells) if cell.strip()), default=-1)
     texts = list(cells[: last + 1])
     return Choices(texts, columns.numbers[: len(texts)] if columns.first is None else ())
@@ -421,17 +485,23 @@ def _from_list(table: Table, name: str, index: int) -> Choices:
         return choices_in(cell)
     except UnreadableChoicesError as error:
         remedy = (
-            'A list is written ["one", "two"], choices with labels {"text": ["one", "two"], "label": ["A", "B"]}; '
+            'A list is written ["one", "two"], choices with labels {"text": ["one", "two"], '
+            '"label": ["A", "B"]}; '
             "columns for each choice are named with --set data.choice_columns='[NAME, NAME, ...]'. "
         )
         if is_shortened(cell):
-            remedy = "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which keep lists. "
-        what = f"{table.where(index)}: column '{name}' {error}"
-        raise DataError(what, remedy=remedy + shown_columns(table)) from error
+            remedy = (
+                "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which "
+                "keep lists. "
+            )
+        message = f"{table.where(index)}: column '{name}' {error}"
+        raise DataError(message, remedy=remedy + shown_columns(table)) from error
 
 
 def _readable_choices(table: Table, columns: ChoiceColumns) -> dict[int, Choices]:
-    """Returns the choices of the rows that have some, by the number of the row; what is wrong is told elsewhere."""
+    """Returns the choices of the rows that have some, by the number of the row; what is wrong is
+    told elsewhere.
+    """
     if len(columns.choices) > 1:
         columns_there = [table.columns[name] for name in columns.choices if name in table.columns]
         rows = zip(*columns_there, strict=True)
@@ -452,18 +522,20 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     candidates = [*((name,) for name in lists), *numbered]
     if len(candidates) == 1:
         return candidates[0]
-    what = "which columns hold the choices can't be seen"
+    message = "which columns hold the choices can't be seen"
     if candidates:
-        what = "several columns could hold the choices: " + "; ".join(
+        message = "several columns could hold the choices: " + "; ".join(
             ", ".join(names) for names in candidates
         )
     remedy = _OPTIONS
     if not candidates and _asks_yes_or_no(table):
         remedy = (
-            "Questions that are answered by yes or no, as in BoolQ, are pairs with a label: bertctl finetune "
-            "text-classification --text-column QUESTION --pair-column PASSAGE --label-column ANSWER."
+            "Questions that are answered by yes or no, as in BoolQ, are pairs with a label: "
+            "bertctl finetune "
+            "text-classification --text-column QUESTION --pair-column PASSAGE --label-column "
+            "ANSWER."
         )
-    raise UsageError(f"{table.source}: {what}", remedy=f"{remedy} {shown_columns(table)}")
+    raise UsageError(f"{table.source}: {message}", remedy=f"{remedy} {shown_columns(table)}")
 
 
 def _asks_yes_or_no(table: Table) -> bool:
@@ -472,18 +544,25 @@ def _asks_yes_or_no(table: Table) -> bool:
 
 
 def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Returns columns whose names differ by their number or letter alone (`ending0`, `ending1`; `A`, `B`), in order."""
+    """Returns columns whose names differ by their number or letter alone (`ending0`, `ending1`;
+    `A`, `B`), in order.
+    """
     found: dict[tuple[str, bool], list[tuple[int, str]]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(folded(name))
         if match and (match[1] or not match[2].isdecimal()):
-            number = int(match[2]) if match[2].isdecimal() else ord(match[2]) - ord("a")
+            if match[2].isdecimal():
+                number = int(match[2])
+            else:
+                number = ord(match[2]) - ord("a")
             found.setdefault((match[1], match[2].isdecimal()), []).append((number, name))
     return [tuple(name for _, name in sorted(family)) for family in found.values()]
 
 
 def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
-    """Returns the columns of a file's first chunk, and those of a later one that go on numbering its choices."""
+    """Returns the columns of a file's first chunk, and those of a later one that go on numbering
+    its choices.
+    """
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
     families = _families(dict.fromkeys((*columns.choices, *free)))
     return replace(
@@ -499,14 +578,22 @@ def _holds_lists(values: Sequence[Any]) -> bool:
 
 
 def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...]) -> str | None:
-    """Returns the first of several label columns, where each can be read as a choice; None where there are not several.
+    """Returns the first of several label columns, where each can be read as a choice; None where
+    there are not several.
 
-    (MedQA has the right answer's text and its letter. Whether they agree is seen when the rows are read.)
+    (MedQA has the right answer's text and its letter. Whether they agree is seen when the rows are
+    read.)
     """
     names = [free[name] for name in _LABELS if name in free]
     if len(names) < 2 or "label" in free:
         return None
-    columns = ChoiceColumns(None, "", None, choices, None)
+    columns = ChoiceColumns(
+        None,
+        "",
+        None,
+        choices,
+        None,
+    )
     readable = _readable_choices(table, columns)
     for name in names:
         reading = _reading_of(table, name, readable, None)
@@ -518,33 +605,42 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
 def _guess_context(
     table: Table, free: Mapping[str, str], beginning: str | None
 ) -> tuple[str, str | None]:
-    """Returns the context, and what stands before every choice where the two have the names of a known pair."""
+    """Returns the context, and what stands before every choice where the two have the names of a
+    known pair.
+    """
     for context, second in _WITH_BEGINNING:
         if context in free and beginning is None and second in free:
             return free[context], free[second]
     found = [free[key] for key in _CONTEXTS if key in free]
     if len(found) == 1 or (found and folded(found[0]) == "context"):
         return found[0], beginning
-    what = (
-        f"several columns could be the context: {', '.join(found)}"
-        if found
-        else "no column is known as the context"
-    )
-    raise UsageError(f"{table.source}: {what}", remedy=f"{_OPTIONS} {shown_columns(table)}")
+    if found:
+        message = f"several columns could be the context: {', '.join(found)}"
+    else:
+        message = "no column is known as the context"
+    raise UsageError(f"{table.source}: {message}", remedy=f"{_OPTIONS} {shown_columns(table)}")
 
 
 def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
-    """Returns CODAH's columns: a letter for the category, the prompt, four endings, and the label, if there is one."""
+    """Returns CODAH's columns: a letter for the category, the prompt, four endings, and the label,
+    if there is one.
+    """
     names = list(table.columns)
     if (
         len(names) not in (6, 7)
         or not {str(value) for value in table.columns[names[0]]} <= _CODAH_CATEGORIES
     ):
         raise UsageError(
-            f"{table.source}: it has no header, and which of its {len(names)} columns are the choices can't be seen",
+            f"{table.source}: it has no header, and which of its {len(names)} columns are the "
+            "choices can't be seen",
             remedy="Name them by number: --text-column column1 --label-column column4 --set "
-            "data.choice_columns='[column2, column3]'; if the first line is a header, add --header.",
+            "data.choice_columns='[column2, column3]'; if the first line is a header, add "
+            "--header.",
         )
     return ChoiceColumns(
-        settings.id_column, names[1], None, tuple(names[2:6]), names[6] if len(names) == 7 else None
+        settings.id_column,
+        names[1],
+        None,
+        tuple(names[2:6]),
+        names[6] if len(names) == 7 else None,
     )

@@ -1,7 +1,8 @@
 """Which choice a label means: by its key in the file, by its number, by its text or by its letter.
 
-A column is what nearly all of its labels are. Numbers count from 0 or from 1. Which of the two is seen from a 0, or
-from columns that are numbered themselves; where neither says it, the person is asked.
+A column is what nearly all of its labels are. Numbers count from 0 or from 1. Which of the two is
+seen from a 0, or from columns that are numbered themselves; where neither says it, the person is
+asked.
 """
 
 import re
@@ -42,12 +43,16 @@ class LabelReading:
     seen_first: int | None = None
 
     def choice_of(self, label: Any, choices: Choices) -> int | None:
-        """Returns the number of the choice that a label means, counted from 0; None where it means none."""
+        """Returns the number of the choice that a label means, counted from 0; None where it means
+        none.
+        """
         if self.kind == "key":
             return _by_key(label, choices)
         if self.kind == "number":
             return _by_number(label, choices, self.first)
-        return _by_text(label, choices) if self.kind == "text" else _by_letter(label, choices)
+        if self.kind == "text":
+            return _by_text(label, choices)
+        return _by_letter(label, choices)
 
 
 def find_reading(
@@ -67,7 +72,10 @@ def find_reading(
     ]
     n_first = sum(_whole(label) == 0 for label, _ in pairs)
     n_last = sum(_whole(label) == len(row.texts) for label, row in pairs)
-    kinds = _KINDS if n_last > n_first or not n_first else ("number", "key", "text", "letter")
+    if n_last > n_first or not n_first:
+        kinds = _KINDS
+    else:
+        kinds = ("number", "key", "text", "letter")
     counts: dict[Kind, int] = {}
     for kind in kinds:
         reading = LabelReading(kind, first or 0)
@@ -79,7 +87,13 @@ def find_reading(
     elif kind == "key" and n_last > n_first:
         seen = 1
     is_open = kind == "number" and first is None and not n_first and not n_last and bool(pairs)
-    return LabelReading(kind, first or 0, counts[kind], is_open, seen)
+    return LabelReading(
+        kind,
+        first or 0,
+        counts[kind],
+        is_open,
+        seen,
+    )
 
 
 def numbers_of_choices(
@@ -93,7 +107,8 @@ def numbers_of_choices(
 ) -> list[int]:
     """Returns labels as numbers of choices, counted from 0.
 
-    The whole column decides how they are read, since the choices of an arithmetic exercise can be numbers themselves.
+    The whole column decides how they are read, since the choices of an arithmetic exercise can be
+    numbers themselves.
 
     Args:
         table: The file.
@@ -101,27 +116,39 @@ def numbers_of_choices(
         choices: Of each row.
         reading: Of the whole file.
         keys_are_columns: Whether the keys of the choices are numbers in the names of their columns.
-        is_whole: Whether this is all of the file; a part of it does not say whether labels count from 0.
+        is_whole: Whether this is all of the file; a part of it does not say whether labels count
+            from 0.
 
     Raises:
-        DataError: A label that is missing, or means none of the row's choices; numbers that could count from 0 and
-            from 1.
+        DataError: A label that is missing, or means none of the row's choices; numbers that could
+            count from 0 and from 1.
     """
     labels = [require_label(table, index, name) for index in range(len(table))]
     numbers = [reading.choice_of(label, row) for label, row in zip(labels, choices, strict=True)]
     wrong = next((index for index, number in enumerate(numbers) if number is None), None)
     if wrong is not None:
-        raise _refused(table, labels, choices, wrong, reading)
+        raise _refused(
+            table,
+            labels,
+            choices,
+            wrong,
+            reading,
+        )
     if reading.kind == "number" or (reading.kind == "key" and keys_are_columns):
         texts = [_by_text(label, row) for label, row in zip(labels, choices, strict=True)]
         if None not in texts and texts != numbers:
-            what = f"{table.source}: each label in '{name}' fits as the number of one choice and as the text of another"
-            raise DataError(what, remedy="Write them as letters: A is the first choice.")
+            message = (
+                f"{table.source}: each label in '{name}' fits as the number of one choice and as "
+                "the text of another"
+            )
+            raise DataError(message, remedy="Write them as letters: A is the first choice.")
     if reading.is_open and is_whole:
         raise WholeFileError(
-            f"{table.source}: whether the labels in '{name}' count from 0 or from 1 can't be seen: none is 0, and none "
+            f"{table.source}: whether the labels in '{name}' count from 0 or from 1 can't be seen: "
+            "none is 0, and none "
             "is the number of choices",
-            remedy=f"Say in training what the first choice is called: {_COUNTING} (in a recipe: data.first_choice). Or "
+            remedy=f"Say in training what the first choice is called: {_COUNTING} (in a recipe: "
+            "data.first_choice). Or "
             "write letters: A is the first choice.",
         )
     return [number for number in numbers if number is not None]
@@ -156,7 +183,10 @@ def refuse_other_label(
         return
     index, second = differing[0]
     texts = choices[index].texts
-    rows = f" ({count(len(differing), 'row')} of {len(table)} differ)" if len(differing) > 1 else ""
+    if len(differing) > 1:
+        rows = f" ({count(len(differing), 'row')} of {len(table)} differ)"
+    else:
+        rows = ""
     raise DataError(
         f"{table.where(index)}: the right choice is {texts[numbers[index]]!r:.60} by '{label}' and "
         f"{texts[second]!r:.60} by '{other}'{rows}",
@@ -167,31 +197,48 @@ def refuse_other_label(
 def _by_key(label: Any, choices: Choices) -> int | None:
     key = _as_key(label)
     keys = [each.strip().lower() for each in choices.keys]
-    return keys.index(key) if keys.count(key) == 1 else None
+    if keys.count(key) == 1:
+        return keys.index(key)
+    return None
 
 
 def _as_key(label: Any) -> str:
     number = _whole(label)
-    return str(label).strip().lower() if number is None else str(number)
+    if number is None:
+        return str(label).strip().lower()
+    return str(number)
 
 
 def _by_number(label: Any, choices: Choices, first: int) -> int | None:
     number = _whole(label)
-    return (
-        number - first if number is not None and 0 <= number - first < len(choices.texts) else None
-    )
+    if number is not None and 0 <= number - first < len(choices.texts):
+        return number - first
+    return None
 
 
 def _by_text(label: Any, choices: Choices) -> int | None:
     texts = [text.strip() for text in choices.texts]
-    text = label.strip() if isinstance(label, str) else str(label)
-    return texts.index(text) if texts.count(text) == 1 else None
+    if isinstance(label, str):
+        text = label.strip()
+    else:
+        text = str(label)
+    if texts.count(text) == 1:
+        return texts.index(text)
+    return None
 
 
 def _by_letter(label: Any, choices: Choices) -> int | None:
-    letter = label.strip().strip("().").lower() if isinstance(label, str) else ""
-    number = _LETTERS.find(letter) if len(letter) == 1 else -1
-    return number if 0 <= number < len(choices.texts) else None
+    if isinstance(label, str):
+        letter = label.strip().strip("().").lower()
+    else:
+        letter = ""
+    if len(letter) == 1:
+        number = _LETTERS.find(letter)
+    else:
+        number = -1
+    if 0 <= number < len(choices.texts):
+        return number
+    return None
 
 
 def _whole(label: Any) -> int | None:
@@ -200,10 +247,16 @@ def _whole(label: Any) -> int | None:
         return None
     if isinstance(label, str):
         text = label.strip()
-        return int(float(text)) if re.fullmatch(r"-?[0-9]+(\.0*)?", text) else None
+        if re.fullmatch(r"-?[0-9]+(\.0*)?", text):
+            return int(float(text))
+        return None
     if isinstance(label, float):
-        return int(label) if label.is_integer() else None
-    return label if isinstance(label, int) else None
+        if label.is_integer():
+            return int(label)
+        return None
+    if isinstance(label, int):
+        return label
+    return None
 
 
 def _refused(
@@ -219,37 +272,44 @@ def _refused(
     kind: type[DataError] = DataError
     number = _whole(label)
     remedy = (
-        f"A label is the number of the right choice counted from {reading.first}, its letter (A is the first), or its "
+        f"A label is the number of the right choice counted from {reading.first}, its letter (A is "
+        "the first), or its "
         "text."
     )
     is_letter = isinstance(label, str) and len(label.strip()) == 1 and label.strip().isalpha()
     others = _described(reading, reading.fitting)
     if number is not None and reading.kind in ("letter", "text", "key") and others:
-        what = f"is a number, and {others}"
+        message = f"is a number, and {others}"
         remedy = "Write it as the others are written. " + remedy
     elif is_letter and reading.kind in ("number", "text") and others:
-        what = f"is a letter, and {others}"
+        message = f"is a letter, and {others}"
         remedy = "Write it as the others are written. " + remedy
     elif reading.kind == "key" and others:
-        what = f"is none of the labels of its choices: {', '.join(choices[index].keys)}"
+        message = f"is none of the labels of its choices: {', '.join(choices[index].keys)}"
     elif number is not None:
         last = len(texts) - 1 + reading.first
-        what = (
+        message = (
             f"points outside its {len(texts)} choices, which are numbers {reading.first} to {last}"
         )
         from_one = [_by_number(value, row, 1) for value, row in zip(labels, choices, strict=True)]
         if reading.first == 0 and None not in from_one:
             kind = WholeFileError
-            remedy += " No label of this file is 0: if they count from 1, say --set data.first_choice=1, or take 1 off each."
+            remedy += (
+                " No label of this file is 0: if they count from 1, say --set data.first_choice=1, "
+                "or take 1 off each."
+            )
     elif is_letter:
-        what = f"points outside its {len(texts)} choices, which are letters A to {_LETTERS[len(texts) - 1].upper()}"
+        message = (
+            f"points outside its {len(texts)} choices, which are letters A to "
+            f"{_LETTERS[len(texts) - 1].upper()}"
+        )
     elif isinstance(label, str) and [text.strip() for text in texts].count(label.strip()) > 1:
-        what = "is the text of several of its choices"
+        message = "is the text of several of its choices"
     else:
-        what = f"is none of its {len(texts)} choices: " + ", ".join(
+        message = f"is none of its {len(texts)} choices: " + ", ".join(
             f"{text!r:.40}" for text in texts[:6]
         )
-    return kind(f"{table.where(index)}: the label {label!r:.60} {what}", remedy=remedy)
+    return kind(f"{table.where(index)}: the label {label!r:.60} {message}", remedy=remedy)
 
 
 def _described(reading: LabelReading, number: int) -> str:

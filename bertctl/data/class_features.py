@@ -1,6 +1,8 @@
-"""Names of classes that the library `datasets` writes into a Parquet file, in place of their numbers.
+"""Names of classes that the library `datasets` writes into a Parquet file, in place of their
+numbers.
 
-A feature describes a column. Those with classes are `ClassLabel`s, alone, in lists, in objects and in lists of objects.
+A feature describes a column. Those with classes are `ClassLabel`s, alone, in lists, in objects and
+in lists of objects.
 """
 
 import json
@@ -11,7 +13,9 @@ from bertctl.data.label_cells import NO_LABEL
 
 
 def class_features(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """Returns the features by column, those that have classes, out of the metadata of a file's schema."""
+    """Returns the features by column, those that have classes, out of the metadata of a file's
+    schema.
+    """
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
     except (KeyError, TypeError, ValueError):
@@ -22,14 +26,20 @@ def class_features(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
 
 
 def names_of_classes(feature: Any) -> tuple[str, ...]:
-    """Returns the names of a column's classes, or of the classes in its lists, in the order of their numbers."""
+    """Returns the names of a column's classes, or of the classes in its lists, in the order of
+    their numbers.
+    """
     inner = _item_feature(feature)
     classes = feature if inner is None else inner
-    return tuple(map(str, classes["names"])) if _is_class(classes) else ()
+    if _is_class(classes):
+        return tuple(map(str, classes["names"]))
+    return ()
 
 
 def with_class_names(value: Any, feature: Any) -> Any:
-    """Returns a cell with names in place of class numbers, also in its lists and objects; -1 is no class."""
+    """Returns a cell with names in place of class numbers, also in its lists and objects; -1 is no
+    class.
+    """
     if value is None or feature is None:
         return value
     if _is_class(feature):
@@ -49,7 +59,9 @@ def _named(number: Any, names: list[Any]) -> Any:
     if number == NO_LABEL:
         return None  # as in GLUE's test sets
     is_known = isinstance(number, int) and 0 <= number < len(names)
-    return str(names[number]) if is_known else number
+    if is_known:
+        return str(names[number])
+    return number
 
 
 def _is_class(feature: Any) -> bool:
@@ -61,7 +73,9 @@ def _is_class(feature: Any) -> bool:
 
 
 def _item_feature(feature: Any) -> Any:
-    """Returns the feature of the items of a list; None where it is none. Earlier releases write a list of one."""
+    """Returns the feature of the items of a list; None where it is none. Earlier releases write a
+    list of one.
+    """
     if isinstance(feature, list):
         return feature[0] if feature else None
     is_list = isinstance(feature, dict) and feature.get("_type", "Sequence") in (
@@ -69,7 +83,9 @@ def _item_feature(feature: Any) -> Any:
         "LargeList",
         "Sequence",
     )
-    return feature.get("feature") if is_list else None
+    if is_list:
+        return feature.get("feature")
+    return None
 
 
 def _has_classes(feature: Any) -> bool:

@@ -1,4 +1,6 @@
-"""What a column holds, as far as its values say: texts, classes or scores, whatever the column is called."""
+"""What a column holds, as far as its values say: texts, classes or scores, whatever the column is
+called.
+"""
 
 import math
 from collections.abc import Sequence
@@ -67,21 +69,29 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 
 
 def content_of(values: Sequence[Any]) -> Content:
-    """Returns what a column holds: few values that repeat are classes, numbers with decimals scores, words texts."""
+    """Returns what a column holds: few values that repeat are classes, numbers with decimals
+    scores, words texts.
+    """
     given = filled(values)
     if not given or any(isinstance(value, list | dict) for value in given):
         return "other"
     numbers = _numbers(given)
     if are_numbers(given):
         whole = all(number.is_integer() for number in numbers)
-        return "score" if not whole else "class" if _repeat(numbers) else "other"
+        if not whole:
+            return "score"
+        if _repeat(numbers):
+            return "class"
+        return "other"
     shown = [str(value) for value in given]
     words = sum(len(value.split()) for value in shown) / len(shown)
     if words <= _CLASS_WORDS and _repeat(shown):
         return "class"
     # A word without blanks is an id; in languages without blanks it is no ASCII.
     is_text = words > 1 or not all(value.isascii() for value in shown)
-    return "text" if is_text and all(isinstance(value, str) for value in given) else "other"
+    if is_text and all(isinstance(value, str) for value in given):
+        return "text"
+    return "other"
 
 
 def _repeat(values: Sequence[Any]) -> bool:
@@ -89,7 +99,9 @@ def _repeat(values: Sequence[Any]) -> bool:
 
 
 def names_with_values(table: Table) -> str:
-    """Returns the names of a table's columns, with the first value of each where the file has no names."""
+    """Returns the names of a table's columns, with the first value of each where the file has no
+    names.
+    """
     if table.header or not len(table):
         return ", ".join(table.columns)
     return ", ".join(

@@ -1,4 +1,6 @@
-"""What every reader does with a file's columns: their names here and there, ids, and the columns that nobody reads."""
+"""What every reader does with a file's columns: their names here and there, ids, and the columns
+that nobody reads.
+"""
 
 import shlex
 from collections import Counter
@@ -64,7 +66,9 @@ class FileColumns:
         return {name: value for name, value in shown.items() if value is not None}
 
     def _roles(self) -> list[str]:
-        """Returns the canonical names of the columns but the id's; other fields are marked in their metadata."""
+        """Returns the canonical names of the columns but the id's; other fields are marked in their
+        metadata.
+        """
         return [
             field.name
             for field in fields(self)
@@ -72,7 +76,8 @@ class FileColumns:
         ]
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in, so that the next file is read as the first was.
+        """Returns the settings with these columns written in, so that the next file is read as the
+        first was.
 
         The label's column stays the given one where this file has none.
         """
@@ -90,7 +95,9 @@ class FileColumns:
 def say_guesses(
     table: Table, columns: FileColumns, settings: DataSection, listener: Listener
 ) -> None:
-    """Tells which columns were guessed, and which others there are; the names of a format's own are no guess."""
+    """Tells which columns were guessed, and which others there are; the names of a format's own are
+    no guess.
+    """
     choices = ", ".join(settings.choice_columns or ())
     given = (settings.text_column, settings.pair_column, settings.label_column, choices)
     guessed = [
@@ -102,12 +109,17 @@ def say_guesses(
         guessed.append(f"id from '{shorten(str(columns.id))}'")
     if guessed and type(table) is Table:
         others = [name for name in table.columns if name not in (*columns.used, columns.id)]
-        also = f"; also there: {shorten(', '.join(others), 200)}" if others else ""
+        if others:
+            also = f"; also there: {shorten(', '.join(others), 200)}"
+        else:
+            also = ""
         listener.say(f"{table.source}: {', '.join(guessed)} (guessed{also})")
 
 
 def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> None:
-    """Warns of a column that says which rows are for training and which for a test, as all rows are read."""
+    """Warns of a column that says which rows are for training and which for a test, as all rows are
+    read.
+    """
     for name in table.columns:
         if folded(name) not in SPLIT_NAMES or name in (*columns.used, columns.id):
             continue
@@ -117,7 +129,8 @@ def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> No
                 f"{value!r} in {count(number, 'row')}" for value, number in counts.most_common()
             )
             listener.warn(
-                f"{table.source}: the column '{name}' has {parts}, and all rows are read. If it says what is for "
+                f"{table.source}: the column '{name}' has {parts}, and all rows are read. If it "
+                "says what is for "
                 "training and what for a test, write these rows to files of their own."
             )
 
@@ -159,7 +172,9 @@ def columns_named(
 def other_columns(
     table: Table, used: Collection[str | None], canonical: Collection[str]
 ) -> dict[str, Sequence[Any]]:
-    """Returns the columns that nobody reads, under a name of their own where theirs is a canonical column's."""
+    """Returns the columns that nobody reads, under a name of their own where theirs is a canonical
+    column's.
+    """
     return {
         name if name not in canonical else beside_canonical(name): values
         for name, values in table.columns.items()
@@ -168,7 +183,9 @@ def other_columns(
 
 
 def beside_canonical(name: str) -> str:
-    """Returns what rows call a column whose name in the file is that of what is read from another one."""
+    """Returns what rows call a column whose name in the file is that of what is read from another
+    one.
+    """
     return f"file_{name}"
 
 
@@ -199,17 +216,18 @@ def distinct_ids(
         DataError: one is blank or stands twice, with file and line.
     """
     if is_packed(values) and are_different(values):
-        return (
-            values if all(type(value) is str for value in values) else column_of(map(str, values))
-        )
+        if all(type(value) is str for value in values):
+            return values
+        return column_of(map(str, values))
     ids = ["" if value is None else str(value) for value in values]
     seen: dict[str, int] = {}
     for index, value in enumerate(ids):
         if value == "" or value in seen:
-            what = (
-                "is blank" if value == "" else f"'{value}' stands at {where(seen[value])} already"
-            )
-            raise DataError(f"{where(index)}: the id {what}{why}", remedy=remedy)
+            if value == "":
+                message = "is blank"
+            else:
+                message = f"'{value}' stands at {where(seen[value])} already"
+            raise DataError(f"{where(index)}: the id {message}{why}", remedy=remedy)
         seen[value] = index
     return ids
 
@@ -245,15 +263,19 @@ def label_of(
 
 
 def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
-    """Returns the error for a column that can't be told among several, or none, with what to type."""
-    what = (
-        f"several columns could be the {role}: {', '.join(found)}"
-        if found
-        else f"no column is known as the {role}"
-    )
-    names = found if 0 < len(found) <= _TYPED_OUT else ["NAME"]
+    """Returns the error for a column that can't be told among several, or none, with what to
+    type.
+    """
+    if found:
+        message = f"several columns could be the {role}: {', '.join(found)}"
+    else:
+        message = f"no column is known as the {role}"
+    if 0 < len(found) <= _TYPED_OUT:
+        names = found
+    else:
+        names = ["NAME"]
     choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in names)
-    return UsageError(f"{source}: {what}", remedy=f"Name it: {choices}. {more}")
+    return UsageError(f"{source}: {message}", remedy=f"Name it: {choices}. {more}")
 
 
 def label_columns_option(names: Sequence[str]) -> str:

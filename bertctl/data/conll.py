@@ -5,12 +5,13 @@
     U.N.     NNP  I-NP  I-ORG       a line for each word, spaces or tabs between
     official NN   I-NP  O           a blank line ends a sentence
 
-CoNLL-U (universaldependencies.org/format.html) has ten columns with tabs; words written together (`3-4`) and empty
-nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins a document. Its tags are those of
-UPOS, or entities in MISC (`NER=B-PER`).
+CoNLL-U (universaldependencies.org/format.html) has ten columns with tabs; words written together
+(`3-4`) and empty nodes (`8.1`) are no words of the tagged text and are left out, `# newdoc` begins
+a document. Its tags are those of UPOS, or entities in MISC (`NER=B-PER`).
 
-Entities in brackets, as OntoNotes has them (`(PERSON*`, `*`, `*)`), are read as IOB2; files of CoNLL-2012, which begin
-with `#begin document`, have theirs in column 10. spaCy's `.iob` has a sentence on each line: `Anna|B-PER sleeps|O`.
+Entities in brackets, as OntoNotes has them (`(PERSON*`, `*`, `*)`), are read as IOB2; files of
+CoNLL-2012, which begin with `#begin document`, have theirs in column 10. spaCy's `.iob` has a
+sentence on each line: `Anna|B-PER sleeps|O`.
 """
 
 import itertools
@@ -79,8 +80,9 @@ class Sentence(NamedTuple):
         document: number of its document, from 0; -1 before any has begun.
         words: as written.
         tags: one per word; None where the file has none.
-        lines: all lines, comments too, and whether each is a word; only where a file is read in chunks, for answers
-            that are written beside them, and where the tag is the last column, or it is CoNLL-U.
+        lines: all lines, comments too, and whether each is a word; only where a file is read in
+            chunks, for answers that are written beside them, and where the tag is the last column,
+            or it is CoNLL-U.
     """
 
     line: int
@@ -106,7 +108,8 @@ class ConllLayout:
         tag: position of the tags, or None.
         ud: whether it is CoNLL-U.
         has_more: whether lines may have more columns, as those of CoNLL-2012.
-        misc_key: key of the tags in the tags' column, which is MISC of CoNLL-U; empty where a tag is all of the column.
+        misc_key: key of the tags in the tags' column, which is MISC of CoNLL-U; empty where a tag
+            is all of the column.
     """
 
     tabs: bool
@@ -119,7 +122,9 @@ class ConllLayout:
 
     def fields(self, line: str) -> list[str]:
         """Returns the columns of a line."""
-        return line.rstrip("\r\n").split("\t") if self.tabs else _SPACES.split(line.strip(_BLANKS))
+        if self.tabs:
+            return line.rstrip("\r\n").split("\t")
+        return _SPACES.split(line.strip(_BLANKS))
 
     def sentence(self) -> str:
         """Returns what a person is told."""
@@ -138,7 +143,9 @@ class ConllLayout:
             return ""
         cell = fields[self.tag].strip(" ")
         if not self.misc_key:
-            return "" if self.ud and cell == "_" else cell
+            if self.ud and cell == "_":
+                return ""
+            return cell
         for pair in cell.split("|"):
             key, equals, value = pair.partition("=")
             if equals and key.strip().casefold() == self.misc_key.casefold():
@@ -154,17 +161,19 @@ def conll_sentences(
     Args:
         lines: with their ends, without a byte-order mark.
         source: the file, for messages.
-        options: in their settings `text_column` and `label_column` are positions counted from 0 (negative ones from
-            the end) or names; left out, the words stand in the first column (in the second after one that counts them)
-            and the tags in the last; in CoNLL-U `form` and `upos`. `header` says whether the first line has names;
-            where it is not set, a line of nothing but usual names has.
+        options: in their settings `text_column` and `label_column` are positions counted from 0
+            (negative ones from the end) or names; left out, the words stand in the first column (in
+            the second after one that counts them) and the tags in the last; in CoNLL-U `form` and
+            `upos`. `header` says whether the first line has names; where it is not set, a line of
+            nothing but usual names has.
         ud: whether it is CoNLL-U.
 
     Raises:
-        DataError: no such column, a line with more or fewer columns than the first, a word without a tag, no
-            sentence at all; with file and line.
+        DataError: no such column, a line with more or fewer columns than the first, a word without
+            a tag, no sentence at all; with file and line.
     """
-    settings, tags_needed = options.settings, options.label_needed
+    settings = options.settings
+    tags_needed = options.label_needed
     numbered = (_Line(number, text) for number, text in enumerate(lines, start=1))
     layout: ConllLayout | None = None
     names: tuple[str, ...] | None = _UD_NAMES if ud else None
@@ -216,12 +225,23 @@ def conll_sentences(
                     given = settings.model_dump(include=set(columns), exclude_none=True)
                     settings = settings.model_copy(update={**columns, **given})
                 layout = _layout(
-                    block, source, settings, names=names, ud=ud, tags_needed=tags_needed
+                    block,
+                    source,
+                    settings,
+                    names=names,
+                    ud=ud,
+                    tags_needed=tags_needed,
                 )
                 layout = replace(layout, has_more=is_ontonotes)
                 options.listener.say(f"{source}: {layout.sentence()}")
             try:
-                sentence = _sentence(block, layout, source, document, tags_needed=tags_needed)
+                sentence = _sentence(
+                    block,
+                    layout,
+                    source,
+                    document,
+                    tags_needed=tags_needed,
+                )
                 if ud and tags_needed:
                     _require_whole(block, comments, source)
             except DataError as error:
@@ -259,7 +279,9 @@ def conll_sentences(
 
 
 def _is_comment(block: Sequence[_Line]) -> bool:
-    """Whether a sentence begins with a line such as `# id 7 domain=train`, not with the word `#`."""
+    """Whether a sentence begins with a line such as `# id 7 domain=train`, not with the word
+    `#`.
+    """
     if len(block) < 2 or not block[0].text.startswith("#"):
         return False
     (_, text), (_, after) = block[:2]
@@ -283,16 +305,22 @@ def _repeats_names(line: _Line, names: Sequence[str]) -> bool:
 
 
 def _repeated_names(line: _Line, source: str) -> DataError:
-    what = f"{source}:{line.number}: the names of the columns stand here again: {line.text.strip(_BLANKS)!r:.80}"
+    message = (
+        f"{source}:{line.number}: the names of the columns stand here again: "
+        f"{line.text.strip(_BLANKS)!r:.80}"
+    )
     return DataError(
-        what, remedy="Take the line out: only the first file of several that are joined keeps it."
+        message,
+        remedy="Take the line out: only the first file of several that are joined keeps it.",
     )
 
 
 def _global_columns(comment: str) -> tuple[str, ...] | None:
     """Returns the names that a file of CoNLL-U Plus gives its columns."""
     key, equals, value = comment.removeprefix("#").partition("=")
-    return tuple(value.lower().split()) if equals and key.strip() == "global.columns" else None
+    if equals and key.strip() == "global.columns":
+        return tuple(value.lower().split())
+    return None
 
 
 def _layout(
@@ -307,7 +335,15 @@ def _layout(
     """Returns where words and tags stand, by the first sentence."""
     first = block[0]
     tabs = ud or "\t" in first.text.strip(_BLANKS)
-    width = len(ConllLayout(tabs, (), 0, None, ud).fields(first.text))
+    width = len(
+        ConllLayout(
+            tabs,
+            (),
+            0,
+            None,
+            ud,
+        ).fields(first.text)
+    )
     where = f"{source}:{first.number}"
     if names is None:
         names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))
@@ -317,7 +353,16 @@ def _layout(
     if named is not None:
         word = _position(named, names, where, "--text-column")
     else:
-        counted = [ConllLayout(tabs, (), 0, None, ud).fields(line.text)[0] for line in block]
+        counted = [
+            ConllLayout(
+                tabs,
+                (),
+                0,
+                None,
+                ud,
+            ).fields(line.text)[0]
+            for line in block
+        ]
         is_count = (
             width > 2 and counted == [str(i) for i in range(1, len(block) + 1)] and len(block) > 1
         )
@@ -331,28 +376,47 @@ def _layout(
         and tagged.casefold() == ENTITY_KEY.casefold()
         and _place(tagged, names) is None
     ):
-        misc_key, tagged = ENTITY_KEY, "misc"
+        misc_key = ENTITY_KEY
+        tagged = "misc"
     if tagged is not None:
         asked = tags_needed or _place(tagged, names) is not None
-        tag = _position(tagged, names, where, "--label-column") if asked else None
+        if asked:
+            tag = _position(tagged, names, where, "--label-column")
+        else:
+            tag = None
     if tag == word:
         tag = None
     if tag is None and tags_needed:
-        remedy = "Each line needs a word and its tag, with a tab or spaces between; blank lines part sentences."
+        remedy = (
+            "Each line needs a word and its tag, with a tab or spaces between; blank lines part "
+            "sentences."
+        )
         raise DataError(
             f"{where}: there are words but no tags: {first.text.strip(_BLANKS)[:80]!r}",
             remedy=remedy,
         )
-    return ConllLayout(tabs, tuple(names), word, tag, ud, misc_key)
+    return ConllLayout(
+        tabs,
+        tuple(names),
+        word,
+        tag,
+        ud,
+        misc_key,
+    )
 
 
 def _place(column: str, names: Sequence[str]) -> int | None:
     """Returns a column's place from 0 on; None where there is none of this number or name."""
-    number = int(column) if column.removeprefix("-").isdecimal() else None
+    if column.removeprefix("-").isdecimal():
+        number = int(column)
+    else:
+        number = None
     if number is not None and -len(names) <= number < len(names):
         return number % len(names)
     lowered = [name.lower() for name in names]
-    return lowered.index(column.lower()) if column.lower() in lowered else None
+    if column.lower() in lowered:
+        return lowered.index(column.lower())
+    return None
 
 
 def _position(column: str, names: Sequence[str], where: str, option: str) -> int:
@@ -365,11 +429,14 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
         return place
     hint = did_you_mean(column, names)
     shown = ", ".join(f"{i} {name}" for i, name in enumerate(names))
-    what = f"{where}: there is no column '{column}'" + (
+    message = f"{where}: there is no column '{column}'" + (
         f": {hint}" if hint else f" among {len(names)}"
     )
-    remedy = f"Columns there: {shown}. Name one by its number from 0 on, or by its name: {option} NUMBER."
-    raise UsageError(what, remedy=remedy)
+    remedy = (
+        f"Columns there: {shown}. Name one by its number from 0 on, or by its name: {option} "
+        "NUMBER."
+    )
+    raise UsageError(message, remedy=remedy)
 
 
 def _sentence(
@@ -387,9 +454,9 @@ def _sentence(
         ):  # 3-4 is a contraction, 8.1 a word that is not in the text
             continue
         if not fields[layout.word].strip(" "):
-            what = f"{source}:{number}: there is no word: {text.rstrip()!r:.80}"
+            message = f"{source}:{number}: there is no word: {text.rstrip()!r:.80}"
             raise DataError(
-                what, remedy="Write the word, or take the line out; blank lines part sentences."
+                message, remedy="Write the word, or take the line out; blank lines part sentences."
             )
         words.append(fields[layout.word])
         if layout.tag is not None:
@@ -398,7 +465,8 @@ def _sentence(
                 raise DataError(
                     f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
                     f"'{layout.names[layout.tag]}'",
-                    remedy="Every word of a labelled file needs a tag; is --label-column the right one?",
+                    remedy="Every word of a labelled file needs a tag; is --label-column the right "
+                    "one?",
                 )
             tags.append(tag)
     has_tags = layout.tag is not None and all(tags)
@@ -422,9 +490,11 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
     for tag in tags:
         opened = tag.count("(")
         if opened and (kind or opened > 1):
-            what = f"{where}: entities in brackets stand inside each other: {' '.join(tags)[:80]}"
+            message = (
+                f"{where}: entities in brackets stand inside each other: {' '.join(tags)[:80]}"
+            )
             raise DataError(
-                what, remedy="A word has one tag: keep the outer brackets, or the inner ones."
+                message, remedy="A word has one tag: keep the outer brackets, or the inner ones."
             )
         if opened:
             kind = tag.strip("()*")
@@ -442,7 +512,8 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
 
 
 def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
-    """Yields the sentences of spaCy's `.iob`, one per line: words with their tags, or tag of speech and tag.
+    """Yields the sentences of spaCy's `.iob`, one per line: words with their tags, or tag of speech
+    and tag.
 
     Raises:
         DataError: a word with more or fewer parts than the first.
@@ -456,9 +527,12 @@ def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
         width = width or len(words[0])
         strange = next((parts for parts in words if len(parts) != width or not all(parts)), None)
         if strange is not None:
-            what = f"{source}:{number}: {'|'.join(strange)!r:.80} has not {width} parts, as the first word has"
+            message = (
+                f"{source}:{number}: {'|'.join(strange)!r:.80} has not {width} parts, as the first "
+                "word has"
+            )
             raise DataError(
-                what, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between."
+                message, remedy="Each word is WORD|TAG, or WORD|POS|TAG, with blanks between."
             )
         yield Sentence(number, -1, [parts[0] for parts in words], [parts[-1] for parts in words])
         count += 1
@@ -475,7 +549,8 @@ def are_piped(lines: Iterable[str]) -> bool:
 
 
 def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:
-    """Refuses a sentence of CoNLL-U whose words are not those of its `# text`, or whose numbers leave one out.
+    """Refuses a sentence of CoNLL-U whose words are not those of its `# text`, or whose numbers
+    leave one out.
 
     Raises:
         DataError: with file and line.
@@ -493,9 +568,12 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
             continue
         numbered += 1
         if int(fields[0]) != numbered:
-            what = f"{source}:{number}: the word {fields[1]!r} has the number {fields[0]}, where {numbered} is next"
+            message = (
+                f"{source}:{number}: the word {fields[1]!r} has the number {fields[0]}, where "
+                f"{numbered} is next"
+            )
             raise DataError(
-                what, remedy="Words are numbered from 1; a line may be missing or repeated."
+                message, remedy="Words are numbered from 1; a line may be missing or repeated."
             )
         if numbered > written_together:
             parts.append(fields[1])
@@ -511,9 +589,13 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
 
 
 def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:
-    found = "1 column" if width == 1 else f"{width} columns"
+    if width == 1:
+        found = "1 column"
+    else:
+        found = f"{width} columns"
     return DataError(
         f"{where}: {found} where the file has {len(names)}: {text.strip(_BLANKS)[:80]!r}",
-        remedy="Every line is a word with the same columns; blank lines part sentences. Words with a space in them "
+        remedy="Every line is a word with the same columns; blank lines part sentences. Words with "
+        "a space in them "
         "need tabs between the columns.",
     )

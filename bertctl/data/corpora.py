@@ -1,4 +1,5 @@
-"""Corpora: files and folders of text as documents of sentences, read as a stream, and looked over before they are used.
+"""Corpora: files and folders of text as documents of sentences, read as a stream, and looked over
+before they are used.
 
 one sentence a line      a text file with an empty line between texts: documents end there
 one document a line      any other text file; sentences end behind . ! ? and a space
@@ -37,7 +38,8 @@ from bertctl.words import count, count_of, shorten
 MOST_HELD_OUT = 1000
 """Documents held out at most: more take longer to score, and tell no more."""
 MOST_REPEATED = 0.01
-"""Share of the lines that may be repeated: a model learns them by heart (google-research/bert#746)."""
+"""Share of the lines that may be repeated: a model learns them by heart
+(google-research/bert#746)."""
 
 _ROWS = 256  # of a file with columns, read at once: documents may be long; and told as progress
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
@@ -73,9 +75,12 @@ class Corpus:
     """Is a file, or the files of a folder.
 
     Attributes:
-        name: what it is called where corpora are weighed: the file's name without suffixes, or the folder's.
-        files: what the ids of documents call a file -> the file, in the order in which they are read.
-        settings: text column, encoding, delimiter, header and longest line, as a recipe's section says them.
+        name: what it is called where corpora are weighed: the file's name without suffixes, or the
+            folder's.
+        files: what the ids of documents call a file -> the file, in the order in which they are
+            read.
+        settings: text column, encoding, delimiter, header and longest line, as a recipe's section
+            says them.
     """
 
     name: str
@@ -87,18 +92,23 @@ class Corpus:
 
         Raises:
             UsageError: a text column that can't be guessed.
-            DataError: bytes, records, columns or a line that are not what they should be, with file and line.
+            DataError: bytes, records, columns or a line that are not what they should be, with file
+                and line.
             UnavailableError: a file that is gone.
         """
         for label, path in self.files.items():
             options = ReadOptions(self.settings, "train", listener=listener)
-            read = _texts if (detected_kind(path, options) or "lines") == "lines" else _rows
+            if (detected_kind(path, options) or "lines") == "lines":
+                read = _texts
+            else:
+                read = _rows
             for place, lines, cut in read(path, self.settings, listener):
                 yield Document(f"{label}:{place}", lines, cut)
 
     @loading("the corpus", kind=UnavailableError)
     def fingerprint(self) -> dict[str, str]:
-        """Returns what decides the text: the name of each file as documents have it -> the SHA-256 of its bytes.
+        """Returns what decides the text: the name of each file as documents have it -> the SHA-256
+        of its bytes.
 
         Raises:
             UnavailableError: one can't be read.
@@ -110,8 +120,8 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
     """Returns the corpora that were named, with their files.
 
     Args:
-        given: files, or folders, of which every file with a known suffix counts, in folders inside too; or the name of
-            a corpus inside the package.
+        given: files, or folders, of which every file with a known suffix counts, in folders inside
+            too; or the name of a corpus inside the package.
         settings: how files are read.
 
     Raises:
@@ -122,7 +132,10 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
     known = [name for name, _ in places]
     corpora = []
     for typed, (short, path) in zip(given, places, strict=True):
-        name = short if known.count(short) == 1 else typed
+        if known.count(short) == 1:
+            name = short
+        else:
+            name = typed
         files = {
             label if len(given) == 1 else f"{name}/{label}": file
             for label, file in _files(path).items()
@@ -132,14 +145,19 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
 
 
 def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
-    """Returns the corpora that a recipe names, and the one that it is scored on where that has a file of its own.
+    """Returns the corpora that a recipe names, and the one that it is scored on where that has a
+    file of its own.
 
     Raises:
-        UnavailableError: nothing there, or a folder without such a file; or a lock is in force that has not these.
+        UnavailableError: nothing there, or a folder without such a file; or a lock is in force that
+            has not these.
     """
     own = recipe.data.validation_file
     corpora = open_corpora(recipe.pretraining.corpus, recipe.data)
-    scored = open_corpora([own], recipe.data) if own else []
+    if own:
+        scored = open_corpora([own], recipe.data)
+    else:
+        scored = []
     for name, path in (file for corpus in (*corpora, *scored) for file in corpus.files.items()):
         noted(Found("dataset", name, {name: regular(path)}))
     return corpora, scored
@@ -180,7 +198,12 @@ def _texts(
     path: Path, settings: DataSection, listener: Listener
 ) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line, lines and `cut` of each document of a text file."""
-    options = ReadOptions(settings, "train", listener=listener, chunk_rows=_ROWS)
+    options = ReadOptions(
+        settings,
+        "train",
+        listener=listener,
+        chunk_rows=_ROWS,
+    )
     with open_bytes(path) as file:
         runs = itertools.groupby(text_lines(file, str(path), options), str.isspace)
         cut = [blank for blank, _ in itertools.islice(runs, 4)].count(
@@ -203,7 +226,12 @@ def _rows(
     path: Path, settings: DataSection, listener: Listener
 ) -> Iterator[tuple[int, list[str], bool]]:
     """Yields line (or row), lines and `cut` of each row of a file with columns."""
-    for rows in _READER.stream(path, settings, chunk_rows=_ROWS, listener=listener):
+    for rows in _READER.stream(
+        path,
+        settings,
+        chunk_rows=_ROWS,
+        listener=listener,
+    ):
         places = rows.lines or rows.numbers or range(1, len(rows) + 1)
         for place, text in zip(places, rows.columns["text"], strict=True):
             yield place, [line for each in text.splitlines() if (line := each.strip())], True
@@ -232,21 +260,25 @@ def survey(
 ) -> Survey:
     """Reads corpora once and returns what has to be known of them before they are packed.
 
-    Documents with the smallest hashes of their texts are held out: which these are depends on nothing but the texts,
-    and equal texts are on one side.
+    Documents with the smallest hashes of their texts are held out: which these are depends on
+    nothing but the texts, and equal texts are on one side.
 
     Args:
         corpora: at least one.
-        fraction: share of the documents to hold out, at most `MOST_HELD_OUT`, at least one; None holds out none.
-        allow_duplicates: whether more repeated lines than `MOST_REPEATED` are told, and not refused.
+        fraction: share of the documents to hold out, at most `MOST_HELD_OUT`, at least one; None
+            holds out none.
+        allow_duplicates: whether more repeated lines than `MOST_REPEATED` are told, and not
+            refused.
         listener: told of what is guessed about the files, and of the progress.
 
     Raises:
         UsageError: a text column that can't be guessed.
-        DataError: files that are not what they should be; a corpus without text, or with none left for training; too
-            many repeated lines.
+        DataError: files that are not what they should be; a corpus without text, or with none left
+            for training; too many repeated lines.
     """
-    lines, texts, ends = array("q"), array("q"), [0]
+    lines = array("q")
+    texts = array("q")
+    ends = [0]
     for corpus in corpora:
         for document in corpus.documents(listener):
             lines.extend(hash(line) for line in document.lines if _counts(line))
@@ -258,17 +290,22 @@ def survey(
     hashes = np.frombuffer(texts, dtype=np.int64)
     full = hashes >= 0
     different = np.unique(hashes[full])
-    most = (
-        0
-        if fraction is None
-        else min(MOST_HELD_OUT, max(1, round(fraction * full.sum())), len(different) - 1)
-    )
+    if fraction is None:
+        most = 0
+    else:
+        most = min(MOST_HELD_OUT, max(1, round(fraction * full.sum())), len(different) - 1)
     held = np.isin(hashes, different[: max(most, 0)])
     for corpus, (a, b) in zip(corpora, itertools.pairwise(ends), strict=True):
         if (held[a:b] == full[a:b]).all() or (fraction is not None and most < 1):
             found = count(int(full[a:b].sum()), "document")
-            what = f"the corpus '{corpus.name}' has {found} with text, and none to train on beside one for validation"
-            remedy = "Give more documents, with empty lines between them, or a file with --validation-file."
+            what = (
+                f"the corpus '{corpus.name}' has {found} with text, and none to train on beside "
+                "one for validation"
+            )
+            remedy = (
+                "Give more documents, with empty lines between them, or a file with "
+                "--validation-file."
+            )
             raise DataError(what, remedy=remedy)
     notes = _repeated(corpora, np.frombuffer(lines, dtype=np.int64), allowed=allow_duplicates)
     kinds = {
@@ -284,8 +321,8 @@ def survey(
 
 
 def _counts(line: str) -> bool:
-    """Whether a repeated line is one too many. Headings ("Results", "Case report") recur in sound corpora; so a line
-    counts from three words on, or 25 characters, for languages without spaces.
+    """Whether a repeated line is one too many. Headings ("Results", "Case report") recur in sound
+    corpora; so a line counts from three words on, or 25 characters, for languages without spaces.
     """
     return len(line) >= 25 or line.count(" ") >= 2
 
@@ -296,7 +333,8 @@ def _hash(lines: Sequence[str]) -> int:
 
 
 def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list[str]:
-    """Returns how many lines are repeated, in words; nothing where they are few. Sorts the hashes of all in place.
+    """Returns how many lines are repeated, in words; nothing where they are few. Sorts the hashes
+    of all in place.
 
     Raises:
         DataError: they are too many, and not allowed.
@@ -317,12 +355,16 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
     shown = " and ".join(
         [*dict.fromkeys(repr(shorten(line)) for line in itertools.islice(lines, 1000))][:2]
     )
-    what = f"{count_of(int(again.sum()), len(hashes), 'line')} of the corpus stand further up already, such as {shown}"
+    message = (
+        f"{count_of(int(again.sum()), len(hashes), 'line')} of the corpus stand further up "
+        f"already, such as {shown}"
+    )
     if not allowed:
         raise DataError(
-            what, remedy="A model learns them by heart. Take them out, or add --allow-duplicates."
+            message,
+            remedy="A model learns them by heart. Take them out, or add --allow-duplicates.",
         )
-    return [what]
+    return [message]
 
 
 def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Rows:
@@ -335,7 +377,8 @@ def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Ro
 
 
 def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
-    """Returns the documents that a pretrained run was scored on: its validation file, or what it held out.
+    """Returns the documents that a pretrained run was scored on: its validation file, or what it
+    held out.
 
     Raises:
         BertctlError: files that are not there, or no longer what they were.

@@ -1,4 +1,6 @@
-"""CSV and TSV: delimiter, quoting and header detected where they are not said, every record checked, its line kept."""
+"""CSV and TSV: delimiter, quoting and header detected where they are not said, every record
+checked, its line kept.
+"""
 
 import csv
 import re
@@ -59,8 +61,8 @@ def detect_dialect(
 
     Args:
         sample: its first lines, at most `SAMPLE_LINES`.
-        whole: all of its lines where they can be had, else the sample again: quoting in tab-separated files is
-            judged by all of it.
+        whole: all of its lines where they can be had, else the sample again: quoting in
+            tab-separated files is judged by all of it.
         tabs: whether its suffix says tabs.
         settings: delimiter, header and columns, where the person said them.
         source: the file, for messages.
@@ -73,8 +75,8 @@ def detect_dialect(
     longest_cell = min(settings.longest_line * 1_000_000, 2**31 - 1)  # a C long on every platform
     csv.field_size_limit(longest_cell)
     if sample and sample[0].startswith("sep="):
-        what = f"{source}:1: {sample[0].rstrip()!r} is a note to a spreadsheet and no header"
-        raise DataError(what, remedy="Take the line out; the separator is found without it.")
+        message = f"{source}:1: {sample[0].rstrip()!r} is a note to a spreadsheet and no header"
+        raise DataError(message, remedy="Take the line out; the separator is found without it.")
     expected = "\t" if tabs else ","
     delimiter = _delimiter(sample, expected, settings)
     if delimiter != expected and settings.delimiter is None:
@@ -83,17 +85,26 @@ def detect_dialect(
     records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
     if not records:
         deque(
-            _split(sample, delimiter, quoted=quoted, source=source), maxlen=0
+            _split(
+                sample,
+                delimiter,
+                quoted=quoted,
+                source=source,
+            ),
+            maxlen=0,
         )  # says what is wrong in the first
         raise DataError(f"{source} holds nothing but blank lines", remedy="Give a file with rows.")
-    header = _has_header(records, settings) if settings.header is None else settings.header
+    if settings.header is None:
+        header = _has_header(records, settings)
+    else:
+        header = settings.header
     if header:
         names = tuple(cell.strip() or f"column{i}" for i, cell in enumerate(records[0], start=1))
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated:
-            what = f"{source}:1: two columns are called '{repeated}'"
+            message = f"{source}:1: two columns are called '{repeated}'"
             raise DataError(
-                what, remedy="Rename one of them; if the first line is data, add --no-header."
+                message, remedy="Rename one of them; if the first line is data, add --no-header."
             )
     else:
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
@@ -114,12 +125,12 @@ def records(
 ) -> Iterator[Record]:
     """Yields the records of a file without its header, each with as many fields as there are names.
 
-    Where somebody is told of bad records, they are left out, each to the end of the line where it goes wrong; a quoted
-    field that is not closed goes to the end of the file.
+    Where somebody is told of bad records, they are left out, each to the end of the line where it
+    goes wrong; a quoted field that is not closed goes to the end of the file.
 
     Raises:
-        DataError: a record with more or fewer fields, a quoted field that is not closed, a second header, with file
-            and line.
+        DataError: a record with more or fewer fields, a quoted field that is not closed, a second
+            header, with file and line.
         WholeFileError: a second header whose columns are in another order than the first one's.
     """
     width = len(dialect.names)
@@ -129,7 +140,11 @@ def records(
     in_unnamed = 0
     blank = skipped = 0
     found = _split(
-        lines, dialect.delimiter, quoted=dialect.quoted, source=source, on_bad_record=on_bad_record
+        lines,
+        dialect.delimiter,
+        quoted=dialect.quoted,
+        source=source,
+        on_bad_record=on_bad_record,
     )
     for line, fields in found:
         if not fields:
@@ -162,7 +177,8 @@ def records(
         columns = ", ".join(dialect.names[i] for i in unnamed)
         more = "are parts of texts there, cut at separators that are not quoted?"
         listener.say(
-            f"{source}: {count(in_unnamed, 'row')} have something in columns without a name ({columns}): {more}"
+            f"{source}: {count(in_unnamed, 'row')} have something in columns without a name "
+            f"({columns}): {more}"
         )
     if skipped:
         listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
@@ -183,7 +199,8 @@ class _Header:
     def is_repeated_by(self, fields: Sequence[str]) -> bool:
         """Returns whether a record has these names again, in any order.
 
-        Case and blanks do not count, except in a file of one column: there, a text may be the column's name.
+        Case and blanks do not count, except in a file of one column: there, a text may be the
+        column's name.
         """
         if len(self._fields) == 1:
             return [_bare_name(cell) for cell in fields] == self._fields
@@ -192,24 +209,30 @@ class _Header:
         return sorted(_bare_name(cell).casefold() for cell in fields) == self._sorted_names
 
     def repeated(self, fields: Sequence[str], where: str) -> DataError:
-        """Returns the error for a record that repeats the names, as in files that were joined by `cat`."""
+        """Returns the error for a record that repeats the names, as in files that were joined by
+        `cat`.
+        """
         names = [_bare_name(cell) for cell in fields]
         if [name.casefold() for name in names] != self._names:
             return WholeFileError(
                 f"{where}: a second header has its columns in another order: {', '.join(names)}, "
                 f"where the first has {', '.join(self._fields)}",
-                remedy="Bring the files' columns into one order before you join them, or give one file. "
+                remedy="Bring the files' columns into one order before you join them, or give one "
+                "file. "
                 "If the first line is data, add --no-header.",
             )
         return DataError(
             f"{where}: the header stands here again ({', '.join(names)})",
-            remedy="Take the line out: files are joined without further headers, as by (cat a.csv; tail -n +2 b.csv). "
+            remedy="Take the line out: files are joined without further headers, as by (cat a.csv; "
+            "tail -n +2 b.csv). "
             "If the first line is data, add --no-header.",
         )
 
 
 def _bare_name(cell: str) -> str:
-    """Returns a name as it is compared: a byte-order mark before it hides its quotes from the CSV reader."""
+    """Returns a name as it is compared: a byte-order mark before it hides its quotes from the CSV
+    reader.
+    """
     return cell.strip().removeprefix("\ufeff").strip('" ')
 
 
@@ -245,12 +268,17 @@ def _split(
 
 def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str) -> DataError:
     delimiter = _WORDS.get(dialect.delimiter, repr(dialect.delimiter))
-    said_by = "the header has" if dialect.header else "the first row has"
-    remedy = (
-        f"A {delimiter} inside a field needs quotes around the field."
-        if dialect.quoted
-        else f"A {delimiter} can't stand inside a field of this file, whose quotes are no CSV quotes."
-    )
+    if dialect.header:
+        said_by = "the header has"
+    else:
+        said_by = "the first row has"
+    if dialect.quoted:
+        remedy = f"A {delimiter} inside a field needs quotes around the field."
+    else:
+        remedy = (
+            f"A {delimiter} can't stand inside a field of this file, whose quotes are no CSV "
+            "quotes."
+        )
     text = dialect.delimiter.join(fields)
     return DataError(
         f"{source}:{line}: {count(len(fields), 'field')} where {said_by} {len(dialect.names)} "
@@ -262,24 +290,36 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
 def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataError:
     remedy = 'A quote inside a quoted field is written twice: "He said ""no""."'
     if "unexpected end" in str(error):
-        what = f"a quoted field is opened in this record and never closed: it takes all lines to {seen}"
+        message = (
+            "a quoted field is opened in this record and never closed: it takes all lines to "
+            f"{seen}"
+        )
     elif "field larger" in str(error):
         size = human_bytes(csv.field_size_limit())
-        what = f"a field of this record has more than {size}, up to line {seen}"
-        remedy = f"Is its quote never closed? Else cut it, or train with --set data.longest_line=MEGABYTES. {remedy}"
+        message = f"a field of this record has more than {size}, up to line {seen}"
+        remedy = (
+            "Is its quote never closed? Else cut it, or train with --set "
+            f"data.longest_line=MEGABYTES. {remedy}"
+        )
     elif "new-line character" in str(error):
-        what = "a carriage return stands inside a field that is not quoted"
-        remedy = "Where it ends a line, as in CSV (Macintosh): save the file as CSV (UTF-8), which has line feeds."
+        message = "a carriage return stands inside a field that is not quoted"
+        remedy = (
+            "Where it ends a line, as in CSV (Macintosh): save the file as CSV (UTF-8), which has "
+            "line feeds."
+        )
     else:
-        what = f"after a closing quote (line {seen}) there is neither a separator nor the end of the line"
-    return DataError(f"{source}:{begins}: {what}", remedy=remedy)
+        message = (
+            f"after a closing quote (line {seen}) there is neither a separator nor the end of the "
+            "line"
+        )
+    return DataError(f"{source}:{begins}: {message}", remedy=remedy)
 
 
 def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> str:
     if settings.delimiter is not None:
         if settings.delimiter in '"\r\n':
-            what = f"{settings.delimiter!r} can't separate fields"
-            raise UsageError(what, remedy="Give another one, such as --delimiter tab.")
+            message = f"{settings.delimiter!r} can't separate fields"
+            raise UsageError(message, remedy="Give another one, such as --delimiter tab.")
         return settings.delimiter
     scores = {candidate: _consistency(sample, candidate) for candidate in (expected, *_DELIMITERS)}
     believed = (
@@ -291,7 +331,9 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
 
 
 def _consistency(sample: Sequence[str], delimiter: str) -> float:
-    """Returns the share of records with as many fields as the first; 0 where the first has only one field."""
+    """Returns the share of records with as many fields as the first; 0 where the first has only one
+    field.
+    """
     share = 0.0
     for quoted in (True, False) if delimiter == "\t" else (True,):
         widths = [
@@ -303,25 +345,40 @@ def _consistency(sample: Sequence[str], delimiter: str) -> float:
 
 
 def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> list[list[str]]:
-    """Returns the sample's records as well as they can be read, without one that the end of the sample cuts off."""
+    """Returns the sample's records as well as they can be read, without one that the end of the
+    sample cuts off.
+    """
     if not quoted:
-        return [fields for _, fields in _split(sample, delimiter, quoted=False, source="")]
+        return [
+            fields
+            for _, fields in _split(
+                sample,
+                delimiter,
+                quoted=False,
+                source="",
+            )
+        ]
     reader = csv.reader(sample, delimiter=delimiter)
     found: list[list[str]] = []
     try:
         found.extend(reader)
     except csv.Error:
         return found
-    return found[:-1] if len(sample) >= SAMPLE_LINES and len(found) > 1 else found
+    if len(sample) >= SAMPLE_LINES and len(found) > 1:
+        return found[:-1]
+    return found
 
 
 def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listener) -> bool:
-    """Whether quotes mean what they mean in CSV. Always, except between tabs, where files without any quoting are as
-    common (GLUE's): there they do where they are balanced, give even records, and don't glue even lines together.
+    """Whether quotes mean what they mean in CSV. Always, except between tabs, where files without
+    any quoting are as common (GLUE's): there they do where they are balanced, give even records,
+    and don't glue even lines together.
     """
     if delimiter != "\t":
         return True
-    widths, plain_widths, opening_quotes = Counter[int](), Counter[int](), False
+    widths = Counter[int]()
+    plain_widths = Counter[int]()
+    opening_quotes = False
 
     def counted() -> Iterator[str]:
         """Passes lines on, and counts their fields as if there were no quoting."""
@@ -346,13 +403,16 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
     if sound and (widths.total() == plain_widths.total() or len(plain_widths) != 1):
         return True
     listener.say(
-        f"{source}: quotes are taken as plain characters, since they are not balanced as CSV quotes are"
+        f"{source}: quotes are taken as plain characters, since they are not balanced as CSV "
+        "quotes are"
     )
     return False
 
 
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
-    """Whether the first record holds names: it has one that was given or is usual, or nothing in it looks like data."""
+    """Whether the first record holds names: it has one that was given or is usual, or nothing in it
+    looks like data.
+    """
     first = [cell.strip() for cell in records[0]]
     first, records = _without_empty_columns(first, records)
     same_width = [record for record in records[1:] if len(record) == len(first)]
@@ -382,9 +442,11 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
 def _without_empty_columns(
     first: list[str], records: Sequence[Sequence[str]]
 ) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Returns the first record and all of them without columns that have no name there and hardly a value below.
+    """Returns the first record and all of them without columns that have no name there and hardly a
+    value below.
 
-    Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether there is a header.
+    Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether
+    there is a header.
     """
     blank = [i for i, cell in enumerate(first) if not cell]
     rest = [record for record in records[1:] if len(record) == len(first)]

@@ -1,4 +1,6 @@
-"""What the first bytes of a file say it is, whatever its name says: packed, no text at all, JSON, or a table."""
+"""What the first bytes of a file say it is, whatever its name says: packed, no text at all, JSON,
+or a table.
+"""
 
 import csv
 import re
@@ -71,7 +73,9 @@ _LONGEST_CELL = 40
 
 
 def no_rows_in(head: bytes) -> tuple[str, str] | None:
-    """Returns what a file is and what to do about it, where its first bytes say that it holds no rows as it is."""
+    """Returns what a file is and what to do about it, where its first bytes say that it holds no
+    rows as it is.
+    """
     if head.startswith(b"PK\3\4"):
         return _zipped(head)
     if head[257:262] == b"ustar":
@@ -92,7 +96,9 @@ def _zipped(head: bytes) -> tuple[str, str]:
 
 
 def is_page(head: bytes) -> bool:
-    """Returns whether a file begins like a page of HTML, as where an address of a page was downloaded."""
+    """Returns whether a file begins like a page of HTML, as where an address of a page was
+    downloaded.
+    """
     return _HTML.match(head) is not None
 
 
@@ -102,14 +108,16 @@ def is_json_row(text: str) -> bool:
 
 
 def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
-    """Returns what a file surely is by its first bytes: Parquet, JSON, or a table with a usual header.
+    """Returns what a file surely is by its first bytes: Parquet, JSON, or a table with a usual
+    header.
 
     Args:
         head: its first bytes, unpacked.
         encoding: as it was said, or None.
 
     Returns:
-        `parquet`, `jsonl` (or one JSON document), `csv` or `tsv`; None where it could be lines of text, too.
+        `parquet`, `jsonl` (or one JSON document), `csv` or `tsv`; None where it could be lines of
+        text, too.
     """
     if head.startswith(PARQUET):
         return "parquet"
@@ -131,8 +139,13 @@ def _decoded(head: bytes, encoding: str | None) -> str:
 
 
 def _kind_of_table(lines: Sequence[str]) -> FileKind | None:
-    """Returns the kind of a table whose first line has a usual name of a column, and whose other lines fit it."""
-    first = lines[0].rstrip("\r\n") if lines else ""
+    """Returns the kind of a table whose first line has a usual name of a column, and whose other
+    lines fit it.
+    """
+    if lines:
+        first = lines[0].rstrip("\r\n")
+    else:
+        first = ""
     for delimiter in _DELIMITERS:
         names = [name.strip(' "') for name in first.split(delimiter)]
         is_header = (
@@ -156,7 +169,11 @@ def _fit(lines: Sequence[str], delimiter: str, width: int, *, sure: bool) -> boo
         widths = [len(record) for record in csv.reader(lines[1:], delimiter=delimiter) if record]
     except csv.Error:
         return False
-    complete = widths[:-1] if len(widths) > 1 else widths  # the last record may be cut off
+    # the last record may be cut off
+    if len(widths) > 1:
+        complete = widths[:-1]
+    else:
+        complete = widths
     if not complete:
         return sure
     return sum(each == width for each in complete) >= 0.9 * len(complete)

@@ -1,4 +1,6 @@
-"""Ids that a file gives its own rows: which column has them, whether they can stand for the rows, which repeat."""
+"""Ids that a file gives its own rows: which column has them, whether they can stand for the rows,
+which repeat.
+"""
 
 import datetime
 from array import array
@@ -18,7 +20,8 @@ from bertctl.words import count
 
 
 def guess_id_column(table: Table, used: Collection[str]) -> str | None:
-    """Returns the column with a file's own ids, `id` or another of their usual names; None where there is none.
+    """Returns the column with a file's own ids, `id` or another of their usual names; None where
+    there is none.
 
     Args:
         table: The first rows of the file.
@@ -88,7 +91,9 @@ class FileIds:
         self._hashes.append(hashes)
 
         rows = replace(rows, file_ids=[as_json(value) for value in values])
-        return replace(rows, ids=texts) if as_ids else rows
+        if as_ids:
+            return replace(rows, ids=texts)
+        return rows
 
     def _attach_packed(
         self, rows: Rows, values: Sequence[Any], table: Table, *, as_ids: bool
@@ -103,7 +108,9 @@ class FileIds:
         self._hashes.append(numbers)
 
         rows = replace(rows, file_ids=mapped_values(values, as_json))
-        return replace(rows, ids=texts) if as_ids else rows
+        if as_ids:
+            return replace(rows, ids=texts)
+        return rows
 
     def _refuse_repeated(
         self, hashes: np.ndarray[Any, np.dtype[np.int64]], texts: Sequence[str], table: Table
@@ -111,9 +118,12 @@ class FileIds:
         for earlier in self._hashes:
             repeated = np.isin(hashes, earlier)
             if repeated.any():
-                what = f"{table.source}: the id '{texts[int(repeated.argmax())]}' stands in '{self.column}' twice"
+                message = (
+                    f"{table.source}: the id '{texts[int(repeated.argmax())]}' stands in "
+                    f"'{self.column}' twice"
+                )
                 raise DataError(
-                    what,
+                    message,
                     remedy="Leave --id-column out (data.id_column in a recipe): rows are numbered.",
                 )
 
@@ -139,7 +149,9 @@ def _faults(repeated: int, blank: int, total: int, column: str) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """Returns a cell as JSON can hold it: numbers, texts, lists and objects as they are, all else as its text."""
+    """Returns a cell as JSON can hold it: numbers, texts, lists and objects as they are, all else
+    as its text.
+    """
     if is_missing(value):
         return None
     if isinstance(value, datetime.date | datetime.time):
@@ -148,7 +160,9 @@ def as_json(value: Any) -> Any:
         return {str(name): as_json(nested) for name, nested in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(item) for item in value]
-    return value if isinstance(value, str | int | float) else str(value)
+    if isinstance(value, str | int | float):
+        return value
+    return str(value)
 
 
 def _is_blank(value: Any) -> bool:

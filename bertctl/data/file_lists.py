@@ -1,7 +1,8 @@
-"""Inputs of several files: several arguments, or a pattern such as 'part-*.parquet'; they are read as one file.
+"""Inputs of several files: several arguments, or a pattern such as 'part-*.parquet'; they are read
+as one file.
 
-The rows are those of the files one behind the other: their numbers go on, and they are cut into the same chunks, so an
-answer does not depend on where one file ends and the next one begins.
+The rows are those of the files one behind the other: their numbers go on, and they are cut into the
+same chunks, so an answer does not depend on where one file ends and the next one begins.
 """
 
 import glob
@@ -81,7 +82,10 @@ def _matches(pattern: str) -> list[str]:
     if names:
         return sorted(names, key=natural_order)
     folder = Path(pattern).parent
-    remedy = names_in_folder(folder) if folder.is_dir() else ""
+    if folder.is_dir():
+        remedy = names_in_folder(folder)
+    else:
+        remedy = ""
     raise UnavailableError(f"no file matches {pattern}", remedy=remedy)
 
 
@@ -93,7 +97,8 @@ def readings_of_files(
     Args:
         reader: Reads each of them.
         files: The files; those without rows count for nothing.
-        options: How they are read; columns that are guessed are those of the first file in all of them.
+        options: How they are read; columns that are guessed are those of the first file in all of
+            them.
 
     Raises:
         UsageError: Files of different formats or columns; both are named.
@@ -125,9 +130,16 @@ def _of_each_file(reader: "Reader", files: FileList, options: "ReadOptions") -> 
         try:
             for reading in reader.readings(path, of_file):
                 if first is None:
-                    first, first_path = reading, path
+                    first = reading
+                    first_path = path
                 elif not n_rows:
-                    _require_same_columns(first, first_path, reading, path, options)
+                    _require_same_columns(
+                        first,
+                        first_path,
+                        reading,
+                        path,
+                        options,
+                    )
                 n_rows += len(reading.rows)
                 yield _numbered_from(reading, n_before)
         except NoRowsError as error:
@@ -140,7 +152,9 @@ def _of_each_file(reader: "Reader", files: FileList, options: "ReadOptions") -> 
 
 
 def _as_first(options: "ReadOptions", first: "Reading") -> "ReadOptions":
-    """Returns options that read a file as the first one was read: columns that were guessed are hints."""
+    """Returns options that read a file as the first one was read: columns that were guessed are
+    hints.
+    """
     given = options.settings
     columns = [name for name in type(given).model_fields if name.endswith(("_column", "_columns"))]
     guessed = {name for name in columns if getattr(given, name) != getattr(first.settings, name)}
@@ -152,11 +166,9 @@ def _as_first(options: "ReadOptions", first: "Reading") -> "ReadOptions":
 
 def _n_skipped(options: "ReadOptions") -> int:
     """Returns how many rows have been left out so far."""
-    return (
-        0
-        if options.skipped is None
-        else len(options.skipped.errors) + len(options.skipped.unlabelled)
-    )
+    if options.skipped is None:
+        return 0
+    return len(options.skipped.errors) + len(options.skipped.unlabelled)
 
 
 def _numbered_from(reading: "Reading", n_before: int) -> "Reading":
@@ -188,19 +200,28 @@ def _require_same_columns(
     silent = replace(options, listener=SILENT)
     kinds = [options.kind or detected_kind(file, silent) for file in (first_path, path)]
     if kinds[0] != kinds[1]:
-        what = f"{first_path} is {kinds[0]} and {path} is {kinds[1]}"
-        raise UsageError(what, remedy="Give files of one format: they are read as one file.")
+        message = f"{first_path} is {kinds[0]} and {path} is {kinds[1]}"
+        raise UsageError(message, remedy="Give files of one format: they are read as one file.")
 
     columns_read = _columns_read(first, options)
     if _columns_read(reading, options) != columns_read:
-        what = f"{first_path} is read by its columns {listing([*columns_read.values()])}, and {path} has other ones"
-        remedy = f"Columns of {path}: {listing(_names(reading))}. Rename them, or name the columns that all files have."
-        raise UsageError(what, remedy=remedy)
+        message = (
+            f"{first_path} is read by its columns {listing([*columns_read.values()])}, and {path} "
+            "has other ones"
+        )
+        remedy = (
+            f"Columns of {path}: {listing(_names(reading))}. Rename them, or name the columns that "
+            "all files have."
+        )
+        raise UsageError(message, remedy=remedy)
     differing = set(_names(first)).symmetric_difference(_names(reading))
     if differing and kinds[0] != "jsonl":
-        what = f"{first_path} and {path} have different columns: {listing(sorted(differing))} in one of them only"
+        message = (
+            f"{first_path} and {path} have different columns: {listing(sorted(differing))} in one "
+            "of them only"
+        )
         raise UsageError(
-            what, remedy="Give files with the same columns: they are read as one file."
+            message, remedy="Give files with the same columns: they are read as one file."
         )
 
 
@@ -283,7 +304,10 @@ class _WholeListener(Listener):
         paths = list(self._sizes)
         left = sum(self._sizes[other] for other in paths[paths.index(path) :])
         self._n_before = n_before
-        self._share = left / self._sizes[path] if self._sizes[path] else 0.0
+        if self._sizes[path]:
+            self._share = left / self._sizes[path]
+        else:
+            self._share = 0.0
 
     def say(self, text: str) -> None:
         """Passes on a message."""

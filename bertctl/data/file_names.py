@@ -1,4 +1,6 @@
-"""What the name of a file says: which format it has, and whether a word on the command line names a file at all."""
+"""What the name of a file says: which format it has, and whether a word on the command line names a
+file at all.
+"""
 
 import glob
 import os
@@ -32,7 +34,8 @@ _FILE_SUFFIXES = frozenset(
         ".log", ".md", ".dat", ".data", ".text", ".xlsx", ".xls", ".ods", ".arrow", ".feather", ".pdf", ".docx",
     )
 )  # fmt: skip
-"""Suffixes by which a word is taken for the name of a file, whether or not such a file can be read."""
+"""Suffixes by which a word is taken for the name of a file, whether or not such a file can be
+read."""
 
 _PATH = re.compile(r"(/|\./|\.\./|~[\w.-]*/)\S")
 _LONGEST_NAME = 4096
@@ -45,9 +48,9 @@ class UnknownSuffixError(UsageError):
 def suffix_of(path: Path) -> str:
     """Returns the suffix that says what a file is: in lower case, without .gz."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    return (
-        suffixes[-2] if suffixes[-1:] == [".gz"] and len(suffixes) > 1 else (suffixes or [""])[-1]
-    )
+    if suffixes[-1:] == [".gz"] and len(suffixes) > 1:
+        return suffixes[-2]
+    return (suffixes or [""])[-1]
 
 
 def kind_of(path: Path) -> FileKind:
@@ -58,24 +61,29 @@ def kind_of(path: Path) -> FileKind:
     """
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
-        what = (
-            f"{path}: '{suffix}' is no suffix of a file that can be read"
-            if suffix
-            else f"{path} has no suffix"
-        )
+        if suffix:
+            message = f"{path}: '{suffix}' is no suffix of a file that can be read"
+        else:
+            message = f"{path} has no suffix"
         if suffix == ".arrow":
-            remedy = "Write the data as Parquet with the library `datasets`: Dataset.from_file(FILE).to_parquet(NEW)."
-            raise UnknownSuffixError(what, remedy=remedy)
+            remedy = (
+                "Write the data as Parquet with the library `datasets`: "
+                "Dataset.from_file(FILE).to_parquet(NEW)."
+            )
+            raise UnknownSuffixError(message, remedy=remedy)
         raise UnknownSuffixError(
-            f"{what}, and its first bytes do not say what it is",
+            f"{message}, and its first bytes do not say what it is",
             remedy=f"Copy it to a name with one of {', '.join(SUFFIXES)}, each also with .gz: "
-            f"cp {shlex.quote(str(path))} {shlex.quote(f'{path.stem}.txt')} for a table or for lines of text.",
+            f"cp {shlex.quote(str(path))} {shlex.quote(f'{path.stem}.txt')} for a table or for "
+            "lines of text.",
         )
     return SUFFIXES[suffix]
 
 
 def names_a_file(typed: str) -> bool:
-    """Returns whether a word has the form of a path: it begins like one, or ends in the suffix of a file."""
+    """Returns whether a word has the form of a path: it begins like one, or ends in the suffix of a
+    file.
+    """
     if "\n" in typed or len(typed) > _LONGEST_NAME:
         return False
     if _PATH.match(typed):
@@ -87,15 +95,18 @@ def names_a_file(typed: str) -> bool:
 
 
 def is_pattern(typed: str) -> bool:
-    """Returns whether a word stands for all files that match it, such as `part-*.parquet`; it is no file's own name."""
+    """Returns whether a word stands for all files that match it, such as `part-*.parquet`; it is no
+    file's own name.
+    """
     return glob.has_magic(typed) and not os.path.exists(typed)  # noqa: PTH110  # Path.exists raises for long texts
 
 
 def is_text(typed: str) -> bool:
     """Returns whether a text was typed where a file may stand, too.
 
-    It is a text where no such file exists, and it has not the form of a path, but has a blank, or no suffix and no
-    slash. So a file that is missing is not answered as a text because its name has a blank.
+    It is a text where no such file exists, and it has not the form of a path, but has a blank, or
+    no suffix and no slash. So a file that is missing is not answered as a text because its name has
+    a blank.
     """
     if typed == "-" or os.path.exists(typed) or names_a_file(typed):  # noqa: PTH110  # Path.exists raises for long texts
         return False

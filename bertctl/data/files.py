@@ -1,4 +1,6 @@
-"""Files as columns: CSV, TSV, JSON, JSONL, Parquet and plain lines, also as .gz or from stdin, whole or in chunks."""
+"""Files as columns: CSV, TSV, JSON, JSONL, Parquet and plain lines, also as .gz or from stdin,
+whole or in chunks.
+"""
 
 import io
 import itertools
@@ -57,15 +59,20 @@ _WORD_NAMES = ("words", "tokens", "token", "form", "forms")  # of a row of words
 
 
 class NoTableError(DataError):
-    """JSON that is no list of objects: it may be a format of annotations, which another reader knows."""
+    """JSON that is no list of objects: it may be a format of annotations, which another reader
+    knows.
+    """
 
 
 class KnownFormatError(DataError):
-    """A file in a format that is known by its content, and can't be read: it is for no other task."""
+    """A file in a format that is known by its content, and can't be read: it is for no other
+    task.
+    """
 
 
 def input_kind(source: Source, options: ReadOptions) -> FileKind:
-    """Returns what a file is: as it was said, else by its first bytes, else by its suffix; stdin is lines, else.
+    """Returns what a file is: as it was said, else by its first bytes, else by its suffix; stdin is
+    lines, else.
 
     Raises:
         UsageError: an unknown kind, or neither bytes nor suffix say anything.
@@ -85,7 +92,8 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
 
 
 def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
-    """Returns what a file is by its first bytes, else by its suffix; None where neither says anything.
+    """Returns what a file is by its first bytes, else by its suffix; None where neither says
+    anything.
 
     That the bytes say something else than the suffix is told.
 
@@ -93,7 +101,10 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
         UnavailableError: the file does not exist.
         DataError: it is packed in a way that is not read here, or is no file of rows.
     """
-    named = None if source == "-" else SUFFIXES.get(suffix_of(source))
+    if source == "-":
+        named = None
+    else:
+        named = SUFFIXES.get(suffix_of(source))
     encoding = options.settings.encoding
     content = kind_of_head(
         first_bytes(source), encoding if encoding and is_encoding(encoding) else None
@@ -106,7 +117,10 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     )  # `detect_dialect` finds their separator
     if content is None or content == named or (is_table and named in tables):
         return named
-    noun = "a table" if is_table else {"jsonl": "JSON", "parquet": "Parquet"}[content]
+    if is_table:
+        noun = "a table"
+    else:
+        noun = {"jsonl": "JSON", "parquet": "Parquet"}[content]
     message = f"{source_name(source)}: read as {noun} by what is in it"
     if source != "-" and named is not None:
         message += f", though it is named {source.suffix}"
@@ -120,8 +134,8 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
     """Yields a file's columns as they are, one table per chunk.
 
     Raises:
-        DataError: no rows, bytes or records that are not what they should be, with file and line; where all were left
-            out, what the last of them is not.
+        DataError: no rows, bytes or records that are not what they should be, with file and line;
+            where all were left out, what the last of them is not.
     """
     found = None
     for table in _tables(source, kind, options):
@@ -131,8 +145,11 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
     if found is None or not len(found):
         if options.skipped is not None and options.skipped.errors:
             raise options.skipped.errors[-1]
-        what = "has a header but no rows" if found is not None and found.columns else "has no rows"
-        raise NoRowsError(f"{source_name(source)} {what}", remedy="Give a file with rows.")
+        if found is not None and found.columns:
+            message = "has a header but no rows"
+        else:
+            message = "has no rows"
+        raise NoRowsError(f"{source_name(source)} {message}", remedy="Give a file with rows.")
 
 
 def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
@@ -194,7 +211,10 @@ def _telling_json_lines(tables: Iterable[Table], name: str, listener: Listener) 
 def tell_json_lines(found: int, total: int, name: str, listener: Listener) -> None:
     """Warns of lines that were read as texts and look like objects of JSON."""
     if found:
-        are = "looks like JSON and was" if found == 1 else "look like JSON and were"
+        if found == 1:
+            are = "looks like JSON and was"
+        else:
+            are = "look like JSON and were"
         remedy = (
             "--input-format jsonl reads JSON, --input-format lines reads texts without this warning"
         )
@@ -211,9 +231,9 @@ def _require_parquet(file: BinaryIO, name: str) -> None:
     if not head:
         raise NoRowsError(f"{name} is empty: it has no rows", remedy="Give a file with rows.")
     if not head.startswith(PARQUET):
-        what = f"{name} is no Parquet file: it begins with {head[:24]!r}"
+        message = f"{name} is no Parquet file: it begins with {head[:24]!r}"
         raise DataError(
-            what, remedy="Name it as what it is: .csv, .tsv, .jsonl or .txt, each also with .gz."
+            message, remedy="Name it as what it is: .csv, .tsv, .jsonl or .txt, each also with .gz."
         )
 
 
@@ -230,10 +250,13 @@ def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) ->
 def text_lines(
     file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0
 ) -> Iterator[str]:
-    """Yields the lines of an open file; where bad records are left out, bytes that are no text become U+FFFD."""
+    """Yields the lines of an open file; where bad records are left out, bytes that are no text
+    become U+FFFD.
+    """
     lenient = options.on_bad_record is not None and options.skipped is None
     errors: Literal["strict", "replace"] = "replace" if lenient else "strict"
-    settings, longest = options.settings, max(longest, options.settings.longest_line * 1_000_000)
+    settings = options.settings
+    longest = max(longest, options.settings.longest_line * 1_000_000)
     return decoded_lines(
         file,
         name,
@@ -248,8 +271,16 @@ def text_lines(
 def _delimited_tables(
     source: Source, lines: Iterator[str], options: ReadOptions, *, tabs: bool
 ) -> Iterator[Table]:
-    name, settings, listener = source_name(source), options.settings, options.listener
-    detect = partial(detect_dialect, tabs=tabs, settings=settings, source=name, listener=listener)
+    name = source_name(source)
+    settings = options.settings
+    listener = options.listener
+    detect = partial(
+        detect_dialect,
+        tabs=tabs,
+        settings=settings,
+        source=name,
+        listener=listener,
+    )
     everything: Iterable[str]
     if options.whole and _is_large(source):
         sample = list(itertools.islice(lines, SAMPLE_LINES))
@@ -285,7 +316,11 @@ def _delimited_tables(
                 )
                 dialect = detect(sample, of_all)
     found = records(
-        everything, dialect, source=name, listener=listener, on_bad_record=options.on_bad_record
+        everything,
+        dialect,
+        source=name,
+        listener=listener,
+        on_bad_record=options.on_bad_record,
     )
     for chunk in (
         [found] if options.whole else in_chunks(found, options.chunk_rows, weight=weight_of_record)
@@ -305,7 +340,9 @@ def _is_large(source: Source) -> bool:
 def document_or_tables(
     file: BinaryIO, source: str, options: ReadOptions, *, longest: int = LONGEST_DOCUMENT
 ) -> tuple[Any, Iterator[Table]]:
-    """Returns a whole JSON document and no tables; or None, and the objects that stand one per line as tables."""
+    """Returns a whole JSON document and no tables; or None, and the objects that stand one per line
+    as tables.
+    """
     lines = text_lines(file, source, options, longest=longest)
     head, document = _opened(lines, source, options.form)
     if document is not None:
@@ -334,9 +371,11 @@ def _table_of_all(objects: Iterator[tuple[int, dict[str, Any]]], source: str) ->
 
 
 def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
-    """Returns the lines read so far and None where each line is an object; else nothing and the whole document.
+    """Returns the lines read so far and None where each line is an object; else nothing and the
+    whole document.
 
-    Objects that stand one after another, each over several lines, are a document that is a list of them.
+    Objects that stand one after another, each over several lines, are a document that is a list of
+    them.
 
     Raises:
         DataError: nothing there, no JSON, or columns where rows are needed.
@@ -354,11 +393,10 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
     except (ValueError, RecursionError) as error:
         is_document = _begins_document(head, lines, error)
     else:
-        lists = (
-            [first.get(name) for name in ("data", "documents")]
-            if isinstance(first, dict)
-            else [first]
-        )
+        if isinstance(first, dict):
+            lists = [first.get(name) for name in ("data", "documents")]
+        else:
+            lists = [first]
         objects = any(
             isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists
         )
@@ -384,7 +422,9 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
 
 
 def _begins_document(head: list[str], lines: Iterator[str], error: Exception) -> bool:
-    """Returns whether a line that is no JSON begins a document of several lines; the next line may go to `head`."""
+    """Returns whether a line that is no JSON begins a document of several lines; the next line may
+    go to `head`.
+    """
     begun = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
     if head[-1].strip() == "{" or head[-1].lstrip().startswith(begun):
         return True
@@ -426,14 +466,19 @@ def _json_values(text: str, source: str, form: str) -> list[Any]:
 
 
 def _not_json(error: Exception, source: str, form: str) -> DataError:
-    where = f"{source}:{error.lineno}" if isinstance(error, json.JSONDecodeError) else source
+    if isinstance(error, json.JSONDecodeError):
+        where = f"{source}:{error.lineno}"
+    else:
+        where = source
     return DataError(f"{where}: this is not JSON: {error}", remedy=form)
 
 
 def _holds_columns(document: Any) -> bool:
-    """Returns whether an object has the rows of a table by columns, as pandas writes them if nothing else is said.
+    """Returns whether an object has the rows of a table by columns, as pandas writes them if
+    nothing else is said.
 
-    These are a dictionary or a list for each column, all of one length; one row with words and tags is not meant.
+    These are a dictionary or a list for each column, all of one length; one row with words and tags
+    is not meant.
     """
     if not isinstance(document, dict) or not document:
         return False
@@ -471,7 +516,10 @@ def table_of_document(document: Any, source: str, options: ReadOptions) -> Table
     """
     if _holds_columns(document):
         raise _columns_not_rows(source)
-    entries = document["data"] if isinstance(document, dict) and "data" in document else document
+    if isinstance(document, dict) and "data" in document:
+        entries = document["data"]
+    else:
+        entries = document
     entries = rows_of_dialogues(entries) or spacy_json.examples_of(entries)
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise NoTableError(f"{source}: this JSON has no list of objects", remedy=options.form)
@@ -490,7 +538,8 @@ def _json_objects(
     """Yields line number and object of each numbered line; blank lines are no rows.
 
     Raises:
-        DataError: a line that is not a JSON object, with file and line, where nobody is told of bad records.
+        DataError: a line that is not a JSON object, with file and line, where nobody is told of bad
+            records.
     """
     for number, line in numbered:
         if line.isspace():
@@ -554,7 +603,9 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
 def _typed_table(
     columns: dict[str, list[Any]], features: Mapping[str, Any], source: str, *, first: int = 0
 ) -> Table:
-    """Returns columns of a file whose columns have types, with the names of classes in place of their numbers."""
+    """Returns columns of a file whose columns have types, with the names of classes in place of
+    their numbers.
+    """
     for column in features.keys() & columns.keys():
         columns[column] = [with_class_names(value, features[column]) for value in columns[column]]
     class_names = {
@@ -562,11 +613,19 @@ def _typed_table(
         for column, feature in features.items()
         if (names := names_of_classes(feature))
     }
-    return Table(columns, source, first=first, is_typed=True, class_names=class_names)
+    return Table(
+        columns,
+        source,
+        first=first,
+        is_typed=True,
+        class_names=class_names,
+    )
 
 
 def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:
-    """Returns a file that can be wound back, as Parquet wants: others go through a temporary file, not memory."""
+    """Returns a file that can be wound back, as Parquet wants: others go through a temporary file,
+    not memory.
+    """
     if source != "-" and not isinstance(file, UnpackedFile):
         return file
     copy_bounded(file, spool, source_name(source))

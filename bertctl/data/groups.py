@@ -1,4 +1,5 @@
-"""Rows that hang together: equal texts, the questions about one article, the sentences of one document.
+"""Rows that hang together: equal texts, the questions about one article, the sentences of one
+document.
 
 They stay on one side of a hold-out, and they are no independent examples of a metric.
 """
@@ -23,8 +24,9 @@ def group_keys(rows: Rows, columns: Sequence[str]) -> Sequence[Hashable]:
 
     Args:
         rows: a split.
-        columns: those that may tell, the widest first: the first that the rows have, and with several values, does.
-            Texts are compared without case and spacing; a row whose value is blank hangs together with no other.
+        columns: those that may tell, the widest first: the first that the rows have, and with
+            several values, does. Texts are compared without case and spacing; a row whose value is
+            blank hangs together with no other.
     """
     for name in columns:
         if rows.has(name) and is_packed(rows.columns[name]):
@@ -43,15 +45,21 @@ def _key(value: object, index: int) -> Hashable:
 
 
 def _text_key(value: object) -> str:
-    """Returns what is equal for values that hang together; a blank text where a value hangs together with none."""
+    """Returns what is equal for values that hang together; a blank text where a value hangs
+    together with none.
+    """
     if isinstance(value, str):
         return normalised(value)
-    return "" if is_missing(value) else repr(value)
+    if is_missing(value):
+        return ""
+    return repr(value)
 
 
 def number_of_groups(keys: Sequence[Hashable]) -> int:
     """Returns how many different keys there are."""
-    return len(np.unique(keys)) if isinstance(keys, array) else len(set(keys))
+    if isinstance(keys, array):
+        return len(np.unique(keys))
+    return len(set(keys))
 
 
 def size_of_largest(keys: Sequence[Hashable]) -> int:
@@ -62,7 +70,8 @@ def size_of_largest(keys: Sequence[Hashable]) -> int:
 
 
 def first_positions(keys: Iterable[str]) -> Ints:
-    """Returns (N,) the position of the first key that equals each one; of a blank key its own position.
+    """Returns (N,) the position of the first key that equals each one; of a blank key its own
+    position.
 
     Keys are compared by 128 bits of their hashes, so that none is held.
     """
@@ -94,7 +103,9 @@ def first_positions(keys: Iterable[str]) -> Ints:
 
 @lru_cache(maxsize=4096)  # contexts of question answering stand many times, one after the other
 def normalised(text: str) -> str:
-    """Returns Unicode's compatibility form without case, one space where there is any: full-width letters are plain."""
+    """Returns Unicode's compatibility form without case, one space where there is any: full-width
+    letters are plain.
+    """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     return " ".join(text.casefold().split())

@@ -18,7 +18,8 @@ _SEEN = 2048  # rows that are looked at
 
 
 Guess = tuple[str, Mapping[str, Any], str]
-"""A task, values of recipe fields that were guessed, by dotted name, and a sentence for a person."""
+"""A task, values of recipe fields that were guessed, by dotted name, and a sentence for a
+person."""
 
 
 def guess_task(path: Path, settings: DataSection) -> Guess:
@@ -40,7 +41,11 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
     refusals: list[BertctlError] = []
     for reader, task in reversed(tasks.items()):
         options = ReadOptions(
-            settings, "train", label_needed=True, chunk_rows=_SEEN, form=reader.form
+            settings,
+            "train",
+            label_needed=True,
+            chunk_rows=_SEEN,
+            form=reader.form,
         )
         try:
             if (reading := reader.guess(path, options)) is not None:
@@ -79,9 +84,15 @@ def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Gu
         name: value for name, value in reading.settings.model_dump().items() if value != given[name]
     }
     no_header = reading.settings.header is False
-    parts = ["it has no header"] if no_header and settings.header is None else []
+    if no_header and settings.header is None:
+        parts = ["it has no header"]
+    else:
+        parts = []
     for role, name in reading.columns.items():
-        value = reading.rows.columns[role][0] if no_header and reading.rows.has(role) else None
+        if no_header and reading.rows.has(role):
+            value = reading.rows.columns[role][0]
+        else:
+            value = None
         parts.append(
             f"{role} from '{name}'" + (f" ({shorten(value, 30)})" if value is not None else "")
         )

@@ -1,7 +1,8 @@
-"""What the cells of a label column say: a name, several names, a vector of 0 and 1, or nothing that can be named.
+"""What the cells of a label column say: a name, several names, a vector of 0 and 1, or nothing that
+can be named.
 
-A column is what nearly all of its cells are (`label_form`). A cell that is something else is refused by its line
-(`label_cells`), with what to type.
+A column is what nearly all of its cells are (`label_form`). A cell that is something else is
+refused by its line (`label_cells`), with what to type.
 """
 
 import math
@@ -42,10 +43,12 @@ class LabelRules:
     """What a recipe says of its labels, as far as it decides how their cells are read.
 
     Attributes:
-        names: Label names in the order of the places of a 0/1 vector. Empty where nobody named them.
+        names: Label names in the order of the places of a 0/1 vector. Empty where nobody named
+            them.
         separator: Character between several labels in one cell.
         several: Whether the recipe says that a row can have several labels, or none.
-        can_name: Whether the caller can still name the labels (`finetune`), or a trained model has named them.
+        can_name: Whether the caller can still name the labels (`finetune`), or a trained model has
+            named them.
     """
 
     names: tuple[str, ...] = ()
@@ -91,7 +94,9 @@ class _Unreadable:
 
 
 def label_name(label: object) -> str:
-    """Returns the name that a label is known by: `true` for JSON's value, 3 for 3.0, as pandas writes class numbers."""
+    """Returns the name that a label is known by: `true` for JSON's value, 3 for 3.0, as pandas
+    writes class numbers.
+    """
     if isinstance(label, bool):
         return "true" if label else "false"
     is_decimal = isinstance(label, float) or (isinstance(label, str) and "." in label)
@@ -111,7 +116,8 @@ def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
-    """Returns what stands between several labels in one cell, and those labels; None where names are no such lists.
+    """Returns what stands between several labels in one cell, and those labels; None where names
+    are no such lists.
 
     `a`, `b` and `a|b` are three names of two labels: the parts are fewer than the names.
     """
@@ -127,7 +133,9 @@ def words_for_nothing(counts: Counter[str]) -> list[str]:
     """Returns the rare names, such as `None`, that other programs write where there is no label."""
     words = [name for name in counts if name.strip().lower() in _WORDS_FOR_NOTHING]
     n_others = counts.total() - sum(counts[word] for word in words)
-    return words if words and nearly_all(n_others, counts.total()) else []
+    if words and nearly_all(n_others, counts.total()):
+        return words
+    return []
 
 
 def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = False) -> LabelForm:
@@ -136,7 +144,8 @@ def label_form(values: Sequence[Any], rules: LabelRules, *, is_typed: bool = Fal
     Args:
         values: Cells as the file has them.
         rules: What the recipe says of its labels.
-        is_typed: Whether the file's columns have types (Parquet), so that `datasets` may have written it.
+        is_typed: Whether the file's columns have types (Parquet), so that `datasets` may have
+            written it.
     """
     cells = _counted_cells(values)
     lists = [(cell, n) for cell, n in cells if isinstance(cell, list)]
@@ -188,7 +197,8 @@ def _total(cells: _Counted) -> int:
 def label_cells(
     values: Sequence[Any], form: LabelForm, rules: LabelRules, where: Callable[[int], str]
 ) -> Sequence[Any | DataError]:
-    """Returns the labels of a column's cells: a name or a number, a list of names, None for nothing.
+    """Returns the labels of a column's cells: a name or a number, a list of names, None for
+    nothing.
 
     Args:
         values: Cells as the file has them. A `DataError` among them is passed on.
@@ -211,7 +221,10 @@ def label_cells(
                 of_texts[value] = _label(value, form, rules)
             label = of_texts[value]
         else:
-            label = value if isinstance(value, DataError) else _label(value, form, rules)
+            if isinstance(value, DataError):
+                label = value
+            else:
+                label = _label(value, form, rules)
         if isinstance(label, _Unreadable):
             label = DataError(f"{where(index)}: {label.message}", remedy=label.remedy)
         labels.append(label)
@@ -224,19 +237,21 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
         return value.strip()  # a name that was given is a name, whatever it looks like
     cell = _cell(value)
     if cell is None:
-        return "" if isinstance(value, str) else value
+        if isinstance(value, str):
+            return ""
+        return value
     if isinstance(cell, _Unreadable):
         return cell
     if form.kind == "vectors":
         return _named_places(cell, form.width, rules)
     if form.kind == "lists":
-        return (
-            _list_of_names(cell, rules)
-            if isinstance(cell, list)
-            else _odd(cell, "a list of labels", f'Write it as a list: ["{cell}"].')
-        )
+        if isinstance(cell, list):
+            return _list_of_names(cell, rules)
+        return _odd(cell, "a list of labels", f'Write it as a list: ["{cell}"].')
     if isinstance(cell, list):
-        return _list_of_names(cell, rules) if form.kind == "any" else _odd(cell, "one label")
+        if form.kind == "any":
+            return _list_of_names(cell, rules)
+        return _odd(cell, "one label")
     if form.has_unlabelled and as_number(cell) == NO_LABEL:
         return _Unreadable(
             "the label is -1, which stands for no label (as `datasets` writes it)",
@@ -252,19 +267,26 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
 
 
 def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
-    """Returns a list of names. 0 and 1 that stand in it several times are a vector among other lists."""
+    """Returns a list of names. 0 and 1 that stand in it several times are a vector among other
+    lists.
+    """
     texts = [str(item) for item in items]
     is_vector = (
         _is_vector(items)
         and len(set(texts)) < len(texts)
         and not all(text in rules.names for text in texts)
     )
-    return _named_places(items, len(items), rules) if is_vector else items
+    if is_vector:
+        return _named_places(items, len(items), rules)
+    return items
 
 
 def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unreadable:
     """Returns why a cell is refused that is not what nearly all others of its column are."""
-    shown = shorten(cell, 40) if isinstance(cell, list) else repr(cell)
+    if isinstance(cell, list):
+        shown = shorten(cell, 40)
+    else:
+        shown = repr(cell)
     return _Unreadable(
         f"the label is {shown}, where nearly all rows have {expected}",
         f"{remedy} If it is the name of a label, name all labels: {_NAME_THE_LABELS}.",
@@ -272,7 +294,9 @@ def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unrea
 
 
 def _cell(value: Any) -> Any:
-    """Returns a cell as a name, a number or a list of those; None where it is blank; else why it can't be read."""
+    """Returns a cell as a name, a number or a list of those; None where it is blank; else why it
+    can't be read.
+    """
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     if isinstance(value, str):
@@ -281,7 +305,9 @@ def _cell(value: Any) -> Any:
             return None
         value = written_structure(text)
         if isinstance(value, str):
-            return _not_understood(text) if _is_bracketed(text) else text
+            if _is_bracketed(text):
+                return _not_understood(text)
+            return text
     if is_missing(value):
         return None
     if isinstance(value, Mapping):
@@ -303,7 +329,8 @@ def _is_bracketed(text: str) -> bool:
 def _not_understood(text: str) -> _Unreadable:
     return _Unreadable(
         f"the label {text!r:.80} looks like a list or an object, and can't be read as one",
-        'Write a list as JSON, such as ["a", "b"]. If the text is the name of a label, name all labels: '
+        'Write a list as JSON, such as ["a", "b"]. If the text is the name of a label, name all '
+        "labels: "
         f"{_NAME_THE_LABELS}.",
     )
 
@@ -313,8 +340,10 @@ def _names_of_flags(cell: Mapping[Any, Any]) -> Any:
     flags = {str(name).strip(): FLAGS.get(str(flag)) for name, flag in cell.items()}
     if None in flags.values():
         return _Unreadable(
-            f"the label is an object ({shorten(dict(cell), 60)}), and which names it means can't be told",
-            'Write the name alone, a list of names such as ["a", "b"], or 0 or 1 for each: {"a": 1, "b": 0}.',
+            f"the label is an object ({shorten(dict(cell), 60)}), and which names it means can't "
+            "be told",
+            'Write the name alone, a list of names such as ["a", "b"], or 0 or 1 for each: {"a": '
+            '1, "b": 0}.',
         )
     return [name for name, flag in flags.items() if flag]
 
@@ -326,12 +355,15 @@ def _names_of_items(items: list[Any]) -> Any:
         if isinstance(item, list | tuple | set | dict):
             return _Unreadable(
                 f"the label is a list of lists or objects ({shorten(items, 60)})",
-                'Write the names alone, such as ["a", "b"]. For spans of a text the task is token-classification.',
+                'Write the names alone, such as ["a", "b"]. For spans of a text the task is '
+                "token-classification.",
             )
         if isinstance(item, float) and not item.is_integer() and not math.isnan(item):
             return _Unreadable(
-                f"the label is a list of decimal numbers ({shorten(items, 60)}), which are no names",
-                'Write the names of the labels that hold, such as ["a", "b"]. Probabilities can\'t be learned.',
+                f"the label is a list of decimal numbers ({shorten(items, 60)}), which are no "
+                "names",
+                'Write the names of the labels that hold, such as ["a", "b"]. Probabilities can\'t '
+                "be learned.",
             )
         if isinstance(item, str):
             names.append(item.strip())
@@ -353,8 +385,8 @@ def _is_number(cell: Any) -> bool:
 def _has_unlabelled(cells: _Counted, *, is_typed: bool) -> bool:
     """Returns whether -1 stands for no label beside class numbers from 0 on.
 
-    -1, 0 and 1 may also be three classes (sentiment). They are taken for those unless the file has types, as those
-    of `datasets`, or -1 is rare.
+    -1, 0 and 1 may also be three classes (sentiment). They are taken for those unless the file has
+    types, as those of `datasets`, or -1 is rare.
     """
     counts: Counter[float] = Counter()
     for cell, n in cells:
@@ -378,14 +410,17 @@ def _flags_in(cell: Any) -> list[Any]:
     parts = _BETWEEN_FLAGS.split(cell)
     if len(parts) > 1:
         return parts
-    return list(cell) if _DIGITS_OF_FLAGS.fullmatch(cell) else []
+    if _DIGITS_OF_FLAGS.fullmatch(cell):
+        return list(cell)
+    return []
 
 
 def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns how many places texts such as `1 0 1` and `101` have, if nearly all are vectors; else 0.
+    """Returns how many places texts such as `1 0 1` and `101` have, if nearly all are vectors; else
+    0.
 
-    Digits without anything between them are a vector only where one of them begins with 0, as no number does, or where
-    as many labels have a name.
+    Digits without anything between them are a vector only where one of them begins with 0, as no
+    number does, or where as many labels have a name.
     """
     if any(isinstance(cell, str) and cell in label_names for cell, _ in names):
         return 0
@@ -399,7 +434,8 @@ def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cel
 
 
 def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns how many places nearly all of a column's cells have, if those are vectors of 0 and 1; else 0.
+    """Returns how many places nearly all of a column's cells have, if those are vectors of 0 and 1;
+    else 0.
 
     Lists of the names of labels are no vectors, whatever the labels are called.
     """
@@ -413,7 +449,9 @@ def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> 
         return 0
     width, n_vectors = widths.most_common(1)[0]
     is_one_class = width < 2 and len(label_names) != width
-    return 0 if is_one_class or not nearly_all(n_vectors, n_cells) else width
+    if is_one_class or not nearly_all(n_vectors, n_cells):
+        return 0
+    return width
 
 
 def _is_vector(items: Sequence[Any]) -> bool:
@@ -422,7 +460,10 @@ def _is_vector(items: Sequence[Any]) -> bool:
 
 def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
     """Returns the names of the places of a vector that hold 1."""
-    items = cell if isinstance(cell, list) else _flags_in(cell)
+    if isinstance(cell, list):
+        items = cell
+    else:
+        items = _flags_in(cell)
     shown = shorten(cell, 40)
     example = ", ".join("abcdefgh"[:width]) + (", ..." if width > 8 else "")
     if rules.can_name:
@@ -443,7 +484,8 @@ def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
         )
     if len(rules.names) != width:
         return _Unreadable(
-            f"the label is a vector of {count(width, 'place')} ({shown}), where {count(len(rules.names), 'label')} "
+            f"the label is a vector of {count(width, 'place')} ({shown}), where "
+            f"{count(len(rules.names), 'label')} "
             f"have a name ({listing(rules.names)})",
             f"{name_them}.",
         )

@@ -28,7 +28,8 @@ SPLIT_NAMES = (
 )  # fmt: skip
 """Columns that say for what a row is meant: training or test."""
 OWN_ID_NAMES = ("id", "_id", "guid", "uid", "uuid")
-"""Columns with ids of a file's own. `idx` and `index` only count its rows: they are carried over as they are."""
+"""Columns with ids of a file's own. `idx` and `index` only count its rows: they are carried over as
+they are."""
 
 _ALL_NAMES = frozenset(
     (*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES)

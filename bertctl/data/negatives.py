@@ -1,4 +1,5 @@
-"""Rows with several right or wrong texts, as other tools write them: each becomes rows of three texts.
+"""Rows with several right or wrong texts, as other tools write them: each becomes rows of three
+texts.
 
 negative_1, negative_2, ...                    sentence-transformers' n-tuples, MS MARCO's hard negatives
 {"query": ..., "pos": [...], "neg": [...]}     FlagEmbedding
@@ -26,8 +27,8 @@ _FOREIGN = {
 def unfolded(table: Table, *, train: bool) -> Table:
     """Returns a table in which no row has more than one right and one wrong text.
 
-    Of a row with several wrong texts, training sees one row for each; other rows keep the first wrong text alone, as
-    none of them is looked for.
+    Of a row with several wrong texts, training sees one row for each; other rows keep the first
+    wrong text alone, as none of them is looked for.
 
     Args:
         table: As the file has it.
@@ -40,18 +41,26 @@ def unfolded(table: Table, *, train: bool) -> Table:
         return table
     for name, (tool, negatives) in _FOREIGN.items():
         if name in table.columns:
-            what = f"{table.source} has the form of {tool} (lists of objects under '{name}' and '{negatives}')"
+            message = (
+                f"{table.source} has the form of {tool} (lists of objects under '{name}' and "
+                f"'{negatives}')"
+            )
             raise DataError(
-                what,
-                remedy='Write it as JSON lines of texts: {"query": ..., "pos": [...], "neg": [...]}.',
+                message,
+                remedy='Write it as JSON lines of texts: {"query": ..., "pos": [...], "neg": '
+                "[...]}.",
             )
     if "pos" in table.columns and any(isinstance(value, list) for value in table.columns["pos"]):
         return _unfold_lists(table, train=train)
-    return _unfold_negatives(table) if train else table
+    if train:
+        return _unfold_negatives(table)
+    return table
 
 
 def _unfold_lists(table: Table, *, train: bool) -> Table:
-    """Returns the rows of FlagEmbedding's lists: each right text once, and in training each wrong one at least once."""
+    """Returns the rows of FlagEmbedding's lists: each right text once, and in training each wrong
+    one at least once.
+    """
     rows: list[int] = []
     positives: list[str] = []
     negatives: list[str] = []
@@ -61,11 +70,10 @@ def _unfold_lists(table: Table, *, train: bool) -> Table:
             raise DataError(
                 f"{table.where(index)}: 'pos' has no text", remedy="Give each query a right text."
             )
-        wrong = (
-            _texts(table.columns["neg"][index], table, index, "neg")
-            if train and "neg" in table.columns
-            else []
-        )
+        if train and "neg" in table.columns:
+            wrong = _texts(table.columns["neg"][index], table, index, "neg")
+        else:
+            wrong = []
         for number in range(max(len(of_row), len(wrong))):
             rows.append(index)
             positives.append(of_row[number % len(of_row)])
@@ -82,18 +90,23 @@ def _texts(cell: Any, table: Table, index: int, column: str) -> list[str]:
     """Returns the texts of a cell, one or a list of them."""
     if is_missing(cell):
         return []
-    texts = cell if isinstance(cell, list) else [cell]
+    if isinstance(cell, list):
+        texts = cell
+    else:
+        texts = [cell]
     for text in texts:
         if not isinstance(text, str):
-            what = f"{table.where(index)}: '{column}' holds {text!r:.60} where a text is needed"
+            message = f"{table.where(index)}: '{column}' holds {text!r:.60} where a text is needed"
             raise DataError(
-                what, remedy='Such as {"query": "...", "pos": ["..."], "neg": ["...", "..."]}'
+                message, remedy='Such as {"query": "...", "pos": ["..."], "neg": ["...", "..."]}'
             )
     return [text for text in texts if text.strip()]
 
 
 def _unfold_negatives(table: Table) -> Table:
-    """Returns a row for each wrong text of a row; the numbered columns after the first one are gone."""
+    """Returns a row for each wrong text of a row; the numbered columns after the first one are
+    gone.
+    """
     numbered = {
         name: int(match[1])
         for name in table.columns
@@ -119,4 +132,10 @@ def _unfold_negatives(table: Table) -> Table:
 
 
 def _with_columns(table: Table, columns: Mapping[str, Sequence[Any]]) -> Table:
-    return Table(columns, table.source, table.lines, header=table.header, first=table.first)
+    return Table(
+        columns,
+        table.source,
+        table.lines,
+        header=table.header,
+        first=table.first,
+    )

@@ -1,7 +1,8 @@
 """Columns of many rows in little memory: texts in a temporary file, values that recur as numbers.
 
-A column of a small file is a list. From `MANY_ROWS` on, texts go into a temporary Arrow file, read a batch at a time,
-and values that recur are held once, beside a number per row. Both can be read like a list.
+A column of a small file is a list. From `MANY_ROWS` on, texts go into a temporary Arrow file, read
+a batch at a time, and values that recur are held once, beside a number per row. Both can be read
+like a list.
 
     texts    ["so good", "too long", ...]       80 bytes of a disk per row, none of memory
     labels   ["pos", "neg", "pos", ...]         codes [0, 1, 0, ...], values ["pos", "neg"]: 4 bytes per row
@@ -65,7 +66,9 @@ class PackedTexts(Sequence[Any]):
         return self._file.has_nulls
 
     def __len__(self) -> int:
-        return self._file.n_rows if self._rows is None else len(self._rows)
+        if self._rows is None:
+            return self._file.n_rows
+        return len(self._rows)
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -91,9 +94,14 @@ class PackedTexts(Sequence[Any]):
         import numpy as np
 
         positions = np.asarray(indices, dtype=np.int64)
-        rows = positions if self._rows is None else self._rows[positions]
+        if self._rows is None:
+            rows = positions
+        else:
+            rows = self._rows[positions]
         view = PackedTexts(self._file, rows)
-        return view if is_many(len(rows)) else list(view)
+        if is_many(len(rows)):
+            return view
+        return list(view)
 
     def _parts(self) -> Iterator[list[Any]]:
         import numpy as np
@@ -265,7 +273,9 @@ class NumberedIds(Sequence[str]):
         else:
             numbers = self._numbers[positions]
         ids = NumberedIds(numbers)
-        return ids if is_many(len(numbers)) else list(ids)
+        if is_many(len(numbers)):
+            return ids
+        return list(ids)
 
 
 def numbered_ids(n_rows: int, *, first: int = 0) -> Sequence[str]:
@@ -280,7 +290,9 @@ def is_many(n_rows: int) -> bool:
 
 
 def is_packed(values: Sequence[Any]) -> bool:
-    """Returns whether a column holds nothing but texts, numbers, truth values and None, and is packed."""
+    """Returns whether a column holds nothing but texts, numbers, truth values and None, and is
+    packed.
+    """
     return isinstance(values, PackedTexts | CodedValues)
 
 
@@ -293,7 +305,10 @@ def selected(values: Sequence[Any], indices: "Sequence[int] | Ints") -> Sequence
     if isinstance(values, array):
         numbers = np.frombuffer(values, dtype=np.int64)
         return int_column(numbers[np.asarray(indices, dtype=np.int64)])
-    positions = indices.tolist() if hasattr(indices, "tolist") else indices
+    if hasattr(indices, "tolist"):
+        positions = indices.tolist()
+    else:
+        positions = indices
     return [values[i] for i in positions]
 
 
@@ -309,8 +324,12 @@ def int_column(numbers: "Ints") -> Sequence[int]:
 
 
 def different_values(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns the values of a column, of those that recur each once: enough to see whether some value is there."""
-    return values.values if isinstance(values, CodedValues) else values
+    """Returns the values of a column, of those that recur each once: enough to see whether some
+    value is there.
+    """
+    if isinstance(values, CodedValues):
+        return values.values
+    return values
 
 
 def mapped_values(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequence[Any]:
@@ -331,7 +350,9 @@ def codes_of(values: Sequence[Any]) -> CodedValues:
 
 
 def are_different(values: Iterable[Any]) -> bool:
-    """Returns whether no two values are the same as texts, and none is blank; False where two have one hash."""
+    """Returns whether no two values are the same as texts, and none is blank; False where two have
+    one hash.
+    """
     import numpy as np
 
     hashes = array("q")
@@ -434,7 +455,9 @@ class _CodedBuilder:
         self._values: list[Any] = []
 
     def extend(self, values: Sequence[Any]) -> bool:
-        """Adds values; returns False, and adds no row, where too many are different, or something is no scalar."""
+        """Adds values; returns False, and adds no row, where too many are different, or something
+        is no scalar.
+        """
         try:
             codes = list(map(self._numbers.__getitem__, values))
         except (KeyError, TypeError):
@@ -519,9 +542,9 @@ class _TextsBuilder:
         try:
             yield
         except OSError as error:
-            what = (
+            message = (
                 f"{tempfile.gettempdir()}: no room for the texts of more than {self._n_rows:,} rows"
             )
             raise UnavailableError(
-                what, remedy="Set TMPDIR to a folder on a disk with more room."
+                message, remedy="Set TMPDIR to a folder on a disk with more room."
             ) from error

@@ -1,7 +1,8 @@
 """Rows of a Parquet file in batches that fit into the memory.
 
-A page of a few bytes can hold a cell of gigabytes, or one text for a billion rows. What a batch may become is worked
-out before it is decoded: plain values from the sizes that the file announces, repeated ones from its dictionaries.
+A page of a few bytes can hold a cell of gigabytes, or one text for a billion rows. What a batch may
+become is worked out before it is decoded: plain values from the sizes that the file announces,
+repeated ones from its dictionaries.
 """
 
 import io
@@ -26,7 +27,8 @@ _LARGEST_RATIO = 1_000
 """Bytes that one byte of a file may become: contexts of questions are repeated, as are labels."""
 
 _MOST_REPEATED = 2**28
-"""Bytes that values of a dictionary may become in a batch; beyond it, they stay numbers of the dictionary."""
+"""Bytes that values of a dictionary may become in a batch; beyond it, they stay numbers of the
+dictionary."""
 
 _WIDEST_NUMBER = 16
 """Bytes of a number, a date or a decimal."""
@@ -59,7 +61,10 @@ class ParquetBatches:
         self.schema: pa.Schema = self._parquet.schema_arrow
         self.num_rows = int(self._metadata.num_rows)
         if self.num_rows > max(_FEWEST_REFUSED, n_bytes):
-            message = f"{source} has {self.num_rows:,} rows in {human_bytes(n_bytes)}: more rows than bytes"
+            message = (
+                f"{source} has {self.num_rows:,} rows in {human_bytes(n_bytes)}: more rows than "
+                "bytes"
+            )
             raise DataError(message, remedy="Write it again without the rows that are repeated.")
 
     def batches(self, size: int, *, all_stay: bool) -> Iterator[pa.RecordBatch]:
@@ -91,8 +96,14 @@ class ParquetBatches:
             for part, n_bytes in self._bounded(batch, first=n_read):
                 n_decoded += n_bytes
                 if n_decoded > max(HEAVIEST_CHUNK, _LARGEST_RATIO * self._n_bytes):
-                    sizes = f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row {n_read + len(part):,}"
-                    message = f"{self._source} becomes more than {_LARGEST_RATIO:,} times its size: {sizes}"
+                    sizes = (
+                        f"{human_bytes(self._n_bytes)} became {human_bytes(n_decoded)} by row "
+                        f"{n_read + len(part):,}"
+                    )
+                    message = (
+                        f"{self._source} becomes more than {_LARGEST_RATIO:,} times its size: "
+                        f"{sizes}"
+                    )
                     raise DataError(
                         message, remedy="Write it again without the cells that are repeated."
                     )
@@ -101,7 +112,9 @@ class ParquetBatches:
                 memory_guard.check(n_read, n_expected)
 
     def _check_group(self, group: int, size: int) -> set[str]:
-        """Refuses a group of rows that is too large, and returns columns whose values are few, long and repeated."""
+        """Refuses a group of rows that is too large, and returns columns whose values are few, long
+        and repeated.
+        """
         metadata = self._metadata.row_group(group)
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
         for chunk in chunks:
@@ -122,15 +135,26 @@ class ParquetBatches:
             for chunk in chunks
             if chunk.physical_type != "BYTE_ARRAY"
         )
-        what = f"a group of {metadata.num_rows:,} rows of {self._source}"
-        remedy = "Write it again in smaller groups: pyarrow.parquet.write_table(table, FILE, row_group_size=10_000)."
+        message = f"a group of {metadata.num_rows:,} rows of {self._source}"
+        remedy = (
+            "Write it again in smaller groups: pyarrow.parquet.write_table(table, FILE, "
+            "row_group_size=10_000)."
+        )
         if n_plain + n_fixed > HEAVIEST_CHUNK:
-            require_memory(n_plain + n_fixed, what, remedy=remedy, libraries=False)
+            require_memory(
+                n_plain + n_fixed,
+                message,
+                remedy=remedy,
+                libraries=False,
+            )
 
         repeated_columns = set[str]()
         for chunk in chunks:
             is_nested = chunk.num_values != metadata.num_rows or "." in chunk.path_in_schema
-            n_values = chunk.num_values if is_nested else min(size, metadata.num_rows)
+            if is_nested:
+                n_values = chunk.num_values
+            else:
+                n_values = min(size, metadata.num_rows)
             may_be_large = n_values * chunk.total_uncompressed_size > _MOST_REPEATED
             if chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page and may_be_large:
                 longest = self._longest_repeated(group, chunk.path_in_schema)
@@ -152,7 +176,8 @@ class ParquetBatches:
     def _bounded(
         self, batch: pa.RecordBatch, *, first: int
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yields a batch in parts that have not too many bytes once they are Python objects, each with its bytes.
+        """Yields a batch in parts that have not too many bytes once they are Python objects, each
+        with its bytes.
 
         Raises:
             DataError: a cell is too long.
@@ -163,11 +188,17 @@ class ParquetBatches:
         n_bytes = np.zeros(len(batch), np.int64)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             of_column = bytes_of_rows(column)
-            longest = int(of_column.argmax()) if len(of_column) else 0
+            if len(of_column):
+                longest = int(of_column.argmax())
+            else:
+                longest = 0
             if len(of_column) and of_column[longest] > self._longest_cell:
                 row = f"{self._source}, row {first + longest + 1}"
                 size = human_bytes(int(of_column[longest]))
-                message = f"{row}: the cell of '{name}' has {size}, more than {human_bytes(self._longest_cell)}"
+                message = (
+                    f"{row}: the cell of '{name}' has {size}, more than "
+                    f"{human_bytes(self._longest_cell)}"
+                )
                 raise DataError(message, remedy=_CUT)
             n_bytes += of_column
         n_before = np.cumsum(n_bytes) - n_bytes
@@ -182,7 +213,10 @@ class ParquetBatches:
         return DataError(message, remedy=_CUT)
 
 
-_CUT = "Cut the cells, or, if they are meant to be as long, train with --set data.longest_line=MEGABYTES."
+_CUT = (
+    "Cut the cells, or, if they are meant to be as long, train with --set "
+    "data.longest_line=MEGABYTES."
+)
 
 
 def bytes_of_rows(column: pa.Array) -> Ints:
@@ -221,7 +255,9 @@ def _longest_in_dictionary(column: pa.Array) -> int:
     kind = column.type
     if pa.types.is_dictionary(kind):
         of_values = bytes_of_rows(column.dictionary)
-        return int(of_values.max()) if len(of_values) else 0
+        if len(of_values):
+            return int(of_values.max())
+        return 0
     if pa.types.is_struct(kind):
         return max(map(_longest_in_dictionary, column.flatten()), default=0)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):

@@ -1,7 +1,7 @@
 """Inputs that can be read only once: a pipe with a name, `<(command)`, `/dev/stdin`.
 
-Their bytes go into a temporary file, once, and whoever reads the input again reads that. What an input is decides, not
-what it is called.
+Their bytes go into a temporary file, once, and whoever reads the input again reads that. What an
+input is decides, not what it is called.
 """
 
 import os
@@ -23,7 +23,8 @@ _SPARE = 2**26
 """Bytes of a disk that are left free."""
 
 _kept: dict[tuple[int, int], BinaryIO] = {}
-"""Device and inode of an input -> the temporary file with its bytes, which goes with the process."""
+"""Device and inode of an input -> the temporary file with its bytes, which goes with the
+process."""
 
 
 def is_read_once(path: Path) -> bool:
@@ -36,14 +37,16 @@ def is_read_once(path: Path) -> bool:
 
 
 def regular(path: Path, *, seen_by_others: bool = False) -> Path:
-    """Returns the file to open in place of an input: itself, or the temporary one with the bytes of a pipe.
+    """Returns the file to open in place of an input: itself, or the temporary one with the bytes of
+    a pipe.
 
     Args:
         path: of the input.
         seen_by_others: whether other processes open it, as long as this one lives.
 
     Raises:
-        UnavailableError: The pipe can't be read, or holds more than the disk; or several processes would share it.
+        UnavailableError: The pipe can't be read, or holds more than the disk; or several processes
+            would share it.
     """
     if not is_read_once(path):
         return path
@@ -57,9 +60,15 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
     if key not in _kept:
         _kept[key] = _bytes_of(path)
     kept = _kept[key]
-    # Opened anew, so that each reader begins at the first byte; a file without a name is gone with the process.
-    process = str(os.getpid()) if seen_by_others else "self"
-    return Path(f"/proc/{process}/fd/{kept.fileno()}") if _HAS_PROC else Path(kept.name)
+    # Opened anew, so that each reader begins at the first byte; a file without a name is gone with
+    # the process.
+    if seen_by_others:
+        process = str(os.getpid())
+    else:
+        process = "self"
+    if _HAS_PROC:
+        return Path(f"/proc/{process}/fd/{kept.fileno()}")
+    return Path(kept.name)
 
 
 def _bytes_of(path: Path) -> BinaryIO:
@@ -81,7 +90,9 @@ def _bytes_of(path: Path) -> BinaryIO:
 
 
 def _opened(path: Path) -> int:
-    """Returns a descriptor that is open for reading; to open a pipe nobody writes into is not waited for."""
+    """Returns a descriptor that is open for reading; to open a pipe nobody writes into is not
+    waited for.
+    """
     own = _DESCRIPTOR.fullmatch(str(path))
     if own:
         return os.dup(int(own[1]))
@@ -108,7 +119,10 @@ def _room() -> int:
 
 def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
     size = human_bytes(temporary.tell())
-    message = f"{subject} is larger than the disk of {tempfile.gettempdir()}: after {size} it is nearly full"
+    message = (
+        f"{subject} is larger than the disk of {tempfile.gettempdir()}: after {size} it is nearly "
+        "full"
+    )
     return UnavailableError(
         message, remedy="Write it to a file, or set TMPDIR to a folder with more room."
     )

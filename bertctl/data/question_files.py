@@ -1,8 +1,10 @@
-"""Files of extractive question answering: SQuAD's JSON (1.1, 2.0), and flat rows as JSON, JSON Lines, Parquet, CSV.
+"""Files of extractive question answering: SQuAD's JSON (1.1, 2.0), and flat rows as JSON, JSON
+Lines, Parquet, CSV.
 
-Canonical columns: `question`, `context`, `label` as {"text": [...], "answer_start": [...]} (empty lists: unanswerable;
-development sets have several answers), `title` where the file has one. `answer_start` counts characters; -1 stands
-where the file gives no offset and the text does not occur in the context.
+Canonical columns: `question`, `context`, `label` as {"text": [...], "answer_start": [...]} (empty
+lists: unanswerable; development sets have several answers), `title` where the file has one.
+`answer_start` counts characters; -1 stands where the file gives no offset and the text does not
+occur in the context.
 """
 
 import re
@@ -46,7 +48,8 @@ _IMPOSSIBLE = "is_impossible"
 _SQUAD = DataSection(text_column="question", pair_column="context", label_column="answers")
 """The names that `_flat_questions` gives to the nested form."""
 _FORMS = (
-    'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": [...]}]}]}, a list '
+    'Questions are SQuAD\'s JSON, {"data": [{"title": ..., "paragraphs": [{"context": ..., "qas": '
+    "[...]}]}]}, a list "
     "of its paragraphs, or one object per line: "
     '{"question": "...", "context": "...", "answers": {"text": ["..."], "answer_start": [0]}}.'
 )
@@ -86,7 +89,8 @@ _OTHER_FORMATS: tuple[tuple[frozenset[str], str, str], ...] = (
 )
 """Columns of formats that can't be read, their names, and what to do."""
 _ANSWERS = (
-    'Answers are written {"text": ["..."], "answer_start": [0]} or [{"text": "...", "answer_start": 0}]; '
+    'Answers are written {"text": ["..."], "answer_start": [0]} or [{"text": "...", '
+    '"answer_start": 0}]; '
     "[] for a question without one."
 )
 
@@ -103,28 +107,38 @@ class QuestionReader(Reader):
     together: tuple[str, ...] = ("title", "context")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin, which is JSON unless it is said to be something else."""
+        """Yields the rows of a file or of stdin, which is JSON unless it is said to be something
+        else.
+        """
         kind = input_kind(source, options)
         if source == "-" and options.kind is None and kind == "lines":
             kind = "jsonl"
         if kind == "lines":
-            what = f"{source_name(source)}: lines of text are no questions with a context"
+            message = f"{source_name(source)}: lines of text are no questions with a context"
             raise UsageError(
-                what, remedy=f'{_FORMS} One question alone: --question "..." --context FILE.'
+                message, remedy=f'{_FORMS} One question alone: --question "..." --context FILE.'
             )
-        tables = (
-            json_tables(source, options) if kind == "jsonl" else read_tables(source, kind, options)
-        )
+        if kind == "jsonl":
+            tables = json_tables(source, options)
+        else:
+            tables = read_tables(source, kind, options)
         return self.table_readings(tables, options)
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
-        """Returns the first questions of a file whose answers are found in their texts, and are no classes."""
+        """Returns the first questions of a file whose answers are found in their texts, and are no
+        classes.
+        """
         reading = super().guess(path, options)
-        answers = reading.rows.columns["label"] if reading else ()
+        if reading:
+            answers = reading.rows.columns["label"]
+        else:
+            answers = ()
         places = [place for answer in answers for place in answer["answer_start"]]
         found = 2 * sum(place >= 0 for place in places) >= len(places)
         is_class = content_of([text for answer in answers for text in answer["text"]]) == "class"
-        return reading if found and not (is_class and path.suffix in (".csv", ".tsv")) else None
+        if found and not (is_class and path.suffix in (".csv", ".tsv")):
+            return reading
+        return None
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""
@@ -165,7 +179,8 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
 
     Args:
         table: the file as it was read.
-        settings: `text_column` is the question, `pair_column` the context, `label_column` the answers.
+        settings: `text_column` is the question, `pair_column` the context, `label_column` the
+            answers.
         options: whether to refuse a table without answers, and who is told of guesses.
 
     Raises:
@@ -174,7 +189,8 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
     """
     _refuse_other_format(table, settings)
     if settings.text_column not in table.columns and {"question", "context"} <= set(table.columns):
-        # A prediction file, or another file than the one the settings were made for: it has the canonical names.
+        # A prediction file, or another file than the one the settings were made for: it has the
+        # canonical names.
         settings = settings.model_copy(
             update={"text_column": None, "pair_column": None, "label_column": None}
         )
@@ -192,10 +208,14 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
         if roles[role] is None and found is not None:
             roles[role] = found
         elif roles[role] is None and (role != "answers" or label_needed):
-            what = f"{table.source}: no column is known as the {role}"
-            raise UsageError(what, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
-    label = roles["answers"] if roles["answers"] in table.columns else None
-    question, context = str(roles["question"]), str(roles["context"])
+            message = f"{table.source}: no column is known as the {role}"
+            raise UsageError(message, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
+    if roles["answers"] in table.columns:
+        label = roles["answers"]
+    else:
+        label = None
+    question = str(roles["question"])
+    context = str(roles["context"])
     identity = settings.id_column or _usable_ids(
         table, free.get("id"), (question, context), options
     )
@@ -203,7 +223,8 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
 
 
 def _refuse_other_format(table: Table, settings: DataSection) -> None:
-    """Refuses what other sets of questions are published in, by its name, unless the person named columns.
+    """Refuses what other sets of questions are published in, by its name, unless the person named
+    columns.
 
     Raises:
         DataError: with what to do.
@@ -226,17 +247,21 @@ def _refuse_other_format(table: Table, settings: DataSection) -> None:
 def _usable_ids(
     table: Table, name: str | None, texts: tuple[str, str], options: ReadOptions
 ) -> str | None:
-    """Returns a column called `id` that nobody named; where rows are labelled, only if each question has its own."""
-    values = (
-        [str(value) for value in table.columns[name] if not _is_blank(value)]
-        if name is not None
-        else []
-    )
+    """Returns a column called `id` that nobody named; where rows are labelled, only if each
+    question has its own.
+    """
+    if name is not None:
+        values = [str(value) for value in table.columns[name] if not _is_blank(value)]
+    else:
+        values = []
     if not values or not options.keep_labels or name is None:
         return name if values else None
     if len(values) == len(table) and _are_of_questions(table, name, texts):
         return name
-    told = f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered instead"
+    told = (
+        f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered "
+        "instead"
+    )
     options.listener.warn(told)
     return None
 
@@ -257,7 +282,8 @@ def _is_blank(value: Any) -> bool:
 
 
 def require_distinct_ids(rows: Rows) -> None:
-    """Refuses questions of which some have the same id, or have none where others do; numbers stand for no ids at all.
+    """Refuses questions of which some have the same id, or have none where others do; numbers stand
+    for no ids at all.
 
     Raises:
         DataError: with both rows.
@@ -268,7 +294,10 @@ def require_distinct_ids(rows: Rows) -> None:
             "Give each question an id of its own, or take --format jsonl, which has a line per row."
         )
         distinct_ids(
-            ids, rows.where, remedy=remedy, why=", and these answers are written by their ids"
+            ids,
+            rows.where,
+            remedy=remedy,
+            why=", and these answers are written by their ids",
         )
 
 
@@ -280,13 +309,13 @@ def rows_of_questions(
     Args:
         table: the file as it was read.
         names: which column is which.
-        options: where labels are kept, an id that is blank or stands twice is refused; else a blank one becomes the
-            row's number, beside the column as it is.
+        options: where labels are kept, an id that is blank or stands twice is refused; else a blank
+            one becomes the row's number, beside the column as it is.
         first_id: number of the first row, where there is no id column.
 
     Raises:
-        DataError: a question that is no text or has no context, answers that can't be read, an id that stands twice,
-            with file, line and id.
+        DataError: a question that is no text or has no context, answers that can't be read, an id
+            that stands twice, with file, line and id.
     """
     names.require(table, optional=() if options.keep_labels or names.id is None else (names.id,))
     is_identified = names.id is not None and options.keep_labels
@@ -294,9 +323,10 @@ def rows_of_questions(
         ids: Sequence[str] = _ids_with_repeats(table, str(names.id))
     else:
         ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
-    given = (
-        table.columns.get(names.id, ()) if names.id is not None and not options.keep_labels else ()
-    )
+    if names.id is not None and not options.keep_labels:
+        given = table.columns.get(names.id, ())
+    else:
+        given = ()
     complete = not any(map(_is_blank, given))
     if given:
         ids = [
@@ -305,20 +335,41 @@ def rows_of_questions(
         ]
     found: dict[str, Sequence[Any]] = {
         canonical: [
-            _text(table, i, value, canonical, ids) for i, value in enumerate(table.columns[name])
+            _text(
+                table,
+                i,
+                value,
+                canonical,
+                ids,
+            )
+            for i, value in enumerate(table.columns[name])
         ]
         for canonical, name in (("question", names.question), ("context", names.context))
     }
     if names.label is not None:
-        found["label"] = _labels_of(table, names.label, found["context"], ids, options)
+        found["label"] = _labels_of(
+            table,
+            names.label,
+            found["context"],
+            ids,
+            options,
+        )
     read = (
         *names.used,
         names.id if complete else None,
         _IMPOSSIBLE if isinstance(table, NestedTable) else None,
     )
     found |= other_columns(table, read, _CANONICAL)
-    rows = Rows(options.split, found, ids, table.source, table.lines)
-    return _with_all_answers(rows, options) if "label" in found else rows
+    rows = Rows(
+        options.split,
+        found,
+        ids,
+        table.source,
+        table.lines,
+    )
+    if "label" in found:
+        return _with_all_answers(rows, options)
+    return rows
 
 
 def _labels_of(
@@ -331,7 +382,10 @@ def _labels_of(
     ends = table.columns.get("answer_end", nothing)
     several: list[str] = []
     labels: list[dict[str, list[Any]]] = []
-    further = [] if "answer_start" in table.columns else _further_starts(table.columns, but=name)
+    if "answer_start" in table.columns:
+        further = []
+    else:
+        further = _further_starts(table.columns, but=name)
     for i, (answers, start, end) in enumerate(zip(table.columns[name], starts, ends, strict=True)):
         if further and isinstance(answers, str):
             row = {column: values[i] for column, values in table.columns.items()}
@@ -347,14 +401,17 @@ def _labels_of(
             _require_no_answers(answers, contexts[i], f"{table.where(i)} (id '{ids[i]}')")
         elif not label["text"] and options.label_needed and _is_false(impossible[i]):
             raise DataError(
-                f"{table.where(i)} (id '{ids[i]}'): there is no answer, and `{_IMPOSSIBLE}` is false",
+                f"{table.where(i)} (id '{ids[i]}'): there is no answer, and `{_IMPOSSIBLE}` is "
+                "false",
                 remedy=f"Give the answer, or true in `{_IMPOSSIBLE}` where the context has none.",
             )
         labels.append(label)
     if several:
         options.listener.warn(
-            f"{table.source}: {count(len(several), 'answer')} without an offset stand at several places of their "
-            f"contexts, such as {several[0]!r}: the first one is taken, of whole words where there are any"
+            f"{table.source}: {count(len(several), 'answer')} without an offset stand at several "
+            "places of their "
+            f"contexts, such as {several[0]!r}: the first one is taken, of whole words where there "
+            "are any"
         )
     return labels
 
@@ -373,11 +430,20 @@ def _require_no_answers(answers: Any, context: str, where: str) -> None:
     Raises:
         DataError: with the first of them.
     """
-    label = None if _is_blank(answers) else _answers(answers, context, impossible=False, several=[])
+    if _is_blank(answers):
+        label = None
+    else:
+        label = _answers(
+            answers,
+            context,
+            impossible=False,
+            several=[],
+        )
     if label and label["text"]:
         raise DataError(
             f"{where}: `{_IMPOSSIBLE}` is true, and there is an answer: {label['text'][0]!r:.80}",
-            remedy="Correct one of the two. Answers that only seem right belong into `plausible_answers`.",
+            remedy="Correct one of the two. Answers that only seem right belong into "
+            "`plausible_answers`.",
         )
 
 
@@ -390,9 +456,11 @@ def _union(label: Mapping[str, list[Any]], other: Mapping[str, list[Any]]) -> di
 
 
 def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
-    """Returns each question once, with the answers of all of its rows: those with one id, question and context.
+    """Returns each question once, with the answers of all of its rows: those with one id, question
+    and context.
 
-    (Files with a row per annotator. The official scorers count questions, each with all of its answers.)
+    (Files with a row per annotator. The official scorers count questions, each with all of its
+    answers.)
     """
     first: dict[tuple[str, str, str], int] = {}
     labels: dict[int, dict[str, list[Any]]] = {}
@@ -410,7 +478,10 @@ def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
     if len(labels) == len(rows):
         return rows
     merged_rows = count(len(rows) - len(labels), "row")
-    message = f"{rows.source}: {merged_rows} with the id, the question and the context of an earlier row; "
+    message = (
+        f"{rows.source}: {merged_rows} with the id, the question and the context of an earlier "
+        "row; "
+    )
     if repeated == len(rows) - len(labels):
         message += "the answers are the same, too, so each question counts once"
     else:
@@ -451,17 +522,23 @@ def questions_about(
 def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -> str:
     where = f"{table.where(index)} (id '{ids[index]}')"
     if value is None or (role == "context" and isinstance(value, str) and not value.strip()):
-        what = "the question has no context" if role == "context" else "there is no question"
+        if role == "context":
+            message = "the question has no context"
+        else:
+            message = "there is no question"
         raise DataError(
-            f"{where}: {what}",
+            f"{where}: {message}",
             remedy="Fill it in, or take the question out. " + shown_columns(table),
         )
     if not isinstance(value, str):
-        what = (
+        message = (
             f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}"
         )
-        remedy = f"Name the columns: --text-column QUESTION --pair-column CONTEXT. {shown_columns(table)}"
-        raise DataError(what, remedy=remedy)
+        remedy = (
+            "Name the columns: --text-column QUESTION --pair-column CONTEXT. "
+            f"{shown_columns(table)}"
+        )
+        raise DataError(message, remedy=remedy)
     return value
 
 
@@ -470,7 +547,9 @@ def _with_start(answers: Any, start: Any, end: Any) -> Any:
     if _is_blank(start) or not isinstance(answers, str):
         return answers
     answer = {"text": answers, "answer_start": start}
-    return answer if _is_blank(end) else {**answer, "answer_end": end}
+    if _is_blank(end):
+        return answer
+    return {**answer, "answer_end": end}
 
 
 def _place(text: str, context: str, several: list[str]) -> int:
@@ -565,12 +644,13 @@ def _further_starts(names: Iterable[str], *, but: str = "") -> list[str]:
 def _start_by_other_names(
     entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str
 ) -> int | None:
-    """Returns where an answer begins, by fields that say it under other names; None where none of them does.
+    """Returns where an answer begins, by fields that say it under other names; None where none of
+    them does.
 
     Args:
         entry: The fields.
-        names: Those that may say it. They may count tokens, so they are believed where the answer stands there, or
-            where an end beside them is as far as the answer is long.
+        names: Those that may say it. They may count tokens, so they are believed where the answer
+            stands there, or where an end beside them is as far as the answer is long.
         answer: What is looked for.
         context: The text with the answer.
     """
@@ -597,7 +677,9 @@ _NO_OFFSET = "no offset"
 
 
 def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Returns an object with lists, as SQuAD's Parquet has it, as a list of objects; None where lengths differ."""
+    """Returns an object with lists, as SQuAD's Parquet has it, as a list of objects; None where
+    lengths differ.
+    """
     texts = _as_list(answers.get("text"))
     if texts is None:
         return None
@@ -621,13 +703,17 @@ def _offset(value: Any) -> Any:
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.0*)?\s*", value):
         return int(float(value))
-    return value if isinstance(value, int) and not isinstance(value, bool) else _NO_OFFSET
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return _NO_OFFSET
 
 
 def _as_list(value: Any) -> list[Any] | None:
     if value is None:
         return None
-    return list(value) if isinstance(value, list | tuple) else [value]
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [value]
 
 
 def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -> DataError:
@@ -636,9 +722,15 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
     if value is None:
         return DataError(f"{where}: there are no answers", remedy=_ANSWERS)
     if is_shortened(value):
-        remedy = "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which keep lists."
+        remedy = (
+            "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which keep "
+            "lists."
+        )
         return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=remedy)
-    answers = written_value(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        answers = written_value(value)
+    else:
+        answers = value
     if isinstance(answers, Mapping):
         answers = _answers_of_lists(answers)
     entries = [
@@ -660,9 +752,12 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
                 "answer_start",
                 entry.get("start", table.columns.get("answer_start", {index: None})[index]),
             )
-            what = f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} to {end}"
+            message = (
+                f"the answer {text!r:.80} has {len(text)} characters, and its offsets say {start} "
+                f"to {end}"
+            )
             return DataError(
-                f"{where}: {what}",
+                f"{where}: {message}",
                 remedy="Correct answer_end, or leave it out: it is only compared.",
             )
     return DataError(f"{where}: these answers can't be read: {value!r:.120}", remedy=_ANSWERS)
@@ -682,7 +777,10 @@ def json_tables(source: Source, options: ReadOptions) -> Iterator[Table]:
                 document = [document]
             tables = iter([table_of_document(document, name, options)])
         for table in tables:
-            flat = _flat_table(table) if _is_nested(table.columns) else table
+            if _is_nested(table.columns):
+                flat = _flat_table(table)
+            else:
+                flat = table
             if not len(flat):
                 raise DataError(f"{name} has no questions", remedy=_FORMS)
             yield from flat.chunks(options.chunk_rows)

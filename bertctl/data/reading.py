@@ -1,4 +1,6 @@
-"""`Reader`: how the files of a task become rows, in one way for whole files, for streams and for the hub's columns."""
+"""`Reader`: how the files of a task become rows, in one way for whole files, for streams and for
+the hub's columns.
+"""
 
 from abc import ABC, abstractmethod
 from bisect import bisect
@@ -28,7 +30,8 @@ from bertctl.writing import write_jsonl
 
 _SHOWN = 5
 _UNLABELLED = (
-    "Annotate them, or take those of another annotator: --annotator NAME (data.annotator in a recipe); `predictions` "
+    "Annotate them, or take those of another annotator: --annotator NAME (data.annotator in a "
+    "recipe); `predictions` "
     "takes those of a model."
 )
 
@@ -54,7 +57,9 @@ class SkippedRows:
     unlabelled: list[tuple[str, int]] = field(default_factory=list)
 
     def ids(self, lines: Sequence[int], source: str, *, first_id: int) -> list[str]:
-        """Returns numbers that count what is left out, records that were no rows too, for rows at lines of a source."""
+        """Returns numbers that count what is left out, records that were no rows too, for rows at
+        lines of a source.
+        """
         lines_left_out = [error.line or 0 for error in self.errors if error.file == source]
         lines_left_out += [line for file, line in self.unlabelled if file == source]
         left = sorted(lines_left_out)
@@ -69,7 +74,10 @@ class SkippedRows:
         if not self.errors:
             return {}
         first = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
-        more = f"\n  ... and {len(self.errors) - _SHOWN} more" if len(self.errors) > _SHOWN else ""
+        if len(self.errors) > _SHOWN:
+            more = f"\n  ... and {len(self.errors) - _SHOWN} more"
+        else:
+            more = ""
         listener.warn(
             f"{count(len(self.errors), 'row')} left out (--on-error skip):\n{first}{more}"
         )
@@ -88,7 +96,8 @@ class Reading:
     Attributes:
         rows: the split.
         columns: canonical name -> name in the file, as given or guessed.
-        settings: the person's settings with the guesses written in, so that the next file is read as this one was.
+        settings: the person's settings with the guesses written in, so that the next file is read
+            as this one was.
         class_names: names of the labels in the order of their numbers, where the file says them.
         has_ids: Whether the ids are the file's own, and not the numbers of the rows.
     """
@@ -113,7 +122,8 @@ class ReadOptions:
         chunk_rows: rows per chunk; None for the whole file at once.
         listener: told of what is guessed and detected.
         on_bad_record: told of records that can't be read; without it they refuse the file.
-        hints: fields of `settings` that were said of another file: they count where this one has such columns.
+        hints: fields of `settings` that were said of another file: they count where this one has
+            such columns.
         skipped: gets rows that are not what the task needs, too; without it they refuse the file.
         form: what JSON of such rows looks like, for remedies.
         labels: what the recipe says of its labels.
@@ -150,15 +160,15 @@ class ReadOptions:
 
     def skipping(self, skipped: SkippedRows | None) -> "ReadOptions":
         """Returns the same, where `skipped` gets what can't be read; None changes nothing."""
-        return (
-            self
-            if skipped is None
-            else replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
-        )
+        if skipped is None:
+            return self
+        return replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
 def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table:
-    """Returns a whole labelled table with one row for all annotators of a task; says which rows nobody approved."""
+    """Returns a whole labelled table with one row for all annotators of a task; says which rows
+    nobody approved.
+    """
     if not (options.whole and options.label_needed and columns.label in table.columns):
         return table
     table = one_row_per_task(table, columns.label, options.settings.annotator)
@@ -168,8 +178,13 @@ def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table
 
 
 def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int, DataError]:
-    """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of Prodigy's files says."""
-    cells = table.columns[label] if label is not None and options.label_needed else ()
+    """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of
+    Prodigy's files says.
+    """
+    if label is not None and options.label_needed:
+        cells = table.columns[label]
+    else:
+        cells = ()
     unusable: dict[int, DataError] = {}
     marked = () if is_packed(cells) else cells
     for index, cell in enumerate(marked):
@@ -185,16 +200,18 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     remedy = (
         f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
     )
-    what = "its label was not accepted (Prodigy)"
+    message = "its label was not accepted (Prodigy)"
     return unusable | {
-        index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {what}", remedy=remedy)
+        index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {message}", remedy=remedy)
         for index, answer in enumerate(answers)
         if answer not in ("accept", None)
     }
 
 
 def _numbered(rows: Rows, table: Table, places: Sequence[int]) -> Rows:
-    """Returns the rows at these places of a table with their numbers in the file, where it has no lines."""
+    """Returns the rows at these places of a table with their numbers in the file, where it has no
+    lines.
+    """
     if table.lines:
         return rows
     numbers = np.fromiter(map(table.number, places), dtype=np.int64, count=len(places))
@@ -218,12 +235,15 @@ class Reader(ABC):
     Attributes:
         columns: canonical columns it fills; they decide a split's content hash.
         stratify: whether rows held out for validation keep the shares of the labels.
-        together: columns whose equal values hang together, the widest first: the questions about one article.
+        together: columns whose equal values hang together, the widest first: the questions about
+            one article.
         streams_labels: whether `stream` keeps labels.
-        no_label: what stands for no label: where none is needed, a column of nothing else is left out.
+        no_label: what stands for no label: where none is needed, a column of nothing else is left
+            out.
         nouns: canonical columns of which blank cells are told, each with what is said to be blank.
         form: what a JSON file of its rows looks like.
-        is_sure: whether a file with its columns is for no other task: a row that is wrong is told of.
+        is_sure: whether a file with its columns is for no other task: a row that is wrong is told
+            of.
         finds_ids: whether `columns_of` looks for a column of ids that nobody named.
     """
 
@@ -255,7 +275,8 @@ class Reader(ABC):
         """Yields the rows of a file or of stdin, chunk by chunk."""
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
-        """Returns the first rows of a file that is for this task by what is in it; None where it is for another one.
+        """Returns the first rows of a file that is for this task by what is in it; None where it is
+        for another one.
 
         Raises:
             UsageError: it can't be told, or the file can't be for this task.
@@ -265,10 +286,13 @@ class Reader(ABC):
 
     def columns_of(self, table: Table, options: ReadOptions) -> FileColumns:
         """Returns which column of a file is which, as the settings say or by the usual names."""
-        raise NotImplementedError  # what is read otherwise than by tables is never asked for columns
+        # what is read otherwise than by tables is never asked for columns
+        raise NotImplementedError
 
     def rows_of(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
-        """Returns a file's columns under their canonical names; without ids the rows are numbered from `first_id`."""
+        """Returns a file's columns under their canonical names; without ids the rows are numbered
+        from `first_id`.
+        """
         raise NotImplementedError
 
     def further_columns(self, columns: Any, table: Table, options: ReadOptions) -> Any:  # noqa: ARG002
@@ -278,7 +302,9 @@ class Reader(ABC):
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already; the first table decides which column is which."""
+        """Yields the rows of columns that are read already; the first table decides which column is
+        which.
+        """
         known: Any = columns
         file_ids = FileIds()
         total = kept = 0
@@ -287,13 +313,17 @@ class Reader(ABC):
             if known is None:
                 options = options.fitting(table)
                 known = self.columns_of(table, options)
-                labels = table.columns[known.label] if known.label is not None else ()
+                if known.label is not None:
+                    labels = table.columns[known.label]
+                else:
+                    labels = ()
                 unlabelled = not options.label_needed and all(
                     label in self.no_label for label in labels
                 )
-                known = (
-                    replace(known, label=None) if unlabelled or not options.keep_labels else known
-                )
+                if unlabelled or not options.keep_labels:
+                    known = replace(known, label=None)
+                else:
+                    known = known
                 table = _one_row_per_task(table, known, options)
                 known, file_ids = self._with_ids(table, known, options)
                 say_guesses(
@@ -308,16 +338,24 @@ class Reader(ABC):
                     for name in known.used[1:]
                     if name not in table.columns
                 }
-                table = (
-                    replace(table, columns={**table.columns, **lacking}) if table.lines else table
-                )
+                if table.lines:
+                    table = replace(table, columns={**table.columns, **lacking})
+                else:
+                    table = table
                 table = _one_row_per_task(table, known, options)
-            rows = self._sound_rows(table, known, options, file_ids, first_id=total)
+            rows = self._sound_rows(
+                table,
+                known,
+                options,
+                file_ids,
+                first_id=total,
+            )
             if table.lines and file_ids.column is None and options.skipped is not None:
                 rows = replace(
                     rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept)
                 )
-            total, kept = total + len(table), kept + len(rows)
+            total = total + len(table)
+            kept = kept + len(rows)
             if not len(rows):
                 continue
             for column in blank.keys() & rows.columns.keys():
@@ -331,11 +369,23 @@ class Reader(ABC):
                 {"id": file_ids.column} if file_ids.column is not None else {}
             )
             rows = replace(rows, file_names=file_names)
-            yield Reading(rows, known.names(), settings, class_names, has_ids=has_ids)
+            yield Reading(
+                rows,
+                known.names(),
+                settings,
+                class_names,
+                has_ids=has_ids,
+            )
         if total:
             file_ids.report(table.source, options.listener)
             for column, noun in self.nouns:
-                say_blank(blank[column], total, table.source, options.listener, noun=noun)
+                say_blank(
+                    blank[column],
+                    total,
+                    table.source,
+                    options.listener,
+                    noun=noun,
+                )
 
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
         """Returns the columns of a file by its first rows, with the ids that it has of its own.
@@ -344,15 +394,21 @@ class Reader(ABC):
         """
         if columns.id is not None:
             return columns, FileIds(columns.id, are_strict=not self.finds_ids)
-        column = None if self.finds_ids else guess_id_column(table, columns.used)
+        if self.finds_ids:
+            column = None
+        else:
+            column = guess_id_column(table, columns.used)
         if column is None or not options.whole:
             return columns, FileIds(column)
-        labels = table.columns[columns.label] if columns.label is not None else ()
-        labelled = (
-            table.select(labelled_places(labels))
-            if len(labels) and not is_packed(labels)
-            else table
-        )  # of several annotators one row stays
+        if columns.label is not None:
+            labels = table.columns[columns.label]
+        else:
+            labels = ()
+        # of several annotators one row stays
+        if len(labels) and not is_packed(labels):
+            labelled = table.select(labelled_places(labels))
+        else:
+            labelled = table
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()
         return replace(columns, id=column), FileIds(column)
@@ -365,9 +421,13 @@ class Reader(ABC):
         Rows that nobody labelled are left out and counted, where labels are needed.
 
         Raises:
-            DataError: rows that are not what they should be; all of them, or such as nobody wants to skip.
+            DataError: rows that are not what they should be; all of them, or such as nobody wants
+                to skip.
         """
-        cells = table.columns[columns.label] if columns.label is not None else ()
+        if columns.label is not None:
+            cells = table.columns[columns.label]
+        else:
+            cells = ()
         labelled = labelled_places(cells)
         if len(labelled) < len(cells):
             message = left_out(cells, len(cells))
@@ -380,7 +440,11 @@ class Reader(ABC):
                     (table.source, table.lines[place]) for place in absent
                 ]
             rows = self._sound_rows(
-                table.select(labelled), columns, options, file_ids, first_id=first_id
+                table.select(labelled),
+                columns,
+                options,
+                file_ids,
+                first_id=first_id,
             )
             if columns.id is not None or file_ids.column is not None:
                 return rows
@@ -401,7 +465,9 @@ class Reader(ABC):
         except DataError as whole:
             if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
                 raise
-            alone, kept, bad = replace(options, listener=SILENT), [], []
+            alone = replace(options, listener=SILENT)
+            kept = []
+            bad = []
             for index in range(len(table)):
                 try:
                     if index in rejected:
@@ -410,7 +476,8 @@ class Reader(ABC):
                     kept.append(index)
                 except DataError as error:
                     if table.lines:
-                        error.file, error.line = table.source, table.lines[index]
+                        error.file = table.source
+                        error.line = table.lines[index]
                     bad.append(error)
             if not bad or (options.whole and not kept):
                 raise
@@ -434,10 +501,16 @@ class Reader(ABC):
 
         Raises:
             UsageError: an unknown suffix, columns that can't be guessed.
-            DataError: an empty file, bytes, records or columns that are not what they should be, with file and line.
+            DataError: an empty file, bytes, records or columns that are not what they should be,
+                with file and line.
             UnavailableError: the file does not exist.
         """
-        options = ReadOptions(settings, split, label_needed=label_needed, **told)
+        options = ReadOptions(
+            settings,
+            split,
+            label_needed=label_needed,
+            **told,
+        )
         return self.read_whole(path, options.skipping(options.skipped))
 
     def all_readings(self, source: Source | FileList, options: ReadOptions) -> Iterator[Reading]:
@@ -462,17 +535,23 @@ class Reader(ABC):
         chunk_rows: int | None = 2048,
         **told: Unpack[Told],
     ) -> Iterator[Rows]:
-        """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None: all), labels optional.
+        """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None:
+        all), labels optional.
 
-        `skipped` gets those that can't be read. Labels are there if the task's answers need them, or with
-        `keep_labels`.
+        `skipped` gets those that can't be read. Labels are there if the task's answers need them,
+        or with `keep_labels`.
 
         Raises:
             UsageError: an unknown kind or suffix, columns that can't be guessed.
             DataError: nothing there, or not what it should be, with file and line.
             UnavailableError: the file does not exist.
         """
-        for reading in self.stream_readings(source, settings, chunk_rows=chunk_rows, **told):
+        for reading in self.stream_readings(
+            source,
+            settings,
+            chunk_rows=chunk_rows,
+            **told,
+        ):
             yield reading.rows
 
     def stream_readings(
@@ -485,7 +564,12 @@ class Reader(ABC):
     ) -> Iterator[Reading]:
         """Yields the same as `stream`, with the names of the columns."""
         told.setdefault("keep_labels", self.streams_labels)
-        options = ReadOptions(settings, "predict", chunk_rows=chunk_rows, **told)
+        options = ReadOptions(
+            settings,
+            "predict",
+            chunk_rows=chunk_rows,
+            **told,
+        )
         yield from self.all_readings(
             source, replace(options.skipping(options.skipped), form=self.form)
         )

@@ -1,4 +1,6 @@
-"""The data a recipe names, as splits: from the catalog (bundled, official files, hub) or from a person's own files."""
+"""The data a recipe names, as splits: from the catalog (bundled, official files, hub) or from a
+person's own files.
+"""
 
 import abc
 import hashlib
@@ -50,15 +52,19 @@ class LoadedData:
 
     Attributes:
         splits: split name -> rows.
-        validation_splits: the splits that pick the best weights and are scored at the end; the first one decides.
+        validation_splits: the splits that pick the best weights and are scored at the end; the
+            first one decides.
         hashes: split name -> SHA-256 of its canonical columns' values; no path, no date.
-        recipe: that named the data, with what the files have shown of their labels (`data.first_choice`).
-        labels: label names in the order of the data set, or of the features in a file that `datasets` wrote; None
-            where nothing names them.
-        lost_labels: labels of training rows that a sample of them (`data.max_train_rows`) has no row of.
+        recipe: that named the data, with what the files have shown of their labels
+            (`data.first_choice`).
+        labels: label names in the order of the data set, or of the features in a file that
+            `datasets` wrote; None where nothing names them.
+        lost_labels: labels of training rows that a sample of them (`data.max_train_rows`) has no
+            row of.
         dataset: catalog row, or None for a person's own files.
         columns: canonical name -> name in the file, as given or guessed (own files only).
-        slice_hashes: split name -> SHA-256 of the columns that its metrics are sliced by, where the recipe names some.
+        slice_hashes: split name -> SHA-256 of the columns that its metrics are sliced by, where the
+            recipe names some.
     """
 
     splits: Mapping[str, Rows]
@@ -72,7 +78,9 @@ class LoadedData:
     slice_hashes: Mapping[str, str] = field(default_factory=dict)
 
     def groups_of(self, *splits: str) -> Sequence[Hashable]:
-        """Returns one key per row of these splits, the same for rows that hang together (`data.group_column`)."""
+        """Returns one key per row of these splits, the same for rows that hang together
+        (`data.group_column`).
+        """
         return groups_of(
             joined([self.splits[split] for split in splits]), self.recipe, self.columns
         )
@@ -91,8 +99,9 @@ def load_data(
     Args:
         recipe: its sections `data` and `evaluation`, its task and its seed are read.
         listener: told of everything that was guessed, detected, held out or left out.
-        splits: which splits; None is training, validation and those in `recipe.evaluation.splits`. `test` is read
-            only where it is named. `validation` works without a validation file too: it is held out from training.
+        splits: which splits; None is training, validation and those in `recipe.evaluation.splits`.
+            `test` is read only where it is named. `validation` works without a validation file too:
+            it is held out from training.
         whole: read every row of each split: nothing is held out, sampled or cut off.
         skipped: gets the rows of own files that can't be read.
 
@@ -160,7 +169,8 @@ def _lost_labels(every: Rows, train: Rows, listener: Listener) -> frozenset[str]
     if lost and len(known) <= _MANY_LABELS:
         names = listing(sorted(lost))
         listener.warn(
-            f"train: the sample of {len(train)} of {len(every)} rows has no row with the label {names}"
+            f"train: the sample of {len(train)} of {len(every)} rows has no row with the label "
+            f"{names}"
         )
     return frozenset(lost)
 
@@ -181,8 +191,8 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
         UsageError: another split.
     """
     if tuple(splits) != ("validation",):
-        what = f"a corpus has no split '{splits[0]}'"
-        raise UsageError(what, remedy="Give a file: bertctl evaluate RUN --file FILE.")
+        message = f"a corpus has no split '{splits[0]}'"
+        raise UsageError(message, remedy="Give a file: bertctl evaluate RUN --file FILE.")
     rows = {"validation": held_out_rows(recipe, listener)}
     return LoadedData(rows, ("validation",), _hashes(recipe, rows), recipe)
 
@@ -199,7 +209,8 @@ def _confirming(
         groups=groups_of(rows, recipe, columns),
     )
     listener.say(
-        f"{rows.split}: {len(confirms)} of {len(rows)} rows choose nothing and are scored as '{CONFIRM}'"
+        f"{rows.split}: {len(confirms)} of {len(rows)} rows choose nothing and are scored as "
+        f"'{CONFIRM}'"
     )
     return {
         rows.split: replace(chooses, split=rows.split),
@@ -216,7 +227,8 @@ def groups_of(
         rows: a split, or a file of a person's own.
         recipe: says `data.group_column`.
         columns: canonical name -> name in the file.
-        required: whether the rows must have that column; else what the task knows of its rows stands in for it.
+        required: whether the rows must have that column; else what the task knows of its rows
+            stands in for it.
 
     Raises:
         DataError: the rows lack `data.group_column`.
@@ -234,15 +246,20 @@ def groups_of(
 def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
     """Returns a sample of the splits that have more rows than the recipe says."""
     found = dict(splits)
-    seed, each = recipe.data.split_seed, recipe.data.train_rows_per_label
+    seed = recipe.data.split_seed
+    each = recipe.data.train_rows_per_label
     if each is not None and "train" in splits:
         found["train"] = sample_of_labels(splits["train"], each, seed=seed)
         listener.say(
-            f"train: {len(found['train'])} of {len(splits['train'])} rows, {each} of each label (seed {seed})"
+            f"train: {len(found['train'])} of {len(splits['train'])} rows, {each} of each label "
+            f"(seed {seed})"
         )
         warn_of_rare_labels(splits["train"], each, listener)
     for name, rows in [*found.items()]:
-        limit = recipe.data.max_train_rows if name == "train" else recipe.data.max_eval_rows
+        if name == "train":
+            limit = recipe.data.max_train_rows
+        else:
+            limit = recipe.data.max_eval_rows
         if limit is not None and len(rows) > limit:
             found[name] = sample(rows, limit, seed=seed)
             listener.say(f"{name}: {limit} of {len(rows)} rows (a sample, seed {seed})")
@@ -258,7 +275,8 @@ def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) ->
     if len(rare) > 8:
         counted.append(f"... ({len(rare)} labels in all)")
     listener.warn(
-        f"labels with fewer than {rows_per_label} training rows, of which all are taken: {', '.join(counted)}"
+        f"labels with fewer than {rows_per_label} training rows, of which all are taken: "
+        f"{', '.join(counted)}"
     )
 
 
@@ -273,11 +291,17 @@ def _canonical(given: str, rows: Rows, columns: Mapping[str, str]) -> str:
 def _hashes(
     recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None
 ) -> dict[str, str]:
-    """Returns what decides the numbers of each split; also the labels' order, where a person's own file says it."""
-    found, group = dict[str, str](), recipe.data.group_column
+    """Returns what decides the numbers of each split; also the labels' order, where a person's own
+    file says it.
+    """
+    found = dict[str, str]()
+    group = recipe.data.group_column
     dataset = source.dataset if source else None
     for name, rows in splits.items():
-        groups = [_canonical(group, rows, source.columns)] if source and group else []
+        if source and group:
+            groups = [_canonical(group, rows, source.columns)]
+        else:
+            groups = []
         found[name] = content_hash(rows, [*READERS[recipe.task].columns, *groups])
     names_in_file = source is not None and (dataset is None or dataset.home is not None)
     if source is not None and names_in_file and source.labels:
@@ -289,7 +313,9 @@ def _slice_hashes(recipe: Recipe, splits: Mapping[str, Rows]) -> dict[str, str]:
     """Returns a hash of the columns that the metrics of each scored split are sliced by."""
     columns = recipe.evaluation.slice_columns
     scored = {name: rows for name, rows in splits.items() if name != "train"}
-    return {name: content_hash(rows, columns) for name, rows in scored.items()} if columns else {}
+    if columns:
+        return {name: content_hash(rows, columns) for name, rows in scored.items()}
+    return {}
 
 
 class _Source(abc.ABC):
@@ -299,8 +325,10 @@ class _Source(abc.ABC):
         dataset: row of the catalog.
         columns: canonical name -> name in the file.
         labels: label names in the order that the data says; None where it says none.
-        unlimited_train: the training rows of which `data.first_train_rows` took the first ones; None without it.
-        has_validation: whether there are validation rows; else training rows are held out, which is told so.
+        unlimited_train: the training rows of which `data.first_train_rows` took the first ones;
+            None without it.
+        has_validation: whether there are validation rows; else training rows are held out, which is
+            told so.
     """
 
     dataset: DatasetRow | None = None
@@ -311,7 +339,8 @@ class _Source(abc.ABC):
     _way_out = ""
 
     def __init__(self, recipe: Recipe, listener: Listener) -> None:
-        self._recipe, self._listener = recipe, listener
+        self._recipe = recipe
+        self._listener = listener
         self.columns: Mapping[str, str] = {}
 
     def resolved_recipe(self) -> Recipe:
@@ -324,7 +353,9 @@ class _Source(abc.ABC):
 
     @abc.abstractmethod
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
-        """Returns the splits that pick the best weights; `optional_too`: also those whose files do not exist."""
+        """Returns the splits that pick the best weights; `optional_too`: also those whose files do
+        not exist.
+        """
 
     @abc.abstractmethod
     def read_whole(self, split: str) -> Rows:
@@ -338,7 +369,10 @@ class _Source(abc.ABC):
         return {name: found[name] if name in found else self._first_rows(name) for name in splits}
 
     def _first_rows(self, split: str) -> Rows:
-        limit = self._recipe.data.first_train_rows if split == "train" else None
+        if split == "train":
+            limit = self._recipe.data.first_train_rows
+        else:
+            limit = None
         rows = self.read_whole(split)
         if limit is None:
             return rows
@@ -346,7 +380,8 @@ class _Source(abc.ABC):
         return first(rows, limit)
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
-        data, seed = self._recipe.data, self._recipe.data.split_seed
+        data = self._recipe.data
+        seed = self._recipe.data.split_seed
         groups = groups_of(rows, self._recipe, self.columns)
         both: Any = {
             "seed": seed,
@@ -354,19 +389,34 @@ class _Source(abc.ABC):
             "groups": groups,
         }
         if data.folds is not None and data.fold is not None:
-            train, held, stratified = hold_out_fold(rows, folds=data.folds, fold=data.fold, **both)
+            train, held, stratified = hold_out_fold(
+                rows,
+                folds=data.folds,
+                fold=data.fold,
+                **both,
+            )
         else:
             train, held, stratified = hold_out(rows, fraction=data.validation_fraction, **both)
-        n_groups, how = (
-            number_of_groups(groups),
-            "stratified by label" if stratified else "not stratified",
-        )
+        n_groups = number_of_groups(groups)
+        if stratified:
+            how = "stratified by label"
+        else:
+            how = "not stratified"
         if n_groups < len(rows):
-            how += f"; {n_groups} groups of rows that hang together, each on one side whatever its labels"
-        told = f"{len(held)} of the {len(rows)} training rows are held out for validation (seed {seed}, {how})"
+            how += (
+                f"; {n_groups} groups of rows that hang together, each on one side whatever its "
+                "labels"
+            )
+        told = (
+            f"{len(held)} of the {len(rows)} training rows are held out for validation (seed "
+            f"{seed}, {how})"
+        )
         fold = f"fold {data.fold} of {data.folds}: {told}"
         if data.folds is not None and both["stratify"] and (single := labels_of_single_rows(rows)):
-            fold += f"; {count(len(single), 'label')} with a single row, which stays in training: {listing(single, 8)}"
+            fold += (
+                f"; {count(len(single), 'label')} with a single row, which stays in training: "
+                f"{listing(single, 8)}"
+            )
         self._listener.say(
             f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold
         )
@@ -382,9 +432,13 @@ class _CatalogSource(_Source):
         self._row = self.dataset = find_dataset(section.name or "", section.datasets_file)
         self.labels = self._row.labels or None
         if self._row.task != recipe.task:
-            what = f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is {recipe.task}"
+            message = (
+                f"the data set '{self._row.name}' is for {self._row.task}, the recipe's task is "
+                f"{recipe.task}"
+            )
             raise UsageError(
-                what, remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`."
+                message,
+                remedy=f"Set task: {self._row.task}, or `bertctl finetune {self._row.name}`.",
             )
         self.has_validation = (
             bool(self._row.validation_splits) or "train" not in self._row.split_names
@@ -397,24 +451,31 @@ class _CatalogSource(_Source):
             )
 
     def _find_folder(self, given: str | None) -> Path | None:
-        """Returns the given folder, that of the `datasets.yaml` or of the package; None where the hub has the rows."""
+        """Returns the given folder, that of the `datasets.yaml` or of the package; None where the
+        hub has the rows.
+        """
         if self._row.bundled:
             return bundled_folder(self._row)
-        folders = [expanded_path(given)] if given else []
+        if given:
+            folders = [expanded_path(given)]
+        else:
+            folders = []
         folders += [self._row.home] if self._row.home else []
         for folder in folders:
             if any(self._file(name, folder) for name in self._row.split_names):
                 return folder
-        return folders[0] if folders and (given or self._row.hub is None) else None
+        if folders and (given or self._row.hub is None):
+            return folders[0]
+        return None
 
     def _file(self, split: str, folder: Path) -> Path | None:
         return catalog_files.find_split_file(self._row, self._row.split(split), folder)
 
     def require(self, split: str) -> None:
         if split == "train" and "train" not in self._row.split_names:
-            what = f"the data set '{self._row.name}' has no training rows"
+            message = f"the data set '{self._row.name}' has no training rows"
             raise UsageError(
-                what, remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}."
+                message, remedy=f"It is for prediction: {self._row.note or 'bertctl predict'}."
             )
         if split != "validation" or self.has_validation:
             self._row.split(split)
@@ -422,7 +483,9 @@ class _CatalogSource(_Source):
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
         of_row = self._row.validation_splits
         if not of_row:
-            return () if self.has_validation else ("validation",)
+            if self.has_validation:
+                return ()
+            return ("validation",)
         asked = self._recipe.evaluation.splits
         chosen = tuple(s for s in of_row if s in asked) or (of_row[:1] if asked else of_row)
         if optional_too or self._folder is None or not self._folder.is_dir():
@@ -438,7 +501,8 @@ class _CatalogSource(_Source):
         return there
 
     def read_whole(self, split: str) -> Rows:
-        row, wanted = self._row, self._row.split(split)
+        row = self._row
+        wanted = self._row.split(split)
         if self._folder is not None:
             return catalog_files.read_from_folder(row, wanted, self._folder, self._listener)
         return catalog_files.read_from_hub(row, wanted, self._listener)
@@ -447,15 +511,20 @@ class _CatalogSource(_Source):
 class _OwnFiles(_Source):
     """A person's own files. Columns are chosen by the first file that is read, and stay."""
 
-    _lacking, _way_out = "no validation file", "; --validation-file FILE gives one"
+    _lacking = "no validation file"
+    _way_out = "; --validation-file FILE gives one"
 
     def __init__(self, recipe: Recipe, listener: Listener, skipped: SkippedRows | None) -> None:
         super().__init__(recipe, listener)
         self._skipped = skipped
-        self._settings, self._files = recipe.data, recipe.data.own_files
+        self._settings = recipe.data
+        self._files = recipe.data.own_files
         self.has_validation = bool(self._files["validation"])
         if not any(self._files.values()):
-            remedy = "Name a data set (data.name) or files of your own: --train-file FILE, --validation-file FILE."
+            remedy = (
+                "Name a data set (data.name) or files of your own: --train-file FILE, "
+                "--validation-file FILE."
+            )
             raise UsageError("no data is named", remedy=remedy)
 
     def require(self, split: str) -> None:
@@ -464,7 +533,10 @@ class _OwnFiles(_Source):
                 unknown("split", split, self._files), remedy="Splits: train, validation, test."
             )
         if not self._files[split] and not (split == "validation" and self._files["train"]):
-            remedy = f"In training: --{split}-file FILE. A run: `bertctl evaluate RUN --file FILE`, `predict RUN FILE`."
+            remedy = (
+                f"In training: --{split}-file FILE. A run: `bertctl evaluate RUN --file FILE`, "
+                "`predict RUN FILE`."
+            )
             raise UsageError(f"there are no {split} rows", remedy=remedy)
 
     def resolved_recipe(self) -> Recipe:
@@ -487,7 +559,11 @@ class _OwnFiles(_Source):
             files = [expanded_path(file) for file in self._files.values() if file]
             self._settings = reader.settled(self._settings, files)
         reading = reader.read(
-            path, self._settings, split=split, label_needed=split != "test", **told
+            path,
+            self._settings,
+            split=split,
+            label_needed=split != "test",
+            **told,
         )
         if not self.columns:
             self.columns = reading.columns
@@ -514,5 +590,5 @@ def label_rules(recipe: Recipe, *, can_name: bool = True) -> LabelRules:
 
 def _require_column(rows: Rows, column: str, field: str) -> None:
     if not rows.has(column):
-        what = f"{field}: in {rows.source} {unknown('column', column, rows.columns)}"
-        raise DataError(what, remedy=f"Columns there: {shorten(', '.join(rows.columns), 600)}.")
+        message = f"{field}: in {rows.source} {unknown('column', column, rows.columns)}"
+        raise DataError(message, remedy=f"Columns there: {shorten(', '.join(rows.columns), 600)}.")

@@ -18,15 +18,19 @@ class Rows:
     Attributes:
         split: `train`, `validation`, `test`, or the data set's own split name.
         columns: column name -> values, all of one length. Columns have their canonical names:
-            `text`, `pair` (only where the task has pairs), `label` (only where the split has labels);
-            others keep the name they have in the file.
+            `text`, `pair` (only where the task has pairs), `label` (only where the split has
+            labels); others keep the name they have in the file.
         ids: one string for each row, unique within the split.
         source: the file or hub address, for messages.
-        lines: line in the file where each row begins, counted from 1; empty where there are no lines (Parquet).
-        numbers: of a part of a file without lines, the number of each row in the file, counted from 1.
+        lines: line in the file where each row begins, counted from 1; empty where there are no
+            lines (Parquet).
+        numbers: of a part of a file without lines, the number of each row in the file, counted from
+            1.
         tag_kind: of words with tags, what those of the whole file are, of which this may be a part.
-        groups: a key for each row, the same for rows that hang together; empty where that is not asked (training).
-        file_ids: what the file's own id column has in each row, of whatever type; empty where the rows are numbered.
+        groups: a key for each row, the same for rows that hang together; empty where that is not
+            asked (training).
+        file_ids: what the file's own id column has in each row, of whatever type; empty where the
+            rows are numbered.
         file_names: canonical column -> its name in the file.
     """
 
@@ -59,7 +63,9 @@ class Rows:
 
     def answer_id(self, index: int) -> Any:
         """Returns the id under which a row is answered: the file's own, else the row's number."""
-        return self.file_ids[index] if self.file_ids else self.ids[index]
+        if self.file_ids:
+            return self.file_ids[index]
+        return self.ids[index]
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""

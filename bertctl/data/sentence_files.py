@@ -1,5 +1,5 @@
-"""Texts that are near or far in meaning: pairs with a score or a label, pairs and triplets that belong together, and
-single texts with a label.
+"""Texts that are near or far in meaning: pairs with a score or a label, pairs and triplets that
+belong together, and single texts with a label.
 
 Canonical columns: `text`, `pair`, `negative` (a text that does not belong to the first), `label`.
 """
@@ -48,7 +48,9 @@ class SentenceColumns(TextColumns):
 
 @dataclass(frozen=True)
 class SentenceReader(TextReader):
-    """Makes rows of what is read as texts and pairs, of triplets, and of SQuAD's questions with their paragraphs."""
+    """Makes rows of what is read as texts and pairs, of triplets, and of SQuAD's questions with
+    their paragraphs.
+    """
 
     stratify: bool = False
     columns: tuple[str, ...] = ("text", "pair", "negative", "label")
@@ -72,8 +74,8 @@ class SentenceReader(TextReader):
         """Returns None: what such pairs are for is said, by the recipe."""
 
     def columns_of(self, table: Table, options: ReadOptions) -> SentenceColumns:
-        """Returns which column of a file is which; the labels of other rows than those to train on may be of another
-        kind, in a column of another name.
+        """Returns which column of a file is which; the labels of other rows than those to train on
+        may be of another kind, in a column of another name.
         """
         settings = options.settings
         columns_named(
@@ -104,27 +106,37 @@ class SentenceReader(TextReader):
     def rows_of(
         self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
     ) -> Rows:
-        """Returns a file's columns under their canonical names; pairs without a label belong together.
+        """Returns a file's columns under their canonical names; pairs without a label belong
+        together.
 
         Raises:
             DataError: single texts without a label, where one is needed.
         """
-        rows = rows_from(table, columns, split=options.split, first_id=first_id)
+        rows = rows_from(
+            table,
+            columns,
+            split=options.split,
+            first_id=first_id,
+        )
         if rows.has("label") or not (options.keep_labels or options.label_needed):
             return rows
         if rows.has("pair"):
             return replace(rows, columns={**rows.columns, "label": [MATCH] * len(rows)})
         if options.label_needed:
-            what = f"{table.source} has single texts and no label: what is near what is not known"
+            message = (
+                f"{table.source} has single texts and no label: what is near what is not known"
+            )
             raise DataError(
-                what,
+                message,
                 remedy="Name a second text with --pair-column, or a label with --label-column.",
             )
         return rows
 
 
 def _question_pairs(table: Table) -> Table:
-    """Returns SQuAD's questions that have an answer with their paragraphs; another table as it is."""
+    """Returns SQuAD's questions that have an answer with their paragraphs; another table as it
+    is.
+    """
     if not isinstance(table, NestedTable):
         return table
     answers = table.columns.get("answers", [True] * len(table))

@@ -61,26 +61,32 @@ class Misaligned:
         """Tells what was found; nothing where all was well."""
         if self.overlapping:
             listener.warn(
-                f"{source}: {self.overlapping} of {total} spans lie over longer ones and are left out"
+                f"{source}: {self.overlapping} of {total} spans lie over longer ones and are left "
+                "out"
             )
         if not self.examples:
             return
-        lost = (
-            f", {self.lost} can't be kept because other spans have their words" if self.lost else ""
-        )
+        if self.lost:
+            lost = f", {self.lost} can't be kept because other spans have their words"
+        else:
+            lost = ""
         more = self.count + self.lost - len(self.examples)
         shown = "\n".join(f"  {example}" for example in self.examples) + (
             f"\n  ... and {more} more" if more else ""
         )
         listener.warn(
-            f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; {self.count} are taken "
-            f"as the whole words{lost}:\n{shown}\n  To tag parts of these words, give the words yourself: a column "
+            f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; "
+            f"{self.count} are taken "
+            f"as the whole words{lost}:\n{shown}\n  To tag parts of these words, give the words "
+            "yourself: a column "
             "`tokens` with a list of them beside the text"
         )
 
 
 def named_parts(span: Mapping[str, Any]) -> list[Any]:
-    """Returns start, end and label by their usual names, the first of several; None for what is not there."""
+    """Returns start, end and label by their usual names, the first of several; None for what is not
+    there.
+    """
     return [
         next((span[name] for name in names if name in span), None)
         for names in (_STARTS, _ENDS, _LABELS)
@@ -88,29 +94,36 @@ def named_parts(span: Mapping[str, Any]) -> list[Any]:
 
 
 def read_span(value: Any, where: str) -> Span:
-    """Returns start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list (doccano).
+    """Returns start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list
+    (doccano).
 
     Raises:
         DataError: something else, with file and line.
     """
-    start, end, label = None, None, None
+    start = None
+    end = None
+    label = None
     if isinstance(value, Mapping):
         start, end, label = named_parts(value)
         labels = value.get("labels")
         if label is None and isinstance(labels, list):  # Label Studio's short form
             if len(labels) != 1:
-                counted = (
-                    f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
-                )
-                what = f"{where}: the span {start} to {end} has {counted}"
+                if labels:
+                    counted = f"{len(labels)} labels: {', '.join(map(str, labels))}"
+                else:
+                    counted = "no label"
+                message = f"{where}: the span {start} to {end} has {counted}"
                 raise DataError(
-                    what, remedy="A word has one label: correct it where it was annotated."
+                    message, remedy="A word has one label: correct it where it was annotated."
                 )
             label = labels[0]
     elif isinstance(value, list | tuple) and len(value) == 3:
         start, end, label = value
     if not (type(start) is int and type(end) is int and isinstance(label, str) and label):
-        remedy = 'A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"].'
+        remedy = (
+            'A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, '
+            '"PER"].'
+        )
         raise DataError(f"{where}: this is no span: {value!r:.100}", remedy=remedy)
     return start, end, label
 
@@ -121,7 +134,9 @@ def surface_of(value: Any) -> str | None:
         return None
     name = next((name for name in _SURFACES if isinstance(value.get(name), str)), None)
     if name != "word":
-        return None if name is None else str(value[name])
+        if name is None:
+            return None
+        return str(value[name])
     word = str(value[name]).removeprefix("##").lstrip(_BEGINNINGS_OF_WORDS)
     return None if "[UNK]" in word else word  # transformers' pipelines write tokens
 
@@ -133,7 +148,8 @@ def tags_of_spans(
     where: str,
     misaligned: Misaligned,
 ) -> list[str]:
-    """Returns spans as tags in IOB2, one per word; a span that begins or ends inside a word becomes the whole word.
+    """Returns spans as tags in IOB2, one per word; a span that begins or ends inside a word becomes
+    the whole word.
 
     Args:
         spans: start, end (in characters) and label.
@@ -145,26 +161,34 @@ def tags_of_spans(
     Raises:
         DataError: a span outside the text, an empty one, or two over each other.
     """
-    starts, ends = [start for start, _ in offsets], [end for _, end in offsets]
+    starts = [start for start, _ in offsets]
+    ends = [end for _, end in offsets]
     found: list[tuple[str, int, int]] = []
-    last_end, last_span = 0, ""
+    last_end = 0
+    last_span = ""
     kept = _longest(spans) if misaligned.longest else spans
     misaligned.overlapping += len(spans) - len(kept)
     for start, end, label in sorted(kept):
         shown = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
-            what = f"{where}: the span {shown} is not in its text of {len(text)} characters, or is empty"
+            message = (
+                f"{where}: the span {shown} is not in its text of {len(text)} characters, or is "
+                "empty"
+            )
             raise DataError(
-                what, remedy="Spans count characters of `text` from 0, the end not included."
+                message, remedy="Spans count characters of `text` from 0, the end not included."
             )
         if start < last_end:
             raise DataError(
                 f"{where}: the spans {last_span} and {shown} overlap; a word has one tag",
-                remedy="Keep one of the two, or of all the longest: --set data.overlapping_spans=longest; for nested "
+                remedy="Keep one of the two, or of all the longest: --set "
+                "data.overlapping_spans=longest; for nested "
                 "entities train a run for each layer.",
             )
-        last_end, last_span = end, shown
-        first, after = bisect_right(ends, start), bisect_left(starts, end)
+        last_end = end
+        last_span = shown
+        first = bisect_right(ends, start)
+        after = bisect_left(starts, end)
         free = max(first, found[-1][2] if found else 0)
         if free >= after:
             misaligned.add(f"{where}: {shown}", lost=True)
@@ -177,7 +201,9 @@ def tags_of_spans(
 
 
 def _longest(spans: Sequence[Span]) -> list[Span]:
-    """Returns spans of which none lies over another: the longest first, of equal ones the one that begins first."""
+    """Returns spans of which none lies over another: the longest first, of equal ones the one that
+    begins first.
+    """
     kept: list[Span] = []
     for start, end, label in sorted(spans, key=lambda span: (span[0] - span[1], span)):
         if all(end <= other[0] or start >= other[1] for other in kept):

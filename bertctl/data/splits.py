@@ -1,4 +1,6 @@
-"""Parts of a split, fixed by the seed: a hold-out, a sample, the first rows; and what a split's content hashes to."""
+"""Parts of a split, fixed by the seed: a hold-out, a sample, the first rows; and what a split's
+content hashes to.
+"""
 
 import hashlib
 import itertools
@@ -29,7 +31,10 @@ _HASHED_ROWS = 8192
 """Values that are hashed at once."""
 
 # So that draws from one seed do not depend on each other.
-_HOLD_OUT_STREAM, _SAMPLE_STREAM, _FOLD_STREAM, _LABEL_STREAM = 1, 2, 3, 4
+_HOLD_OUT_STREAM = 1
+_SAMPLE_STREAM = 2
+_FOLD_STREAM = 3
+_LABEL_STREAM = 4
 
 
 def hold_out(
@@ -44,27 +49,36 @@ def hold_out(
 
     Args:
         rows: the training rows.
-        fraction: share of the rows that is held out, rounded; at least one row. Whole groups may miss it a little.
+        fraction: share of the rows that is held out, rounded; at least one row. Whole groups may
+            miss it a little.
         seed: decides which rows.
         stratify: whether each label gives its share. A label keeps at least one row in training.
         groups: (N,) keys; rows with equal ones stay on one side. None: each row is by itself.
 
     Returns:
-        What is left for training, what is held out (called `validation`), and whether it was stratified: labels that
-        can't be counted (lists) or that are nearly all different can't be.
+        What is left for training, what is held out (called `validation`), and whether it was
+        stratified: labels that can't be counted (lists) or that are nearly all different can't be.
 
     Raises:
         DataError: fewer than two rows.
     """
     n = len(rows)
     if n < 2:
-        what = f"{rows.source} has {n} row, and none can be held out for validation"
-        raise DataError(what, remedy="Give more rows, or a validation file with --validation-file.")
+        message = f"{rows.source} has {n} row, and none can be held out for validation"
+        raise DataError(
+            message, remedy="Give more rows, or a validation file with --validation-file."
+        )
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
     wanted = min(max(1, round(n * fraction)), n - 1)
     members = _Groups.of(range(n) if groups is None else groups)
-    of_label = _groups_of_labels(rows) if stratify else None
-    held = None if of_label is None else _stratified(of_label, wanted, rng)
+    if stratify:
+        of_label = _groups_of_labels(rows)
+    else:
+        of_label = None
+    if of_label is None:
+        held = None
+    else:
+        held = _stratified(of_label, wanted, rng)
     sides = None
     if of_label is not None and held is not None:
         drawn = np.zeros(n, dtype=int)
@@ -91,7 +105,8 @@ def hold_out_fold(
     stratify: bool,
     groups: Sequence[Hashable] | None = None,
 ) -> tuple[Rows, Rows, bool]:
-    """Divides training rows in two, each in file order: one of K folds, and the rest. Each row is in one fold only.
+    """Divides training rows in two, each in file order: one of K folds, and the rest. Each row is
+    in one fold only.
 
     Args:
         rows: the training rows.
@@ -102,7 +117,8 @@ def hold_out_fold(
         groups: (N,) keys; rows with equal ones stay in one part. None: each row is by itself.
 
     Returns:
-        What is left for training, what is held out (called `validation`), and whether it was stratified.
+        What is left for training, what is held out (called `validation`), and whether it was
+        stratified.
 
     Raises:
         DataError: fewer rows (or groups) than folds.
@@ -111,24 +127,30 @@ def hold_out_fold(
     """
     n = len(rows)
     rng = np.random.default_rng([seed, _FOLD_STREAM])
-    of_label = _groups_of_labels(rows) if stratify else None
+    if stratify:
+        of_label = _groups_of_labels(rows)
+    else:
+        of_label = None
     members = _Groups.of(range(n) if groups is None else groups)
     if len(members) < folds:
         raise DataError(
-            f"{rows.source}: {n} rows, {len(members)} groups of rows that stay together, can't be cut into "
+            f"{rows.source}: {n} rows, {len(members)} groups of rows that stay together, can't be "
+            "cut into "
             f"{folds} folds",
             remedy="Take fewer folds, or give more rows.",
         )
     sides = np.empty(n, dtype=int)
     stratified = of_label is not None and 2 * len(of_label) <= n
     if of_label is not None and stratified:
-        # One label after the other: each fold gets its share of each, and the folds differ by one row at most.
+        # One label after the other: each fold gets its share of each, and the folds differ by one
+        # row at most.
         order = np.concatenate(
             [of_label[i][rng.permutation(of_label.sizes[i])] for i in range(len(of_label))]
         )
         sides[order] = np.arange(n) % folds
         whole = with_whole_groups(sides, members.torn(sides), [n / folds] * folds)
-        stratified, sides = whole is not None, sides if whole is None else whole
+        stratified = whole is not None
+        sides = sides if whole is None else whole
     if not stratified:
         of_group = np.empty(len(members), dtype=int)
         of_group[rng.permutation(len(members))] = np.arange(len(members)) % folds
@@ -143,11 +165,15 @@ def hold_out_fold(
 
 def most_folds(rows: Rows, groups: Sequence[Hashable] | None = None) -> int:
     """Returns the largest number of folds that rows can be cut into: that of their groups."""
-    return len(rows) if groups is None else len(set(groups))
+    if groups is None:
+        return len(rows)
+    return len(set(groups))
 
 
 def labels_of_single_rows(rows: Rows) -> list[str]:
-    """Returns the labels with a single row; none where labels can't be counted, or are nearly all different."""
+    """Returns the labels with a single row; none where labels can't be counted, or are nearly all
+    different.
+    """
     of_label = _groups_of_labels(rows)
     if of_label is None or 2 * len(of_label) > len(rows):
         return []
@@ -162,11 +188,13 @@ def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
 def with_whole_groups(
     sides: Ints, members: Sequence[Sequence[int]], wanted: Sequence[float]
 ) -> Ints | None:
-    """Returns the sides with no group on two of them: a torn one goes, the largest first, to that of its sides which
-    then lacks most rows; None where a side ends with less than half (or more than twice) of what it should have.
+    """Returns the sides with no group on two of them: a torn one goes, the largest first, to that
+    of its sides which then lacks most rows; None where a side ends with less than half (or more
+    than twice) of what it should have.
 
     Args:
-        sides: (N,) number of each row's side, as drawn without groups. Where no group is torn, they stay.
+        sides: (N,) number of each row's side, as drawn without groups. Where no group is torn, they
+            stay.
         members: positions of each group's rows.
         wanted: rows per side.
     """
@@ -179,7 +207,9 @@ def with_whole_groups(
         sides[group] = side = int(np.argmax(np.where(here > 0, lacking, -np.inf)))
         lacking[side] -= len(group)
     missed = np.abs(lacking) > np.array(wanted) / 2
-    return None if torn and missed.any() else sides
+    if torn and missed.any():
+        return None
+    return sides
 
 
 @dataclass(frozen=True)
@@ -244,7 +274,9 @@ class _Groups:
 
 
 def _groups_of_labels(rows: Rows) -> _Groups | None:
-    """Returns the rows of each label; None where there are none, or lists, which can't be counted."""
+    """Returns the rows of each label; None where there are none, or lists, which can't be
+    counted.
+    """
     if not rows.has("label"):
         return None
     try:
@@ -254,7 +286,9 @@ def _groups_of_labels(rows: Rows) -> _Groups | None:
 
 
 def _stratified(groups: _Groups, wanted: int, rng: np.random.Generator) -> Ints | None:
-    """Returns positions of `wanted` rows, each label in its share by largest remainder; None if impossible."""
+    """Returns positions of `wanted` rows, each label in its share by largest remainder; None if
+    impossible.
+    """
     sizes = groups.sizes
     room = sizes - 1
     n_rows = len(groups.order)
@@ -274,7 +308,8 @@ def _stratified(groups: _Groups, wanted: int, rng: np.random.Generator) -> Ints 
 
 
 def _whole_groups(members: _Groups, wanted: int, rng: np.random.Generator) -> list[int]:
-    """Returns positions of whole groups, drawn until there are `wanted` rows, at most twice as many; one group is left.
+    """Returns positions of whole groups, drawn until there are `wanted` rows, at most twice as
+    many; one group is left.
 
     Where every group is larger than that, it is the smallest.
     """
@@ -293,7 +328,9 @@ def _whole_groups(members: _Groups, wanted: int, rng: np.random.Generator) -> li
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Returns the rows of several splits one behind the other, with the columns that all of them have."""
+    """Returns the rows of several splits one behind the other, with the columns that all of them
+    have.
+    """
     names = [name for name in parts[0].columns if all(rows.has(name) for rows in parts)]
     if len(parts) == 1:
         columns = {name: parts[0].columns[name] for name in names}
@@ -328,7 +365,9 @@ def sample(rows: Rows, size: int, *, seed: int) -> Rows:
 
 
 def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
-    """Returns so many rows of each label, drawn by the seed, in file order; all rows of a label that has fewer."""
+    """Returns so many rows of each label, drawn by the seed, in file order; all rows of a label
+    that has fewer.
+    """
     rng = np.random.default_rng([seed, _LABEL_STREAM])
     chosen: list[int] = []
     for _, positions in _positions_by_label(rows):
@@ -359,11 +398,15 @@ def _positions_by_label(rows: Rows) -> list[tuple[str, Ints]]:
 
 def first(rows: Rows, size: int) -> Rows:
     """Returns the first rows; all where there are no more than `size`."""
-    return rows if len(rows) <= size else rows.select(range(size))
+    if len(rows) <= size:
+        return rows
+    return rows.select(range(size))
 
 
 def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label")) -> str:
-    """Returns the SHA-256 of the canonical columns' values, in hexadecimal: no path, no id, no other column."""
+    """Returns the SHA-256 of the canonical columns' values, in hexadecimal: no path, no id, no
+    other column.
+    """
     digest = hashlib.sha256()
     for name in columns:
         if rows.has(name):

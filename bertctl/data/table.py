@@ -28,9 +28,11 @@ class Table:
         lines: line where each row begins, counted from 1; empty where there are no lines (Parquet).
         header: whether the names come from the file, or are `column1`, `column2`, ...
         first: how many rows of the file stand before these.
-        numbers: number of each row in the file, counted from 1, where they are not one after the other.
+        numbers: number of each row in the file, counted from 1, where they are not one after the
+            other.
         is_typed: whether the file says the type of each column (Parquet).
-        class_names: by column, the names of its classes in the order of their numbers, where the file says them.
+        class_names: by column, the names of its classes in the order of their numbers, where the
+            file says them.
     """
 
     columns: Mapping[str, Sequence[Any]]
@@ -47,15 +49,15 @@ class Table:
 
     def where(self, index: int) -> str:
         """Returns `file:line` (or `file, row n`) of a row, for messages."""
-        return (
-            f"{self.source}:{self.lines[index]}"
-            if self.lines
-            else f"{self.source}, row {self.number(index)}"
-        )
+        if self.lines:
+            return f"{self.source}:{self.lines[index]}"
+        return f"{self.source}, row {self.number(index)}"
 
     def number(self, index: int) -> int:
         """Returns the number of a row in the file, counted from 1."""
-        return self.numbers[index] if self.numbers else self.first + index + 1
+        if self.numbers:
+            return self.numbers[index]
+        return self.first + index + 1
 
     def chunks(self, size: int | None) -> Iterator[Self]:
         """Yields the rows, at most `size` at a time; all at once where that is None."""
@@ -66,7 +68,10 @@ class Table:
         """Returns the rows at these positions."""
         columns = {name: selected(values, indices) for name, values in self.columns.items()}
         lines = selected(self.lines, indices) if self.lines else ()
-        numbers = [] if self.lines else [self.number(i) for i in indices]
+        if self.lines:
+            numbers = []
+        else:
+            numbers = [self.number(i) for i in indices]
         return replace(
             self,
             columns=columns,
@@ -79,12 +84,14 @@ class Table:
 def in_chunks(
     items: Iterable[_Item], size: int | None, *, weight: Callable[[_Item], int] | None = None
 ) -> Iterator[list[_Item]]:
-    """Yields lists of at most `size` items; one list of all where `size` is None, and none where there is nothing.
+    """Yields lists of at most `size` items; one list of all where `size` is None, and none where
+    there is nothing.
 
     Args:
         items: in their order.
         size: of a list.
-        weight: returns about how many bytes an item has; a list ends early where its items have very many.
+        weight: returns about how many bytes an item has; a list ends early where its items have
+            very many.
     """
     left = iter(items)
     if size is None or weight is None:
@@ -115,7 +122,8 @@ def table_of_records(
 ) -> Table:
     """Returns records, each with its line and as many fields as there are names, as columns.
 
-    They are turned in chunks: hundreds of thousands of records kept as lists make the garbage collector slow.
+    They are turned in chunks: hundreds of thousands of records kept as lists make the garbage
+    collector slow.
     """
     lines = array("q")
     builders = [ColumnBuilder() for _ in names]
@@ -144,7 +152,9 @@ def joined_tables(parts: Iterable[Table]) -> Table:
 
 
 def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> Table:
-    """Returns objects, each with its line, as columns: all keys that occur, None where an object lacks one."""
+    """Returns objects, each with its line, as columns: all keys that occur, None where an object
+    lacks one.
+    """
     lines = array("q")
     builders: dict[str, ColumnBuilder] = {}
     for chunk in in_chunks(objects, _RECORDS):
@@ -162,7 +172,9 @@ def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: s
 
 def _line_column(lines: "array[int]") -> Sequence[int]:
     """Returns the lines of rows: a list of few."""
-    return lines if is_many(len(lines)) else lines.tolist()
+    if is_many(len(lines)):
+        return lines
+    return lines.tolist()
 
 
 def entries_of(table: Table) -> list[dict[str, Any]]:
@@ -180,10 +192,13 @@ def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
     """
     label = rows.columns[column][index]
     if label == "" or is_missing(label):
-        shown = "NaN" if isinstance(label, float) else "empty"
-        what = f"{rows.where(index)}: the label is {shown}"
+        if isinstance(label, float):
+            shown = "NaN"
+        else:
+            shown = "empty"
+        message = f"{rows.where(index)}: the label is {shown}"
         raise DataError(
-            what,
+            message,
             remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",
         )
     return label
@@ -205,7 +220,8 @@ def require_score(rows: Rows | Table, index: int, column: str = "label") -> floa
         return score
     raise DataError(
         f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
-        remedy=f"{_plain_number(label)} To learn classes use the recipe text-classification; else check "
+        remedy=f"{_plain_number(label)} To learn classes use the recipe text-classification; else "
+        "check "
         "--label-column.",
     )
 

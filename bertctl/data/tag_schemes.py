@@ -1,4 +1,5 @@
-"""How tags mark entities: IOB1, IOB2, BIOES, BILOU; which of them a file has, and tags written in one of them.
+"""How tags mark entities: IOB1, IOB2, BIOES, BILOU; which of them a file has, and tags written in
+one of them.
 
 words   John lives in New   York  City  London
 IOB1    I-P  O     O  I-L   I-L   I-L   B-L      B only where an entity follows another of its type
@@ -28,7 +29,8 @@ _PREFIXED = re.compile(
 _SUFFIXED = re.compile(r"(?P<type>\S{2,})[-_:./|~\u2010-\u2015](?P<letter>[BIESLUM])", re.DOTALL)
 _BY_USE: tuple[Scheme, ...] = ("IOB2", "IOB1", "BIOES", "BILOU")
 _EXCEPTIONS = 0.05
-"""Share of the tags of entities that may break a scheme which the others follow: CoNLL-2003 has 2 such in 34,043."""
+"""Share of the tags of entities that may break a scheme which the others follow: CoNLL-2003 has 2
+such in 34,043."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class TagKind:
 
     Attributes:
         entities: whether they mark entities; else they are plain names, such as parts of speech.
-        scheme: the scheme that nearly all of them follow; None for plain names, and where there is none.
+        scheme: the scheme that nearly all of them follow; None for plain names, and where there is
+            none.
         breaks: how that scheme is left, or, where there is none, the schemes whose letters fit.
         marks: how many tags mark a word of an entity.
         has_outside: of plain names, whether most are O, as where entities are marked.
@@ -67,12 +70,17 @@ class TagKind:
     @property
     def answered(self) -> Scheme | None:
         """The scheme in which rows with such tags are answered; None for plain names."""
-        return (self.scheme or "IOB2") if self.entities else None
+        if self.entities:
+            return self.scheme or "IOB2"
+        return None
 
     def sentence(self) -> str:
         """Returns what a person is told."""
         if not self.entities:
-            hint = "; if they mark entities, write B-TYPE and I-TYPE" if self.has_outside else ""
+            if self.has_outside:
+                hint = "; if they mark entities, write B-TYPE and I-TYPE"
+            else:
+                hint = ""
             return f"plain tags (none begins with B- or I-): scored word by word{hint}"
         told = "; ".join(
             f"{left.count} times not {scheme}, first {left.tag} after {left.before}"
@@ -90,11 +98,13 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
     """Finds which scheme tags are in: the one that all follow, or all but a few.
 
     Args:
-        sentences: one tag per word; of a whole file, since a few of its rows can look like another scheme.
+        sentences: one tag per word; of a whole file, since a few of its rows can look like another
+            scheme.
         where: file and line of a sentence, for messages.
 
     Raises:
-        DataError: some tags are of a scheme and some are not, or have prefixes of a scheme that isn't known here.
+        DataError: some tags are of a scheme and some are not, or have prefixes of a scheme that
+            isn't known here.
     """
     steps: Counter[tuple[str, str]] = Counter()
     found: dict[str, tuple[int, int]] = {}
@@ -124,7 +134,12 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
             breaks[scheme] = left
     usual = min(breaks, key=lambda scheme: breaks[scheme].count, default=None)
     if usual and breaks[usual].count <= _EXCEPTIONS * marks:
-        return TagKind(entities=True, scheme=usual, breaks={usual: breaks[usual]}, marks=marks)
+        return TagKind(
+            entities=True,
+            scheme=usual,
+            breaks={usual: breaks[usual]},
+            marks=marks,
+        )
     return TagKind(entities=True, breaks=breaks, marks=marks)
 
 
@@ -147,7 +162,9 @@ def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Schem
 
 
 def _letter(scheme: Scheme, first: bool, final: bool, touches: bool) -> str:
-    """Returns the prefix of a word of an entity; `touches`: an entity of its type ends just before it."""
+    """Returns the prefix of a word of an entity; `touches`: an entity of its type ends just before
+    it.
+    """
     if scheme == "IOB1":
         return "B" if first and touches else "I"
     if scheme == "IOB2":
@@ -164,7 +181,9 @@ def entity_types(tags: Iterable[str]) -> list[str]:
 
 
 def _mark_entities(found: set[str]) -> bool:
-    """Whether tags are meant as marks of entities: `B-PER`; or `B`, `I` and `O` without any type."""
+    """Whether tags are meant as marks of entities: `B-PER`; or `B`, `I` and `O` without any
+    type.
+    """
     if any(
         letter in _ALL_LETTERS - {"O"} and kind
         for letter, _, kind in (tag.partition("-") for tag in found)
@@ -178,18 +197,23 @@ def _mark_entities(found: set[str]) -> bool:
 
 
 def written_as_mark(tag: str) -> str | None:
-    """Returns a tag of an entity that is written in another way as schemes write it; None for any other tag.
+    """Returns a tag of an entity that is written in another way as schemes write it; None for any
+    other tag.
 
     `B_PER`, `B:PER`, `b-per` and `PER-B` are `B-PER` (with the type as it stands), `o` is `O`.
     """
     if tag == "O" or tag.casefold() in _OUTSIDE:
         return "O"
     match = _PREFIXED.fullmatch(tag) or _SUFFIXED.fullmatch(tag)
-    return f"{match['letter'].upper()}-{match['type']}" if match else None
+    if match:
+        return f"{match['letter'].upper()}-{match['type']}"
+    return None
 
 
 def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
-    """Returns all tags of a model as schemes write them (`B-PER` for `B_PER`); as they are, where they mark nothing."""
+    """Returns all tags of a model as schemes write them (`B-PER` for `B_PER`); as they are, where
+    they mark nothing.
+    """
     if _mark_entities(set(tags)):
         return tuple(tags)
     marks = [written_as_mark(tag) for tag in tags]
@@ -229,10 +253,14 @@ def _refuse_other_writing(
     index, word = found[tag]
     mark = marks.get(tag, tag.upper())
     is_small = tag[:1].islower() and tag[1:] == mark[1:]
-    how = "in small letters" if is_small else "written in another way"
+    if is_small:
+        how = "in small letters"
+    else:
+        how = "written in another way"
     raise WholeFileError(
         f"{where(index)}, word {word}: the tag {tag!r} looks like one of a scheme, {how}",
-        remedy=f"Write B-TYPE and I-TYPE, with capitals before a hyphen, and O outside of entities: {mark} for {tag}.",
+        remedy="Write B-TYPE and I-TYPE, with capitals before a hyphen, and O outside of "
+        f"entities: {mark} for {tag}.",
     )
 
 
@@ -245,14 +273,21 @@ def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int
     tag = min(strangers, key=found.__getitem__)
     index, word = found[tag]
     usual = ", ".join(sorted(found.keys() - strangers)[:6])
-    what = f"{where(index)}, word {word}: the tag {tag!r} is of no scheme that is known here; others there are {usual}"
+    message = (
+        f"{where(index)}, word {word}: the tag {tag!r} is of no scheme that is known here; others "
+        f"there are {usual}"
+    )
     remedy = (
-        "Entities are marked by O and B-TYPE, I-TYPE (IOB1, IOB2), with E- and S- (BIOES) or L- and U- (BILOU); "
+        "Entities are marked by O and B-TYPE, I-TYPE (IOB1, IOB2), with E- and S- (BIOES) or L- "
+        "and U- (BILOU); "
         "plain tags, such as parts of speech, have no such prefix. Is --label-column the right one?"
     )
     if tag.partition("-")[0] == "M":
-        remedy = f"This is BMES, where M- is inside an entity: write I- in its place, which makes it BIOES. {remedy}"
-    raise DataError(what, remedy=remedy)
+        remedy = (
+            "This is BMES, where M- is inside an entity: write I- in its place, which makes it "
+            f"BIOES. {remedy}"
+        )
+    raise DataError(message, remedy=remedy)
 
 
 def _break(scheme: Scheme, steps: Mapping[tuple[str, str], int]) -> Break | None:
@@ -262,15 +297,21 @@ def _break(scheme: Scheme, steps: Mapping[tuple[str, str], int]) -> Break | None
         if not may_follow(scheme, before, tag):
             count += times
             first = first or (before, tag)
-    return Break(count, *first) if first else None
+    if first:
+        return Break(count, *first)
+    return None
 
 
 def may_follow(scheme: Scheme, before: str, tag: str) -> bool:
-    """Whether a scheme lets one tag stand before another; `O` stands for the ends of a sentence too."""
+    """Whether a scheme lets one tag stand before another; `O` stands for the ends of a sentence
+    too.
+    """
     last, _, last_kind = before.partition("-")
     letter, _, kind = tag.partition("-")
     inside = last in ("B", "I")
     goes_on = inside and kind == last_kind
     if scheme in ("IOB1", "IOB2"):
         return goes_on or letter != ("B" if scheme == "IOB1" else "I")
-    return goes_on if letter in ("I", "E", "L") else not inside
+    if letter in ("I", "E", "L"):
+        return goes_on
+    return not inside

@@ -1,8 +1,9 @@
-"""Files of token classification as rows: CoNLL columns, CoNLL-U, JSON Lines, Parquet, and running text to predict on.
+"""Files of token classification as rows: CoNLL columns, CoNLL-U, JSON Lines, Parquet, and running
+text to predict on.
 
-Canonical columns: `words` (a list of texts), `label` (a tag per word as the file has them; IOB2 where it has character
-spans), and where they are known `text`, `offsets` (start and end of each word in it) and `document` (rows of one
-document have one value).
+Canonical columns: `words` (a list of texts), `label` (a tag per word as the file has them; IOB2
+where it has character spans), and where they are known `text`, `offsets` (start and end of each
+word in it) and `document` (rows of one document have one value).
 """
 
 import itertools
@@ -81,7 +82,8 @@ _OTHER_FORMATS = (
         re.compile(r"<\?xml|<!DOCTYPE|<collection|<annotations|<doc"),
         "XML",
         "BioC's XML can be converted to BioC's JSON: pip install bioc, then "
-        "biocjson.dump(biocxml.load(open('in.xml')), open('out.json', 'w')). Of others export CoNLL columns or JSON.",
+        "biocjson.dump(biocxml.load(open('in.xml')), open('out.json', 'w')). Of others export "
+        "CoNLL columns or JSON.",
     ),
     (
         re.compile(r"#FORMAT=WebAnno"),
@@ -89,7 +91,8 @@ _OTHER_FORMATS = (
         "Export it as CoNLL 2002 or CoNLL 2003 (.conll), or as CoNLL-U (.conllu).",
     ),
 )
-"""First lines of formats that look like columns and are none, what they are, and what to export in their place."""
+"""First lines of formats that look like columns and are none, what they are, and what to export in
+their place."""
 
 
 class AnnotatedTable(Table):
@@ -107,9 +110,9 @@ class TaggingReader(Reader):
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin; tags only of whole files.
 
-        A whole file whose suffix says nothing is one of CoNLL columns. In a stream, stdin is running text, a sentence
-        (or any text) per line, unless `kind` says otherwise; so is a file whose suffix says nothing, unless its first
-        lines look like columns.
+        A whole file whose suffix says nothing is one of CoNLL columns. In a stream, stdin is
+        running text, a sentence (or any text) per line, unless `kind` says otherwise; so is a file
+        whose suffix says nothing, unless its first lines look like columns.
         """
         kind = _kind(source, options)
         if options.whole or source == "-" or kind == "lines":
@@ -120,9 +123,14 @@ class TaggingReader(Reader):
             yield replace(reading, rows=replace(reading.rows, tag_kind=tags))
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
-        """Returns the first rows of a file with words and tags; None where its lines do not look like columns."""
+        """Returns the first rows of a file with words and tags; None where its lines do not look
+        like columns.
+        """
         kind = _kind_by_content(path, options) or _kind_of(path)
-        lines = _first_lines(path, options) if kind is None or suffix_of(path) == ".tsv" else []
+        if kind is None or suffix_of(path) == ".tsv":
+            lines = _first_lines(path, options)
+        else:
+            lines = []
         if lines and not _are_sentences(lines) and _kind_by_sight(path, options) == "conll":
             return None
         try:
@@ -133,7 +141,9 @@ class TaggingReader(Reader):
             raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
-        """Returns what the tags of a whole file are, whose words are read in chunks; None where it has none."""
+        """Returns what the tags of a whole file are, whose words are read in chunks; None where it
+        has none.
+        """
         with_tags = replace(options, keep_labels=True, listener=SILENT)
         if options.skipped is not None:
             with_tags = with_tags.skipping(SkippedRows())
@@ -193,19 +203,26 @@ class TaggingReader(Reader):
 
 
 def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
-    """Returns the options of a CoNLL-U file, with entities in MISC as its tags where it has no parts of speech."""
+    """Returns the options of a CoNLL-U file, with entities in MISC as its tags where it has no
+    parts of speech.
+    """
     if options.settings.label_column is not None and "label_column" not in options.hints:
         return options
     with open_bytes(source) as file:
         lines = decoded_lines(
-            file, str(source), options.settings.encoding, SILENT, errors="replace"
+            file,
+            str(source),
+            options.settings.encoding,
+            SILENT,
+            errors="replace",
         )
         kinds = kinds_of_tags(lines)
     if ENTITY_KEY not in kinds:
         return options
     if "upos" in kinds:
         options.listener.say(
-            f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): --label-column {ENTITY_KEY}"
+            f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): --label-column "
+            f"{ENTITY_KEY}"
         )
         return options
     return replace(
@@ -218,8 +235,8 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
         require_file(source)
     said = "conll" if options.kind == "tsv" else options.kind
     if said is not None and said not in TAGGED_KINDS:
-        what = f"{unknown('input format', said, TAGGED_KINDS)} (for words and tags)"
-        raise UsageError(what, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
+        message = f"{unknown('input format', said, TAGGED_KINDS)} (for words and tags)"
+        raise UsageError(message, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
     if said is None and (content := _kind_by_content(source, options)) is not None:
         return content
     if source == "-":
@@ -230,15 +247,22 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
 
 
 def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
-    """Returns the kind of a file that holds JSON or Parquet and is not named so; None of another one."""
-    named = None if source == "-" else _kind_of(source)
+    """Returns the kind of a file that holds JSON or Parquet and is not named so; None of another
+    one.
+    """
+    if source == "-":
+        named = None
+    else:
+        named = _kind_of(source)
     if named in ("jsonl", "json", "parquet", "docbin"):
         return None
     content = detected_kind(source, replace(options, listener=SILENT))
     if content not in ("jsonl", "parquet"):
         return None
     detected_kind(source, options)  # says so
-    return "json" if content == "jsonl" else "parquet"
+    if content == "jsonl":
+        return "json"
+    return "parquet"
 
 
 def _kind_of(path: Path) -> TaggedKind | None:
@@ -249,7 +273,9 @@ def _kind_of(path: Path) -> TaggedKind | None:
     if suffix in _UD_SUFFIXES:
         return "conllu"
     kind = _ANNOTATED_SUFFIXES.get(suffix) or SUFFIXES.get(suffix)
-    return cast(TaggedKind, kind) if kind in TAGGED_KINDS and kind != "lines" else None
+    if kind in TAGGED_KINDS and kind != "lines":
+        return cast(TaggedKind, kind)
+    return None
 
 
 def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
@@ -265,9 +291,11 @@ def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
     )
     if is_text and options.label_needed and has_none:
         raise UsageError(
-            f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', 'sleeps']\",\"['B-PER', 'O']\""
+            f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', "
+            "'sleeps']\",\"['B-PER', 'O']\""
             "; or a row for each word, with the number of its sentence: sentence_id,word,tag",
-            remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what an annotation tool "
+            remedy="Give CoNLL columns (.conll, .tsv), CoNLL-U (.conllu), JSONL, Parquet, or what "
+            "an annotation tool "
             "writes (.json of Label Studio or BioC, .ann, .pubtator, .spacy).",
         )
     return replace(table, columns=columns)
@@ -289,7 +317,9 @@ def _first_lines(source: Path, options: ReadOptions) -> list[str]:
 
 
 def _are_sentences(lines: Sequence[str]) -> bool:
-    """Whether lines look like columns, and are parted by blank lines or end in tags: not like a table's."""
+    """Whether lines look like columns, and are parted by blank lines or end in tags: not like a
+    table's.
+    """
     filled = [line.split() for line in lines if line.strip()]
     blank = any(not line.strip() for line in lines[:-1])
     return _look_like_columns(lines) and (
@@ -311,7 +341,8 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
 
 
 def _kind_by_sight(source: Path, options: ReadOptions) -> str:
-    """Returns what a file of columns is by its first lines: CoNLL, a table of words, PubTator, or spaCy's `.iob`.
+    """Returns what a file of columns is by its first lines: CoNLL, a table of words, PubTator, or
+    spaCy's `.iob`.
 
     Raises:
         KnownFormatError: XML or WebAnno's TSV, which look like columns.
@@ -325,8 +356,13 @@ def _kind_by_sight(source: Path, options: ReadOptions) -> str:
         return "pubtator"
     if are_piped(lines):
         return "piped"
-    header = lines[0].rstrip("\r\n").split("\t") if lines else []
-    return "conll" if sentence_column(header) is None else "tsv"
+    if lines:
+        header = lines[0].rstrip("\r\n").split("\t")
+    else:
+        header = []
+    if sentence_column(header) is None:
+        return "conll"
+    return "tsv"
 
 
 def _rows_of_sentences_in_chunks(
@@ -339,10 +375,16 @@ def _rows_of_sentences_in_chunks(
     )
     count = 0
     for chunk in chunks:
-        kept = (
-            chunk if options.keep_labels else [sentence._replace(tags=None) for sentence in chunk]
+        if options.keep_labels:
+            kept = chunk
+        else:
+            kept = [sentence._replace(tags=None) for sentence in chunk]
+        rows = _rows_of_sentences(
+            kept,
+            name,
+            split=options.split,
+            first_id=count,
         )
-        rows = _rows_of_sentences(kept, name, split=options.split, first_id=count)
         if options.skipped is not None:
             rows = replace(rows, ids=options.skipped.ids(rows.lines, name, first_id=count))
         yield rows
@@ -378,7 +420,11 @@ def _rows_of_lines(lines: Iterable[str], name: str, options: ReadOptions) -> Ite
             "offsets": [offsets for _, offsets in split],
         }
         yield Rows(
-            options.split, columns, [str(i) for i in numbers], name, [i + 1 for i in numbers]
+            options.split,
+            columns,
+            [str(i) for i in numbers],
+            name,
+            [i + 1 for i in numbers],
         )
         count += len(chunk)
 
@@ -394,11 +440,18 @@ def _rows_of_sentences(
     if any(sentence.document >= 0 for sentence in sentences):
         columns["document"] = [sentence.document for sentence in sentences]
     ids = [str(i) for i in range(first_id, first_id + len(sentences))]
-    return Rows(split, columns, ids, source, [sentence.line for sentence in sentences])
+    return Rows(
+        split,
+        columns,
+        ids,
+        source,
+        [sentence.line for sentence in sentences],
+    )
 
 
 def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
-    """Returns the rows with what their tags are, which is told; unchanged where they are a part of a file.
+    """Returns the rows with what their tags are, which is told; unchanged where they are a part of
+    a file.
 
     Raises:
         DataError: tags of a scheme that is not known.
@@ -415,7 +468,8 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
 
     Args:
         source: the file.
-        kind: `brat`, `pubtator`, `docbin`, or JSON: that of Label Studio, BioC, a list of objects, or one per line.
+        kind: `brat`, `pubtator`, `docbin`, or JSON: that of Label Studio, BioC, a list of objects,
+            or one per line.
         options: how it is read.
     """
     if kind not in ("json", "jsonl"):
@@ -450,7 +504,9 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
 
 
 def _holds_spans(path: Path, kind: str | None, options: ReadOptions) -> bool:
-    """Whether a file is surely one of an annotation tool with spans, though it can't be read as it is."""
+    """Whether a file is surely one of an annotation tool with spans, though it can't be read as it
+    is.
+    """
     if kind in _ANNOTATED:
         return True
     if kind not in ("json", "jsonl"):
@@ -458,7 +514,10 @@ def _holds_spans(path: Path, kind: str | None, options: ReadOptions) -> bool:
     try:
         with open_bytes(path) as file:
             document, tables = document_or_tables(file, str(path), options)
-            entries = document if document is not None else entries_of(next(tables))
+            if document is not None:
+                entries = document
+            else:
+                entries = entries_of(next(tables))
     except (DataError, StopIteration):
         return False
     return bioc.entries_of(entries) is not None or label_studio.have_spans(entries)
@@ -471,11 +530,15 @@ def _refuse_spacy_paragraphs(table: Table) -> None:
         DataError: with how to convert it.
     """
     paragraphs = table.columns.get("paragraphs", [None])[0]
-    first = paragraphs[0] if isinstance(paragraphs, list) and paragraphs else None
+    if isinstance(paragraphs, list) and paragraphs:
+        first = paragraphs[0]
+    else:
+        first = None
     if isinstance(first, dict) and "sentences" in first:
         raise KnownFormatError(
             f"{table.source}: this is the JSON that spaCy 2 was trained on",
-            remedy="Convert it: python -m spacy convert FILE.json . --converter json. The .spacy file can be read.",
+            remedy="Convert it: python -m spacy convert FILE.json . --converter json. The .spacy "
+            "file can be read.",
         )
 
 

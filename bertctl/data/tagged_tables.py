@@ -1,4 +1,6 @@
-"""JSON Lines and Parquet with words and tags, or with texts and character spans, as rows of token classification."""
+"""JSON Lines and Parquet with words and tags, or with texts and character spans, as rows of token
+classification.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +43,8 @@ class TaggedColumns(FileColumns):
     """The file's names of the canonical columns.
 
     Attributes:
-        words: lists of words, or of objects with `text`, `start` and `end` (Prodigy's tokens); or None.
+        words: lists of words, or of objects with `text`, `start` and `end` (Prodigy's tokens); or
+            None.
         text: running text, or None.
         label: lists of tags, or of character spans; or None.
     """
@@ -63,10 +66,16 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     label = _named(settings.label_column, table, required=label_needed)
     columns_named({"id": settings.id_column}, table)
     is_text = text_name is not None and contents[text_name] == "text"
-    words = None if is_text else text_name or _first(_WORDS, contents, ("words", "objects"))
+    if is_text:
+        words = None
+    else:
+        words = text_name or _first(_WORDS, contents, ("words", "objects"))
     # Beside words, `document` names what the sentence is of.
     names = [name for name in TEXT_NAMES if words is None or name != "document"]
-    text = text_name if is_text else _first(names, contents, ("text",))
+    if is_text:
+        text = text_name
+    else:
+        text = _first(names, contents, ("text",))
     if words is None and text is None:
         text = _text_of_any_name(table, contents)
     if words is None and text is None:
@@ -88,13 +97,18 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
             }
             label = _first(_TAGS, empty, ("nothing",))
     if label is None and label_needed:
-        remedy = f"Name it: --label-column NAME (a tag for each word, or spans of the text). {shown_columns(table)}"
+        remedy = (
+            "Name it: --label-column NAME (a tag for each word, or spans of the text). "
+            f"{shown_columns(table)}"
+        )
         raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
     return TaggedColumns(settings.id_column, words, text, label)
 
 
 def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
-    """Returns the text column without a usual name: doccano's `data`, the only one beside spans, or the only one."""
+    """Returns the text column without a usual name: doccano's `data`, the only one beside spans, or
+    the only one.
+    """
     named = [
         name
         for name, content in contents.items()
@@ -110,8 +124,8 @@ def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | No
 
 
 def _says_nothing(column: str, table: Table) -> bool:
-    """Whether a column's name is about other files: a position in column files, or this is a prediction file, which
-    has names of its own.
+    """Whether a column's name is about other files: a position in column files, or this is a
+    prediction file, which has names of its own.
     """
     return column.removeprefix("-").isdecimal() or {"words", "prediction"} <= set(table.columns)
 
@@ -158,13 +172,13 @@ def rows_of_table(
     Args:
         table: the file as it was read.
         columns: which column is which.
-        options: `label_needed` says whether to refuse a row without tags; else the column is left out where one lacks
-            them.
+        options: `label_needed` says whether to refuse a row without tags; else the column is left
+            out where one lacks them.
         first_id: number of the first row, where there is no id column.
 
     Raises:
-        DataError: something that is no list of words, more or fewer tags than words, spans that are not in their text
-            or overlap; with file and line.
+        DataError: something that is no list of words, more or fewer tags than words, spans that are
+            not in their text or overlap; with file and line.
     """
     words: list[list[str]] = []
     offsets: list[Offsets | None] = []
@@ -172,29 +186,47 @@ def rows_of_table(
     labels: list[list[str] | None] = []
     misaligned = Misaligned(longest=options.settings.overlapping_spans == "longest")
     spans = 0
-    given = table.columns[columns.label] if columns.label is not None else [None] * len(table)
+    if columns.label is not None:
+        given = table.columns[columns.label]
+    else:
+        given = [None] * len(table)
     for i, label in enumerate(given):
         where = table.where(i)
-        text = (
-            _text(table.columns[columns.text][i], where, columns.text)
-            if columns.text is not None
-            else None
+        if columns.text is not None:
+            text = _text(table.columns[columns.text][i], where, columns.text)
+        else:
+            text = None
+        row_words, row_offsets = _words(
+            table,
+            columns,
+            i,
+            text,
+            label,
         )
-        row_words, row_offsets = _words(table, columns, i, text, label)
         is_accepted = "answer" in table.columns and table.columns["answer"][i] == "accept"
         if label is None and is_accepted and columns.label in SPAN_COLUMNS and text is not None:
             label = []  # Prodigy leaves `spans` out where there are none
-        tags = _tags(label, text, row_words, row_offsets, where, misaligned)
+        tags = _tags(
+            label,
+            text,
+            row_words,
+            row_offsets,
+            where,
+            misaligned,
+        )
         if tags is None and options.label_needed:
-            what = f"{where}: the sentence has no tags in the column '{columns.label}'"
+            message = f"{where}: the sentence has no tags in the column '{columns.label}'"
             raise DataError(
-                what,
-                remedy="Each row needs tags: leave out what nobody tagged. Is --label-column right?",
+                message,
+                remedy="Each row needs tags: leave out what nobody tagged. Is --label-column "
+                "right?",
             )
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
-            # The hub's Universal Dependencies list contractions beside their words; `_` is the tag of these.
+            # The hub's Universal Dependencies list contractions beside their words; `_` is the tag
+            # of these.
             kept = [word for word, tag in enumerate(tags) if tag != "_"]
-            row_words, row_offsets = [row_words[word] for word in kept], None
+            row_words = [row_words[word] for word in kept]
+            row_offsets = None
             tags = [tags[word] for word in kept]
         spans += len(label) if label and isinstance(label[0], dict | list | tuple) else 0
         words.append(row_words)
@@ -223,9 +255,12 @@ def rows_of_table(
 
 def _text(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
-        what = f"{where}: column '{column}' holds {type(value).__name__} where a text is needed: {value!r:.80}"
+        message = (
+            f"{where}: column '{column}' holds {type(value).__name__} where a text is needed: "
+            f"{value!r:.80}"
+        )
         raise DataError(
-            what, remedy="Name the column with the words or the text with --text-column."
+            message, remedy="Name the column with the words or the text with --text-column."
         )
     return value
 
@@ -245,7 +280,8 @@ def _words(
     value = table.columns[columns.words][index]
     if not isinstance(value, list | tuple):
         raise DataError(
-            f"{where}: column '{columns.words}' holds {type(value).__name__} where a list of words is needed: "
+            f"{where}: column '{columns.words}' holds {type(value).__name__} where a list of words "
+            "is needed: "
             f"{value!r:.80}",
             remedy='A row is {"words": ["Anna", "sleeps"], "tags": ["B-PER", "O"]}.',
         )
@@ -258,25 +294,33 @@ def _words(
         ):
             return [token["text"] for token in value], None
         for token, (start, end) in zip(value, offsets, strict=True):
-            require_surface(text, start, end, token["text"], where)
+            require_surface(
+                text,
+                start,
+                end,
+                token["text"],
+                where,
+            )
         return [token["text"] for token in value], offsets
     if any(type(word) is not str for word in value):
         strange = next(word for word in value if type(word) is not str)
-        what = f"{where}: {strange!r:.60} in the column '{columns.words}' is no word"
-        raise DataError(what, remedy="Words are texts.")
+        message = f"{where}: {strange!r:.60} in the column '{columns.words}' is no word"
+        raise DataError(message, remedy="Words are texts.")
     words = list(value)
     return words, find_words(words, text) if text is not None else None
 
 
 def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, where: str) -> None:
-    """Refuses a span of Prodigy whose `token_start` and `token_end` are other words than its characters.
+    """Refuses a span of Prodigy whose `token_start` and `token_end` are other words than its
+    characters.
 
     Raises:
         DataError: with both.
     """
     if not isinstance(value, Mapping):
         return
-    first, last = value.get("token_start"), value.get("token_end")
+    first = value.get("token_start")
+    last = value.get("token_end")
     if type(first) is not int or type(last) is not int:
         return
     start, end = span
@@ -287,14 +331,14 @@ def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, 
         and offsets[last][0] < end <= offsets[last][1]
     ):
         return
-    counted = (
-        f"characters {offsets[first][0]} to {offsets[last][1]}"
-        if inside
-        else f"not among its {len(offsets)}"
-    )
+    if inside:
+        counted = f"characters {offsets[first][0]} to {offsets[last][1]}"
+    else:
+        counted = f"not among its {len(offsets)}"
     raise DataError(
         f"{where}: the span {start} to {end} has the tokens {first} to {last}, which are {counted}",
-        remedy="Export the rows again, or take `token_start` and `token_end` out if `start` and `end` are right.",
+        remedy="Export the rows again, or take `token_start` and `token_end` out if `start` and "
+        "`end` are right.",
     )
 
 
@@ -310,25 +354,40 @@ def _tags(
     if label is None or (not label and words and offsets is None):
         return None
     if not isinstance(label, list | tuple):
-        remedy = 'A row is {"words": [...], "tags": [...]} or {"text": "...", "spans": [{"start", "end", "label"}]}.'
+        remedy = (
+            'A row is {"words": [...], "tags": [...]} or {"text": "...", "spans": [{"start", '
+            '"end", "label"}]}.'
+        )
         raise DataError(
             f"{where}: the label is {label!r:.60}, where a list of tags or spans is needed",
             remedy=remedy,
         )
     if (not label and words) or (label and not isinstance(label[0], str | int)):
         if text is None or offsets is None:
-            what = f"{where}: there are spans, but the words' places in the text are not known"
+            message = f"{where}: there are spans, but the words' places in the text are not known"
             raise DataError(
-                what,
+                message,
                 remedy="Spans need the column `text`, in which the words stand in their order.",
             )
         spans = [read_span(span, where) for span in label]
         for value, (start, end, _) in zip(label, spans, strict=True):
-            require_surface(text, start, end, surface_of(value), where)
+            require_surface(
+                text,
+                start,
+                end,
+                surface_of(value),
+                where,
+            )
             _require_token_numbers(value, (start, end), offsets, where)
-        return tags_of_spans(spans, text, offsets, where, misaligned)
+        return tags_of_spans(
+            spans,
+            text,
+            offsets,
+            where,
+            misaligned,
+        )
     tags = [str(tag) for tag in label if tag is not None and tag != ""]
     if len(tags) != len(words):
-        what = f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}"
-        raise DataError(what, remedy="Every word needs a tag, O where there is nothing.")
+        message = f"{where}: {len(words)} words and {len(tags)} tags: {words[:8]}, {tags[:8]}"
+        raise DataError(message, remedy="Every word needs a tag, O where there is nothing.")
     return tags

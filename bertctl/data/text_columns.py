@@ -1,4 +1,6 @@
-"""Which column is which: as the recipe says, or guessed from the usual names; then a file's columns as `Rows`."""
+"""Which column is which: as the recipe says, or guessed from the usual names; then a file's columns
+as `Rows`.
+"""
 
 import re
 import shlex
@@ -92,10 +94,20 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
     """
     given = {role: getattr(settings, f"{role}_column") for role in ("text", "pair", "label", "id")}
     taken = columns_named(given, table, optional="" if label_needed else "label")
-    label = settings.label_column if settings.label_column in table.columns else None
-    text, pair = settings.text_column, settings.pair_column
+    if settings.label_column in table.columns:
+        label = settings.label_column
+    else:
+        label = None
+    text = settings.text_column
+    pair = settings.pair_column
     if text is None:
-        text, partner = _guess_text(table, taken, pair=pair, label=label, label_needed=label_needed)
+        text, partner = _guess_text(
+            table,
+            taken,
+            pair=pair,
+            label=label,
+            label_needed=label_needed,
+        )
         pair = pair or partner
     if label is None and settings.label_column is None:
         label = _guess_label(table, [*taken, text, *([pair] if pair else [])], needed=label_needed)
@@ -119,10 +131,12 @@ def rows_from(
         split: What the rows are to be called.
         first_id: Number of the first row, where there is no id column.
         rules: What the recipe says of its labels.
-        lenient: Whether labels that can't be read stay as they are in the file, as nobody learns or scores them.
+        lenient: Whether labels that can't be read stay as they are in the file, as nobody learns or
+            scores them.
 
     Raises:
-        DataError: A column is missing, a text is no text, a label can't be read, an id is missing or stands twice.
+        DataError: A column is missing, a text is no text, a label can't be read, an id is missing
+            or stands twice.
     """
     names.require(table)
     columns = {
@@ -132,7 +146,11 @@ def rows_from(
         columns["label"] = _labels_of(table, names, rules, lenient=lenient)
     columns |= other_columns(table, names.used, ("text", "pair", "label"))
     return Rows(
-        split, columns, ids_of(table, names.id, first_id=first_id), table.source, table.lines
+        split,
+        columns,
+        ids_of(table, names.id, first_id=first_id),
+        table.source,
+        table.lines,
     )
 
 
@@ -158,7 +176,9 @@ def _labels_of(
 
 
 def _stripped(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value
+    if isinstance(value, str):
+        return value.strip()
+    return value
 
 
 def texts_of(table: Table, name: str) -> Sequence[str]:
@@ -183,9 +203,12 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
         return ""
     if isinstance(value, (int, float)):
         return str(value)
-    what = f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is needed: {value!r:.80}"
+    message = (
+        f"{table.where(index)}: column '{name}' holds {type(value).__name__} where a text is "
+        f"needed: {value!r:.80}"
+    )
     raise DataError(
-        what, remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}"
+        message, remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}"
     )
 
 
@@ -205,13 +228,16 @@ def _guess_text(
     if len(pairs) == 1 and not singles:
         text, second = pairs[0]
         is_label = label_needed and label is None and len(free) == len(rest) == 2
-        return (
-            (text, None) if is_label and content_of(table.columns[second]) == "class" else pairs[0]
-        )
+        if is_label and content_of(table.columns[second]) == "class":
+            return (text, None)
+        return pairs[0]
     if not pairs and "text" in free:
         return free["text"], None
     if not pairs and not singles:
-        singles = rest if len(rest) == 1 else texts_in(table, rest)
+        if len(rest) == 1:
+            singles = rest
+        else:
+            singles = texts_in(table, rest)
     if not pairs and len(singles) == 1:
         return singles[0], None
     candidates = list(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
@@ -220,7 +246,9 @@ def _guess_text(
 
 
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
-    """Returns those of the columns that hold texts; where others do, not one that is hardly filled."""
+    """Returns those of the columns that hold texts; where others do, not one that is hardly
+    filled.
+    """
     texts = [name for name in names if content_of(table.columns[name]) == "text"]
     filled_texts = [name for name in texts if not is_mostly_empty(table.columns[name])]
     return filled_texts or texts
@@ -229,7 +257,8 @@ def texts_in(table: Table, names: Sequence[str]) -> list[str]:
 def _guess_headerless(
     table: Table, free: Sequence[str], label: str | None
 ) -> tuple[str, str | None]:
-    """Returns the text of two columns without names, the one with more different values; alone, it is the text.
+    """Returns the text of two columns without names, the one with more different values; alone, it
+    is the text.
 
     Of several columns, one or two that hold texts are the text and its partner.
     """
@@ -244,7 +273,8 @@ def _guess_headerless(
     if 1 <= len(texts) <= 2 and len(texts) < len(free):
         return texts[0], texts[1] if texts[1:] else None
     raise UsageError(
-        f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the text can't be seen",
+        f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the "
+        "text can't be seen",
         remedy="Name them: --text-column column1 --label-column column2, as the numbers are; "
         f"if the first line is a header, add --header. {shown_columns(table)}",
     )
@@ -263,8 +293,8 @@ def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | N
 def _label_candidates(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     """Returns the columns that may be the label by what they hold, by their names in lower case.
 
-    Columns with few words that recur in nearly all rows go before numbers, which count or measure something as often,
-    and before columns with blanks.
+    Columns with few words that recur in nearly all rows go before numbers, which count or measure
+    something as often, and before columns with blanks.
     """
     filled_columns = {
         key: name for key, name in free.items() if not is_mostly_empty(table.columns[name])
@@ -321,7 +351,10 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     _refuse_signed_numbers(given, name, source)
     _refuse_dates(given, name, source)
     if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, given))):
-        remedy = "Write them with a point, as in 1.90. If they are classes, name the task: text-classification."
+        remedy = (
+            "Write them with a point, as in 1.90. If they are classes, name the task: "
+            "text-classification."
+        )
         raise UsageError(
             f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}",
             remedy=remedy,
@@ -331,7 +364,8 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     if not is_prose(given) and (not are_numbers(given) or (is_class and not written)):
         return "class"
     raise UsageError(
-        f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} different values, such as "
+        f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} "
+        "different values, such as "
         f"{', '.join(shorten(each) for each in given[:2])}",
         remedy="Name the task, or another column: --label-column NAME.",
     )
@@ -347,7 +381,8 @@ def _refuse_dates(labels: Sequence[Any], name: str, source: str) -> None:
     if dates and nearly_all(len(dates), len(labels)):
         raise UsageError(
             f"{source}: '{name}' holds dates, such as {dates[0].strip()}",
-            remedy="Name another column: --label-column NAME. To learn scores write numbers, such as days since a "
+            remedy="Name another column: --label-column NAME. To learn scores write numbers, such "
+            "as days since a "
             "first day. If they are classes, name the task: text-classification.",
         )
 
@@ -365,6 +400,7 @@ def _refuse_signed_numbers(labels: Sequence[Any], name: str, source: str) -> Non
     if has_decimals or len(set(signed)) > _FEW_CLASSES or folded(name) in SCORE_NAMES:
         raise UsageError(
             f"{source}: '{name}' holds numbers with a sign or a unit, such as {signed[0].strip()}",
-            remedy=f"To learn scores write plain numbers, such as {number_with_sign(signed[0])}. If they are classes, "
+            remedy=f"To learn scores write plain numbers, such as {number_with_sign(signed[0])}. "
+            "If they are classes, "
             "name the task: text-classification.",
         )

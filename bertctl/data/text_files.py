@@ -1,4 +1,6 @@
-"""Bytes of a file (plain, .gz, stdin) to text; bytes that are not the encoding are refused with file, line and byte."""
+"""Bytes of a file (plain, .gz, stdin) to text; bytes that are not the encoding are refused with
+file, line and byte.
+"""
 
 import codecs
 import gzip
@@ -26,7 +28,8 @@ Source = Path | Literal["-"]
 """A file, or `-` for stdin."""
 
 LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
-"""Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked for otherwise."""
+"""Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked
+for otherwise."""
 
 _SIGNATURE = 512  # bytes by which packed files and other documents are known
 
@@ -51,7 +54,9 @@ def source_of(typed: str) -> Source:
 
 def source_name(source: Source) -> str:
     """Returns what messages call it."""
-    return "stdin" if source == "-" else str(source)
+    if source == "-":
+        return "stdin"
+    return str(source)
 
 
 def require_file(path: Path) -> None:
@@ -69,11 +74,11 @@ def require_file(path: Path) -> None:
     if path.exists():  # a pipe, /dev/stdin
         return
     if not path.parent.is_dir():
-        what = f"{path} does not exist, nor does the folder {path.parent}"
-        raise UnavailableError(what, remedy=for_a_text(path), file=path)
-    what = hinted(f"{path} does not exist", path.name, (p.name for p in path.parent.iterdir()))
+        message = f"{path} does not exist, nor does the folder {path.parent}"
+        raise UnavailableError(message, remedy=for_a_text(path), file=path)
+    message = hinted(f"{path} does not exist", path.name, (p.name for p in path.parent.iterdir()))
     raise UnavailableError(
-        what, remedy=f"{names_in_folder(path.parent)} {for_a_text(path)}".strip(), file=path
+        message, remedy=f"{names_in_folder(path.parent)} {for_a_text(path)}".strip(), file=path
     )
 
 
@@ -89,17 +94,20 @@ def names_in_folder(folder: Path) -> str:
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     names = sorted((path.name + "/" * path.is_dir() for path in visible), key=natural_order)
     shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-    return f"In {folder}: {shown}." if names else f"{folder} is empty."
+    if names:
+        return f"In {folder}: {shown}."
+    return f"{folder} is empty."
 
 
 @contextmanager
 def open_bytes(source: Source) -> Iterator[BinaryIO]:
-    """Opens the bytes of a file or of stdin, unpacked where they are gzip, whatever the file is called.
+    """Opens the bytes of a file or of stdin, unpacked where they are gzip, whatever the file is
+    called.
 
     Raises:
         UnavailableError: it is not there or can't be read.
-        DataError: it is packed otherwise, damaged, or a document that holds no rows, such as a spreadsheet; or it is
-            named .gz and is not gzip.
+        DataError: it is packed otherwise, damaged, or a document that holds no rows, such as a
+            spreadsheet; or it is named .gz and is not gzip.
     """
     name = source_name(source)
     if source != "-":
@@ -114,9 +122,9 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
             _check_signature(head, source, is_packed=is_packed)
             yield cast(BinaryIO, file)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        what = f"{name} breaks off or is damaged: {error}"
+        message = f"{name} breaks off or is damaged: {error}"
         raise DataError(
-            what, remedy=f"Get the file again; gzip -t {shlex.quote(name)} tests it."
+            message, remedy=f"Get the file again; gzip -t {shlex.quote(name)} tests it."
         ) from error
     except OSError as error:
         raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
@@ -136,14 +144,19 @@ def _check_signature(head: bytes, source: Source, *, is_packed: bool) -> None:
         raise DataError(f"{name} is {noun}", remedy=remedy.format(file=shlex.quote(name)))
     if source != "-" and source.suffix.lower() == ".gz" and head and not is_packed:
         plain = source.with_suffix("")
-        remedy = f"Rename it: mv {shlex.quote(name)} {shlex.quote(str(plain))}. Or pack it: gzip {shlex.quote(plain.name)}."
+        remedy = (
+            f"Rename it: mv {shlex.quote(name)} {shlex.quote(str(plain))}. Or pack it: gzip "
+            f"{shlex.quote(plain.name)}."
+        )
         raise DataError(
             f"{name} is named .gz but is not gzip: it begins with {head[:24]!r}", remedy=remedy
         )
 
 
 def is_gzip(path: Path) -> bool:
-    """Returns whether a file is gzip by its first bytes; of what is neither a file nor a pipe, False."""
+    """Returns whether a file is gzip by its first bytes; of what is neither a file nor a pipe,
+    False.
+    """
     if not path.is_file() and not is_read_once(path):
         return False
     with regular(path).open("rb") as file:
@@ -171,7 +184,9 @@ def first_bytes(source: Source) -> bytes:
 
 
 def rows_expected(file: BinaryIO, rows: int) -> int:
-    """Returns about how many rows an open file has, of which so many are read; 0 for what has no size (a pipe)."""
+    """Returns about how many rows an open file has, of which so many are read; 0 for what has no
+    size (a pipe).
+    """
     return rows_of_size(getattr(file, "fileobj", file), rows)  # of gzip the packed bytes count
 
 
@@ -184,7 +199,15 @@ def read_text(source: Source, encoding: str | None, listener: Listener) -> str:
         DataError: empty, or bytes that are not the encoding.
     """
     with open_bytes(source) as file:
-        return "".join(decoded_lines(file, source_name(source), encoding, listener, all_stay=True))
+        return "".join(
+            decoded_lines(
+                file,
+                source_name(source),
+                encoding,
+                listener,
+                all_stay=True,
+            )
+        )
 
 
 def decoded_lines(
@@ -197,44 +220,66 @@ def decoded_lines(
     longest: int = LONGEST_LINE,
     all_stay: bool = False,
 ) -> Iterator[str]:
-    """Yields the lines of an open file with their ends, decoded one by one, without the byte-order mark.
+    """Yields the lines of an open file with their ends, decoded one by one, without the byte-order
+    mark.
 
-    Whoever takes them may keep them: if the memory ends, or surely will (with `all_stay`), the file is refused.
+    Whoever takes them may keep them: if the memory ends, or surely will (with `all_stay`), the file
+    is refused.
 
-    Only a file without any line feed is split at carriage returns. A line of more than `longest` bytes is refused
-    before it is in memory; so is a file that is decoded as a whole and has more than `LONGEST_DOCUMENT`.
+    Only a file without any line feed is split at carriage returns. A line of more than `longest`
+    bytes is refused before it is in memory; so is a file that is decoded as a whole and has more
+    than `LONGEST_DOCUMENT`.
 
     Raises:
         UsageError: no such encoding.
-        DataError: empty; a line that is too long; bytes that are not the encoding, where `errors` is strict.
+        DataError: empty; a line that is too long; bytes that are not the encoding, where `errors`
+            is strict.
         DeviceError: there is too little memory for all lines.
     """
     guard_memory = MemoryGuard(source, "lines")
     if encoding is not None and not is_encoding(encoding):
-        what = f"data.encoding: there is no encoding '{encoding}'"
-        raise UsageError(what, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
+        message = f"data.encoding: there is no encoding '{encoding}'"
+        raise UsageError(message, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
     first = file.readline(longest + 1)
     if not first:
         raise NoRowsError(f"{source} is empty: it has no rows", remedy="Give a file with rows.")
     used = encoding or _encoding_of(first[:4096], source, listener)
     is_wide = codecs.lookup(used).name.startswith(("utf-16", "utf-32"))
     if is_wide or not first.endswith(b"\n"):
-        most = max(longest, LONGEST_DOCUMENT) if is_wide or b"\r" in first else longest
+        if is_wide or b"\r" in first:
+            most = max(longest, LONGEST_DOCUMENT)
+        else:
+            most = longest
         data = first + file.read(most + 1 - len(first))
         if len(data) > most:
             raise _too_long(source, 1, most)
         if encoding is not None:
-            _refuse_utf8(data, used, source, listener, is_wide=is_wide)
+            _refuse_utf8(
+                data,
+                used,
+                source,
+                listener,
+                is_wide=is_wide,
+            )
         try:
             whole = data.decode(used, errors).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
-            raise _undecodable(data, error.start, used, source, (0, 0)) from error
+            raise _undecodable(
+                data,
+                error.start,
+                used,
+                source,
+                (0, 0),
+            ) from error
         yield from io.StringIO(whole if "\n" in whole else whole.replace("\r", "\n"), newline="\n")
         return
     offset = 0
     next_check = 0
     beyond_ascii = 0
-    guard = _MojibakeGuard(source, used, listener) if encoding is not None else None
+    if encoding is not None:
+        guard = _MojibakeGuard(source, used, listener)
+    else:
+        guard = None
     for lines, line in enumerate(
         itertools.chain([first], iter(lambda: file.readline(longest + 1), b""))
     ):
@@ -246,7 +291,12 @@ def decoded_lines(
             rest = itertools.chain([line], iter(lambda: file.readline(longest + 1), b""))
             bad_lines = _lines_not_utf8(rest, first_line=lines + 1, beyond_ascii=beyond_ascii)
             raise _undecodable(
-                line, error.start, used, source, (lines, offset), bad_lines
+                line,
+                error.start,
+                used,
+                source,
+                (lines, offset),
+                bad_lines,
             ) from error
         if not text.isascii():
             beyond_ascii += 1
@@ -270,8 +320,8 @@ def _refuse_utf8(
         DataError: it is UTF-8.
     """
     if is_wide and 0 not in data and _is_utf8(data) and not data.startswith(_UTF16_BOMS):
-        what = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
-        raise DataError(what, remedy="Say that the file is UTF-8: --encoding utf-8.")
+        message = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
+        raise DataError(message, remedy="Say that the file is UTF-8: --encoding utf-8.")
     if not is_wide and not data.isascii():
         guard = _MojibakeGuard(source, encoding, listener)
         for number, line in enumerate(data.splitlines(), start=1):
@@ -307,7 +357,8 @@ class _MojibakeGuard:
         self._first: tuple[int, str, str] | None = None
 
     def check(self, line: bytes, text: str, number: int) -> None:
-        """Counts a line with letters beyond ASCII, and refuses the file once most of them are UTF-8.
+        """Counts a line with letters beyond ASCII, and refuses the file once most of them are
+        UTF-8.
 
         Raises:
             DataError: three lines and most of all are UTF-8.
@@ -335,7 +386,8 @@ class _MojibakeGuard:
         if self._n_utf8:
             total = self._n_utf8 + self._n_others
             self._listener.warn(
-                f"{self._described()} ({self._n_utf8:,} of {total:,} lines with letters beyond ASCII are UTF-8)"
+                f"{self._described()} ({self._n_utf8:,} of {total:,} lines with letters beyond "
+                "ASCII are UTF-8)"
             )
 
     def _described(self) -> str:
@@ -343,13 +395,17 @@ class _MojibakeGuard:
         at = next((i for i, (a, b) in enumerate(zip(text, right, strict=False)) if a != b), 0)
         wrong_part = text[max(0, at - 10) : at + 12].strip()
         right_part = right[max(0, at - 10) : at + 10].strip()
-        what = f"this line is UTF-8, and is read as {self._encoding}: {wrong_part!r} for {right_part!r}"
-        return f"{self._source}:{number}: {what}"
+        message = (
+            f"this line is UTF-8, and is read as {self._encoding}: {wrong_part!r} for "
+            f"{right_part!r}"
+        )
+        return f"{self._source}:{number}: {message}"
 
     def _refusal(self) -> DataError:
         return DataError(
             self._described(),
-            remedy="Say that the file is UTF-8: --encoding utf-8. Where single lines are not, correct them.",
+            remedy="Say that the file is UTF-8: --encoding utf-8. Where single lines are not, "
+            "correct them.",
         )
 
 
@@ -398,9 +454,10 @@ def _lines_not_utf8(lines: Iterable[bytes], *, first_line: int, beyond_ascii: in
 
 
 def _too_long(source: str, line: int, longest: int) -> DataError:
-    what = f"{source}:{line}: this line has more than {human_bytes(longest)}"
+    message = f"{source}:{line}: this line has more than {human_bytes(longest)}"
     return DataError(
-        what, remedy="Cut it, or, if it is meant to, train with --set data.longest_line=MEGABYTES."
+        message,
+        remedy="Cut it, or, if it is meant to, train with --set data.longest_line=MEGABYTES.",
     )
 
 
@@ -410,15 +467,18 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
         listener.say(f"{source}: read as UTF-16, as its byte-order mark says")
         return "utf-16"
     if head.startswith(PARQUET):
-        what = f"{source} is not text, but Parquet"
-        raise DataError(what, remedy="Name it .parquet, or add --input-format parquet.")
+        message = f"{source} is not text, but Parquet"
+        raise DataError(message, remedy="Name it .parquet, or add --input-format parquet.")
     if is_page(head) and not source.lower().removesuffix(".gz").endswith(
         (".txt", ".html", ".htm", ".log", ".md")
     ):
-        what = f"{source} is a page of HTML: a page about the file was saved, or an error"
-        raise DataError(what, remedy="Download the file itself (the raw one) again.")
+        message = f"{source} is a page of HTML: a page about the file was saved, or an error"
+        raise DataError(message, remedy="Download the file itself (the raw one) again.")
     if head.count(0) > len(head) // 10:
-        order = "le" if head[1::2].count(0) > head[::2].count(0) else "be"
+        if head[1::2].count(0) > head[::2].count(0):
+            order = "le"
+        else:
+            order = "be"
         raise DataError(
             f"{source} is not text: its beginning is full of NUL bytes",
             remedy=f"It looks like UTF-16 without a byte-order mark: add --encoding utf-16-{order}."
@@ -429,16 +489,30 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
 
 
 def _encoding_advice(bad: _BadLines) -> str:
-    """Returns what to do about lines that are not UTF-8: correct them, or read the file by another encoding."""
+    """Returns what to do about lines that are not UTF-8: correct them, or read the file by another
+    encoding.
+    """
     likely = likely_encoding(bad.content)
-    shown = "" if likely is None else _shown_letters(likely.text)
+    if likely is None:
+        shown = ""
+    else:
+        shown = _shown_letters(likely.text)
     if bad.n_good >= max(1, len(bad.numbers)):
-        as_read = "" if likely is None else f" (by {likely.encoding} it reads {shown!r})"
+        if likely is None:
+            as_read = ""
+        else:
+            as_read = f" (by {likely.encoding} it reads {shown!r})"
         others = f"{bad.n_good:,} other line{'s' * (bad.n_good > 1)} with letters beyond ASCII"
         if len(bad.numbers) == 1:
-            which = f"Line {bad.numbers[0]} alone is not UTF-8{as_read}; {others} {'are' if bad.n_good > 1 else 'is'}"
+            which = (
+                f"Line {bad.numbers[0]} alone is not UTF-8{as_read}; {others} "
+                f"{'are' if bad.n_good > 1 else 'is'}"
+            )
         else:
-            more = ", ..." if len(bad.numbers) > 5 else ""
+            if len(bad.numbers) > 5:
+                more = ", ..."
+            else:
+                more = ""
             places = ", ".join(map(str, bad.numbers[:5])) + more
             which = f"{len(bad.numbers):,} lines are not UTF-8 ({places}){as_read}; {others} are"
         return (
@@ -449,7 +523,8 @@ def _encoding_advice(bad: _BadLines) -> str:
     )
     if likely is None:
         return (
-            f"{how_many}. Which encoding it is can't be seen: name it with --encoding, such as latin-1, cp1251, "
+            f"{how_many}. Which encoding it is can't be seen: name it with --encoding, such as "
+            "latin-1, cp1251, "
             "shift_jis or gb18030, and look at the texts."
         )
     return (

@@ -46,20 +46,29 @@ class TextReader(Reader):
     nouns: tuple[tuple[str, str], ...] = (("text", "texts"), ("pair", "second texts"))
 
     def groups(self, rows: Rows) -> Sequence[Hashable]:
-        """Returns one key per row; of pairs by the first sentence, or by the second where the first says a kind."""
+        """Returns one key per row; of pairs by the first sentence, or by the second where the first
+        says a kind.
+        """
         keys = group_keys(rows, self.together)
         kind = rows.has("pair") and size_of_largest(keys) > max(10, len(rows) // 10)
-        return group_keys(rows, ("pair",)) if kind else keys
+        if kind:
+            return group_keys(rows, ("pair",))
+        return keys
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin. A .txt is lines in a stream that names no columns, else a table."""
+        """Yields the rows of a file or of stdin. A .txt is lines in a stream that names no columns,
+        else a table.
+        """
         kind = input_kind(source, options)
         is_table = any(
             getattr(options.settings, name) is not None for name in _OF_TABLES - options.hints
         )
         if kind == "lines" and (options.whole or options.label_needed or is_table):
             kind = "tsv"
-        columns = TextColumns(None, "text") if kind == "lines" else None
+        if kind == "lines":
+            columns = TextColumns(None, "text")
+        else:
+            columns = None
         return self.table_readings(read_tables(source, kind, options), options, columns)
 
     def guess(self, path: Path, options: ReadOptions) -> Reading | None:
@@ -81,15 +90,22 @@ class TextReader(Reader):
             return None  # spans
         refuse_other_texts(reading.rows, reading.columns, options.settings)
         kind = label_kind(labels, reading.columns["label"], reading.rows.source)
-        return reading if (kind == "class") == self.stratify else None
+        if (kind == "class") == self.stratify:
+            return reading
+        return None
 
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already; columns with 0 or 1 for each label are one of lists."""
+        """Yields the rows of columns that are read already; columns with 0 or 1 for each label are
+        one of lists.
+        """
         left = (_as_annotated(table, options) for table in tables)
         first = list(itertools.islice(left, 1))
-        names = _flag_columns(first[0], options) if first and columns is None else []
+        if first and columns is None:
+            names = _flag_columns(first[0], options)
+        else:
+            names = []
         if not names:
             yield from super().table_readings(itertools.chain(first, left), options, columns)
             return
@@ -106,7 +122,9 @@ class TextReader(Reader):
             yield replace(reading, rows=replace(reading.rows, file_names=file_names), settings=kept)
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
-        """Returns which column of a file is which, and what nearly all cells of the label's column are."""
+        """Returns which column of a file is which, and what nearly all cells of the label's column
+        are.
+        """
         found = choose_columns(table, options.settings, label_needed=options.label_needed)
         if found.label is None or not self.stratify:
             return found
@@ -119,7 +137,8 @@ class TextReader(Reader):
         """Returns a file's columns under their canonical names.
 
         Raises:
-            DataError: a label that can't be read, in a whole file; where rows are skipped, also one that is missing.
+            DataError: a label that can't be read, in a whole file; where rows are skipped, also one
+                that is missing.
         """
         rows = rows_from(
             table,
@@ -141,7 +160,8 @@ class TextReader(Reader):
     def _refuse_unusable_labels(
         self, rows: Rows, columns: TextColumns, options: ReadOptions
     ) -> None:
-        """Refuses what the task would refuse of a whole file, so that such rows can be skipped one by one.
+        """Refuses what the task would refuse of a whole file, so that such rows can be skipped one
+        by one.
 
         Raises:
             DataError: with file and line.
@@ -159,14 +179,17 @@ class TextReader(Reader):
 
 
 def _as_annotated(table: Table, options: ReadOptions) -> Table:
-    """Returns a table with labels as annotators chose them, where it is what Prodigy or Label Studio write."""
+    """Returns a table with labels as annotators chose them, where it is what Prodigy or Label
+    Studio write.
+    """
     return label_studio.with_listed_choices(
         with_chosen_options(table, options.settings.label_column)
     )
 
 
 def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
-    """Returns the columns with a flag for each label, as they were named or guessed, which is told; else nothing.
+    """Returns the columns with a flag for each label, as they were named or guessed, which is told;
+    else nothing.
 
     Raises:
         DataError: one that was named is not there.
@@ -201,7 +224,8 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
     ]
     if classes:
         raise UsageError(
-            f"{table.source}: the label could be '{classes[0]}', or {', '.join(flags)} with 0 or 1 for each label",
+            f"{table.source}: the label could be '{classes[0]}', or {', '.join(flags)} with 0 or 1 "
+            "for each label",
             remedy=f"Name it: --label-column {shlex.quote(classes[0])}, or "
             f"{label_columns_option(flags)}. {shown_columns(table)}",
         )
@@ -209,8 +233,10 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
     labels = [name for name in flags if name not in of_rows]
     if of_rows and labels:
         raise UsageError(
-            f"{table.source}: {', '.join(flags)} hold 0 or 1. Not all may be labels: {', '.join(of_rows)}",
-            remedy=f"Name the labels: {label_columns_option(labels)}, or {label_columns_option(flags)}.",
+            f"{table.source}: {', '.join(flags)} hold 0 or 1. Not all may be labels: "
+            f"{', '.join(of_rows)}",
+            remedy=f"Name the labels: {label_columns_option(labels)}, or "
+            f"{label_columns_option(flags)}.",
         )
     options.listener.say(
         f"{table.source}: labels from {', '.join(flags)}, 0 or 1 in each (guessed)"
@@ -221,8 +247,8 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
 def _with_label_lists(table: Table, names: Sequence[str], *, lenient: bool) -> Table:
     """Returns a table with a list of labels in place of a column for each.
 
-    In place of a list that can't be made, as something is neither 0 nor 1, stands the error with file and line, or
-    where nobody learns or scores the labels (`lenient`) nothing.
+    In place of a list that can't be made, as something is neither 0 nor 1, stands the error with
+    file and line, or where nobody learns or scores the labels (`lenient`) nothing.
     """
     labels: list[Any] = [[] for _ in range(len(table))]
     for name in names:
@@ -230,8 +256,10 @@ def _with_label_lists(table: Table, names: Sequence[str], *, lenient: bool) -> T
             flag = FLAGS.get(str(value).strip())
             if flag is None and not isinstance(labels[index], DataError):
                 labels[index] = DataError(
-                    f"{table.where(index)}: column '{name}' holds '{value!s:.40}' where 0 or 1 is needed",
-                    remedy="Each column of data.label_columns says whether its label holds. Correct it or name others.",
+                    f"{table.where(index)}: column '{name}' holds '{value!s:.40}' where 0 or 1 is "
+                    "needed",
+                    remedy="Each column of data.label_columns says whether its label holds. "
+                    "Correct it or name others.",
                 )
             elif flag and not isinstance(labels[index], DataError):
                 labels[index].append(name)

@@ -1,4 +1,6 @@
-"""Cells of a label's column that hold no label: nobody gave one, or the labels given can't be learned."""
+"""Cells of a label's column that hold no label: nobody gave one, or the labels given can't be
+learned.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -40,7 +42,9 @@ class UnusableLabel:
 
 
 def without_marks(table: Table) -> Table:
-    """Returns a table of which no label is needed: None in place of cells that say why there is none."""
+    """Returns a table of which no label is needed: None in place of cells that say why there is
+    none.
+    """
     marked = [
         name
         for name, values in table.columns.items()

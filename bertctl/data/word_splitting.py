@@ -14,7 +14,8 @@ _UNSPACED = (
     r"\p{Han}\p{Hiragana}\p{Katakana}\u30FC\uFF70\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
     r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Javanese}\p{Balinese}"
 )
-"""Scripts in which a name ends where no blank is; Korean has blanks, but writes particles at its nouns."""
+"""Scripts in which a name ends where no blank is; Korean has blanks, but writes particles at its
+nouns."""
 _CLITIC = r"(?:[sS]|[dD]|[mM]|[rR][eE]|[vV][eE]|[lL][lL])(?![\p{L}\p{N}])"
 
 
@@ -56,18 +57,20 @@ def _splitter(*, unspaced: bool) -> "PreTokenizer":
 def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
     """Returns the words of a text, and where each begins and ends in it, in characters.
 
-    About the words of the Penn Treebank: marks of punctuation and English clitics (`do n't`, `Anna 's`) stand alone;
-    addresses, numbers and abbreviations with points stay whole; unlike there, words are divided at hyphens. A Chinese
-    character is a word of its own.
+    About the words of the Penn Treebank: marks of punctuation and English clitics (`do n't`,
+    `Anna 's`) stand alone; addresses, numbers and abbreviations with points stay whole; unlike
+    there, words are divided at hyphens. A Chinese character is a word of its own.
     """
     return _parts(text, unspaced=False)
 
 
 def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Returns the words of a text that get a tag each, and where each begins and ends in it, in characters.
+    """Returns the words of a text that get a tag each, and where each begins and ends in it, in
+    characters.
 
-    They are those of `split_words`, but where no blank shows the end of a name: in Thai, Lao, Khmer, Burmese, Tibetan
-    and Japanese, and in Korean with its particles, each character with its marks (a grapheme) is a word.
+    They are those of `split_words`, but where no blank shows the end of a name: in Thai, Lao,
+    Khmer, Burmese, Tibetan and Japanese, and in Korean with its particles, each character with its
+    marks (a grapheme) is a word.
     """
     return _parts(text, unspaced=True)
 
@@ -80,7 +83,8 @@ def _parts(text: str, *, unspaced: bool) -> tuple[list[str], list[tuple[int, int
 def is_word_character(character: str) -> bool:
     """Returns whether a character stands within words: letters, marks, numbers and the underscore.
 
-    Those of `re` have no marks, but the vowel signs of Indic scripts and decomposed accents are in words.
+    Those of `re` have no marks, but the vowel signs of Indic scripts and decomposed accents are in
+    words.
     """
     return character == "_" or unicodedata.category(character)[0] in "LMN"
 
@@ -88,7 +92,8 @@ def is_word_character(character: str) -> bool:
 def is_within_word(text: str, place: int) -> bool:
     """Returns whether a place lies between two characters of one word.
 
-    Scripts without blanks have no such places but before marks: where their words end can't be seen.
+    Scripts without blanks have no such places but before marks: where their words end can't be
+    seen.
     """
     if not 0 < place < len(text) or not (
         is_word_character(text[place - 1]) and is_word_character(text[place])
@@ -114,7 +119,9 @@ UNSPACED_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYAN
 
 
 def words_alone(text: str) -> str:
-    """Returns the words of a text with one blank between them: all that is no word character is left out."""
+    """Returns the words of a text with one blank between them: all that is no word character is
+    left out.
+    """
     if text.isascii():
         return _NO_ASCII_WORD.sub(" ", text).strip()
     characters = (
@@ -125,8 +132,8 @@ def words_alone(text: str) -> str:
 
 
 def find_words(words: list[str], text: str) -> list[tuple[int, int]] | None:
-    """Where given words stand in their text, one behind the other; None where one is not there, or more than blanks
-    lie between.
+    """Where given words stand in their text, one behind the other; None where one is not there, or
+    more than blanks lie between.
     """
     offsets: list[tuple[int, int]] = []
     at = 0

@@ -1,4 +1,5 @@
-"""Tables with a word on each row, as Kaggle's and simpletransformers' CSV files, as tables of sentences.
+"""Tables with a word on each row, as Kaggle's and simpletransformers' CSV files, as tables of
+sentences.
 
 Sentence #,Word,Tag
 Sentence: 1,Anna,B-PER      the number stands at every word, or at the first of its sentence alone
@@ -30,7 +31,9 @@ _NUMBER = re.compile(r"(?:[A-Za-z]+\W*)?\d+(?:\.0)?")
 
 
 def sentence_column(names: Iterable[str]) -> str | None:
-    """Returns the column that numbers sentences, of a table with a word on each row by its names; else None."""
+    """Returns the column that numbers sentences, of a table with a word on each row by its names;
+    else None.
+    """
     by_name = {name.strip().casefold(): name for name in names}
     if not any(name in by_name for name in _WORD_NAMES):
         return None
@@ -41,7 +44,8 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
     """Yields tables of sentences: each other column is a list of its words' values.
 
     Raises:
-        DataError: a row without a word, a sentence that goes on after another one; with file and line.
+        DataError: a row without a word, a sentence that goes on after another one; with file and
+            line.
     """
     blocks: list[list[tuple[Table, int]]] = []
     seen: set[str] = set()
@@ -63,11 +67,11 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
             )
             if not goes_on:
                 if str(number) in seen:
-                    what = (
+                    message = (
                         f"{table.where(row)}: the sentence '{number}' has begun before another one"
                     )
                     raise DataError(
-                        what,
+                        message,
                         remedy=f"Sort the rows by '{column}', so that a sentence stands together.",
                     )
                 seen.add(str(number))
@@ -111,15 +115,21 @@ def _joined(blocks: Sequence[Sequence[tuple[Table, int]]], column: str) -> Table
     for block in blocks:
         for table, row in block:
             if _is_blank(table.columns[word][row]):
-                what = f"{table.where(row)}: there is no word in the column '{word}'"
-                raise DataError(what, remedy="Write the word, or take the row out.")
+                message = f"{table.where(row)}: there is no word in the column '{word}'"
+                raise DataError(message, remedy="Write the word, or take the row out.")
         for name, sentences in columns.items():
             values = [table.columns[name][row] for table, row in block]
             sentences.append(values[0] if name == column else values)
     columns[word] = [[str(value) for value in values] for values in columns[word]]
     beginnings = [block[0] for block in blocks]
-    lines = [table.lines[row] for table, row in beginnings] if first.lines else []
-    numbers = [] if lines else [table.number(row) for table, row in beginnings]
+    if first.lines:
+        lines = [table.lines[row] for table, row in beginnings]
+    else:
+        lines = []
+    if lines:
+        numbers = []
+    else:
+        numbers = [table.number(row) for table, row in beginnings]
     return Table(
         columns,
         first.source,

@@ -1,4 +1,6 @@
-"""Lists and objects that are written as texts, as cells of a CSV hold them: in JSON, in Python, as numpy shows them."""
+"""Lists and objects that are written as texts, as cells of a CSV hold them: in JSON, in Python, as
+numpy shows them.
+"""
 
 import ast
 import contextlib
@@ -27,28 +29,38 @@ _CALLS = frozenset(
 
 
 def written_value(text: str) -> Any:
-    """Returns the list or the object that a text writes; a text that writes none is returned as it is.
+    """Returns the list or the object that a text writes; a text that writes none is returned as it
+    is.
 
-    Read are JSON, Python's lists and dictionaries, numpy's arrays (`array(['a', 'b'], dtype=object)`, also inside a
-    dictionary) and its lists without commas (`['a' 'b']`, `[1 2 0]`). What numpy has shortened by `...` is no list.
+    Read are JSON, Python's lists and dictionaries, numpy's arrays
+    (`array(['a', 'b'], dtype=object)`, also inside a dictionary) and its lists without commas
+    (`['a' 'b']`, `[1 2 0]`). What numpy has shortened by `...` is no list.
     """
     return _read(text, _LISTS)
 
 
 def written_structure(text: str) -> Any:
-    """Returns the same also of tuples and sets, as labels are written; only what holds something else is read."""
+    """Returns the same also of tuples and sets, as labels are written; only what holds something
+    else is read.
+    """
     value = _read(text, _STRUCTURES)
-    return value if isinstance(value, list | tuple | set | dict) else text
+    if isinstance(value, list | tuple | set | dict):
+        return value
+    return text
 
 
 def with_lists(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns a column with lists in place of texts that write lists, where nearly all cells do; else as it is."""
+    """Returns a column with lists in place of texts that write lists, where nearly all cells do;
+    else as it is.
+    """
     if not all(isinstance(value, str) for value in values):
         return values
     cells = [written_value(value) if value else None for value in values]
     n_filled = sum(cell is not None for cell in cells)
     n_lists = sum(isinstance(cell, list) for cell in cells)
-    return cells if n_lists and nearly_all(n_lists, n_filled) else values
+    if n_lists and nearly_all(n_lists, n_filled):
+        return cells
+    return values
 
 
 def _read(text: str, openings: tuple[str, ...]) -> Any:
@@ -60,7 +72,13 @@ def _read(text: str, openings: tuple[str, ...]) -> Any:
     elif _ITEMS_WITHOUT_COMMAS.fullmatch(stripped):
         stripped = f"[{', '.join(stripped[1:-1].split())}]"
     for read in (json.loads, _python_value):
-        with contextlib.suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        with contextlib.suppress(
+            ValueError,
+            SyntaxError,
+            TypeError,
+            MemoryError,
+            RecursionError,
+        ):
             return read(stripped)
     return text
 
@@ -83,7 +101,10 @@ class _WithoutCalls(ast.NodeTransformer):
     """Puts the content of arrays in the place of the calls that show them."""
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        if isinstance(node.func, ast.Name):
+            name = node.func.id
+        else:
+            name = getattr(node.func, "attr", "")
         if name not in _CALLS:
             raise ValueError(f"{name} is no array")
         if not node.args:

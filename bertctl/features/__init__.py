@@ -1,1 +1,3 @@
-"""The frozen encoder: its vectors, the files they are kept in, and the classifiers on top of them."""
+"""The frozen encoder: its vectors, the files they are kept in, and the classifiers on top of
+them.
+"""

@@ -1,4 +1,6 @@
-"""The frozen encoder made ready: on torch, or on ONNX Runtime or OpenVINO and then compared with torch first."""
+"""The frozen encoder made ready: on torch, or on ONNX Runtime or OpenVINO and then compared with
+torch first.
+"""
 
 import time
 from collections.abc import Mapping
@@ -24,7 +26,8 @@ from bertctl.runtime.measured import WORTH, Speeds, measured_once
 LOWEST_COSINE = 0.9999
 """Between a vector and torch's in fp32; below it a backend is refused."""
 
-_SAMPLE, _ROUNDS = 64, 5
+_SAMPLE = 64
+_ROUNDS = 5
 
 
 def open_encoder(
@@ -63,16 +66,19 @@ def open_encoder(
         needed.append("pooler_output")
     ours = frozen_engine(loaded, compute)
     path = converted(source, loaded, names, listener=listener)
-    engine = (
-        replace(ours, backend=open_session(job.backend, path, needed, compute)) if needed else ours
-    )
+    if needed:
+        engine = replace(ours, backend=open_session(job.backend, path, needed, compute))
+    else:
+        engine = ours
     encoder = Encoder(source, loaded, spec, engine)
     windows = _some_windows(encoder, job, sample)
     lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, ours), windows)
     if not lowest >= LOWEST_COSINE:
         raise DeviceError(
-            f"--backend {job.backend} gives other vectors than torch for '{source.name}' ({compute.precision}): the "
-            f"lowest cosine of {windows.rows} rows of the input is {lowest:.6f}, and {LOWEST_COSINE} is asked for",
+            f"--backend {job.backend} gives other vectors than torch for '{source.name}' "
+            f"({compute.precision}): the "
+            f"lowest cosine of {windows.rows} rows of the input is {lowest:.6f}, and "
+            f"{LOWEST_COSINE} is asked for",
             remedy="Leave --backend out"
             + ("." if compute.precision == "fp32" else ", or use --precision fp32."),
         )
@@ -90,9 +96,11 @@ def fastest_backend(
     sample: Rows,
     listener: Listener = SILENT,
 ) -> str:
-    """Returns the fastest of the backends that are installed; another one than torch has to be `WORTH` its conversion.
+    """Returns the fastest of the backends that are installed; another one than torch has to be
+    `WORTH` its conversion.
 
-    What was measured on this machine with this model holds from then on. For a few rows nothing is converted.
+    What was measured on this machine with this model holds from then on. For a few rows nothing is
+    converted.
 
     Args:
         source: the model's files.
@@ -117,7 +125,12 @@ def fastest_backend(
         for name in names:
             try:
                 encoders[name] = open_encoder(
-                    source, spec, compute, replace(job, backend=name), sample, listener
+                    source,
+                    spec,
+                    compute,
+                    replace(job, backend=name),
+                    sample,
+                    listener,
                 )
             except (DeviceError, UnavailableError) as error:
                 listener.say(f"{name} is left out: {error.message}")
@@ -127,12 +140,20 @@ def fastest_backend(
 
     versions = [version(package) for name in names for package in PACKAGES[name]]
     about = [source.content_hash(), compute.precision, *names, *versions]
-    speeds = measured_once("backends", names, about, compute.threads, measure)
+    speeds = measured_once(
+        "backends",
+        names,
+        about,
+        compute.threads,
+        measure,
+    )
     listener.say(
         "texts/s here: " + ", ".join(f"{name} {speed:.0f}" for name, speed in speeds.items())
     )
     best = max(names, key=lambda name: speeds[name])
-    return best if speeds[best] >= WORTH * speeds["torch"] else "torch"
+    if speeds[best] >= WORTH * speeds["torch"]:
+        return best
+    return "torch"
 
 
 def _in_turns(encoders: Mapping[str, Encoder], windows: EncodedWindows) -> dict[str, list[float]]:
@@ -150,24 +171,32 @@ def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindo
     """Returns the windows of some rows, short to long."""
     spec = encoder.spec
     row_encoder = RowEncoder(
-        encoder.engine.tokenizer, job.long, by_token=spec.by_token, said=spec.said
+        encoder.engine.tokenizer,
+        job.long,
+        by_token=spec.by_token,
+        said=spec.said,
     )
     by_length = sorted(range(len(rows)), key=lambda i: len(rows.columns["text"][i]))
     return row_encoder.encode(rows.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
 
 
 def lowest_cosine(one: Encoder, other: Encoder, windows: EncodedWindows) -> float:
-    """Returns the lowest cosine between the vectors of two encoders, over all layers, poolings and rows (or tokens)."""
+    """Returns the lowest cosine between the vectors of two encoders, over all layers, poolings and
+    rows (or tokens).
+    """
     pairs = zip(_vectors(one, windows), _vectors(other, windows), strict=True)
     return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)
 
 
 def _vectors(encoder: Encoder, windows: EncodedWindows) -> list[Floats32]:
-    return encoder.tokens(windows).vectors if encoder.spec.by_token else encoder.texts(windows)
+    if encoder.spec.by_token:
+        return encoder.tokens(windows).vectors
+    return encoder.texts(windows)
 
 
 def _cosines(a: Floats32, b: Floats32) -> Floats:
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x = a.astype(np.float64)
+    y = b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     both_zero = (np.abs(x).max(axis=1) == 0) & (
         np.abs(y).max(axis=1) == 0

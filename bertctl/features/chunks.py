@@ -1,4 +1,6 @@
-"""Rows in the chunks that are worked on at once: the same ones in every attempt and in every process."""
+"""Rows in the chunks that are worked on at once: the same ones in every attempt and in every
+process.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -13,7 +15,8 @@ READ_ROWS = 256
 CHUNK_ROWS = 8192
 """Rows sorted by length together: 64 batches and more, so nearly all of a batch have one length."""
 CHUNK_CHARACTERS = 2_000_000
-"""A chunk ends with the rows that reach this many characters, so that long texts take no more memory."""
+"""A chunk ends with the rows that reach this many characters, so that long texts take no more
+memory."""
 
 _TOKEN_NUMBERS = (
     1 << 25
@@ -45,7 +48,9 @@ def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
         characters += sum(map(len, rows.columns["text"]))
         if count >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
             yield joined(kept)
-            kept, count, characters = [], 0, 0
+            kept = []
+            count = 0
+            characters = 0
     if kept:
         yield joined(kept)
 
@@ -57,23 +62,30 @@ def joined(parts: list[Rows]) -> Rows:
         columns[name] = [
             value for rows in parts for value in rows.columns.get(name, [None] * len(rows))
         ]
-    ids, lines = (
-        [one for rows in parts for one in rows.ids],
-        [line for rows in parts for line in rows.lines],
-    )
+    ids = [one for rows in parts for one in rows.ids]
+    lines = [line for rows in parts for line in rows.lines]
     file_ids = [one for rows in parts for one in rows.file_ids]
     return replace(
-        parts[0], columns=columns, ids=ids, lines=lines, numbers=(), groups=(), file_ids=file_ids
+        parts[0],
+        columns=columns,
+        ids=ids,
+        lines=lines,
+        numbers=(),
+        groups=(),
+        file_ids=file_ids,
     )
 
 
 def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:
-    """Splits a chunk so that the token vectors of each part fit into memory: a character is at most about one token."""
+    """Splits a chunk so that the token vectors of each part fit into memory: a character is at most
+    about one token.
+    """
     limit = max(1, _TOKEN_NUMBERS // numbers_per_token)
     first = characters = 0
     for i, text in enumerate(rows.columns["text"]):
         if i > first and characters + len(text) // 3 > limit:
             yield rows.select(range(first, i))
-            first, characters = i, 0
+            first = i
+            characters = 0
         characters += len(text) // 3 + 2
     yield rows.select(range(first, len(rows)))

@@ -1,4 +1,5 @@
-"""Texts as what the encoder reads: one window per text, or several of a long one; the words they are made of.
+"""Texts as what the encoder reads: one window per text, or several of a long one; the words they
+are made of.
 
 Letters: N rows, U windows, T tokens of all windows together.
 """
@@ -28,11 +29,13 @@ class TokenPlaces:
     """Says where the tokens of windows come from.
 
     Attributes:
-        kept: (T,) whether a token's own vector is read here; of two windows that share a token, in the one where it has
-            more context.
-        spans: (T, 2) first and last + 1 character of each token in its text (in its word, where words were given).
+        kept: (T,) whether a token's own vector is read here; of two windows that share a token, in
+            the one where it has more context.
+        spans: (T, 2) first and last + 1 character of each token in its text (in its word, where
+            words were given).
         words: (T,) number of each token's word in its row, -1 for special tokens.
-        word_counts: (N,) words of each row, where they were given; those that were cut off have no tokens.
+        word_counts: (N,) words of each row, where they were given; those that were cut off have no
+            tokens.
         second: (T,) whether it is of the second text.
     """
 
@@ -49,7 +52,8 @@ class EncodedWindows:
 
     Attributes:
         encoded: (U,) windows as ids, special tokens included.
-        owner: (U,) row that each window belongs to; ascending where tokens are asked for one by one.
+        owner: (U,) row that each window belongs to; ascending where tokens are asked for one by
+            one.
         rows: N.
         truncated: rows of which something was cut off.
         truncated_tokens: tokens that were cut off.
@@ -75,15 +79,24 @@ class EncodedWindows:
             texts: Encoded.
             n_special: Special tokens of a text; without it `all_unknown` is empty.
         """
-        encoded, owner, lost = texts.encoded, texts.rows, texts.truncated_tokens
+        encoded = texts.encoded
+        owner = texts.rows
+        lost = texts.truncated_tokens
         if isinstance(texts, DocumentFeatures):
-            encoded, owner = texts.every, texts.owners
+            encoded = texts.every
+            owner = texts.owners
         all_unknown = np.empty(0, dtype=np.int64)
         if n_special is not None:
             n_tokens = texts.tokens + lost - n_special
             all_unknown = np.flatnonzero((texts.unknown > 0) & (texts.unknown == n_tokens))
         counts = (int((lost > 0).sum()), int(lost.sum()), int(texts.unknown.sum()))
-        return cls(encoded, owner, len(texts), *counts, all_unknown=all_unknown)
+        return cls(
+            encoded,
+            owner,
+            len(texts),
+            *counts,
+            all_unknown=all_unknown,
+        )
 
 
 class RowEncoder:
@@ -107,7 +120,10 @@ class RowEncoder:
         by_token: bool,
         said: SentenceModules | None = None,
     ) -> None:
-        self._tokenizer, self._long, self._by_token, self._said = tokenizer, long, by_token, said
+        self._tokenizer = tokenizer
+        self._long = long
+        self._by_token = by_token
+        self._said = said
         room = long.max_length - tokenizer.num_special_tokens_to_add(False)
         if long.mode == "window":
             check_stride(long.stride, room)
@@ -123,30 +139,44 @@ class RowEncoder:
         Raises:
             UsageError: windows over pairs.
         """
-        before = 0 if self._said is None else len(self._said.prompt())
+        if self._said is None:
+            before = 0
+        else:
+            before = len(self._said.prompt())
         if self._said is not None:
             rows = replace(
                 rows, columns={**rows.columns, "text": self._said.prepared(rows.columns["text"])}
             )
         texts = rows.columns["text"]
-        pairs = rows.columns["pair"] if rows.has("pair") else None
-        words = rows.columns["words"] if rows.has("words") else None
+        if rows.has("pair"):
+            pairs = rows.columns["pair"]
+        else:
+            pairs = None
+        if rows.has("words"):
+            words = rows.columns["words"]
+        else:
+            words = None
         if pairs is not None and self._long.mode == "window":
-            what = "--stride slides a window over one text, and these are pairs"
-            raise UsageError(what, remedy="Leave it out: pairs are cut.")
+            message = "--stride slides a window over one text, and these are pairs"
+            raise UsageError(message, remedy="Leave it out: pairs are cut.")
         if not self._by_token and words is None:
             n_special = self._tokenizer.num_special_tokens_to_add(pairs is not None)
             return EncodedWindows.of(
                 encode_rows(rows, None, self._tokenizer, self._long), n_special=n_special
             )
         sides = [
-            _Side.of(self._tokenizer, words or texts, are_words=words is not None, before=before)
+            _Side.of(
+                self._tokenizer,
+                words or texts,
+                are_words=words is not None,
+                before=before,
+            )
         ]
         if pairs is not None:
             sides.append(_Side.of(self._tokenizer, pairs, are_words=False))
         return self._windows(
             sides,
-            None if words is None else np.array([len(each) for each in words], dtype=np.int64),
+            None if words is None else np.array([len(word) for word in words], dtype=np.int64),
         )
 
     def _windows(self, sides: "Sequence[_Side]", word_counts: Ints | None) -> EncodedWindows:
@@ -155,13 +185,20 @@ class RowEncoder:
         lengths = [side.tokens.lengths for side in sides]
         n = len(lengths[0])
         zeros = np.zeros(n, dtype=np.int64)
-        kept, kept_of_pair = lengths[0], lengths[1] if len(sides) > 1 else None
+        kept = lengths[0]
+        kept_of_pair = lengths[1] if len(sides) > 1 else None
         if self._long.mode != "window":
             kept, kept_of_pair = longest_first(kept, kept_of_pair, room)
             windows = SlidingWindows(np.arange(n), zeros, kept)
         else:
             step = zeros + (room - self._long.stride)
-            windows = sliding_windows(zeros, kept, room=zeros + room, step=step, reach_back=True)
+            windows = sliding_windows(
+                zeros,
+                kept,
+                room=zeros + room,
+                step=step,
+                reach_back=True,
+            )
         first = sides[0].tokens
         inside = [
             Ragged(
@@ -175,14 +212,26 @@ class RowEncoder:
         unknown = unknown_id(self._tokenizer)
         return EncodedWindows(
             EncodedTexts(
-                ids, type_ids, starts, np.diff(starts), np.zeros(len(starts) - 1, dtype=np.int64)
+                ids,
+                type_ids,
+                starts,
+                np.diff(starts),
+                np.zeros(len(starts) - 1, dtype=np.int64),
             ),
             owner=windows.rows,
             rows=n,
             truncated=int((lost > 0).sum()),
             truncated_tokens=int(lost.sum()),
             unknown=sum(int((side.tokens.flat == unknown).sum()) for side in sides),
-            places=_places(layout, sides, inside, windows, word_counts) if self._by_token else None,
+            places=_places(
+                layout,
+                sides,
+                inside,
+                windows,
+                word_counts,
+            )
+            if self._by_token
+            else None,
         )
 
 
@@ -204,8 +253,13 @@ class _Side:
     def of(
         cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool, before: int = 0
     ) -> Self:
-        """Encodes texts, or lists of words: each word as it stands in a text, as fine-tuning reads it."""
-        space = 1 if are_words and needs_space(tokenizer) else 0
+        """Encodes texts, or lists of words: each word as it stands in a text, as fine-tuning reads
+        it.
+        """
+        if are_words and needs_space(tokenizer):
+            space = 1
+        else:
+            space = 0
         if space:
             texts = [[f" {word}" for word in words] for words in texts]
         encodings = [
@@ -225,10 +279,8 @@ class _Side:
                 tokens.sort(key=lambda token: token[2] or 0)
         flat = [token for tokens in found for token in tokens]
         spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
-        ids, lengths = (
-            np.array([i for i, *_ in flat], np.int32),
-            np.array([*map(len, found)], np.int64),
-        )
+        ids = np.array([i for i, *_ in flat], np.int32)
+        lengths = np.array([*map(len, found)], np.int64)
         words = np.array([word for *_, word in flat], dtype=np.int64)
         return cls(
             Ragged.joined(ids, lengths),
@@ -265,7 +317,8 @@ def _places(
     source, _, starts = blank.fill(numbered)
     is_special = source < 0
     window = np.repeat(np.arange(len(windows.rows)), np.diff(starts))
-    # What stands before the text is kept of a row's first window, what stands behind it of the last one.
+    # What stands before the text is kept of a row's first window, what stands behind it of the last
+    # one.
     is_first = np.diff(windows.rows, prepend=-1) > 0
     is_last = np.append(is_first[1:], True)
     column = np.arange(len(source)) - starts[window]
@@ -276,11 +329,10 @@ def _places(
     words = [side.words for side in sides]
     if len(sides) > 1:  # the second text's words are counted on
         last = np.where(inside[0].lengths > 0, inside[0].starts + inside[0].lengths - 1, 0)
-        shift = (
-            np.where(inside[0].lengths > 0, 1 + words[0][last], 0)
-            if len(words[0])
-            else np.zeros_like(last)
-        )
+        if len(words[0]):
+            shift = np.where(inside[0].lengths > 0, 1 + words[0][last], 0)
+        else:
+            shift = np.zeros_like(last)
         words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
     spans = np.concatenate(
         [*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)]

@@ -1,7 +1,7 @@
 """The frozen encoder: token ids in, vectors out, in batches of like lengths under a token budget.
 
-Letters: N rows, U windows, T tokens of all windows together, B windows in a batch, L tokens of the longest of them,
-D size of a vector.
+Letters: N rows, U windows, T tokens of all windows together, B windows in a batch, L tokens of the
+longest of them, D size of a vector.
 """
 
 import functools
@@ -49,7 +49,8 @@ _OF_LAST = {"pooler", "model"}
 """Poolings that read the last layer."""
 
 CPU_BUDGET = 4096
-"""Tokens of a batch, padding included: enough to keep the cores busy, small enough for their caches."""
+"""Tokens of a batch, padding included: enough to keep the cores busy, small enough for their
+caches."""
 GPU_BUDGET = 65536
 
 
@@ -59,9 +60,11 @@ class VectorSpec:
 
     Attributes:
         layers: how a token's vector is made.
-        poolings: how a text's is made of them, each for each layer; `("none",)` for the tokens themselves.
+        poolings: how a text's is made of them, each for each layer; `("none",)` for the tokens
+            themselves.
         words: how a word's is made of its tokens'; None for no words.
-        special_tokens: whether [CLS], [SEP] and their like count in mean and max (and are among the tokens).
+        special_tokens: whether [CLS], [SEP] and their like count in mean and max (and are among the
+            tokens).
         normalize: whether each vector is brought to length 1.
         windows: how the vectors of a row's windows become one.
         said: how the model's own folder makes a text's vector, where that is the pooling.
@@ -85,13 +88,20 @@ class VectorSpec:
         if names.words is not None:
             check_poolings([names.words], of="words")
         check_poolings([windows], of="windows")
-        layers, poolings = (
-            choose_layers(names.layers, layer_count(source.config)),
-            check_poolings(names.poolings),
-        )
-        said = folder_modules(source, names.prompt) if "model" in poolings or names.prompt else None
+        layers = choose_layers(names.layers, layer_count(source.config))
+        poolings = check_poolings(names.poolings)
+        if "model" in poolings or names.prompt:
+            said = folder_modules(source, names.prompt)
+        else:
+            said = None
         return cls(
-            layers, poolings, names.words, names.special_tokens, names.normalize, windows, said
+            layers,
+            poolings,
+            names.words,
+            names.special_tokens,
+            names.normalize,
+            windows,
+            said,
         )
 
     @property
@@ -100,7 +110,8 @@ class VectorSpec:
         return self.words is not None or "none" in self.poolings
 
     def pairs(self, n_layers: int) -> list[tuple[LayerChoice, str]]:
-        """Returns each layer with each pooling; the pooler, and what the model's folder says, read the last layer only.
+        """Returns each layer with each pooling; the pooler, and what the model's folder says, read
+        the last layer only.
 
         Raises:
             UsageError: one of these two without the last layer.
@@ -110,10 +121,10 @@ class VectorSpec:
         ]
         for name in _OF_LAST & {*self.poolings}:
             if not last:
-                what = (
+                message = (
                     f"the pooling '{name}' reads the last layer, and that is not among the layers"
                 )
-                raise UsageError(what, remedy="Add it: --layers last.")
+                raise UsageError(message, remedy="Add it: --layers last.")
         return [
             (layer, pooling)
             for layer in self.layers
@@ -124,7 +135,8 @@ class VectorSpec:
 
 def frozen_engine(loaded: "Model", compute: Compute) -> Engine:
     """Returns the engine of a bare encoder, as `load_frozen` gave it."""
-    # Its weights have the precision already: under autocast the same products would come out differently.
+    # Its weights have the precision already: under autocast the same products would come out
+    # differently.
     backend = TorchBackend(loaded.network, loaded.has_segments, replace(compute, precision="fp32"))
     return Engine(backend, loaded.tokenizer, loaded.padding, compute)
 
@@ -153,10 +165,15 @@ class Encoder:
             WORD_VECTORS
         ):  # unknown words, and what stands before a text, count in nothing
             spec = replace(spec, special_tokens=False)
-        self.source, self.spec, self.engine = source, spec, engine
+        self.source = source
+        self.spec = spec
+        self.engine = engine
         self.n_layers = layer_count(source.config)
         by_token = [(layer, spec.words or "none") for layer in spec.layers]
-        self.pairs = by_token if spec.by_token else spec.pairs(self.n_layers)
+        if spec.by_token:
+            self.pairs = by_token
+        else:
+            self.pairs = spec.pairs(self.n_layers)
         self.states = states_needed(spec.layers)
         self._table: nn.Module = loaded.network.get_input_embeddings()  # type: ignore[operator]
         hidden = int(loaded.network.config.hidden_size)  # type: ignore[union-attr, arg-type]
@@ -166,7 +183,10 @@ class Encoder:
         }
         self._budget = budget or (CPU_BUDGET if engine.compute.device == "cpu" else GPU_BUDGET)
         self._special = sorted(special_ids(engine.tokenizer))
-        self.cls_last = _cls_last(loaded) if "cls" in spec.poolings else False
+        if "cls" in spec.poolings:
+            self.cls_last = _cls_last(loaded)
+        else:
+            self.cls_last = False
         if "pooler" in spec.poolings:
             check_pooler(source, loaded)
         self.sentences: Any = None
@@ -213,23 +233,38 @@ class Encoder:
         if len(windows.owner) != windows.rows:
             counts = self._counted(windows.encoded)
             found = [
-                join_windows(vectors, windows.owner, counts, how, self.spec.windows)
+                join_windows(
+                    vectors,
+                    windows.owner,
+                    counts,
+                    how,
+                    self.spec.windows,
+                )
                 for vectors, (_, how) in zip(found, self.pairs, strict=True)
             ]
         normalise = self.spec.normalize or (
             self.sentences is not None and self.sentences.said.normalised
         )
-        return [unit_length(vectors) for vectors in found] if normalise else found
+        if normalise:
+            return [unit_length(vectors) for vectors in found]
+        return found
 
     def _pooled(
         self, batch: "_EncodedBatch", layer: LayerChoice, poolings: Sequence[str]
     ) -> "dict[str, Tensor]":
         """Returns the windows' vectors by pooling."""
-        found = {} if batch.pooled is None else {"pooler": batch.pooled}
+        if batch.pooled is None:
+            found = {}
+        else:
+            found = {"pooler": batch.pooled}
         if poolings or "model" in self.spec.poolings:
             vectors = join_states(layer, batch.states)
             pooled = pool(
-                vectors, batch.mask, poolings, counted=batch.counted, cls_last=self.cls_last
+                vectors,
+                batch.mask,
+                poolings,
+                counted=batch.counted,
+                cls_last=self.cls_last,
             )
             found |= dict(zip(poolings, pooled, strict=True))
             if "model" in self.spec.poolings:
@@ -249,17 +284,18 @@ class Encoder:
             )
             for target, (layer, _) in zip(found, self.pairs, strict=True):
                 joined = join_states(layer, batch.states)
-                flat = (
-                    joined.reshape(-1, joined.shape[-1])
-                    if batch.mask is None
-                    else joined[batch.mask]
-                )
+                if batch.mask is None:
+                    flat = joined.reshape(-1, joined.shape[-1])
+                else:
+                    flat = joined[batch.mask]
                 target[inside] = flat.float().cpu().numpy()
         kept = places.kept
         if self.spec.words is not None or not self.spec.special_tokens:
             kept = kept & (places.words >= 0)
         vectors = [part[kept] for part in found]
-        ids, spans, second = encoded.ids[kept], places.spans[kept], places.second[kept]
+        ids = encoded.ids[kept]
+        spans = places.spans[kept]
+        second = places.second[kept]
         row_of = np.repeat(windows.owner, encoded.lengths)[kept]
         if self.spec.words is not None:
             words = places.words[kept]
@@ -268,14 +304,26 @@ class Encoder:
                 per_row = np.zeros(windows.rows, dtype=np.int64)
                 np.maximum.at(per_row, row_of, words + 1)
             word_of = (np.cumsum(per_row) - per_row)[row_of] + words
-            vectors, spans = _by_word(vectors, spans, word_of, int(per_row.sum()), self.spec.words)
+            vectors, spans = _by_word(
+                vectors,
+                spans,
+                word_of,
+                int(per_row.sum()),
+                self.spec.words,
+            )
             row_of = np.repeat(np.arange(windows.rows), per_row)
             second = np.isin(np.arange(len(row_of)), word_of[second])
             ids = np.zeros(0, dtype=np.int32)
         counts = np.bincount(row_of, minlength=windows.rows).astype(np.int64)
         if self.spec.normalize:
             vectors = [unit_length(part) for part in vectors]
-        return TokenVectors(vectors, counts, ids, spans, second)
+        return TokenVectors(
+            vectors,
+            counts,
+            ids,
+            spans,
+            second,
+        )
 
     def first_tokens(
         self,
@@ -320,18 +368,27 @@ class Encoder:
         inputs = padded_texts(encoded, indices, self.engine.padding)
         inputs = {name: tensor.to(self.engine.compute.device) for name, tensor in inputs.items()}
         is_text = inputs["attention_mask"].bool()
-        counted = (
-            None
-            if self.spec.special_tokens
-            else is_text & ~torch.isin(inputs["input_ids"], special)
-        )
+        if self.spec.special_tokens:
+            counted = None
+        else:
+            counted = is_text & ~torch.isin(inputs["input_ids"], special)
         is_full = bool(is_text.all())
         if is_full:
             del inputs["attention_mask"]
         states, pooled = read_states(
-            self.engine.backend, self._table, inputs, self.states, self.n_layers
+            self.engine.backend,
+            self._table,
+            inputs,
+            self.states,
+            self.n_layers,
         )
-        return _EncodedBatch(indices, states, pooled, None if is_full else is_text, counted)
+        return _EncodedBatch(
+            indices,
+            states,
+            pooled,
+            None if is_full else is_text,
+            counted,
+        )
 
     def _counted(self, encoded: EncodedTexts) -> Ints:
         """Returns the (U,) tokens of each window that count in its mean."""
@@ -392,14 +449,19 @@ def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
     """
     said = read_modules(source.folder)
     if said is None:
-        what = f"the folder of '{source.name}' does not say how a text's vector is made (it has no modules.json)"
+        message = (
+            f"the folder of '{source.name}' does not say how a text's vector is made (it has no "
+            "modules.json)"
+        )
         raise UsageError(
-            what, remedy="Use --pooling mean, or cls; to search an index, leave --model out."
+            message, remedy="Use --pooling mean, or cls; to search an index, leave --model out."
         )
     if prompt is not None and prompt not in said.prompts:
-        what = unknown(f"prompt in the folder of '{source.name}'", prompt, said.prompts)
-        raise UsageError(what, remedy=f"Prompts: {', '.join(said.prompts) or 'none'}.")
-    return said if prompt is None else replace(said, default_prompt=prompt)
+        message = unknown(f"prompt in the folder of '{source.name}'", prompt, said.prompts)
+        raise UsageError(message, remedy=f"Prompts: {', '.join(said.prompts) or 'none'}.")
+    if prompt is None:
+        return said
+    return replace(said, default_prompt=prompt)
 
 
 def check_pooler(source: ModelSource, loaded: "Model") -> None:
@@ -409,9 +471,9 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
         UsageError: the model has none, or its file lacks weights of it.
     """
     if not has_trained_pooler(loaded):
-        what = f"'{source.name}' has no pooler with trained weights"
+        message = f"'{source.name}' has no pooler with trained weights"
         raise UsageError(
-            what, remedy="Use --pooling cls for the vector that a pooler would read, or mean."
+            message, remedy="Use --pooling cls for the vector that a pooler would read, or mean."
         )
 
 
@@ -446,8 +508,8 @@ def _by_word(
     import torch
 
     joined = [
-        pool_words(torch.from_numpy(each), torch.from_numpy(word_of), n_words, how).numpy()
-        for each in vectors
+        pool_words(torch.from_numpy(vector), torch.from_numpy(word_of), n_words, how).numpy()
+        for vector in vectors
     ]
     begins = np.full(n_words, np.iinfo(np.int32).max, dtype=np.int32)
     ends = np.zeros(n_words, dtype=np.int32)

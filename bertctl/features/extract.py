@@ -1,8 +1,9 @@
-"""`extract-features`: rows in, vectors out, some thousands at a time; can be stopped, killed and resumed.
+"""`extract-features`: rows in, vectors out, some thousands at a time; can be stopped, killed and
+resumed.
 
-The input is cut into chunks of rows, the same ones every time. A chunk's rows are sorted by length, computed in batches
-of like lengths, and stored in their own order; so one process, several, and a second attempt make the same batches, and
-the same numbers.
+The input is cut into chunks of rows, the same ones every time. A chunk's rows are sorted by length,
+computed in batches of like lengths, and stored in their own order; so one process, several, and a
+second attempt make the same batches, and the same numbers.
 """
 
 import hashlib
@@ -73,9 +74,14 @@ class _State:
     def __init__(
         self, path: Path, settings: Mapping[str, Any], left: Mapping[str, Any] | None
     ) -> None:
-        self._path, self._settings = path, settings
-        self._hash, self._expected = hashlib.sha256(), left["texts_sha256"] if left else None
-        self.progress = _Progress(**left.get("progress", {})) if left else _Progress()
+        self._path = path
+        self._settings = settings
+        self._hash = hashlib.sha256()
+        self._expected = left["texts_sha256"] if left else None
+        if left:
+            self.progress = _Progress(**left.get("progress", {}))
+        else:
+            self.progress = _Progress()
         self.saved_rows = self.progress.rows
 
     def add(self, rows: Rows) -> None:
@@ -87,8 +93,8 @@ class _State:
     def check(self) -> None:
         """Refuses an input whose rows so far are not those that were extracted."""
         if self._hash.hexdigest() != self._expected:
-            what = "the input's rows are not those that were extracted before: it has changed"
-            raise DataError(what, remedy="Start again with --overwrite.")
+            message = "the input's rows are not those that were extracted before: it has changed"
+            raise DataError(message, remedy="Start again with --overwrite.")
 
     def document(self, *, complete: bool) -> dict[str, Any]:
         """Returns the content of the file."""
@@ -96,7 +102,9 @@ class _State:
         names = ("rows", "tokens", "truncated", "lost_tokens", "unknown_tokens")
         document = {**self._settings, **{name: counts[name] for name in names}}
         document |= {"texts_sha256": self._hash.hexdigest(), "complete": complete}
-        return document if complete else document | {"progress": counts}
+        if complete:
+            return document
+        return document | {"progress": counts}
 
     def save(self, store: dict[str, int]) -> None:
         """Writes the file."""
@@ -138,7 +146,10 @@ def extract_features(
             "--backend auto may choose another one on the machine of each shard", remedy=remedy
         )
     if job.backend not in ("auto", "torch"):
-        precision = "fp32" if runtime.precision == "auto" else runtime.precision
+        if runtime.precision == "auto":
+            precision = "fp32"
+        else:
+            precision = runtime.precision
         runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
     by_folder = "model" in vectors.poolings and "max_length" not in recipe.model.model_fields_set
     source = inspect_model(
@@ -154,16 +165,35 @@ def extract_features(
     first = next(stream)
     compute = source.compute(runtime)
     if job.backend == "auto":
-        chosen = (
-            fastest_backend(source, spec, compute, job, first, listener) if workers.is_first else ""
-        )
+        if workers.is_first:
+            chosen = fastest_backend(
+                source,
+                spec,
+                compute,
+                job,
+                first,
+                listener,
+            )
+        else:
+            chosen = ""
         job = replace(job, backend=workers.share(chosen))
     listener.say(
         f"compute: {compute.why}" + ("" if job.backend == "torch" else f", by {job.backend}")
     )
-    encoder = open_encoder(source, spec, compute, job, first, listener)
+    encoder = open_encoder(
+        source,
+        spec,
+        compute,
+        job,
+        first,
+        listener,
+    )
     document = extract(
-        itertools.chain([first], stream), encoder, job, workers=workers, listener=listener
+        itertools.chain([first], stream),
+        encoder,
+        job,
+        workers=workers,
+        listener=listener,
     )
     if document:
         counts = {**document, "examples": document["rows"]}
@@ -171,7 +201,13 @@ def extract_features(
         cut = TruncationMessage(
             remedy=f"--stride {min(32, length // 8)} reads them whole, in windows"
         )
-        warn_of_truncation(rows.name, counts, message=cut, max_length=length, listener=listener)
+        warn_of_truncation(
+            rows.name,
+            counts,
+            message=cut,
+            max_length=length,
+            listener=listener,
+        )
     return document
 
 
@@ -189,15 +225,16 @@ def extract(
         stream: the rows in order, at most `READ_ROWS` at once, the same ones in each attempt.
         encoder: ready, with the vectors it gives.
         job: where to, and how.
-        workers: the processes that share the work; each gets the whole stream and computes every n-th chunk.
+        workers: the processes that share the work; each gets the whole stream and computes every
+            n-th chunk.
         listener: hears of progress.
 
     Returns:
         The content of OUT.json; in all processes but the first an empty one.
 
     Raises:
-        UsageError: OUT is there and neither `resume` nor `overwrite` was said; a resume with other settings; processes
-            with other settings or rows.
+        UsageError: OUT is there and neither `resume` nor `overwrite` was said; a resume with other
+            settings; processes with other settings or rows.
         DataError: no rows; a resume whose input has changed.
         UnavailableError: the disk is full; what is whole stays.
     """
@@ -205,10 +242,15 @@ def extract(
     check_output(job.output, by_token=encoder.spec.by_token)
     refuse_input(job.sidecar)
     refuse_links(job.folder, job.folder / str(workers.rank), job.folder / "joined")
-    layout, shard, folder = _layout(encoder, job), job.sharing.shard, job.folder / str(workers.rank)
+    layout = _layout(encoder, job)
+    shard = job.sharing.shard
+    folder = job.folder / str(workers.rank)
     settings = _settings(encoder, job, layout, workers.count)
     workers.agree([settings.get(name) for name in _MUST_AGREE])
-    path = job.sidecar if workers.count == 1 else job.folder / f"{workers.rank}.json"
+    if workers.count == 1:
+        path = job.sidecar
+    else:
+        path = job.folder / f"{workers.rank}.json"
     if shard:  # as one of so many processes, which waits for no other
         settings = settings | {"shard": list(shard)}
         workers = Workers(shard[0] - 1, shard[1])
@@ -219,7 +261,10 @@ def extract(
     states = (
         one for one in job.folder.glob("[0-9]*.json") if one.stem.isdecimal()
     )  # 1-of-3.json is a shard's
-    begun_in = [path] if shard else [job.sidecar, *(states if workers.count == 1 else (path,))]
+    if shard:
+        begun_in = [path]
+    else:
+        begun_in = [job.sidecar, *(states if workers.count == 1 else (path,))]
     left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
     if left is not None and left.get("complete"):
         state = _State(path, settings, left)
@@ -233,7 +278,11 @@ def extract(
         return _merge(stream, job, layout, settings)
     listener.say(f"{job.output} is made at the end; until then whole rows lie in {job.folder}")
     state = _State(path, settings, left)
-    begun, rows_saved = state.progress.store if left else None, lambda: state.saved_rows
+    begun = state.progress.store if left else None
+
+    def rows_saved() -> int:
+        return state.saved_rows
+
     try:
         with outliving(rows_saved):
             with hold(folder / ".lock"):
@@ -244,16 +293,24 @@ def extract(
                         missing_ok=True
                     )  # it says what is in the folder, which is made anew
                 with closing(VectorStore(folder, layout, begun)) as store:
-                    _compute_all(stream, encoder, job, state, store, workers, listener)
+                    _compute_all(
+                        stream,
+                        encoder,
+                        job,
+                        state,
+                        store,
+                        workers,
+                        listener,
+                    )
             if job.sharing.paths:
                 return state.document(complete=False)
             return _finish(job, layout, state, ALONE if shard else workers)
     except UnavailableError as error:
         if "disk is full" not in error.message:
             raise
-        what = f"{error.message}; {state.saved_rows} rows are whole"
+        message = f"{error.message}; {state.saved_rows} rows are whole"
         raise UnavailableError(
-            what, remedy=f"{error.remedy} Then type the same command with --resume."
+            message, remedy=f"{error.remedy} Then type the same command with --resume."
         ) from error
     finally:
         listener.finish("rows")
@@ -263,16 +320,15 @@ def _merge(
     rows: Iterable[Rows], job: ExtractJob, layout: VectorLayout, settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Makes the file of all shards, once the input is seen to be theirs."""
-    state, paths = _State(job.sidecar, settings, None), job.sharing.paths
+    state = _State(job.sidecar, settings, None)
+    paths = job.sharing.paths
     for part in chunks(rows):
         state.add(part)
         state.progress.rows += len(part)
     whole = state.document(complete=True)
     for number, path in enumerate(paths, start=1):
-        left, wanted = (
-            read_json(path, kind=DataError, remedy=AGAIN),
-            {**whole, "shard": [number, len(paths)]},
-        )
+        left = read_json(path, kind=DataError, remedy=AGAIN)
+        wanted = {**whole, "shard": [number, len(paths)]}
         other = [
             name
             for name in (*_MUST_AGREE, "shard", "rows", "texts_sha256")
@@ -296,7 +352,10 @@ def _compute_all(
     listener: Listener,
 ) -> None:
     row_encoder = RowEncoder(
-        encoder.engine.tokenizer, job.long, by_token=encoder.spec.by_token, said=encoder.spec.said
+        encoder.engine.tokenizer,
+        job.long,
+        by_token=encoder.spec.by_token,
+        said=encoder.spec.said,
     )
     progress = state.progress
     started = committed = time.monotonic()
@@ -312,12 +371,22 @@ def _compute_all(
         vectors = 0
         if number % workers.count == workers.rank:
             parts = split_for_memory(rows, sum(encoder.sizes)) if encoder.spec.by_token else [rows]
-            vectors = sum(_compute(encoder, row_encoder, part, progress, store) for part in parts)
+            vectors = sum(
+                _compute(
+                    encoder,
+                    row_encoder,
+                    part,
+                    progress,
+                    store,
+                )
+                for part in parts
+            )
             computed += len(rows)
             if (
                 number // workers.count % 4 == 3
             ):  # to fill it again costs a sixtieth of a chunk's time
-                trim_heap()  # vectors and layers of all sizes leave holes: 12 MB more every few chunks
+                # vectors and layers of all sizes leave holes: 12 MB more every few chunks
+                trim_heap()
         progress.rows = seen
         if workers.count > 1 or job.sharing.shard:
             progress.chunks.append([number % workers.count, len(rows), vectors])
@@ -327,8 +396,8 @@ def _compute_all(
             state.save(store.commit())
             committed = now
     if seen < to_skip:
-        what = f"{job.source} has {seen} rows, and {to_skip} had been extracted: it has changed"
-        raise DataError(what, remedy="Start again with --overwrite.")
+        message = f"{job.source} has {seen} rows, and {to_skip} had been extracted: it has changed"
+        raise DataError(message, remedy="Start again with --overwrite.")
     state.save(store.commit())
 
 
@@ -341,9 +410,18 @@ def _compute(
     progress.lost_tokens += windows.truncated_tokens
     progress.unknown_tokens += windows.unknown
     progress.tokens += len(windows.encoded.ids)
-    tokens = encoder.tokens(windows) if encoder.spec.by_token else None
-    layers = encoder.texts(windows) if tokens is None else tokens.vectors
-    vectors = layers[0][:, None] if len(layers) == 1 else np.stack(layers, axis=1)
+    if encoder.spec.by_token:
+        tokens = encoder.tokens(windows)
+    else:
+        tokens = None
+    if tokens is None:
+        layers = encoder.texts(windows)
+    else:
+        layers = tokens.vectors
+    if len(layers) == 1:
+        vectors = layers[0][:, None]
+    else:
+        vectors = np.stack(layers, axis=1)
     store.append(rows, vectors, tokens)
     return len(vectors)
 
@@ -356,25 +434,33 @@ def _left_by_an_earlier_attempt(
     if job.overwrite or not (output.exists() or state_path.exists()):
         return None
     remedy = "Start again with --overwrite."
-    state = read_json(state_path, kind=DataError, remedy=remedy) if state_path.exists() else None
+    if state_path.exists():
+        state = read_json(state_path, kind=DataError, remedy=remedy)
+    else:
+        state = None
     if (
         state is not None and state.get("complete") and not output.exists()
     ):  # somebody has deleted it
         return None
     if not job.resume:
-        how, go_on = "there", ""
+        how = "there"
+        go_on = ""
         if state is not None and not state.get("complete", True):  # where it is no file of ours
-            how, go_on = f"unfinished, {state['rows']} rows are whole", ", go on with --resume"
+            how = f"unfinished, {state['rows']} rows are whole"
+            go_on = ", go on with --resume"
         remedy = f"Choose another file with -o{go_on}, or replace it with --overwrite."
         raise UsageError(f"{output} is {how}", remedy=remedy)
     if state is None:
-        what = f"{output} has no {state_path.name} beside it that says where to go on"
-        raise UsageError(what, remedy="Use --overwrite.")
+        message = f"{output} has no {state_path.name} beside it that says where to go on"
+        raise UsageError(message, remedy="Use --overwrite.")
     for name in _MUST_AGREE:
         if state.get(name) != settings.get(name):
-            what = f"{output} was begun with {name} {state.get(name)!r}, and now it is {settings.get(name)!r}"
+            message = (
+                f"{output} was begun with {name} {state.get(name)!r}, and now it is "
+                f"{settings.get(name)!r}"
+            )
             raise UsageError(
-                what, remedy="Give the same settings as before, or start again with --overwrite."
+                message, remedy="Give the same settings as before, or start again with --overwrite."
             )
     return state
 
@@ -389,19 +475,21 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
     spec = encoder.spec
     learned = [layer.name for layer in spec.layers if layer.is_learned]
     if learned:
-        what = f"'{learned[0]}' is a mix whose weights a probe learns; by itself it has no vectors"
+        message = (
+            f"'{learned[0]}' is a mix whose weights a probe learns; by itself it has no vectors"
+        )
         raise UsageError(
-            what,
+            message,
             remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.",
         )
     if not spec.by_token and len(spec.poolings) > 1:
-        what = "one file holds one pooling"
+        message = "one file holds one pooling"
         raise UsageError(
-            what, remedy="Run it once for each, or use `bertctl probe` to compare them."
+            message, remedy="Run it once for each, or use `bertctl probe` to compare them."
         )
     if len(set(encoder.sizes)) > 1:
-        what = "these layers have vectors of different sizes, which do not fit into one array"
-        raise UsageError(what, remedy="Run it once for each size.")
+        message = "these layers have vectors of different sizes, which do not fit into one array"
+        raise UsageError(message, remedy="Run it once for each size.")
     # Numbers with six decimals, whatever the type; needs the words' texts.
     is_text = job.output.suffix.lower() == ".jsonl"
     return VectorLayout(
@@ -446,12 +534,15 @@ def _settings(
 def _finish(
     job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers
 ) -> dict[str, Any]:
-    """Makes the file, in the first process, once all have stored their rows, which have to be of one input."""
+    """Makes the file, in the first process, once all have stored their rows, which have to be of
+    one input.
+    """
     workers.agree(state.document(complete=True)["texts_sha256"])
     if workers.rank:
         workers.wait()
         return {}
-    folder, progress = job.folder / "0", state.progress
+    folder = job.folder / "0"
+    progress = state.progress
     vectors = progress.store.get("vectors", 0)
     if workers.count > 1 or job.sharing.paths:
         folder = job.folder / "joined"
@@ -476,7 +567,9 @@ def _finish(
 
 
 def _rows_of_shard(progress: _Progress, shard: tuple[int, int]) -> dict[str, Any]:
-    """Returns which rows of the input a shard has: how many, and ranges of their numbers from 0 on."""
+    """Returns which rows of the input a shard has: how many, and ranges of their numbers from 0
+    on.
+    """
     ranges = []
     n_rows = first = 0
     for process, rows, _ in progress.chunks:

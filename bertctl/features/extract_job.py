@@ -9,7 +9,8 @@ from bertctl.tokenization.long_texts import LongText
 
 @dataclass(frozen=True)
 class VectorNames:
-    """Says which vectors are asked for, by names; `encoder.VectorSpec` is what a model makes of them.
+    """Says which vectors are asked for, by names; `encoder.VectorSpec` is what a model makes of
+    them.
 
     Attributes:
         layers: names or numbers.
@@ -41,7 +42,8 @@ class ExtractJob:
         backend: torch, onnx or openvino; auto for the fastest of them.
         resume: go on where an earlier attempt was stopped.
         overwrite: replace a file that is there.
-        sharing: what of the work this is; shards are OUT.parts/K-of-N.json and a folder of that name.
+        sharing: what of the work this is; shards are OUT.parts/K-of-N.json and a folder of that
+            name.
     """
 
     output: Path
@@ -61,5 +63,7 @@ class ExtractJob:
 
     @property
     def folder(self) -> Path:
-        """Returns OUT.parts, the folder in which whole rows lie until the file can be made, one folder per process."""
+        """Returns OUT.parts, the folder in which whole rows lie until the file can be made, one
+        folder per process.
+        """
         return self.output.with_name(f"{self.output.name}.parts")

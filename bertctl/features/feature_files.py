@@ -1,4 +1,5 @@
-"""The formats of feature files, each made of a folder of arrays (`store.py`) when all vectors are there.
+"""The formats of feature files, each made of a folder of arrays (`store.py`) when all vectors are
+there.
 
 .npy          vectors (N, D), or (N, K, D) for K layers
 .npz          vectors; of tokens also offsets (N + 1), spans (T, 2) and ids (T)
@@ -27,35 +28,42 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _DECIMALS = 6
-_GROUP_ROWS, _GROUP_NUMBERS = 65536, 1 << 24  # of a row group in Parquet: at most, of both
+# of a row group in Parquet: at most, of both
+_GROUP_ROWS = 65536
+_GROUP_NUMBERS = 1 << 24
 
 
 def check_output(output: Path, *, by_token: bool) -> None:
     """Refuses a suffix that is no format, before anything is loaded.
 
     Raises:
-        UsageError: unknown suffix; a single array for token vectors, which need their offsets beside them.
+        UsageError: unknown suffix; a single array for token vectors, which need their offsets
+            beside them.
         UnavailableError: a format whose extra is not installed.
     """
     suffix = output.suffix.lower()
     if suffix not in _WRITERS:
-        what = (
-            f"'{suffix}' is no format of features"
-            if suffix
-            else "the output has no suffix that says its format"
-        )
+        if suffix:
+            message = f"'{suffix}' is no format of features"
+        else:
+            message = "the output has no suffix that says its format"
         raise UsageError(
-            hinted(f"{output}: {what}", suffix, _WRITERS), remedy=f"Formats: {', '.join(_WRITERS)}."
+            hinted(f"{output}: {message}", suffix, _WRITERS),
+            remedy=f"Formats: {', '.join(_WRITERS)}.",
         )
     if by_token and suffix == ".npy":
-        what = f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array"
+        message = (
+            f"{output}: token vectors are flat vectors and offsets, and {suffix} holds one array"
+        )
         remedy = (
             f"Formats that hold both: {', '.join(name for name in _WRITERS if name != suffix)}."
         )
-        raise UsageError(what, remedy=remedy)
+        raise UsageError(message, remedy=remedy)
     if suffix == ".h5" and find_spec("h5py") is None:
-        what = "writing .h5 needs the package h5py"
-        raise UnavailableError(what, remedy="Install it: pip install 'bertctl[h5]'; or take .npz.")
+        message = "writing .h5 needs the package h5py"
+        raise UnavailableError(
+            message, remedy="Install it: pip install 'bertctl[h5]'; or take .npz."
+        )
 
 
 def write_features(output: Path, layout: VectorLayout, folder: Path) -> None:
@@ -142,7 +150,9 @@ def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _label_type(folder: Path) -> "pa.DataType | None":
-    """Returns the type of all labels: text where they are of several kinds; None for lists, and without labels."""
+    """Returns the type of all labels: text where they are of several kinds; None for lists, and
+    without labels.
+    """
     import pyarrow as pa
 
     kinds = {type(row.get("label")) for row in stored_rows(folder)} - {type(None)}
@@ -158,11 +168,14 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
 
     arrays = stored_arrays(folder, layout)
     vectors = arrays["vectors"].reshape(-1, len(layout.layers), layout.size)
-    names = (
-        ["vector"] if len(layout.layers) == 1 else [f"vector_{layer}" for layer in layout.layers]
-    )
+    if len(layout.layers) == 1:
+        names = ["vector"]
+    else:
+        names = [f"vector_{layer}" for layer in layout.layers]
     group = max(1, min(_GROUP_ROWS, _GROUP_NUMBERS // (layout.size * len(layout.layers))))
-    rows, first, label = stored_rows(folder), 0, _label_type(folder)
+    rows = stored_rows(folder)
+    first = 0
+    label = _label_type(folder)
     begun = False
     while (inside := list(islice(rows, group))) or not begun:  # a shard may have no rows
         begun = True
@@ -177,7 +190,8 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
         columns: dict[str, Any] = {
             n: pa.array([row.get(n) for row in inside], of.get(n)) for n in names_of_rows
         }
-        begin, end = first, last
+        begin = first
+        end = last
         if layout.by_token:
             offsets = arrays["offsets"][first : last + 1]
             begin, end = offsets[[0, -1]]

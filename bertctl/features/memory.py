@@ -9,9 +9,9 @@ _KEPT = "64"
 def bound_caches() -> None:
     """Lets oneDNN, and torch's layer over it, keep 64 kernels each instead of 1,024.
 
-    A kernel is compiled for each shape of a product and takes about 0.1 MB; batches of like lengths have hundreds of
-    shapes, so the caches grow by 2.5 MB in a thousand rows until they hold 300 MB. Both variables are read when torch
-    is loaded, hence before that; what the person has set stands.
+    A kernel is compiled for each shape of a product and takes about 0.1 MB; batches of like lengths
+    have hundreds of shapes, so the caches grow by 2.5 MB in a thousand rows until they hold 300 MB.
+    Both variables are read when torch is loaded, hence before that; what the person has set stands.
     """
     for name in _VARIABLES:
         os.environ.setdefault(name, _KEPT)

@@ -1,8 +1,10 @@
-"""`probe`: linear classifiers on vectors of the frozen encoder, from a recipe to a finished run folder.
+"""`probe`: linear classifiers on vectors of the frozen encoder, from a recipe to a finished run
+folder.
 
-One forward pass gives every layer in every pooling. For each, the strength of the classifier is chosen by
-cross-validation on the training rows; the choice with the best cross-validation score is the probe that is kept, so
-that the score on the validation rows, which decided nothing, is an honest one.
+One forward pass gives every layer in every pooling. For each, the strength of the classifier is
+chosen by cross-validation on the training rows; the choice with the best cross-validation score is
+the probe that is kept, so that the score on the validation rows, which decided nothing, is an
+honest one.
 """
 
 import itertools
@@ -78,7 +80,12 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     words = FIRST_OF_WORD if by_word else None
     windows = LongText.of(recipe.model).pooling
     spec = VectorSpec(
-        layers, tuple(poolings), words, section.special_tokens, section.normalize, windows
+        layers,
+        tuple(poolings),
+        words,
+        section.special_tokens,
+        section.normalize,
+        windows,
     )
     job = ProbeJob(
         recipe=resolved,
@@ -91,7 +98,10 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
         evaluated=tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         settings=settings,
         environment=describe_environment(
-            resolved, compute, data=data, model_hash=source.content_hash()
+            resolved,
+            compute,
+            data=data,
+            model_hash=source.content_hash(),
         ),
     )
     job.seconds = {"read": read - started, "load": time.perf_counter() - read}
@@ -102,7 +112,8 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     """Returns how tokens become one vector: of a word its first token is read, as in fine-tuning.
 
     Raises:
-        UsageError: a task without one label per text or word; a pooling of texts for words, or of words for texts.
+        UsageError: a task without one label per text or word; a pooling of texts for words, or of
+            words for texts.
     """
     check_poolings([LongText.of(recipe.model).pooling], of="windows")
     named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
@@ -111,14 +122,23 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
             ["mean"],
             [FIRST_OF_WORD],
         ):  # the default of texts stands for the only one there is
-            what = f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each word"
-            remedy = f"Leave --pooling out: a word is read by its first token ('{FIRST_OF_WORD}'), as in fine-tuning."
-            raise UsageError(what, remedy=remedy)
+            message = (
+                f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each "
+                "word"
+            )
+            remedy = (
+                f"Leave --pooling out: a word is read by its first token ('{FIRST_OF_WORD}'), as "
+                "in fine-tuning."
+            )
+            raise UsageError(message, remedy=remedy)
         return [FIRST_OF_WORD]
     if "text" not in TASKS[recipe.task].columns:
-        what = f"a probe learns a label or a score of a text, or a tag of a word, and the task is {recipe.task}"
+        message = (
+            "a probe learns a label or a score of a text, or a tag of a word, and the task is "
+            f"{recipe.task}"
+        )
         raise UsageError(
-            what, remedy="Fine-tune for it: `bertctl finetune` takes the same recipe or file."
+            message, remedy="Fine-tune for it: `bertctl finetune` takes the same recipe or file."
         )
     if FIRST_OF_WORD in named:
         raise UsageError(
@@ -132,8 +152,11 @@ def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
     if recipe.probe.repeats == 1:
         return
     if recipe.data.name or recipe.data.validation_file:
-        what = "probe.repeats holds rows out of the training rows again and again, and these have validation rows"
-        raise UsageError(what, remedy="Leave the validation file out, or probe.repeats.")
+        message = (
+            "probe.repeats holds rows out of the training rows again and again, and these have "
+            "validation rows"
+        )
+        raise UsageError(message, remedy="Leave the validation file out, or probe.repeats.")
     if by_word:
         raise UsageError(
             "probe.repeats is for labels of texts",
@@ -142,12 +165,13 @@ def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
 
 
 def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
-    section, head = recipe.probe, task.head()
+    section = recipe.probe
+    head = task.head()
     is_regression = head["problem_type"] == "regression"
     classifier = section.classifier or (RIDGE if is_regression else LOGISTIC)
     if is_regression and classifier != RIDGE:
-        what = f"{classifier} predicts labels, and the task is {recipe.task}"
-        raise UsageError(what, remedy="Use --classifier ridge.")
+        message = f"{classifier} predicts labels, and the task is {recipe.task}"
+        raise UsageError(message, remedy="Use --classifier ridge.")
     return ClassifierSettings(
         classifier=classifier,
         multi_label=head["problem_type"] == "multi_label_classification",
@@ -167,7 +191,13 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")
-        report_truncation(split, job.features[split], job.task, job.recipe, listener)
+        report_truncation(
+            split,
+            job.features[split],
+            job.task,
+            job.recipe,
+            listener,
+        )
     for sentence in job.task.doubts(job.data.splits["train"]):
         listener.warn(sentence)
     if job.guess:
@@ -181,19 +211,25 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
 
 
 def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dict[str, Any]:
-    """Computes, trains, scores, and writes the run folder; returns its metrics.json, with the table under `probe`."""
+    """Computes, trains, scores, and writes the run folder; returns its metrics.json, with the table
+    under `probe`.
+    """
     job.write_inputs(folder, "probe")
     try:
         return _run(job, folder, listener)
     except BaseException as error:
-        state = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        if isinstance(error, KeyboardInterrupt):
+            state = "interrupted"
+        else:
+            state = "failed"
         folder.set_status(state, step=0, message=said_of(error))
         raise
 
 
 def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]:
     started = time.perf_counter()
-    train, held = job.features["train"], job.features[job.selection]
+    train = job.features["train"]
+    held = job.features[job.selection]
     labels = np.concatenate([labels_of(train), labels_of(held)])
     table = []
     steps = itertools.count(1)
@@ -206,15 +242,17 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     n_train = len(labels_of(train))
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
     folds = [trainer.check(rows) for rows, _ in hold_outs]
-    for sentence in dict.fromkeys(sentence for one in folds for sentence in one.sentences()):
+    for sentence in dict.fromkeys(sentence for fold in folds for sentence in fold.sentences()):
         listener.say(sentence)
     listener.say(
-        f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} windows, once"
+        f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} "
+        "windows, once"
     )
     vectors = _vectors(job, listener)
     computed = time.perf_counter()
     listener.say(
-        f"training: {len(vectors)} x {len(job.settings.strengths)} classifiers, chosen by cross-validation"
+        f"training: {len(vectors)} x {len(job.settings.strengths)} classifiers, chosen by "
+        "cross-validation"
     )
     listener.advance("training", 0, len(vectors))
     for number, pair in enumerate(job.encoder.pairs):
@@ -252,7 +290,9 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
 
 
 def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
-    """Returns the vectors of the training rows (or their words), then of the validation rows, for each probe."""
+    """Returns the vectors of the training rows (or their words), then of the validation rows, for
+    each probe.
+    """
     splits = ("train", job.selection)
     total = sum(len(job.features[split]) for split in splits)
     seen = 0
@@ -276,7 +316,8 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
 class WordVectors(Sequence[Floats32]):
     """Gives the vectors of words, for one probe at a time.
 
-    The hidden states are kept, not what is made of them: the layers of the paper would take 2.4 times as much memory.
+    The hidden states are kept, not what is made of them: the layers of the paper would take 2.4
+    times as much memory.
     """
 
     def __init__(
@@ -306,7 +347,9 @@ class WordVectors(Sequence[Floats32]):
         layer, _ = self._encoder.pairs[number]
         states = {state: torch.from_numpy(self._states[state]) for state in layer.states}
         vectors = join_states(layer, states).numpy()
-        return unit_length(vectors) if self._encoder.spec.normalize else vectors
+        if self._encoder.spec.normalize:
+            return unit_length(vectors)
+        return vectors
 
 
 def _keep(
@@ -315,12 +358,10 @@ def _keep(
     """Writes the best probe, and scores it the way `evaluate` will: text in, answers out."""
     from bertctl.modeling.probe_network import with_head
 
-    source, spec, fitted, kind = (
-        job.encoder.source,
-        job.encoder.spec,
-        best.fitted,
-        job.settings.classifier,
-    )
+    source = job.encoder.source
+    spec = job.encoder.spec
+    fitted = best.fitted
+    kind = job.settings.classifier
     learned = fitted.strength, fitted.weight, fitted.bias, fitted.mix
     head = LinearHead(
         best.layer.name,

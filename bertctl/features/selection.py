@@ -1,7 +1,8 @@
-"""Which layer and pooling: a probe on each, trained and scored on the same rows, and the table of them.
+"""Which layer and pooling: a probe on each, trained and scored on the same rows, and the table of
+them.
 
-The probe with the best cross-validation score on the training rows wins, so that the score on the validation rows,
-which decided nothing, is an honest one.
+The probe with the best cross-validation score on the training rows wins, so that the score on the
+validation rows, which decided nothing, is an honest one.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +35,14 @@ from bertctl.tasks.batches import present
 from bertctl.tasks.registry import higher_is_better
 
 _CHOICE_WORDS = 6_000
-"""Words that a strength, a tenfold step, is chosen on: five folds of five strengths take as long as 25 fits."""
+"""Words that a strength, a tenfold step, is chosen on: five folds of five strengths take as long as
+25 fits."""
 
 
 @dataclass(kw_only=True)
 class ProbeJob(ReadyRun):
-    """Is a probe made ready; its best probe is scored on the splits, every probe on the selection split.
+    """Is a probe made ready; its best probe is scored on the splits, every probe on the selection
+    split.
 
     Attributes:
         model: the bare encoder.
@@ -64,7 +67,9 @@ class ProbeJob(ReadyRun):
     @property
     def sign(self) -> int:
         """Returns 1 where a higher primary metric is better, else -1."""
-        return 1 if higher_is_better(self.primary) else -1
+        if higher_is_better(self.primary):
+            return 1
+        return -1
 
 
 @dataclass(frozen=True)
@@ -93,12 +98,20 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
     repeats = job.recipe.probe.repeats
     if repeats == 1:
         return []
-    train, held = job.data.splits["train"], job.data.splits[job.selection]
-    rows, groups = joined([train, held]), job.data.groups_of("train", job.selection)
-    found, fraction, stratify = [], len(held) / len(rows), not job.settings.is_regression
+    train = job.data.splits["train"]
+    held = job.data.splits[job.selection]
+    rows = joined([train, held])
+    groups = job.data.groups_of("train", job.selection)
+    found = []
+    fraction = len(held) / len(rows)
+    stratify = not job.settings.is_regression
     for seed in range(job.recipe.data.split_seed + 1, job.recipe.data.split_seed + repeats):
         left, out, _ = hold_out(
-            rows, fraction=fraction, seed=seed, stratify=stratify, groups=groups
+            rows,
+            fraction=fraction,
+            seed=seed,
+            stratify=stratify,
+            groups=groups,
         )
         found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
     return found
@@ -110,7 +123,8 @@ class ProbeTrainer:
     def __init__(
         self, job: ProbeJob, labels: Array, *, on_step: Callable[[], None] | None = None
     ) -> None:
-        self._job, self._labels = job, labels
+        self._job = job
+        self._labels = labels
         self._on_step = on_step
         splits = ("train", job.selection)
         parts = [job.data.splits[split] for split in splits]
@@ -118,7 +132,10 @@ class ProbeTrainer:
         self._gold = [job.task.gold(rows, i) for rows in parts for i in range(len(rows))]
         self._clusters = job.data.groups_of(*splits)
         # What folds keep whole: sentences of words, and texts that hang together.
-        self._groups = _sentences(job) if job.by_word else numbers_of(self._clusters)[0]
+        if job.by_word:
+            self._groups = _sentences(job)
+        else:
+            self._groups = numbers_of(self._clusters)[0]
 
     def check(self, rows: Ints) -> Folds:
         """Returns the folds of training rows, before their vectors are computed.
@@ -129,8 +146,8 @@ class ProbeTrainer:
         """
         learned = [layer.name for layer, _ in self._job.encoder.pairs if layer.is_learned]
         if learned and self._job.settings.multi_label:
-            what = f"'{learned[0]}' learns its mix with a logistic regression on one label"
-            raise UsageError(what, remedy="Take other layers.")
+            message = f"'{learned[0]}' learns its mix with a logistic regression on one label"
+            raise UsageError(message, remedy="Take other layers.")
         few = self._chosen_on(rows)
         return self._job.settings.folds_of(self._labels[rows][few], self._groups[rows][few])
 
@@ -142,7 +159,8 @@ class ProbeTrainer:
     ) -> TrainedProbe:
         """Returns the probe on one layer in one pooling, scored on each hold-out."""
         layer, pooling = pair
-        (train, held), others = hold_outs[0], hold_outs[1:]
+        train, held = hold_outs[0]
+        others = hold_outs[1:]
         score, fitted = self._fit(layer, vectors, train)
         repeats = []
         for inside, outside in others:
@@ -152,12 +170,21 @@ class ProbeTrainer:
             )
         resamples = self._job.recipe.evaluation.bootstrap_resamples
         metrics = self._score(fitted, vectors, held, resamples=resamples)
-        return TrainedProbe(layer, pooling, score, fitted, metrics, tuple(repeats))
+        return TrainedProbe(
+            layer,
+            pooling,
+            score,
+            fitted,
+            metrics,
+            tuple(repeats),
+        )
 
     def _fit(
         self, layer: LayerChoice, vectors: Floats32, rows: Ints
     ) -> tuple[float, LinearFunction]:
-        inside, labels, settings = vectors[rows], self._labels[rows], self._job.settings
+        inside = vectors[rows]
+        labels = self._labels[rows]
+        settings = self._job.settings
         few = self._chosen_on(rows)
         groups = self._groups[rows][few]
 
@@ -167,30 +194,44 @@ class ProbeTrainer:
         def score(logits: Floats32) -> float:
             lines = self._lines(logits[is_held_out], scored_rows)
             found = self._job.task.answers.contributions(lines, self._job.primary)
-            return (
-                self._job.sign * found.value
-                if found is not None and np.isfinite(found.value)
-                else -np.inf
-            )
+            if found is not None and np.isfinite(found.value):
+                return self._job.sign * found.value
+            return -np.inf
 
         if not layer.is_learned:
             strength, value = choose_strength(
-                inside[few], labels[few], settings, score, groups=groups, on_step=self._on_step
+                inside[few],
+                labels[few],
+                settings,
+                score,
+                groups=groups,
+                on_step=self._on_step,
             )
             return self._job.sign * value, fit(inside, labels, strength, settings)
         n_layers = len(layer.states)
-        # The strength of the plain mean of the layers: as many mixes would take as many times as long.
+        # The strength of the plain mean of the layers: as many mixes would take as many times as
+        # long.
         mean = layer_mean(inside[few], n_layers)
         strength, value = choose_strength(
-            mean, labels[few], settings, score, groups=groups, on_step=self._on_step
+            mean,
+            labels[few],
+            settings,
+            score,
+            groups=groups,
+            on_step=self._on_step,
         )
         return self._job.sign * value, fit_mix(
-            inside, labels, strength, settings, layers=n_layers, few=few
+            inside,
+            labels,
+            strength,
+            settings,
+            layers=n_layers,
+            few=few,
         )
 
     def _chosen_on(self, rows: Ints) -> Ints | slice:
-        """Returns the training rows that the strength is chosen on: all of them; of words those of a seeded sample of
-        sentences.
+        """Returns the training rows that the strength is chosen on: all of them; of words those of
+        a seeded sample of sentences.
         """
         if not self._job.by_word:
             return slice(None)
@@ -211,7 +252,10 @@ class ProbeTrainer:
 
     def _lines(self, logits: Floats32, rows: Ints) -> list[dict[str, Any]]:
         """Returns gold and predicted answers of rows, or of the sentences whose words these are."""
-        job, features, chosen, read = self._job, self._job.features["train"], rows, self._rows
+        job = self._job
+        features = self._job.features["train"]
+        chosen = rows
+        read = self._rows
         if job.by_word:
             chosen, counts = np.unique(self._groups[rows], return_counts=True)
             features = replace(features, starts=np.concatenate([[0], np.cumsum(counts)]))  # type: ignore[type-var]
@@ -231,14 +275,16 @@ def labels_of(features: Features) -> Array:
 def _sentences(job: ProbeJob) -> Ints:
     """Returns the number of each word's sentence, those of the training rows first."""
     starts = [job.features[split].starts for split in ("train", job.selection)]  # type: ignore[attr-defined]
-    counts = np.concatenate([np.diff(each) for each in starts])
+    counts = np.concatenate([np.diff(start) for start in starts])
     return np.repeat(np.arange(len(counts)), counts)
 
 
 def table_document(
     job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe, folds: Folds
 ) -> dict[str, Any]:
-    """Returns what metrics.json has under `probe`: the classifier, the best probe, the folds, and a row per probe."""
+    """Returns what metrics.json has under `probe`: the classifier, the best probe, the folds, and a
+    row per probe.
+    """
     rows = []
     for probe in table:
         row: dict[str, Any] = {

@@ -1,4 +1,6 @@
-"""Where rows come from: a file or stdin by its format, words that are given as such, or a data set by its name."""
+"""Where rows come from: a file or stdin by its format, words that are given as such, or a data set
+by its name.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,13 +33,14 @@ class Input:
     """Names where rows come from.
 
     Attributes:
-        names: A path or a pattern, `-` for stdin, or a data set of the catalog; or several paths that are read as one
-            file.
+        names: A path or a pattern, `-` for stdin, or a data set of the catalog; or several paths
+            that are read as one file.
         settings: columns and folder, where they were said.
         kind: format of a file; by its suffix when None.
         split: of a data set.
         skipped: gets the rows of a file that can't be read.
-        hints: Fields of `settings` that were said of another file: they count where this one has such columns.
+        hints: Fields of `settings` that were said of another file: they count where this one has
+            such columns.
     """
 
     names: str | Sequence[str]
@@ -57,7 +60,8 @@ class Input:
         return (reading.rows for reading in self.readings(listener=listener))
 
     def readings(self, *, listener: Listener = SILENT) -> Iterator[Reading]:
-        """Returns the rows in order, `READ_ROWS` at once, with the names of the columns they are from.
+        """Returns the rows in order, `READ_ROWS` at once, with the names of the columns they are
+        from.
 
         Raises:
             UsageError: an unknown format, data set or split; columns that can't be guessed.
@@ -78,9 +82,17 @@ class Input:
             self.kind is None and suffix_of(Path(names[0])) in _WORD_SUFFIXES
         )
         reader: Reader = TaggingReader() if words else TEXT_READER
-        told = Told(kind=self.kind, listener=listener, skipped=self.skipped, hints=self.hints)
+        told = Told(
+            kind=self.kind,
+            listener=listener,
+            skipped=self.skipped,
+            hints=self.hints,
+        )
         readings = reader.stream_readings(
-            files_of(names), self.settings, chunk_rows=READ_ROWS, **told
+            files_of(names),
+            self.settings,
+            chunk_rows=READ_ROWS,
+            **told,
         )
         return (replace(reading, rows=_with_text(reading.rows)) for reading in readings)
 
@@ -89,7 +101,8 @@ class Input:
             hint = did_you_mean(self.name, builtin_datasets())
             raise UnavailableError(
                 f"{self.name} does not exist" + (f"; for a data set: {hint}" if hint else ""),
-                remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls --data`). "
+                remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls "
+                "--data`). "
                 f"{for_a_text(Path(self.name))}".rstrip(),
                 file=self.name,
             )
@@ -98,7 +111,9 @@ class Input:
 
 def input_name(names: str | Sequence[str]) -> str:
     """Returns what messages and documents call an input: its one name, or all of them."""
-    return names if isinstance(names, str) else " ".join(names)
+    if isinstance(names, str):
+        return names
+    return " ".join(names)
 
 
 def rows_of_split(
@@ -116,7 +131,9 @@ def rows_of_split(
 
 
 def _with_text(rows: Rows) -> Rows:
-    """Returns sentences of words with their text beside them, which output files show and sizes are measured by."""
+    """Returns sentences of words with their text beside them, which output files show and sizes are
+    measured by.
+    """
     if rows.has("text") or not rows.has("words"):
         return rows
     return replace(

@@ -1,5 +1,5 @@
-"""Where vectors lie while they are computed: one folder of growing arrays per process, which a killed attempt leaves
-whole. The file that was asked for is made of it at the end.
+"""Where vectors lie while they are computed: one folder of growing arrays per process, which a
+killed attempt leaves whole. The file that was asked for is made of it at the end.
 
     vectors.npy   (N, D), or (N, K, D) for K layers; of tokens or words one behind the other
     rows.jsonl    id, texts and label of each row
@@ -54,7 +54,9 @@ class VectorLayout:
     @property
     def vector_shape(self) -> tuple[int, ...]:
         """Returns (D,), or (K, D) for several layers."""
-        return (self.size,) if len(self.layers) == 1 else (len(self.layers), self.size)
+        if len(self.layers) == 1:
+            return (self.size,)
+        return (len(self.layers), self.size)
 
     @property
     def arrays(self) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
@@ -71,7 +73,9 @@ class VectorLayout:
 
 @contextmanager
 def outliving(rows: Callable[[], int]) -> Iterator[None]:
-    """Has a signal that cuts work off say how many rows are whole, which `--resume` goes on from."""
+    """Has a signal that cuts work off say how many rows are whole, which `--resume` goes on
+    from.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -86,7 +90,8 @@ class VectorStore:
         folder: made anew unless `state` is given.
         layout: of its rows.
         state: what `commit` returned, to go on from there.
-        has_offsets: Whether offsets.npy has the offset of each row in rows.jsonl, so that single rows can be read.
+        has_offsets: Whether offsets.npy has the offset of each row in rows.jsonl, so that single
+            rows can be read.
     """
 
     def __init__(
@@ -106,15 +111,25 @@ class VectorStore:
         self._lines = AppendedFile(folder / "rows.jsonl", state["bytes"] if state else None)
         self._arrays: dict[str, AppendedArray] = {}
         for name, (shape, dtype) in layout.arrays.items():
-            rows = state["rows" if name == "counts" else "vectors"] if state else None
+            if state:
+                rows = state["rows" if name == "counts" else "vectors"]
+            else:
+                rows = None
             self._arrays[name] = AppendedArray(folder / f"{name}.npy", shape, dtype, rows=rows)
         self._offsets: AppendedOffsets | None = None
         if has_offsets:
             n_bytes = state["bytes"] if state else 0
-            digest = state.get("offsets_sha256", "") if state else ""
+            if state:
+                digest = state.get("offsets_sha256", "")
+            else:
+                digest = ""
             path = folder / "offsets.npy"
             self._offsets = AppendedOffsets(
-                path, folder / "rows.jsonl", self._rows, n_bytes, digest
+                path,
+                folder / "rows.jsonl",
+                self._rows,
+                n_bytes,
+                digest,
             )
 
     def append(self, rows: Rows, vectors: Array, tokens: TokenVectors | None) -> None:
@@ -123,7 +138,10 @@ class VectorStore:
         for name, array in self._arrays.items():
             if name != "vectors":
                 array.append(getattr(tokens, name))
-        kept = ["text", "pair", "words", "label", "tags"] if self._layout.keep_text else ["label"]
+        if self._layout.keep_text:
+            kept = ["text", "pair", "words", "label", "tags"]
+        else:
+            kept = ["label"]
         names = [name for name in kept if rows.has(name)]
         lines = [
             {"id": rows.ids[i]} | {name: rows.columns[name][i] for name in names}
@@ -146,7 +164,9 @@ class VectorStore:
         self._rows += len(rows)
 
     def commit(self) -> dict[str, Any]:
-        """Makes what was added outlive a kill; returns what the next attempt opens the folder with."""
+        """Makes what was added outlive a kill; returns what the next attempt opens the folder
+        with.
+        """
         for array in self._arrays.values():
             array.sync()
         state = {
@@ -154,7 +174,9 @@ class VectorStore:
             "vectors": self._arrays["vectors"].rows,
             "bytes": self._lines.sync(),
         }
-        return state if self._offsets is None else state | {"offsets_sha256": self._offsets.sync()}
+        if self._offsets is None:
+            return state
+        return state | {"offsets_sha256": self._offsets.sync()}
 
     def close(self) -> None:
         """Closes the files."""
@@ -197,7 +219,9 @@ def join_stores(
 
 
 def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, Array]:
-    """Returns the arrays of a folder, mapped into memory; `offsets` (N + 1,) in place of the counts."""
+    """Returns the arrays of a folder, mapped into memory; `offsets` (N + 1,) in place of the
+    counts.
+    """
     found = {name: open_array(folder / f"{name}.npy") for name in layout.arrays}
     if layout.by_token:
         found["offsets"] = np.concatenate(

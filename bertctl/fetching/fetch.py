@@ -1,7 +1,8 @@
-"""`bertctl fetch`: what recipes, models and data sets need from the hub, brought onto this disk and locked.
+"""`bertctl fetch`: what recipes, models and data sets need from the hub, brought onto this disk and
+locked.
 
-The very functions that find a run's files (`locate_model`, `load_data`) are asked twice: to learn what they would
-fetch, and, when that is here, to write down what they find.
+The very functions that find a run's files (`locate_model`, `load_data`) are asked twice: to learn
+what they would fetch, and, when that is here, to write down what they find.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,14 +32,22 @@ Need = Callable[[], object]
 
 
 def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need]:
-    """Yields what reads the model of a recipe, each split that its runs read, and those in `splits`."""
+    """Yields what reads the model of a recipe, each split that its runs read, and those in
+    `splits`.
+    """
     if not (recipe.task == PRETRAINING and recipe.pretraining.from_scratch):
         yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)
     if recipe.task == PRETRAINING:
         yield partial(corpora_of, recipe)
         return
-    row = find_dataset(recipe.data.name, recipe.data.datasets_file) if recipe.data.name else None
-    validation = row.validation_splits if row else ("validation",)
+    if recipe.data.name:
+        row = find_dataset(recipe.data.name, recipe.data.datasets_file)
+    else:
+        row = None
+    if row:
+        validation = row.validation_splits
+    else:
+        validation = ("validation",)
     for split in dict.fromkeys(("train", *validation, *recipe.evaluation.splits, *splits)):
         yield partial(load_data, recipe, splits=(split,))
 
@@ -64,17 +73,19 @@ def needs_of_name(name: str) -> Iterator[Need]:
         for split in row.split_names:
             yield partial(load_data, recipe, splits=(split,))
     else:
-        what = unknown(
+        message = unknown(
             "recipe, model or data set", name, (*builtin_recipes(), *MODELS, *builtin_datasets())
         )
         raise UsageError(
-            what,
-            remedy="`bertctl recipes ls` (--models, --data) lists them; also a YAML file, a hub id.",
+            message,
+            remedy="`bertctl recipes ls` (--models, --data) lists them; also a YAML file, a hub "
+            "id.",
         )
 
 
 def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
-    """Returns what is needed of the hub, on this disk or not. Nothing is fetched, and the hub is not asked.
+    """Returns what is needed of the hub, on this disk or not. Nothing is fetched, and the hub is
+    not asked.
 
     Raises:
         BertctlError: whatever a run would be refused for: names, folders, files.
@@ -123,9 +134,13 @@ def fetch(
         listener: hears of progress, and of what the hub makes wait for.
 
     Raises:
-        UnavailableError: something can't be had, or is not what it should be. What is here stays, and is gone on with.
+        UnavailableError: something can't be had, or is not what it should be. What is here stays,
+            and is gone on with.
     """
-    remotes = [] if is_offline() or not (needs or check(place)) else look_up_all(wanted, listener)
+    if is_offline() or not (needs or check(place)):
+        remotes = []
+    else:
+        remotes = look_up_all(wanted, listener)
     file_sha256.cache_clear()  # of what is damaged
     for each, files in zip(wanted, remotes, strict=False):
         with asking(each, f"the {each.repo_type} {each.repo}", listener=listener):
@@ -147,14 +162,23 @@ def fetch(
 
 
 def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
-    """Returns an error for everything of a lock, and for each need, that is not on this disk or is not what it was.
+    """Returns an error for everything of a lock, and for each need, that is not on this disk or is
+    not what it was.
 
     What is not of the hub is looked at where something needs it: only a recipe says where that is.
     """
     problems: dict[str, BertctlError] = {}
     of_hub = [(each, each.revision or "", cached_files(each)) for each in wanted_of_lock(lock)]
     locked = [
-        Found(each.repo_type, each.repo, files, at, at, whole=True) for each, at, files in of_hub
+        Found(
+            each.repo_type,
+            each.repo,
+            files,
+            at,
+            at,
+            whole=True,
+        )
+        for each, at, files in of_hub
     ]
     checks: list[Need] = [partial(lock.check, found) for found in locked]
     for need in (*checks, *needs):

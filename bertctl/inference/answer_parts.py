@@ -1,7 +1,9 @@
-"""Shards of `predict`: each one reads all rows, answers whole chunks of them, and writes a file of answers.
+"""Shards of `predict`: each one reads all rows, answers whole chunks of them, and writes a file of
+answers.
 
-Chunks of rows (`predict.CHUNK`) are dealt out: of N shards the K-th answers the chunks K, K + N, K + 2N, ... Of other
-chunks it does no more than read them, and hash them, so that shards of other rows are told apart. A shard is
+Chunks of rows (`predict.CHUNK`) are dealt out: of N shards the K-th answers the chunks K, K + N, K
++ 2N, ... Of other chunks it does no more than read them, and hash them, so that shards of other
+rows are told apart. A shard is
 
     OUT.parts/part-00001-of-00100.jsonl   its answers, complete in themselves
     OUT.parts/1-of-100.json               which rows they are of, and what they were made with
@@ -26,7 +28,8 @@ from bertctl.run_folder import SCHEMA
 from bertctl.writing import write_json
 
 LAYOUTS_OF_LINES = ("jsonl", "csv", "tsv")
-"""Layouts whose parts are copied line by line; the parts of other ones are JSON Lines, written anew by the merge."""
+"""Layouts whose parts are copied line by line; the parts of other ones are JSON Lines, written anew
+by the merge."""
 
 _TABLES = ("csv", "tsv")
 
@@ -150,7 +153,9 @@ class Seal:
 
 def part_layout(layout: str) -> str:
     """Returns the layout of the parts of an output with this layout."""
-    return layout if layout in LAYOUTS_OF_LINES else "jsonl"
+    if layout in LAYOUTS_OF_LINES:
+        return layout
+    return "jsonl"
 
 
 def part_path(output: Path, layout: str, shard: tuple[int, int]) -> Path:
@@ -267,7 +272,8 @@ class MergedParts:
 class _PartLines:
     """Lines of a part, read some at a time.
 
-    A plain file is open only while it is read: there may be more shards than files that a process may open.
+    A plain file is open only while it is read: there may be more shards than files that a process
+    may open.
 
     Args:
         path: The part.

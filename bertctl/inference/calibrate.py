@@ -1,4 +1,6 @@
-"""`evaluate --calibrate` and `--threshold`: temperature and threshold chosen on labelled rows, stored in the run."""
+"""`evaluate --calibrate` and `--threshold`: temperature and threshold chosen on labelled rows,
+stored in the run.
+"""
 
 from typing import Any
 
@@ -24,7 +26,8 @@ def calibrate_run(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Chooses on a split, and stores the decision in the run; metrics.json and predictions stay as they are.
+    """Chooses on a split, and stores the decision in the run; metrics.json and predictions stay as
+    they are.
 
     Args:
         run: opened.
@@ -35,34 +38,47 @@ def calibrate_run(
         listener: hears of progress.
 
     Returns:
-        The decision, the metrics, the Brier score, the calibration error (None with several labels) and its mean over
-        the labels, before and after it, as plain values; on the rows it was chosen on, where scores are a little too
-        good.
+        The decision, the metrics, the Brier score, the calibration error (None with several labels)
+        and its mean over the labels, before and after it, as plain values; on the rows it was
+        chosen on, where scores are a little too good.
 
     Raises:
-        UsageError: the run's task has no such decision, or more than two labels of which one is chosen.
+        UsageError: the run's task has no such decision, or more than two labels of which one is
+            chosen.
         DataError: rows that set none.
     """
     task = run.task
     if not isinstance(task, TextClassification):
-        what = f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run of {task.name}"
+        message = (
+            f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run "
+            f"of {task.name}"
+        )
         raise UsageError(
-            what, remedy="Leave them out; a question answerer has chosen its threshold in training."
+            message,
+            remedy="Leave them out; a question answerer has chosen its threshold in training.",
         )
     data = run.load_data([split] if split else None, listener=listener)
     name = split or data.validation_splits[0]
     result = score_splits(run, {name: data.splits[name]}, workers, listener)[name]
     before = read_decision(run.folder)
-    logits, gold = result.outputs["logits"], task.answers.targets(result.lines)
+    logits = result.outputs["logits"]
+    gold = task.answers.targets(result.lines)
     decision = fit_decision(
-        task, logits, gold, fitted_on=name, calibrate=calibrate, rule=rule, before=before
+        task,
+        logits,
+        gold,
+        fitted_on=name,
+        calibrate=calibrate,
+        rule=rule,
+        before=before,
     )
     if workers.is_first:
         with run.folder.held():
             write_json(run.folder.decision, decision.as_json())
     decided = task.with_decision(decision.as_json())
     lines = decided.lines(result.outputs, result.features, result.rows)
-    resamples, seed = run.recipe.evaluation.bootstrap_resamples, run.recipe.training.seed
+    resamples = run.recipe.evaluation.bootstrap_resamples
+    seed = run.recipe.training.seed
     both = {
         "before": result.metrics,
         "after": decided.answers.score(lines, resamples=resamples, seed=seed),
@@ -73,15 +89,17 @@ def calibrate_run(
     }
     names = ("calibration_error", "classwise_calibration_error", "brier")
     errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
-    right = gold if task.multi_label else gold[:, None] == np.arange(logits.shape[1])
+    if task.multi_label:
+        right = gold
+    else:
+        right = gold[:, None] == np.arange(logits.shape[1])
     for when, temperature in {"before": 1.0, "after": decision.temperature or 1.0}.items():
         p = calibration.scaled_probabilities(logits, temperature, multi_label=task.multi_label)
         held = right[np.arange(len(p)), p.argmax(axis=1)]
-        answer = (
-            None
-            if task.multi_label
-            else calibration.expected_calibration_error(p.max(axis=1), held)
-        )
+        if task.multi_label:
+            answer = None
+        else:
+            answer = calibration.expected_calibration_error(p.max(axis=1), held)
         errors["calibration_error"][when] = answer
         errors["classwise_calibration_error"][when] = calibration.classwise_calibration_error(
             p, right

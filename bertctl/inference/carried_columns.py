@@ -63,17 +63,19 @@ class KeptColumns:
         }
         for name in self.names:
             if name not in by_other_name and name != "id":
-                what = hinted(
+                message = hinted(
                     f"--keep-columns: {rows.source} has no column '{name}'", name, by_other_name
                 )
                 raise UsageError(
-                    what, remedy=f"Columns there: {', '.join(by_other_name)}; or all, or none."
+                    message, remedy=f"Columns there: {', '.join(by_other_name)}; or all, or none."
                 )
         return {name: by_other_name[name] for name in self.names if name in by_other_name}
 
 
 def _texts(rows: Rows, shown: Iterable[str]) -> dict[str, str]:
-    """Returns canonical name -> name in the file, of the columns that answers show under their canonical names."""
+    """Returns canonical name -> name in the file, of the columns that answers show under their
+    canonical names.
+    """
     return {
         column: name
         for column, name in rows.file_names.items()
@@ -82,7 +84,9 @@ def _texts(rows: Rows, shown: Iterable[str]) -> dict[str, str]:
 
 
 def _name_in_file(column: str, rows: Rows, canonical: Collection[str]) -> str:
-    """Returns what the file calls a column of rows; `file_id` for ids that are not those of the answers."""
+    """Returns what the file calls a column of rows; `file_id` for ids that are not those of the
+    answers.
+    """
     if column == "id":
         return "file_id"
     if column == "label":
@@ -100,11 +104,15 @@ def shown_name(column: str, rows: Rows) -> str:
     """
     others = [name for canonical, name in rows.file_names.items() if canonical != column]
     is_taken = rows.has(beside_canonical(column)) or column in others
-    return rows.file_names.get(column, column) if is_taken else column
+    if is_taken:
+        return rows.file_names.get(column, column)
+    return column
 
 
 def beside(columns: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of a file with the fields of an answer, which give way where names clash."""
+    """Returns the columns of a file with the fields of an answer, which give way where names
+    clash.
+    """
     merged = dict(columns)
     for name, value in fields.items():
         merged[free_name(name, merged)] = value

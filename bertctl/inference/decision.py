@@ -1,11 +1,14 @@
-"""What `evaluate --calibrate` and `--threshold` chose on labelled rows: RUN/decision.json, applied by `predict`.
+"""What `evaluate --calibrate` and `--threshold` chose on labelled rows: RUN/decision.json, applied
+by `predict`.
 
-    {"schema": 1, "temperature": 1.63, "threshold": 0.41, "positive": "spam", "fitted_on": "validation", "n": 872}
+    {"schema": 1, "temperature": 1.63, "threshold": 0.41, "positive": "spam", "fitted_on":
+    "validation", "n": 872}
 
-`temperature` divides logits before they become probabilities; `threshold` is where the probability of `positive`, one
-of two labels, counts as that label. With several labels per example the threshold holds for each of them, and
-`positive` is null. What was not chosen is null, or missing. Training on questions that may have no answer writes
-`null_threshold` into the same file: the null odds from which there is none.
+`temperature` divides logits before they become probabilities; `threshold` is where the probability
+of `positive`, one of two labels, counts as that label. With several labels per example the
+threshold holds for each of them, and `positive` is null. What was not chosen is null, or missing.
+Training on questions that may have no answer writes `null_threshold` into the same file: the null
+odds from which there is none.
 """
 
 import contextlib
@@ -31,7 +34,8 @@ class Decision(BaseModel):
     temperature: PositiveFloat | None = None
     """What logits are divided by; None where it was not fitted."""
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Probability from which the positive label, or with several labels any label, counts; None: 0.5."""
+    """Probability from which the positive label, or with several labels any label, counts; None:
+    0.5."""
     positive: str | None = None
     """The label that the threshold is about; None with several labels, or without a threshold."""
     fitted_on: str
@@ -39,7 +43,8 @@ class Decision(BaseModel):
     n: int = 0
     """Examples of that split; 0 where the file does not say."""
     selected_on: dict[str, dict[str, str]] = {}
-    """The splits that chose what was left as it was when `fitted_on` chose the rest, as metrics.json has them."""
+    """The splits that chose what was left as it was when `fitted_on` chose the rest, as
+    metrics.json has them."""
     null_threshold: float | None = None
     """Null odds from which a question has no answer; None for other tasks."""
     cosine_threshold: float | None = None
@@ -102,7 +107,8 @@ def parse_rule(text: str) -> ThresholdRule:
             return ThresholdRule(precision)
     raise UsageError(
         f"--threshold {text!r} is no rule for a threshold",
-        remedy="Type `--threshold f1` for the best F1, or `--threshold precision=0.9` for the best recall at a "
+        remedy="Type `--threshold f1` for the best F1, or `--threshold precision=0.9` for the best "
+        "recall at a "
         "precision that new examples keep, 0.9 at least.",
     )
 
@@ -117,9 +123,11 @@ def fit_decision(
     rule: ThresholdRule | None,
     before: Decision | None = None,
 ) -> Decision:
-    """Chooses a temperature, a threshold, or both: the threshold then applies to the calibrated probabilities.
+    """Chooses a temperature, a threshold, or both: the threshold then applies to the calibrated
+    probabilities.
 
-    Scores of the same examples with this decision are a little too good; those of another split are not.
+    Scores of the same examples with this decision are a little too good; those of another split are
+    not.
 
     Args:
         task: names the C labels, and says whether an example can have several of them.
@@ -128,18 +136,22 @@ def fit_decision(
         fitted_on: name of the split.
         calibrate: whether to fit the temperature.
         rule: how to choose the threshold; None for none.
-        before: the run's decision so far; a temperature in it stays where `calibrate` is off, and a threshold of it
-            goes on deciding as it did, whatever the temperature is now.
+        before: the run's decision so far; a temperature in it stays where `calibrate` is off, and a
+            threshold of it goes on deciding as it did, whatever the temperature is now.
 
     Raises:
         UsageError: a threshold for more than two labels of which one is to be chosen.
         DataError: rows that set no temperature, or a rule that no threshold meets.
     """
-    labels, multi_label = task.labels, task.multi_label
+    labels = task.labels
+    multi_label = task.multi_label
     if rule is not None and not multi_label and len(labels) != 2:
-        what = f"--threshold needs two labels, or several for each example; this run chooses one of {len(labels)}"
+        message = (
+            "--threshold needs two labels, or several for each example; this run chooses one of "
+            f"{len(labels)}"
+        )
         raise UsageError(
-            what, remedy="Leave --threshold out; --calibrate works with any number of labels."
+            message, remedy="Leave --threshold out; --calibrate works with any number of labels."
         )
     decision = before or Decision(fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
@@ -158,10 +170,19 @@ def fit_decision(
         probabilities = calibration.scaled_probabilities(
             logits, temperature, multi_label=multi_label
         )
-        positive = None if multi_label else task.positive or labels[1]
-        number = 1 if positive is None else labels.index(positive)
+        if multi_label:
+            positive = None
+        else:
+            positive = task.positive or labels[1]
+        if positive is None:
+            number = 1
+        else:
+            number = labels.index(positive)
         is_yes = np.asarray(gold) == number
-        yes = probabilities.ravel() if multi_label else probabilities[:, number]
+        if multi_label:
+            yes = probabilities.ravel()
+        else:
+            yes = probabilities[:, number]
         changes |= {"threshold": rule.choose(yes, is_yes.ravel()), "positive": positive}
     return decision.model_copy(update=changes)
 
@@ -177,6 +198,6 @@ def read_decision(folder: RunFolder) -> Decision | None:
     try:
         return Decision.model_validate(folder.read(folder.decision))
     except ValidationError as error:
-        what = f"{folder.decision} is not a decision that this version can read"
+        message = f"{folder.decision} is not a decision that this version can read"
         remedy = f"Delete it, then choose again: `bertctl evaluate {folder.path} --calibrate`."
-        raise UnavailableError(what, remedy=remedy) from error
+        raise UnavailableError(message, remedy=remedy) from error

@@ -1,7 +1,8 @@
 """The one forward pass, used by training, evaluate, predict and all that reads a model's outputs.
 
-An engine is a model ready to compute: what turns padded tensors into outputs (a network of torch, or a session of
-another runtime), the tokenizer and padding that go with it, the device, and the processes that share the work.
+An engine is a model ready to compute: what turns padded tensors into outputs (a network of torch,
+or a session of another runtime), the tokenizer and padding that go with it, the device, and the
+processes that share the work.
 """
 
 import contextlib
@@ -37,10 +38,12 @@ class Backend(Protocol):
     """What computes a model's outputs."""
 
     def __call__(self, **inputs: "Tensor") -> Any:
-        """Returns the outputs for a batch as attributes, under the names that transformers gives them (`logits`).
+        """Returns the outputs for a batch as attributes, under the names that transformers gives
+        them (`logits`).
 
         Args:
-            inputs: (B, T) input_ids, attention_mask and token_type_ids; what the model does not take is left alone.
+            inputs: (B, T) input_ids, attention_mask and token_type_ids; what the model does not
+                take is left alone.
         """
 
     def inference(self) -> contextlib.AbstractContextManager[None]:
@@ -95,7 +98,8 @@ class ForwardResult:
     """What a forward pass over a split gave.
 
     Attributes:
-        outputs: what the task collects, arrays by name with one entry per prediction; empty where there was no window.
+        outputs: what the task collects, arrays by name with one entry per prediction; empty where
+            there was no window.
         losses: (U,) loss of each window, or None where the windows have no labels.
     """
 
@@ -131,7 +135,13 @@ class Engine:
             workers: the processes that share the work.
         """
         backend = TorchBackend(loaded.network, loaded.has_segments, compute)
-        return cls(backend, loaded.tokenizer, loaded.padding, compute, workers)
+        return cls(
+            backend,
+            loaded.tokenizer,
+            loaded.padding,
+            compute,
+            workers,
+        )
 
     @property
     def network(self) -> Any:
@@ -139,11 +149,12 @@ class Engine:
         return getattr(self.backend, "network", None)
 
     def at_once(self, tokens: int) -> int:
-        """Returns how many threads may each compute a batch of their own, of so many tokens at most.
+        """Returns how many threads may each compute a batch of their own, of so many tokens at
+        most.
 
-        A long batch has work for all threads, and an interrupted one is waited for. A network between two steps of its
-        training has needed most memory. Other runtimes have threads of their own, and other networks may keep something
-        between two calls.
+        A long batch has work for all threads, and an interrupted one is waited for. A network
+        between two steps of its training has needed most memory. Other runtimes have threads of
+        their own, and other networks may keep something between two calls.
         """
         from bertctl.modeling.torch_bert import Encoder, Network
 
@@ -154,7 +165,9 @@ class Engine:
             or network.training
         ):
             return 1
-        return self.compute.threads if tokens * network.config.hidden_size <= _SHORT else 1
+        if tokens * network.config.hidden_size <= _SHORT:
+            return self.compute.threads
+        return 1
 
     def forward(
         self,
@@ -165,7 +178,8 @@ class Engine:
         phase: str = "evaluating",
         listener: Listener = SILENT,
     ) -> ForwardResult:
-        """Returns what the task collects of every window, and the windows' losses where they have labels.
+        """Returns what the task collects of every window, and the windows' losses where they have
+        labels.
 
         Whole batches are dealt out to the processes; each of them gets the whole result.
 
@@ -176,22 +190,19 @@ class Engine:
             phase: what progress calls it.
             listener: hears of progress.
         """
-        features, workers, objective = (
-            task.scored(features),
-            self.workers,
-            task.objective(self.padding),
-        )
+        features = task.scored(features)
+        workers = self.workers
+        objective = task.objective(self.padding)
         rng = WindowRandom(0)  # what an objective draws is the same in every evaluation
         plan = evaluation_plan(features.lengths, batch_size, one_length=self.padding.unwanted)
-        # A process without a batch of its own computes the first one, to know the shapes; it adds nothing to the sum.
+        # A process without a batch of its own computes the first one, to know the shapes; it adds
+        # nothing to the sum.
         mine = plan[workers.rank :: workers.count] or plan[:1]
         outputs: dict[str, Array] = {}
         losses: Floats32 | None = None
-        done, tokens, all_tokens = (
-            0,
-            0,
-            sum(int(features.lengths[indices].sum()) for indices in mine),
-        )
+        done = 0
+        tokens = 0
+        all_tokens = sum(int(features.lengths[indices].sum()) for indices in mine)
         try:
             threads = self.at_once(
                 max((int(features.lengths[one].max()) * len(one) for one in mine), default=0)
@@ -214,13 +225,15 @@ class Engine:
                                 (features.num_predictions, *values.shape[1:]), dtype=values.dtype
                             )
                         outputs[name][predictions] = values
-                    of_windows = (
-                        None if batch.labels is None else objective.window_losses(found, batch)
-                    )
+                    if batch.labels is None:
+                        of_windows = None
+                    else:
+                        of_windows = objective.window_losses(found, batch)
                     if of_windows is not None:
-                        losses = (
-                            np.zeros(len(features), dtype=np.float32) if losses is None else losses
-                        )
+                        if losses is None:
+                            losses = np.zeros(len(features), dtype=np.float32)
+                        else:
+                            losses = losses
                         losses[indices] = of_windows.cpu().numpy()
                     done = min(done + len(indices) * workers.count, len(features))
                     tokens += int(
@@ -235,15 +248,17 @@ class Engine:
             name: workers.sum(values if factor else np.zeros_like(values))
             for name, values in outputs.items()
         }
-        losses = (
-            losses if losses is None else workers.sum(losses if factor else np.zeros_like(losses))
-        )
+        if losses is None:
+            losses = losses
+        else:
+            losses = workers.sum(losses if factor else np.zeros_like(losses))
         return ForwardResult(outputs, losses)
 
     def line_batches(
         self, lines: Sequence[Any], budget: int
     ) -> "Iterator[tuple[Ints, dict[str, Tensor]]]":
-        """Yields lines of tokens as batches of like lengths: which B lines, and their (B, T) inputs on the device.
+        """Yields lines of tokens as batches of like lengths: which B lines, and their (B, T) inputs
+        on the device.
 
         Args:
             lines: each with `ids` and `type_ids`, one for each of its tokens.
@@ -261,7 +276,9 @@ class Engine:
     def line_outputs(
         self, lines: Sequence[Any], budget: int, **more: Any
     ) -> "Iterator[tuple[Ints, Tensor, Any]]":
-        """Yields, batch by batch as `line_batches`, which B lines, their (B, T) mask, and what the network returns."""
+        """Yields, batch by batch as `line_batches`, which B lines, their (B, T) mask, and what the
+        network returns.
+        """
         for indices, inputs in self.line_batches(lines, budget):
             with self.backend.inference():
                 outputs = self.backend(**inputs, **more)
@@ -274,5 +291,8 @@ def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:
 
     if compute.precision == "fp32":
         return contextlib.nullcontext()
-    dtype = torch.bfloat16 if compute.precision == "bf16" else torch.float16
+    if compute.precision == "bf16":
+        dtype = torch.bfloat16
+    else:
+        dtype = torch.float16
     return torch.autocast(device_type=compute.device, dtype=dtype)

@@ -22,9 +22,15 @@ def describe_environment(
     recipe: Recipe, compute: Compute, *, data: LoadedData, model_hash: str
 ) -> dict[str, Any]:
     """Returns the content of environment.json; `columns` is empty for data sets of the catalog."""
-    differ = "another kind of processor, another number of threads and other versions of torch round otherwise"
+    differ = (
+        "another kind of processor, another number of threads and other versions of torch round "
+        "otherwise"
+    )
     if compute.device != "cpu" and not recipe.runtime.deterministic:
-        differ = f"without --deterministic sums on the {compute.device} device are made in any order; {differ}"
+        differ = (
+            f"without --deterministic sums on the {compute.device} device are made in any order; "
+            f"{differ}"
+        )
     return {
         "schema": SCHEMA,
         "bertctl": __version__,

@@ -1,4 +1,6 @@
-"""Scoring a split, and writing down every prediction: the same code at the end of training and in `evaluate`."""
+"""Scoring a split, and writing down every prediction: the same code at the end of training and in
+`evaluate`.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +48,11 @@ class SplitResult:
         features: as the model read it.
         outputs: what the task collected of the forward pass.
         lines: gold answer and prediction of each row.
-        losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0 where there is none.
+        losses: (N,) mean loss of each row's things that are counted (examples, words, windows); 0
+            where there is none.
         loss: the mean of all of them, as what each row adds to it.
-        metrics: by name, `loss` included; values alone until `thorough`, as all but the last evaluations need no more.
+        metrics: by name, `loss` included; values alone until `thorough`, as all but the last
+            evaluations need no more.
     """
 
     task: Task
@@ -64,7 +68,14 @@ class SplitResult:
     def thorough(self, recipe: Recipe) -> "SplitResult":
         """Returns the same with the intervals that are written down, on up to 10,000 resamples."""
         return replace(
-            self, metrics=_measured(self.task, self.lines, self.loss, recipe, thorough=True)
+            self,
+            metrics=_measured(
+                self.task,
+                self.lines,
+                self.loss,
+                recipe,
+                thorough=True,
+            ),
         )
 
 
@@ -86,7 +97,8 @@ def evaluate_split(
         rows: N labelled rows.
         features: the same rows, encoded.
         recipe: says the batch size and the metric scripts.
-        choose: whether thresholds are chosen on this split (the validation split of a training run) before scoring.
+        choose: whether thresholds are chosen on this split (the validation split of a training run)
+            before scoring.
         listener: hears of progress.
 
     Raises:
@@ -95,17 +107,27 @@ def evaluate_split(
     settings = recipe.evaluation
     phase = f"scoring {rows.split}"
     passed = engine.forward(
-        task, features, batch_size=settings.batch_size, phase=phase, listener=listener
+        task,
+        features,
+        batch_size=settings.batch_size,
+        phase=phase,
+        listener=listener,
     )
     found = (
         passed.losses if passed.losses is not None else task.row_losses(passed.outputs, features)
     )
     if found is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
-    decision = task.tune(passed.outputs, features, rows) if choose else {}
+    if choose:
+        decision = task.tune(passed.outputs, features, rows)
+    else:
+        decision = {}
     task = task.with_decision(decision)
     lines = task.lines(passed.outputs, features, rows)
-    clusters = numbered(rows.groups) if rows.groups else None
+    if rows.groups:
+        clusters = numbered(rows.groups)
+    else:
+        clusters = None
     if clusters is not None and isinstance(lines, ClassLines):
         lines = replace(lines, clusters=clusters)
     elif clusters is not None:
@@ -116,11 +138,30 @@ def evaluate_split(
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
         for values in (found, features.weights)
     )
-    losses = np.divide(sums, weights, out=np.zeros_like(sums), where=weights > 0)
+    losses = np.divide(
+        sums,
+        weights,
+        out=np.zeros_like(sums),
+        where=weights > 0,
+    )
     mean_loss = replace(loss(sums, weights), clusters=clusters)
-    metrics = _measured(task, lines, mean_loss, recipe, thorough=False)
+    metrics = _measured(
+        task,
+        lines,
+        mean_loss,
+        recipe,
+        thorough=False,
+    )
     return SplitResult(
-        task, decision, rows, features, passed.outputs, lines, losses, mean_loss, metrics
+        task,
+        decision,
+        rows,
+        features,
+        passed.outputs,
+        lines,
+        losses,
+        mean_loss,
+        metrics,
     )
 
 
@@ -132,15 +173,32 @@ def _measured(
     *,
     thorough: bool,
 ) -> dict[str, MetricValue]:
-    """Returns all metrics of a split, with their intervals where it is `thorough`: see `Contributions.metric`."""
-    settings, seed = recipe.evaluation, recipe.training.seed
-    resamples = settings.bootstrap_resamples if thorough else 0
-    metrics = task.answers.score(lines, resamples=resamples, seed=seed, thorough=thorough)
+    """Returns all metrics of a split, with their intervals where it is `thorough`: see
+    `Contributions.metric`.
+    """
+    settings = recipe.evaluation
+    seed = recipe.training.seed
+    if thorough:
+        resamples = settings.bootstrap_resamples
+    else:
+        resamples = 0
+    metrics = task.answers.score(
+        lines,
+        resamples=resamples,
+        seed=seed,
+        thorough=thorough,
+    )
     metrics["loss"] = mean_loss.metric(resamples=resamples, seed=seed, thorough=thorough)
     if settings.metric_scripts:
         gold, answers = sides(lines)
-        reserved, scripts = known_metrics(), settings.metric_scripts
-        metrics |= script_metrics(scripts, predictions=answers, references=gold, reserved=reserved)
+        reserved = known_metrics()
+        scripts = settings.metric_scripts
+        metrics |= script_metrics(
+            scripts,
+            predictions=answers,
+            references=gold,
+            reserved=reserved,
+        )
     return metrics
 
 
@@ -150,7 +208,10 @@ def require_room_for_lines(task: Task, n_rows: int) -> None:
     Raises:
         DeviceError: With what they need, and what is free.
     """
-    remedy = "Score a sample of them: --max-eval-rows 100000. Or get answers alone: bertctl predict RUN FILE -o OUT."
+    remedy = (
+        "Score a sample of them: --max-eval-rows 100000. Or get answers alone: bertctl predict RUN "
+        "FILE -o OUT."
+    )
     require_memory(n_rows * task.line_bytes, f"scoring {n_rows:,} rows", remedy=remedy)
 
 
@@ -168,13 +229,16 @@ def windows_of(features: Features) -> Ints:
 def data_document(
     features: Mapping[str, Features], hashes: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Returns what metrics.json says of the rows of each split: `truncation_counts` and their hash."""
+    """Returns what metrics.json says of the rows of each split: `truncation_counts` and their
+    hash.
+    """
     hashed = {split: {"sha256": hashes[split]} if split in hashes else {} for split in features}
     return {split: truncation_counts(each) | hashed[split] for split, each in features.items()}
 
 
 def truncation_counts(features: Features) -> dict[str, int]:
-    """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the tokens read.
+    """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the
+    tokens read.
 
     `windowed` counts the examples that are read in several windows, where there are any.
     """
@@ -197,8 +261,11 @@ def warn_of_truncation(
     max_length: int,
     listener: Listener,
 ) -> None:
-    """Says how many examples were truncated and how many tokens are unknown; above 1 % it is a warning."""
-    examples, truncated = counts["examples"], counts["truncated"]
+    """Says how many examples were truncated and how many tokens are unknown; above 1 % it is a
+    warning.
+    """
+    examples = counts["examples"]
+    truncated = counts["truncated"]
     if truncated:
         share = truncated / examples
         what = message.what.format(max_length=max_length)
@@ -212,13 +279,13 @@ def warn_of_truncation(
             listener.say(text)
     if counts.get("windowed"):
         listener.say(
-            f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} tokens: they are read "
+            f"{split}: {counts['windowed']} of {examples} examples are longer than {max_length} "
+            "tokens: they are read "
             "in windows, and nothing of them is cut off"
         )
-    unknown, tokens = (
-        counts["unknown_tokens"],
-        counts["tokens"] + counts["lost_tokens"],
-    )  # before anything is cut off
+    # before anything is cut off
+    unknown = counts["unknown_tokens"]
+    tokens = counts["tokens"] + counts["lost_tokens"]
     if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
         found = f"{split}: {unknown} of {tokens} tokens are unknown to the model"
         listener.warn(f"{found}; is the language or the case the model's?")
@@ -227,30 +294,45 @@ def warn_of_truncation(
 def report_truncation(
     split: str, features: Features, task: Task, recipe: Recipe, listener: Listener
 ) -> None:
-    """Says what a split loses with the recipe's task and longest input; see `warn_of_truncation`."""
-    counts, max_length = truncation_counts(features), recipe.model.max_length
+    """Says what a split loses with the recipe's task and longest input; see
+    `warn_of_truncation`.
+    """
+    counts = truncation_counts(features)
+    max_length = recipe.model.max_length
     warn_of_truncation(
-        split, counts, message=task.truncation, max_length=max_length, listener=listener
+        split,
+        counts,
+        message=task.truncation,
+        max_length=max_length,
+        listener=listener,
     )
     if isinstance(features, AnswerFeatures) and features.gold and counts_characters(features.gold):
         listener.say(
-            f"{split}: f1 counts characters, as most answers are in a script without spaces between words"
+            f"{split}: f1 counts characters, as most answers are in a script without spaces "
+            "between words"
         )
     if isinstance(features, AnswerFeatures) and features.seams:
         stride = recipe.question_answering.doc_stride
-        what = f"{split}: {count(features.seams, 'window')} of {max_length} tokens begin where the one before ends"
+        message = (
+            f"{split}: {count(features.seams, 'window')} of {max_length} tokens begin where the "
+            "one before ends"
+        )
         fits = "a smaller question_answering.doc_stride, or a larger --max-length"
         listener.warn(
-            f"{what}, as doc_stride is {stride}: no answer across the two can be found; take {fits}"
+            f"{message}, as doc_stride is {stride}: no answer across the two can be found; take {fits}"
         )
 
 
 def prediction_lines(
     result: SplitResult, *, settings: EvaluationSection
 ) -> Iterator[dict[str, Any]]:
-    """Yields a line per example, in the order of the rows: id, texts, gold, prediction, probabilities, loss, tokens."""
-    rows, task = result.rows, result.task
-    truncated, lengths = result.features.truncated_tokens > 0, result.features.tokens
+    """Yields a line per example, in the order of the rows: id, texts, gold, prediction,
+    probabilities, loss, tokens.
+    """
+    rows = result.rows
+    task = result.task
+    truncated = result.features.truncated_tokens > 0
+    lengths = result.features.tokens
     windows = windows_of(result.features)
     in_windows = bool((windows > 1).any())
     for i, answer in enumerate(result.lines):
@@ -271,8 +353,12 @@ def prediction_lines(
 
 
 def line_id(value: Any) -> Any:
-    """Returns a file's id as a prediction file has it, by which lines are paired: a list or an object as its JSON."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+    """Returns a file's id as a prediction file has it, by which lines are paired: a list or an
+    object as its JSON.
+    """
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return value
 
 
 def write_predictions(

@@ -1,4 +1,6 @@
-"""How answers are written: JSON Lines, one JSON array, CSV, the GLUE server's files, and what a task has of its own."""
+"""How answers are written: JSON Lines, one JSON array, CSV, the GLUE server's files, and what a
+task has of its own.
+"""
 
 import csv
 import json
@@ -19,7 +21,8 @@ from bertctl.words import unknown
 from bertctl.writing import replacing_text, write_array
 
 GENERAL_FORMATS = ("jsonl", "json", "csv", "tsv", "glue")
-"""Layouts of answers that every task has; a task's own are in `Task.formats`. `glue` is for the GLUE server."""
+"""Layouts of answers that every task has; a task's own are in `Task.formats`. `glue` is for the
+GLUE server."""
 
 GLUE_WORDS = ("mnli", "qnli", "rte", "ax")
 """Tasks whose official files have label words; the others have numbers."""
@@ -35,13 +38,18 @@ def layout_of(output: Path | None) -> str:
     Raises:
         UsageError: the suffix of a layout that there is not for answers.
     """
-    name = suffix_of(output).removeprefix(".") if output else ""
+    if output:
+        name = suffix_of(output).removeprefix(".")
+    else:
+        name = ""
     if name in ("parquet", "pq", "npy", "npz", "safetensors", "h5", "xlsx"):
         raise UsageError(
             f"{output}: answers are not written as {name}",
             remedy="Name it .jsonl, .json, .csv or .tsv.",
         )
-    return name if name in ("json", "csv", "tsv", "conll") else "jsonl"
+    if name in ("json", "csv", "tsv", "conll"):
+        return name
+    return "jsonl"
 
 
 def check_known(layout: str) -> None:
@@ -69,24 +77,27 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
     own = run.task.formats
     known = (*GENERAL_FORMATS, *own)
     if layout not in known:
-        what = unknown(f"format of {run.task.name}", layout, known)
-        raise UsageError(what, remedy=f"Choose from {', '.join(known)}.")
+        message = unknown(f"format of {run.task.name}", layout, known)
+        raise UsageError(message, remedy=f"Choose from {', '.join(known)}.")
     if layout in own and (own[layout].extra or own[layout].to_file) and not to_file:
-        what = (
-            "writes several files" if own[layout].extra else "is no text for a terminal or a pipe"
-        )
-        raise UsageError(f"--format {layout} {what}", remedy="Say where: -o FILE.")
+        if own[layout].extra:
+            message = "writes several files"
+        else:
+            message = "is no text for a terminal or a pipe"
+        raise UsageError(f"--format {layout} {message}", remedy="Say where: -o FILE.")
 
 
 def write_answers(
     answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str, safe_csv: bool = False
 ) -> None:
-    """Writes answers as they come: `jsonl`, `json` (one array), or `csv` and `tsv` with a column per probability.
+    """Writes answers as they come: `jsonl`, `json` (one array), or `csv` and `tsv` with a column
+    per probability.
 
-    With `safe_csv`, a text that a spreadsheet would take for a formula has an apostrophe before it (OWASP, "CSV
-    Injection"); what is a number stays.
+    With `safe_csv`, a text that a spreadsheet would take for a formula has an apostrophe before it
+    (OWASP, "CSV Injection"); what is a number stays.
 
-    Each line is whole when it is written, so that whoever reads along, or stops us, has whole lines.
+    Each line is whole when it is written, so that whoever reads along, or stops us, has whole
+    lines.
     """
     if layout == "jsonl":
         for answer in answers:
@@ -101,7 +112,10 @@ def write_answers(
         if writer is None:
             delimiter = "\t" if layout == "tsv" else ","
             writer = csv.DictWriter(
-                _LineFeeds(out), list(flat), lineterminator="\r\n", delimiter=delimiter
+                _LineFeeds(out),
+                list(flat),
+                lineterminator="\r\n",
+                delimiter=delimiter,
             )
             writer.writeheader()
         writer.writerow(
@@ -110,10 +124,11 @@ def write_answers(
 
 
 class _LineFeeds:
-    """File for a CSV writer whose lines end with carriage return and line feed, but with a line feed alone.
+    """File for a CSV writer whose lines end with carriage return and line feed, but with a line
+    feed alone.
 
-    The writer quotes a field for the characters of its line end only, in Python before 3.11.9 and 3.12.3: a carriage
-    return in a text would end the row for whoever reads it.
+    The writer quotes a field for the characters of its line end only, in Python before 3.11.9 and
+    3.12.3: a carriage return in a text would end the row for whoever reads it.
 
     Args:
         out: gets the lines.
@@ -128,7 +143,9 @@ class _LineFeeds:
 
 
 def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an answer as cells by column; columns with the probability of each label come last."""
+    """Returns an answer as cells by column; columns with the probability of each label come
+    last.
+    """
     row: dict[str, Any] = {}
     last: dict[str, Any] = {}
     for name, value in answer.items():
@@ -154,7 +171,9 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cell(value: Any) -> Any:
     """Returns a value as it stands in a table."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict | bool) else value
+    if isinstance(value, list | dict | bool):
+        return json.dumps(value, ensure_ascii=False)
+    return value
 
 
 def _are_labels(value: Any) -> bool:
@@ -166,7 +185,9 @@ def _are_labels(value: Any) -> bool:
 
 def _digits(probability: Any) -> Any:
     """Returns a probability with the nine digits that tell all numbers of 32 bits apart."""
-    return f"{probability:.9g}" if isinstance(probability, float) else probability
+    if isinstance(probability, float):
+        return f"{probability:.9g}"
+    return probability
 
 
 def _no_formula(cell: Any) -> Any:
@@ -180,19 +201,26 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
     Raises:
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
-    dataset = find_dataset(data.name, data.datasets_file) if data.name else None
+    if data.name:
+        dataset = find_dataset(data.name, data.datasets_file)
+    else:
+        dataset = None
     found = [
         row
         for row in (dataset.splits if dataset else ())
         if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
     ]
     if dataset is None or not found:
-        what = f"the data set '{data.name}'" if data.name else "a file of your own"
+        if data.name:
+            message = f"the data set '{data.name}'"
+        else:
+            message = "a file of your own"
         remedy = (
             "Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli."
         )
         raise UsageError(
-            f"the GLUE server takes no predictions for the split '{split}' of {what}", remedy=remedy
+            f"the GLUE server takes no predictions for the split '{split}' of {message}",
+            remedy=remedy,
         )
     return dataset, found
 
@@ -200,8 +228,8 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
 def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: DatasetRow) -> None:
     """Writes one file as the GLUE server takes it: a header, then index TAB prediction.
 
-    Class names where the official training file has names, class numbers where it has numbers, scores with three
-    decimals (gluebenchmark.com, FAQ; the sample submission has these forms).
+    Class names where the official training file has names, class numbers where it has numbers,
+    scores with three decimals (gluebenchmark.com, FAQ; the sample submission has these forms).
     """
     number = {name: i for i, name in enumerate(dataset.labels)}
 
@@ -212,5 +240,8 @@ def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: Datase
             if not dataset.labels:
                 shown = f"{min(max(prediction, 0.0), 5.0):.3f}"
             else:
-                shown = prediction if dataset.name in GLUE_WORDS else str(number[prediction])
+                if dataset.name in GLUE_WORDS:
+                    shown = prediction
+                else:
+                    shown = str(number[prediction])
             out.write(f"{index}\t{shown}\n")

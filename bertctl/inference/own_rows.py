@@ -24,14 +24,16 @@ def refuse_changed_rows(
 ) -> None:
     """Refuses splits whose rows are not those that a run was trained and scored with.
 
-    A validation split that was held out would be drawn anew from a file that has changed, training rows among it.
+    A validation split that was held out would be drawn anew from a file that has changed, training
+    rows among it.
 
     Args:
         folder: The run.
         recipe: The run's, with what the caller changed.
         named: Fields that the caller named.
         data: The splits as they were read now.
-        used: The splits that are scored or answered: a training file may have grown beside a validation file.
+        used: The splits that are scored or answered: a training file may have grown beside a
+            validation file.
 
     Raises:
         DataError: The rows, or columns of them that metrics are sliced by, have changed.
@@ -73,7 +75,9 @@ def refuse_changed_rows(
 
 
 def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callable[[str], set[str]]:
-    """Returns what gives the hashes that a split has today under the limits that it was read with."""
+    """Returns what gives the hashes that a split has today under the limits that it was read
+    with.
+    """
     current = {limit: getattr(recipe.data, limit) for limit in _LIMITS}
     before = {limit: getattr(recorded.data, limit) for limit in _LIMITS}
 
@@ -114,8 +118,10 @@ def _refuse(folder: RunFolder, split: str, source: str, what: str) -> None:
         DataError: Always.
     """
     raise DataError(
-        f"the {what} of {split} ({source}) are not those that the run in {folder.path} was made with: the file has "
+        f"the {what} of {split} ({source}) are not those that the run in {folder.path} was made "
+        "with: the file has "
         "changed since",
-        remedy=f"Give the same file again. To score or answer other rows, name them as a file: bertctl evaluate "
+        remedy="Give the same file again. To score or answer other rows, name them as a file: "
+        "bertctl evaluate "
         f"{folder.path} --file FILE -o NEW, bertctl predict {folder.path} FILE.",
     )

@@ -45,7 +45,8 @@ from bertctl.tasks.targets import Answered
 from bertctl.words import listing
 from bertctl.writing import replacing_text
 
-CHUNK = 2048  # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
+# rows predicted at once: memory holds so many, and batches of like lengths are formed among them
+CHUNK = 2048
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,10 @@ class Destination:
             answers: as `Predictor.predict` gives them.
             own: the layout, where the task has it and not `write_answers`.
         """
-        write = (
-            own.write
-            if own
-            else functools.partial(write_answers, layout=self.layout, safe_csv=self.safe_csv)
-        )
+        if own:
+            write = own.write
+        else:
+            write = functools.partial(write_answers, layout=self.layout, safe_csv=self.safe_csv)
         if self.output is None:
             write(answers, self.stdout)
             return []
@@ -147,7 +147,8 @@ class Predictor:
         if run.recipe.task == PRETRAINING:
             raise UsageError(
                 f"{run.folder.path} was pretrained: it answers no rows",
-                remedy=f"bertctl fill-mask {run.folder.path} TEXT, or fine-tune it: bertctl finetune FILE --model "
+                remedy=f"bertctl fill-mask {run.folder.path} TEXT, or fine-tune it: bertctl "
+                "finetune FILE --model "
                 f"{run.folder.path}",
             )
         self.run = run
@@ -170,7 +171,8 @@ class Predictor:
         share: AnswerShare = ALL_CHUNKS,
         listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per row, in order: id, texts, prediction, probabilities, tokens, truncated.
+        """Yields an answer per row, in order: id, texts, prediction, probabilities, tokens,
+        truncated.
 
         Args:
             chunks: Rows, some at a time; memory holds one chunk.
@@ -198,7 +200,8 @@ class Predictor:
             given,
             columns={name: values for name, values in given.columns.items() if name != "label"},
         )
-        task, recipe = self.run.task, self.run.recipe
+        task = self.run.task
+        recipe = self.run.recipe
         features = task.encode(rows, self._engine.tokenizer, max_length=recipe.model.max_length)
         outputs = self._engine.forward(
             task, features, batch_size=recipe.evaluation.batch_size
@@ -208,8 +211,11 @@ class Predictor:
         return Answered(given, features, outputs, task.decode(outputs, features, rows))
 
     def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the answer to a row as files show it: id, texts, prediction, probabilities, tokens, truncated."""
-        rows, features = answered.rows, answered.features
+        """Returns the answer to a row as files show it: id, texts, prediction, probabilities,
+        tokens, truncated.
+        """
+        rows = answered.rows
+        features = answered.features
         line = {"id": self._of_file(rows.answer_id(index))}
         if self.run.recipe.evaluation.keep_text:
             texts = rows.fields(index, (*self.run.task.answers.columns, *reads))
@@ -226,14 +232,14 @@ class Predictor:
 
     def _of_file(self, value: Any) -> Any:
         """Returns a cell of the file; an object is one cell of a table."""
-        return (
-            json.dumps(value, ensure_ascii=False)
-            if self._one_table and isinstance(value, dict)
-            else value
-        )
+        if self._one_table and isinstance(value, dict):
+            return json.dumps(value, ensure_ascii=False)
+        return value
 
     def _carry(self, rows: Rows, listener: Listener) -> None:
-        """Takes the columns of a chunk that are carried over; of one table, those that the first chunk has."""
+        """Takes the columns of a chunk that are carried over; of one table, those that the first
+        chunk has.
+        """
         task = self.run.task
         canonical = dict.fromkeys(
             (*READERS[task.name].columns, *task.columns, *task.answers.columns)
@@ -254,18 +260,26 @@ class Predictor:
         ]
         if new:
             self._left_out |= dict.fromkeys(new)
-            what = f"{rows.source}: a table has no place for columns that begin after its first rows: {listing(new)}"
-            listener.warn(f"{what}. --format jsonl keeps them")
+            message = (
+                f"{rows.source}: a table has no place for columns that begin after its first rows: "
+                f"{listing(new)}"
+            )
+            listener.warn(f"{message}. --format jsonl keeps them")
 
     def _shown(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns an answer with its own probability, and with the likeliest labels alone where they are asked for."""
+        """Returns an answer with its own probability, and with the likeliest labels alone where
+        they are asked for.
+        """
         probabilities = answer.get("probabilities")
         answer = _with_probability(answer)
         if self._top_k is None:
             return answer
         if not isinstance(probabilities, dict):
-            what = f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are no labels of a text"
-            raise UsageError(what, remedy="Leave --top-k out.")
+            message = (
+                f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are no "
+                "labels of a text"
+            )
+            raise UsageError(message, remedy="Leave --top-k out.")
         likeliest = sorted(probabilities.items(), key=lambda each: -each[1])[: self._top_k]
         top = [{"label": label, "probability": probability} for label, probability in likeliest]
         return {name: value for name, value in answer.items() if name != "probabilities"} | {
@@ -277,8 +291,11 @@ class Predictor:
         listener.finish("predicting")
         if self._clashes:
             renamed = ", ".join(f"{name}{SUFFIX}" for name in self._clashes)
-            what = f"the input has its own {listing([*self._clashes])}, so the model's answers are in {renamed}"
-            listener.warn(f"{what}; --keep-columns none leaves the input's out")
+            message = (
+                f"the input has its own {listing([*self._clashes])}, so the model's answers are in "
+                f"{renamed}"
+            )
+            listener.warn(f"{message}; --keep-columns none leaves the input's out")
         _tell_truncation(self.run, self.counts, listener)
 
 
@@ -287,12 +304,18 @@ def _tell_truncation(run: TrainedRun, counts: Mapping[str, int], listener: Liste
     if counts:
         max_length = run.recipe.model.max_length
         warn_of_truncation(
-            "input", counts, message=run.task.truncation, max_length=max_length, listener=listener
+            "input",
+            counts,
+            message=run.task.truncation,
+            max_length=max_length,
+            listener=listener,
         )
 
 
 def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an answer that is one label or choice with its probability; another answer as it is."""
+    """Returns an answer that is one label or choice with its probability; another answer as it
+    is.
+    """
     prediction = answer["prediction"]
     probabilities = answer.get("probabilities")
     if probabilities is None or isinstance(prediction, list) or "probability" in answer:
@@ -327,12 +350,20 @@ def unlabelled_rows(
     """
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
-    told = Told(kind=kind, listener=listener, hints=run.column_hints, skipped=skipped)
+    told = Told(
+        kind=kind,
+        listener=listener,
+        hints=run.column_hints,
+        skipped=skipped,
+    )
     if layout in run.task.formats and "label" in run.task.formats[layout].reads:
         told["keep_labels"] = True  # gold labels are written beside the answers
     names = [source] if isinstance(source, str) else source
     chunks = reader.stream(
-        files_of(names), run.file_settings, chunk_rows=None if by_id else CHUNK, **told
+        files_of(names),
+        run.file_settings,
+        chunk_rows=None if by_id else CHUNK,
+        **told,
     )
     first = next(chunks, None)
     if first is None:
@@ -388,9 +419,15 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
         or (pairs and (run.pairs is False or "pair" not in reader.columns))
     ):
         kind = {None: "", True: " on pairs", False: " on single texts"}[run.pairs]
-        what = f"{run.folder.path} is a run of {run.task.name}{kind}; --text: {len(texts)}, --text-pair: {len(pairs)}"
-        remedy = "Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a file of rows."
-        raise UsageError(what, remedy=remedy)
+        message = (
+            f"{run.folder.path} is a run of {run.task.name}{kind}; --text: {len(texts)}, "
+            f"--text-pair: {len(pairs)}"
+        )
+        remedy = (
+            "Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a "
+            "file of rows."
+        )
+        raise UsageError(message, remedy=remedy)
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
     named = DataSection(
         text_column="text", pair_column="pair" if pairs else None
@@ -410,9 +447,10 @@ def question_rows(
         DataError: no question, or nothing in the file.
     """
     if not {"question", "context"} <= set(run.task.columns):
-        what = f"{run.folder.path} is a run of {run.task.name}: it answers no questions"
+        message = f"{run.folder.path} is a run of {run.task.name}: it answers no questions"
         raise UsageError(
-            what, remedy="Leave --question and --context out, or give a run of question-answering."
+            message,
+            remedy="Leave --question and --context out, or give a run of question-answering.",
         )
     if is_text(context):
         return questions_about(questions, context)
@@ -472,15 +510,32 @@ def predict_rows(
     if sharing.shard is not None and sharing.paths:
         shard = AnswerShard(*sharing.shard, settings_hash, part_layout(destination.layout))
         answers = predictor.predict(
-            chunks, reads=reads, total=total, share=shard, listener=listener
+            chunks,
+            reads=reads,
+            total=total,
+            share=shard,
+            listener=listener,
         )
-        return _write_part(answers, predictor, shard, destination, sharing, listener)
+        return _write_part(
+            answers,
+            predictor,
+            shard,
+            destination,
+            sharing,
+            listener,
+        )
 
     share = ALL_CHUNKS
     if sharing.shard is not None:
         share = AnswerShard(*sharing.shard, settings_hash, destination.layout)
     chunks = workers.seen(chunks)
-    answers = predictor.predict(chunks, reads=reads, total=total, share=share, listener=listener)
+    answers = predictor.predict(
+        chunks,
+        reads=reads,
+        total=total,
+        share=share,
+        listener=listener,
+    )
     if not workers.is_first:
         collections.deque(
             answers, maxlen=0
@@ -499,7 +554,9 @@ def _write_part(
     sharing: Sharing,
     listener: Listener,
 ) -> dict[str, Any]:
-    """Writes the answers of a shard that is to be merged, and its record; returns counts and the file."""
+    """Writes the answers of a shard that is to be merged, and its record; returns counts and the
+    file.
+    """
     [record] = sharing.paths
     assert destination.output is not None  # noqa: S101 - `Sharing.read` refuses shards without -o
     assert sharing.shard is not None  # noqa: S101
@@ -507,7 +564,12 @@ def _write_part(
     record.unlink(missing_ok=True)  # an earlier one is not about the new part
     with replacing_text(part) as out:
         layout = part_layout(destination.layout)
-        write_answers(answers, shard.counted(out), layout=layout, safe_csv=destination.safe_csv)
+        write_answers(
+            answers,
+            shard.counted(out),
+            layout=layout,
+            safe_csv=destination.safe_csv,
+        )
     predictor.finish(listener)
     shard.write_record(record, part, predictor.counts)
     return {"examples": 0, **predictor.counts, "files": [str(part)]}
@@ -578,8 +640,20 @@ def predict_glue(
     if sharing.shard is not None:
         predictor = Predictor(run, run.load())
         shard = AnswerShard(*sharing.shard, settings_hash, part_layout("glue"))
-        answers = predictor.predict(chunks, total=total, share=shard, listener=listener)
-        return _write_part(answers, predictor, shard, destination, sharing, listener)
+        answers = predictor.predict(
+            chunks,
+            total=total,
+            share=shard,
+            listener=listener,
+        )
+        return _write_part(
+            answers,
+            predictor,
+            shard,
+            destination,
+            sharing,
+            listener,
+        )
 
     splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))
@@ -604,7 +678,8 @@ def _about(run: TrainedRun, data: str | None) -> TrainedRun:
     known = getattr(run.task, "labels", ())
     if dataset.labels and set(known) != set(dataset.labels):
         raise UsageError(
-            f"the labels of '{data}' ({', '.join(dataset.labels)}) are not those of {run.folder.path} "
+            f"the labels of '{data}' ({', '.join(dataset.labels)}) are not those of "
+            f"{run.folder.path} "
             f"({', '.join(known)})",
             remedy="Give a run that was trained on the same labels.",
         )

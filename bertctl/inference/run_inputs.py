@@ -1,5 +1,5 @@
-"""What every run works out before it computes, fine-tuning and probes alike: its task, the splits it scores, its
-primary metric.
+"""What every run works out before it computes, fine-tuning and probes alike: its task, the splits
+it scores, its primary metric.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,15 +62,21 @@ class ReadyRun:
 
     @property
     def guess(self) -> str | None:
-        """Returns which of two labels was taken for the positive one, where nothing says it; None where it is said."""
-        positive, dataset = self.task.answers.positive, self.data.dataset
+        """Returns which of two labels was taken for the positive one, where nothing says it; None
+        where it is said.
+        """
+        positive = self.task.answers.positive
+        dataset = self.data.dataset
         if (
             positive is None
             or self.recipe.evaluation.positive_label
             or (dataset and "f1" in dataset.metrics)
         ):
             return None
-        return f"f1 is that of '{positive}', by the labels' names; another one: --set evaluation.positive_label=LABEL"
+        return (
+            f"f1 is that of '{positive}', by the labels' names; another one: --set "
+            "evaluation.positive_label=LABEL"
+        )
 
     @property
     def hash(self) -> str:
@@ -81,15 +87,23 @@ class ReadyRun:
         """Scores what is scored at the end the way `evaluate` will: text in, answers out."""
         results = {}
         for split in self.evaluated:
-            rows, features = self.data.splits[split], self.features[split]
+            rows = self.data.splits[split]
+            features = self.features[split]
             result = evaluate_split(
-                engine, self.task, rows, features, recipe=self.recipe, listener=listener
+                engine,
+                self.task,
+                rows,
+                features,
+                recipe=self.recipe,
+                listener=listener,
             )
             results[split] = result.thorough(self.recipe)
         return results
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
-        """Writes what the run is made of: its recipe, with the command that runs it again; where it was begun."""
+        """Writes what the run is made of: its recipe, with the command that runs it again; where it
+        was begun.
+        """
         write_text(
             folder.recipe, dump_recipe(self.recipe, command=f"bertctl {verb} {folder.recipe}")
         )
@@ -97,7 +111,9 @@ class ReadyRun:
             write_json(folder.environment, self.environment)
 
     def metrics(self, results: Mapping[str, SplitResult]) -> dict[str, Any]:
-        """Returns what every metrics.json has: the metrics, those of the constant answer, what truncation took."""
+        """Returns what every metrics.json has: the metrics, those of the constant answer, what
+        truncation took.
+        """
         constant = self.task.constant_answer(self.data.splits["train"])
         return {
             **metrics_document(results, primary=self.primary, selection=self.selection),
@@ -132,7 +148,8 @@ def fit_task(
         labels_checked: whether the labels of these rows were checked before.
 
     Raises:
-        DataError: no training rows; a split without labels, or with labels that the task doesn't know.
+        DataError: no training rows; a split without labels, or with labels that the task doesn't
+            know.
         UsageError: a split that there is none of.
     """
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
@@ -141,10 +158,13 @@ def fit_task(
         raise DataError("there are no training rows")
     for split in evaluated:
         if split not in data.splits:
-            what = f"evaluation.splits: there is no split '{split}'"
-            raise UsageError(what, remedy=f"Choose from {', '.join(data.splits)}.")
+            message = f"evaluation.splits: there is no split '{split}'"
+            raise UsageError(message, remedy=f"Choose from {', '.join(data.splits)}.")
         if not data.splits[split].has("label"):
-            remedy = f"Use `bertctl predict RUN --split {split}`, or name other splits in evaluation.splits."
+            remedy = (
+                f"Use `bertctl predict RUN --split {split}`, or name other splits in "
+                "evaluation.splits."
+            )
             raise DataError(
                 f"the split '{split}' has no labels, so it can't be scored", remedy=remedy
             )
@@ -169,16 +189,19 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
         for name in label if isinstance(label, list) else [label]:
             if label_name(name) in lost:
                 raise DataError(
-                    f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the sample of "
+                    f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the "
+                    "sample of "
                     f"{len(data.splits['train'])} training rows has lost it",
-                    remedy="Take more rows (--max-train-rows, data.first_train_rows), the same number of each label "
+                    remedy="Take more rows (--max-train-rows, data.first_train_rows), the same "
+                    "number of each label "
                     "(--set data.train_rows_per_label=N), or name all labels: --set "
                     f"text_classification.labels='[{', '.join(sorted({*task.answers.labels, *lost}))}]'.",
                 )
 
 
 def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> None:
-    """Refuses labels that the task doesn't know; says so where a sample of the training rows has lost them.
+    """Refuses labels that the task doesn't know; says so where a sample of the training rows has
+    lost them.
 
     Raises:
         DataError: With file and line.
@@ -194,9 +217,11 @@ def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> N
             raise
         n_rows = len(data.splits["train"])
         raise UnknownLabelError(
-            f"{error.message}: none of the {n_rows:,} training rows has it, and they are only a part of the file "
+            f"{error.message}: none of the {n_rows:,} training rows has it, and they are only a "
+            "part of the file "
             f"(data.{field}: {limits[field]})",
-            remedy="Take more training rows, or the same number of each label: --set data.train_rows_per_label=N. Or "
+            remedy="Take more training rows, or the same number of each label: --set "
+            "data.train_rows_per_label=N. Or "
             f"name all labels: --set {recipe.task.replace('-', '_')}.labels='[a, b]'.",
         ) from error
 
@@ -208,10 +233,14 @@ def warn_of_shared_rows(recipe: Recipe, data: LoadedData, listener: Listener) ->
     columns = [name for name in READERS[recipe.task].columns if name != "label"]
     known = _hashed_inputs(data.splits["train"], columns)
     for split, rows in data.splits.items():
-        shared = 0 if split == "train" else int(np.isin(_hashed_inputs(rows, columns), known).sum())
+        if split == "train":
+            shared = 0
+        else:
+            shared = int(np.isin(_hashed_inputs(rows, columns), known).sum())
         if shared and 2 * shared >= len(rows):
             listener.warn(
-                f"{count_of(shared, len(rows), 'example')} of {split} are training rows, too, so its scores say "
+                f"{count_of(shared, len(rows), 'example')} of {split} are training rows, too, so "
+                "its scores say "
                 "nothing about new ones; `bertctl data check` shows them"
             )
 
@@ -235,16 +264,24 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
     if asked is not None and asked not in known:
         what, remedy = no_such_metric(asked, known)
         raise UsageError(f"evaluation.primary_metric: {what}", remedy=remedy)
-    catalog = data.dataset.primary_metric if data.dataset else None
-    usual = (
-        task.primary_metric if task.primary_metric in known else known[0]
-    )  # of rows with other labels
+    if data.dataset:
+        catalog = data.dataset.primary_metric
+    else:
+        catalog = None
+    # of rows with other labels
+    if task.primary_metric in known:
+        usual = task.primary_metric
+    else:
+        usual = known[0]
     return asked or (catalog if catalog in known else None) or usual
 
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
-    """Returns the recipe with the device, precision and threads that are used, and a folder's name made absolute."""
-    name, folder = recipe.model.name, expanded_path(recipe.model.name)
+    """Returns the recipe with the device, precision and threads that are used, and a folder's name
+    made absolute.
+    """
+    name = recipe.model.name
+    folder = expanded_path(recipe.model.name)
     if name not in MODELS and folder.is_dir():  # `tiny` would be another folder elsewhere
         name = str(folder.absolute())
     used = {"device": compute.device, "precision": compute.precision, "threads": compute.threads}

@@ -98,7 +98,8 @@ def evaluate_file(
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
 ) -> dict[str, Any]:
-    """Scores a labelled file; the result is a folder of its own that `gate` and `compare` read like a run.
+    """Scores a labelled file; the result is a folder of its own that `gate` and `compare` read like
+    a run.
 
     `skipped` gets the rows that can't be read.
 
@@ -113,13 +114,25 @@ def evaluate_file(
         labels=label_rules(run.recipe, can_name=False),
     )
     own_files = [expanded_path(file) for file in run.recipe.data.own_files.values() if file]
-    paths = path.paths if isinstance(path, FileList) else (path,)
+    if isinstance(path, FileList):
+        paths = path.paths
+    else:
+        paths = (path,)
     settings = reader.settled(run.file_settings, [*paths, *own_files])
-    reading = reader.read(path, settings, split="file", label_needed=True, **told)
+    reading = reader.read(
+        path,
+        settings,
+        split="file",
+        label_needed=True,
+        **told,
+    )
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)
-    trained = run.folder.read(run.folder.metrics) if run.folder.metrics.exists() else {}
+    if run.folder.metrics.exists():
+        trained = run.folder.read(run.folder.metrics)
+    else:
+        trained = {}
     primary = (
         run.task.answers.named_today(trained)
         .get("primary", {})
@@ -145,9 +158,11 @@ def evaluate_file(
 
 
 def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> None:
-    """Takes the differences from baselines out of metrics.json where a split has other scores than before.
+    """Takes the differences from baselines out of metrics.json where a split has other scores than
+    before.
 
-    A threshold or a temperature changes answers; `gate --beats` computes the difference anew by the predictions.
+    A threshold or a temperature changes answers; `gate --beats` computes the difference anew by the
+    predictions.
     """
     primary = metrics["primary"]["name"]
     for split, by_name in fresh.items():
@@ -160,11 +175,16 @@ def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> N
 def _note_decision(
     metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]
 ) -> None:
-    """Writes down with which decision these splits were scored; without one scores are those of the likelier label."""
+    """Writes down with which decision these splits were scored; without one scores are those of the
+    likelier label.
+    """
     before = metrics.pop("decisions", None)
     if before is None:  # of an older run's splits it is not known, if it had a decision
         decided = {"threshold", "temperature"} & set(metrics.get("selected_on", {}))
-        before = {} if decided else {split: {} for split in metrics["metrics"]}
+        if decided:
+            before = {}
+        else:
+            before = {split: {} for split in metrics["metrics"]}
     after = before | {split: decision.used() if decision else {} for split in splits}
     if any(after.values()):
         metrics["decisions"] = after
@@ -173,7 +193,8 @@ def _note_decision(
 def score_splits(
     run: TrainedRun, splits: dict[str, Rows], workers: Workers, listener: Listener
 ) -> dict[str, SplitResult]:
-    """Scores labelled rows with the run's model; nothing is written. Who works apart from the others scores nothing.
+    """Scores labelled rows with the run's model; nothing is written. Who works apart from the
+    others scores nothing.
 
     Raises:
         UsageError: metric scripts that the run names and the caller does not.
@@ -183,7 +204,10 @@ def score_splits(
     refuse_unnamed(run.recipe, run.folder.recipe, run.named, scripts)
     for name, rows in splits.items():
         if not rows.has("label"):
-            remedy = f"Use `bertctl predict {run.folder.path}` for answers, or name the column with --label-column."
+            remedy = (
+                f"Use `bertctl predict {run.folder.path}` for answers, or name the column with "
+                "--label-column."
+            )
             raise DataError(
                 f"'{name}' ({rows.source}) has no labels, so it can't be scored", remedy=remedy
             )
@@ -197,12 +221,26 @@ def score_splits(
         features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
         if workers.is_apart:
             engine.forward(
-                run.task, features, batch_size=run.recipe.evaluation.batch_size, listener=listener
+                run.task,
+                features,
+                batch_size=run.recipe.evaluation.batch_size,
+                listener=listener,
             )
             continue
-        report_truncation(name, features, run.task, run.recipe, listener)
+        report_truncation(
+            name,
+            features,
+            run.task,
+            run.recipe,
+            listener,
+        )
         result = evaluate_split(
-            engine, run.task, rows, features, recipe=run.recipe, listener=listener
+            engine,
+            run.task,
+            rows,
+            features,
+            recipe=run.recipe,
+            listener=listener,
         )
         results[name] = result.thorough(run.recipe)
     return results
@@ -211,12 +249,12 @@ def score_splits(
 def _baseline(
     run: TrainedRun, constant: Any, results: dict[str, SplitResult]
 ) -> dict[str, dict[str, float]]:
-    """Returns the metrics of the run's constant answer by split; nothing where its metrics.json has no such answer."""
-    return (
-        {}
-        if constant is None
-        else {name: run.task.baseline(constant, one.rows) for name, one in results.items()}
-    )
+    """Returns the metrics of the run's constant answer by split; nothing where its metrics.json has
+    no such answer.
+    """
+    if constant is None:
+        return {}
+    return {name: run.task.baseline(constant, one.rows) for name, one in results.items()}
 
 
 def _write(

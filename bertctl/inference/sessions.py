@@ -1,8 +1,10 @@
-"""ONNX Runtime and OpenVINO in place of torch: a network is converted to ONNX once, and both read the file.
+"""ONNX Runtime and OpenVINO in place of torch: a network is converted to ONNX once, and both read
+the file.
 
-The converted model lies in the cache folder, by the hash of the model and the versions of what converted it. Tracing
-writes down what the network did with one example, and a family whose code decides by its input comes out wrong without
-a word: whoever uses a session compares what it gives for a sample of the input with torch.
+The converted model lies in the cache folder, by the hash of the model and the versions of what
+converted it. Tracing writes down what the network did with one example, and a family whose code
+decides by its input comes out wrong without a word: whoever uses a session compares what it gives
+for a sample of the input with torch.
 """
 
 import contextlib
@@ -69,16 +71,16 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
     if name in ("auto", "torch"):
         return
     if missing := lacking(name):
-        what = f"--backend {name} needs {' and '.join(missing)}"
-        raise UnavailableError(what, remedy=f"Install it: pip install 'bertctl[{name}]'.")
+        message = f"--backend {name} needs {' and '.join(missing)}"
+        raise UnavailableError(message, remedy=f"Install it: pip install 'bertctl[{name}]'.")
     if device not in ("auto", "cpu"):
         raise DeviceError(
             f"--backend {name} computes on the CPU, not on {device}",
             remedy="Leave one of them out.",
         )
     if precision not in ("auto", *precisions(name)):
-        what = f"--backend {name} does not compute in {precision}"
-        raise UsageError(what, remedy=f"Choose --precision from {', '.join(precisions(name))}.")
+        message = f"--backend {name} does not compute in {precision}"
+        raise UsageError(message, remedy=f"Choose --precision from {', '.join(precisions(name))}.")
 
 
 @dataclass(frozen=True)
@@ -180,8 +182,8 @@ def converted(
     Args:
         source: the model's files.
         loaded: its network, on the CPU in fp32.
-        outputs: names of all that the file gives: attributes of what the network's forward returns, or
-            `hidden_states.3` for an item of one.
+        outputs: names of all that the file gives: attributes of what the network's forward returns,
+            or `hidden_states.3` for an item of one.
         listener: told of the conversion.
 
     Raises:
@@ -209,7 +211,8 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
     content = int(loaded.tokenizer.encode("a", add_special_tokens=False).ids[0])  # no special token
     ids = torch.full((2, 11), content, dtype=torch.int64)
     mask = torch.ones_like(ids)
-    mask[1, 6:], ids[1, 6:] = 0, loaded.padding.id
+    mask[1, 6:] = 0
+    ids[1, 6:] = loaded.padding.id
     inputs = (ids, mask, torch.zeros_like(ids))[: len(names)]
     network = _named_outputs(loaded.network, names, outputs)
     with warnings.catch_warnings(), torch.no_grad():
@@ -230,14 +233,17 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
                 output_names=list(outputs),
                 dynamic_axes=axes,
                 opset_version=_OPSET,
-                dynamo=False,  # the newer exporter takes 5 times as long, and its graph runs 0.85 times as fast
+                # the newer exporter takes 5 times as long, and its graph runs 0.85 times as fast
+                dynamo=False,
             )
         except OSError:
             raise
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            what = f"'{source.name}' can't be converted to ONNX: {reason}"
-            raise UnavailableError(what, remedy="Leave --backend out: torch reads it.") from error
+            message = f"'{source.name}' can't be converted to ONNX: {reason}"
+            raise UnavailableError(
+                message, remedy="Leave --backend out: torch reads it."
+            ) from error
 
 
 def _named_outputs(

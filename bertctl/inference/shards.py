@@ -1,13 +1,16 @@
-"""`--shard K/N`, then `--merge`: machines that never meet share the work of a verb, and the result is that of one.
+"""`--shard K/N`, then `--merge`: machines that never meet share the work of a verb, and the result
+is that of one.
 
-`predict` and `extract-features` deal out whole chunks of rows (`answer_parts.py`, `features/extract.py`). Where OUT has
-`{shard}` in its name, each shard is a file under its own name, and there is nothing to merge.
+`predict` and `extract-features` deal out whole chunks of rows (`answer_parts.py`,
+`features/extract.py`). Where OUT has `{shard}` in its name, each shard is a file under its own
+name, and there is nothing to merge.
 
-The metrics of `evaluate` are about all rows, so it shares the work as processes do (`Engine.forward`): batches are
-formed once, every N-th is a shard's, and what the model gives for all of them is a sum. The summands wait in
-OUT.parts/K-of-N.zip: for each sum, in order, the `rows` that are not 0 and their `values`. The merge reads the rows
-again and makes metrics and files of the sums by the same code as ever; of each forward pass it computes one batch, to
-know the shapes. The comment of a file seals what it was made of.
+The metrics of `evaluate` are about all rows, so it shares the work as processes do
+(`Engine.forward`): batches are formed once, every N-th is a shard's, and what the model gives for
+all of them is a sum. The summands wait in OUT.parts/K-of-N.zip: for each sum, in order, the `rows`
+that are not 0 and their `values`. The merge reads the rows again and makes metrics and files of the
+sums by the same code as ever; of each forward pass it computes one batch, to know the shapes. The
+comment of a file seals what it was made of.
 """
 
 import hashlib
@@ -42,7 +45,9 @@ PLACEHOLDER = "{shard}"
 
 
 def shard_name(number: int, count: int) -> str:
-    """Returns how files that need no merge name a shard: `00001-of-00100`, which sorts as numbers do."""
+    """Returns how files that need no merge name a shard: `00001-of-00100`, which sorts as numbers
+    do.
+    """
     return f"{number:05}-of-{count:05}"
 
 
@@ -65,12 +70,13 @@ def read_shard(given: str | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What this command does of the work: a shard, the merge of all shards, or without both all of it.
+    """What this command does of the work: a shard, the merge of all shards, or without both all of
+    it.
 
     Attributes:
         shard: Number, from 1, and count.
-        paths: Records of the shards, OUT.parts/K-of-N and a suffix; of a shard, its own one. Empty where the shards
-            need no merge.
+        paths: Records of the shards, OUT.parts/K-of-N and a suffix; of a shard, its own one. Empty
+            where the shards need no merge.
     """
 
     shard: tuple[int, int] | None = None
@@ -98,16 +104,25 @@ class Sharing:
             by_name: Whether `{shard}` in the name of OUT makes a file of each shard.
 
         Raises:
-            UsageError: no such shard; options that exclude each other; shards that are missing, or of several counts.
+            UsageError: no such shard; options that exclude each other; shards that are missing, or
+                of several counts.
         """
         part = read_shard(shard)
         is_pattern = output is not None and PLACEHOLDER in str(output)
         if is_pattern:
-            _check_pattern(output, part, merge=merge, by_name=by_name)
+            _check_pattern(
+                output,
+                part,
+                merge=merge,
+                by_name=by_name,
+            )
         if not (part or merge):
             return cls()
         if output is None or (part and merge) or processes > 1 or is_worker():
-            remedy = "Give -o OUT with --shard 1/2, then with --shard 2/2, then with --merge: shards go to OUT.parts."
+            remedy = (
+                "Give -o OUT with --shard 1/2, then with --shard 2/2, then with --merge: shards go "
+                "to OUT.parts."
+            )
             raise UsageError(
                 "--shard and --merge exclude each other and --num-processes, and need -o",
                 remedy=remedy,
@@ -124,7 +139,10 @@ class Sharing:
         expected = [f"{number}-of-{count}" for number in range(1, count + 1)]
         unexpected = sorted(names.symmetric_difference(expected))
         if unexpected:
-            remedy = "Run the same command with --shard K/N for each that is missing; delete those of another N."
+            remedy = (
+                "Run the same command with --shard K/N for each that is missing; delete those of "
+                "another N."
+            )
             shown = shorten(", ".join(unexpected), 200)
             raise UsageError(f"{folder}: missing, or of another whole: {shown}", remedy=remedy)
         return cls(None, tuple(folder / f"{name}{suffix}" for name in expected))
@@ -135,7 +153,9 @@ class Sharing:
         return self.shard is None and bool(self.paths)
 
     def resolve(self, output: Path) -> Path:
-        """Returns where this command writes: OUT, with the shard in its name where there is a place for it."""
+        """Returns where this command writes: OUT, with the shard in its name where there is a place
+        for it.
+        """
         if self.shard is None or self.paths:
             return output
         return Path(str(output).replace(PLACEHOLDER, shard_name(*self.shard)))
@@ -152,12 +172,23 @@ class Sharing:
             return
         if self.shard:
             with replacing(self.paths[0]) as aside, zipfile.ZipFile(aside, "w") as file:
-                yield _Shard(self.shard[0] - 1, self.shard[1], by=run.hash, files=[file])
+                yield _Shard(
+                    self.shard[0] - 1,
+                    self.shard[1],
+                    by=run.hash,
+                    files=[file],
+                )
             return
         with loading(self.paths[0].parent, remedy=AGAIN):
             files = [zipfile.ZipFile(path) for path in self.paths]
         # No batch is left for such a rank.
-        yield _Shard(2**40 * len(files), len(files), is_apart=False, by=run.hash, files=files)
+        yield _Shard(
+            2**40 * len(files),
+            len(files),
+            is_apart=False,
+            by=run.hash,
+            files=files,
+        )
 
 
 def parts_folder(output: Path) -> Path:
@@ -168,28 +199,31 @@ def parts_folder(output: Path) -> Path:
 def _check_pattern(
     output: Path | None, shard: tuple[int, int] | None, *, merge: bool, by_name: bool
 ) -> None:
-    """Refuses an output with a place for the shard in its name, where there is no shard or something to merge.
+    """Refuses an output with a place for the shard in its name, where there is no shard or
+    something to merge.
 
     Raises:
         UsageError: With what to type.
     """
     if not by_name:
-        what = f"-o {output}: the scores of shards are merged, so they have one place"
-        raise UsageError(what, remedy=f"Leave {PLACEHOLDER} out.")
+        message = f"-o {output}: the scores of shards are merged, so they have one place"
+        raise UsageError(message, remedy=f"Leave {PLACEHOLDER} out.")
     if merge:
         readable = str(output).replace(PLACEHOLDER, "*")
-        what = f"-o {output}: shards with names of their own need no merge"
-        raise UsageError(what, remedy=f"Read them as one input: '{readable}'.")
+        message = f"-o {output}: shards with names of their own need no merge"
+        raise UsageError(message, remedy=f"Read them as one input: '{readable}'.")
     if shard is None:
-        what = f"-o {output} has a place for the shard, and there is no --shard"
-        raise UsageError(what, remedy="Add --shard K/N, such as --shard 1/100.")
+        message = f"-o {output} has a place for the shard, and there is no --shard"
+        raise UsageError(message, remedy="Add --shard K/N, such as --shard 1/100.")
 
 
 @dataclass(frozen=True)
 class _Shard(Workers):
-    """One of those who share the work: what it adds to a sum goes into its file, sealed with what it was made of.
+    """One of those who share the work: what it adds to a sum goes into its file, sealed with what
+    it was made of.
 
-    All of them together (not `is_apart`) come after the others, add nothing, and are who writes and prints.
+    All of them together (not `is_apart`) come after the others, add nothing, and are who writes and
+    prints.
     """
 
     is_apart: bool = True

@@ -72,13 +72,17 @@ class TrainedRun:
 
     @property
     def file_settings(self) -> DataSection:
-        """Is how a file is read that is not the run's own: its form is detected anew, unless the caller said it."""
+        """Is how a file is read that is not the run's own: its form is detected anew, unless the
+        caller said it.
+        """
         form = {field: None for field in _FORM if f"data.{field}" not in self.named}
         return self.recipe.data.model_copy(update=form)
 
     @property
     def column_hints(self) -> frozenset[str]:
-        """Are the columns that only the run's own recipe names: such a file may call them otherwise."""
+        """Are the columns that only the run's own recipe names: such a file may call them
+        otherwise.
+        """
         return frozenset(field for field in _COLUMNS if f"data.{field}" not in self.named)
 
     def require_own_data(self) -> None:
@@ -87,7 +91,8 @@ class TrainedRun:
         Raises:
             UsageError: it has no splits.
         """
-        data, corpus = self.recipe.data, self.recipe.pretraining.corpus
+        data = self.recipe.data
+        corpus = self.recipe.pretraining.corpus
         if not (data.name or corpus or any(data.own_files.values())):
             raise UsageError(
                 f"{self.folder.path} is a model without data of its own",
@@ -109,11 +114,23 @@ class TrainedRun:
             DataError: The rows are not those that the run was made with.
         """
         with cache_only() if self.recipe.data.datasets_file else nullcontext():
-            data = load_data(self.recipe, splits=splits, listener=listener, skipped=skipped)
-            used = (
-                tuple(splits) if splits else tuple(name for name in data.splits if name != "train")
+            data = load_data(
+                self.recipe,
+                splits=splits,
+                listener=listener,
+                skipped=skipped,
             )
-            refuse_changed_rows(self.folder, self.recipe, self.named, data, used=used)
+            if splits:
+                used = tuple(splits)
+            else:
+                used = tuple(name for name in data.splits if name != "train")
+            refuse_changed_rows(
+                self.folder,
+                self.recipe,
+                self.named,
+                data,
+                used=used,
+            )
             return data
 
     def check_pairs(self, rows: Rows) -> None:
@@ -126,26 +143,32 @@ class TrainedRun:
             return
         if self.pairs:
             raise UsageError(
-                f"{self.folder.path} was trained on pairs of texts, and {rows.source} has single texts",
+                f"{self.folder.path} was trained on pairs of texts, and {rows.source} has single "
+                "texts",
                 remedy="Name both columns: --text-column NAME --pair-column NAME "
-                "(lines have one text each: give CSV, TSV or JSONL, for stdin with --input-format).",
+                "(lines have one text each: give CSV, TSV or JSONL, for stdin with "
+                "--input-format).",
             )
-        what = (
+        message = (
             f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs"
         )
-        raise UsageError(what, remedy="Name the column with the text: --text-column NAME.")
+        raise UsageError(message, remedy="Name the column with the text: --text-column NAME.")
 
     @property
     def hash(self) -> str:
         """Is the hash of what decides its answers."""
-        head = file_sha256(self.folder.path / WEIGHTS) if is_probe(self.folder.path) else ""
+        if is_probe(self.folder.path):
+            head = file_sha256(self.folder.path / WEIGHTS)
+        else:
+            head = ""
         model_hash = self.source.content_hash() + head
         return recipe_hash(self.recipe, data_hashes={"bertctl": __version__}, model_hash=model_hash)
 
     def load(
         self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False
     ) -> Engine:
-        """Returns the model on its device, ready to compute; in fp32 where gradients are to go through `to_input`.
+        """Returns the model on its device, ready to compute; in fp32 where gradients are to go
+        through `to_input`.
 
         Args:
             workers: the processes that share the work.
@@ -175,19 +198,28 @@ class TrainedRun:
         compute = self.source.compute(runtime, reasons=reasons)
         model = self.folder.path, self.source, self.task.auto_class
         return Engine.of(
-            load_trained(*model, compute, to_input=to_input, plain=plain), compute, workers
+            load_trained(
+                *model,
+                compute,
+                to_input=to_input,
+                plain=plain,
+            ),
+            compute,
+            workers,
         )
 
 
 def open_run(
     path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT
 ) -> TrainedRun:
-    """Opens a run folder, or a fine-tuned model that is none: a folder of transformers, or a hub id.
+    """Opens a run folder, or a fine-tuned model that is none: a folder of transformers, or a hub
+    id.
 
     Args:
         path: RUN, or the model.
         listener: hears what such a model is.
-        options: recipe fields to change, by dotted name: `runtime.device`, `evaluation.batch_size`, `data.data_dir`.
+        options: recipe fields to change, by dotted name: `runtime.device`, `evaluation.batch_size`,
+            `data.data_dir`.
 
     Raises:
         UnavailableError: no run, or one without a model.
@@ -207,15 +239,19 @@ def open_run(
             name == "model.long_text" and value != "window"
         )
         if name.startswith(_LEARNED) and not is_of_reading:
-            what = f"{path} was trained with its own {name}, which can't be changed afterwards"
+            message = f"{path} was trained with its own {name}, which can't be changed afterwards"
             raise UsageError(
-                what, remedy="Leave it out; fields of data, evaluation and runtime can be changed."
+                message,
+                remedy="Leave it out; fields of data, evaluation and runtime can be changed.",
             )
     state = folder.read(folder.status)["state"]
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
-        what = f"{path} holds no model: the run's state is '{state}'"
-        none = "Scores of a file have none: give the run or the model that was scored. A sweep keeps all by --keep all."
-        raise UnavailableError(what, remedy=none if state == "done" else UNFINISHED)
+        message = f"{path} holds no model: the run's state is '{state}'"
+        none = (
+            "Scores of a file have none: give the run or the model that was scored. A sweep keeps "
+            "all by --keep all."
+        )
+        raise UnavailableError(message, remedy=none if state == "done" else UNFINISHED)
     if state != "done":
         listener.warn(
             f"{path} is not finished (its state is '{state}'): this is its best model so far"
@@ -223,7 +259,10 @@ def open_run(
     recipe = load_recipe(str(folder.recipe), options=options)
     if "data.max_eval_rows" not in (options or {}):  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)
-    made = folder.encoder if is_probe(path) else folder.model
+    if is_probe(path):
+        made = folder.encoder
+    else:
+        made = folder.model
     if made.is_dir() or not is_probe(path):
         source = inspect_model(
             ModelSection(name=str(made), max_length=recipe.model.max_length), own=True
@@ -238,7 +277,14 @@ def open_run(
         task = task_type(recipe.task).from_model(recipe, model_config)
         if folder.decision.exists():
             task = task.with_decision(folder.read(folder.decision))
-    return TrainedRun(folder, recipe, source, task, _pairs(folder, recipe), tuple(options or ()))
+    return TrainedRun(
+        folder,
+        recipe,
+        source,
+        task,
+        _pairs(folder, recipe),
+        tuple(options or ()),
+    )
 
 
 def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -> TrainedRun:
@@ -261,7 +307,8 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     if not fitting:
         raise DataError(
             f"{path} has no head that answers: it is a {architecture}",
-            remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train one: "
+            remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train "
+            "one: "
             f"bertctl finetune FILE --model {path}",
         )
     config = {**source.config, SAID: said}
@@ -270,16 +317,31 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     ):
         labels = output_names(config)
     is_score = config.get("problem_type") == "regression" or len(labels) == 1
-    kind = fitting[:2][-1] if is_score else fitting[0]
+    if is_score:
+        kind = fitting[:2][-1]
+    else:
+        kind = fitting[0]
     if heads[kind]:
-        _check_outputs(path, config, labels, listener, is_score=is_score)
+        _check_outputs(
+            path,
+            config,
+            labels,
+            listener,
+            is_score=is_score,
+        )
     fields = {"name": recipe_name(path.name), "model.name": str(path)}
-    max_length = None if said is None else said.max_length
+    if said is None:
+        max_length = None
+    else:
+        max_length = said.max_length
     long = config.get("long_text") or _reading_of(source, max_length, kind.name, listener)
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
-    shown = f", labels {listing(labels)}" if heads[kind] else ""
+    if heads[kind]:
+        shown = f", labels {listing(labels)}"
+    else:
+        shown = ""
     listener.say(f"{path} is a model for {kind.name}: {architecture}{shown}")
     if (
         recipe.task in CLASSIFIERS
@@ -287,11 +349,17 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         and all(label.startswith("LABEL_") for label in labels)
     ):
         listener.warn(
-            f"{path}: the labels have no names; `id2label` in its config.json would say what they mean"
+            f"{path}: the labels have no names; `id2label` in its config.json would say what they "
+            "mean"
         )
     source = replace(source, max_length=recipe.model.max_length)
     return TrainedRun(
-        RunFolder(path), recipe, source, kind.from_model(recipe, config), None, tuple(options)
+        RunFolder(path),
+        recipe,
+        source,
+        kind.from_model(recipe, config),
+        None,
+        tuple(options),
     )
 
 
@@ -306,33 +374,48 @@ def _check_outputs(
     """Refuses outputs that config.json would have made into other answers than bertctl does.
 
     Raises:
-        UnavailableError: Several scores, or another function over the outputs than `problem_type` means.
+        UnavailableError: Several scores, or another function over the outputs than `problem_type`
+            means.
     """
     problem = config.get("problem_type")
     if is_score and len(labels) > 1:
         raise UnavailableError(
-            f"{path} gives {len(labels)} scores ({listing(labels)}; problem_type: regression), and text-regression "
+            f"{path} gives {len(labels)} scores ({listing(labels)}; problem_type: regression), and "
+            "text-regression "
             "answers with one",
-            remedy="Give a model with one score. If these are classes, correct problem_type in its config.json.",
+            remedy="Give a model with one score. If these are classes, correct problem_type in its "
+            "config.json.",
         )
-    usual = (
-        "none" if is_score else "sigmoid" if problem == "multi_label_classification" else "softmax"
-    )
+    if is_score:
+        usual = "none"
+    elif problem == "multi_label_classification":
+        usual = "sigmoid"
+    else:
+        usual = "softmax"
     of_tasks = config.get("task_specific_params")
-    of_task = of_tasks.get("text-classification") if isinstance(of_tasks, Mapping) else None
+    if isinstance(of_tasks, Mapping):
+        of_task = of_tasks.get("text-classification")
+    else:
+        of_task = None
     for said in (config, of_task):
-        function = said.get("function_to_apply") if isinstance(said, Mapping) else None
+        if isinstance(said, Mapping):
+            function = said.get("function_to_apply")
+        else:
+            function = None
         if function is not None and function != usual:
             raise UnavailableError(
-                f"{path / 'config.json'}: function_to_apply is {str(function)[:40]!r}, and problem_type "
+                f"{path / 'config.json'}: function_to_apply is {str(function)[:40]!r}, and "
+                "problem_type "
                 f"{str(problem)[:40]!r} means {usual!r}",
-                remedy="Set problem_type to what was trained (single_label_classification, multi_label_classification "
+                remedy="Set problem_type to what was trained (single_label_classification, "
+                "multi_label_classification "
                 "or regression), or take function_to_apply out.",
             )
     activation = _activation_of_pairs(config)
     if is_score and not activation.endswith("Identity"):
         listener.warn(
-            f"{path}: sentence-transformers shows its scores through {activation.rpartition('.')[2]} (config.json); "
+            f"{path}: sentence-transformers shows its scores through "
+            f"{activation.rpartition('.')[2]} (config.json); "
             "these are the scores before it, in the same order"
         )
 
@@ -340,16 +423,24 @@ def _check_outputs(
 def _activation_of_pairs(config: Mapping[str, object]) -> str:
     """Returns the function that a CrossEncoder of sentence-transformers applies to its score."""
     section = config.get("sentence_transformers")
-    today = section.get("activation_fn") if isinstance(section, Mapping) else None
+    if isinstance(section, Mapping):
+        today = section.get("activation_fn")
+    else:
+        today = None
     return str(today or config.get("sbert_ce_default_activation_function") or "Identity")
 
 
 def _reading_of(
     source: ModelSource, max_length: int | None, task: str, listener: Listener
 ) -> dict[str, object]:
-    """Returns how long texts are read by a model of transformers: by its tokenizer's settings, where they say it."""
+    """Returns how long texts are read by a model of transformers: by its tokenizer's settings,
+    where they say it.
+    """
     file = source.folder / "tokenizer_config.json"
-    settings = read_json(file) if file.exists() else {}
+    if file.exists():
+        settings = read_json(file)
+    else:
+        settings = {}
     limit = settings.get("model_max_length")
     longest = read_length(source.config)
     if isinstance(limit, int) and 4 <= limit < longest:  # a huge number stands for none
@@ -358,21 +449,27 @@ def _reading_of(
     answers_texts = task in ("text-classification", "text-regression")
     if settings.get("truncation_side") == "left" and answers_texts:
         listener.say(
-            f"model: its tokenizer keeps the end of a long text (truncation_side), so {longest} tokens of it"
+            f"model: its tokenizer keeps the end of a long text (truncation_side), so {longest} "
+            "tokens of it"
         )
         reading["long_text"] = "tail"
     return reading
 
 
 def _encoder(settings: ModelSection, run: Path) -> ModelSource:
-    """Returns the encoder of a probe; one that is not in the catalog is not fetched because a run names it."""
+    """Returns the encoder of a probe; one that is not in the catalog is not fetched because a run
+    names it.
+    """
     try:
         with nullcontext() if settings.name in MODELS else cache_only():
             return inspect_model(settings)
     except NotCachedError as error:
-        what = f"{run} is a probe on '{settings.name}', which is not on this disk, and what a run names is not fetched"
+        message = (
+            f"{run} is a probe on '{settings.name}', which is not on this disk, and what a run "
+            "names is not fetched"
+        )
         remedy = f"If you trust it, fetch it yourself: hf download {settings.name}"
-        raise UnavailableError(what, remedy=remedy) from error
+        raise UnavailableError(message, remedy=remedy) from error
 
 
 def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
@@ -380,7 +477,8 @@ def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
         return None
     if recipe.data.name:
         return find_dataset(recipe.data.name, recipe.data.datasets_file).columns.pair is not None
-    columns = (
-        folder.read(folder.environment).get("columns") if folder.environment.exists() else None
-    )
+    if folder.environment.exists():
+        columns = folder.read(folder.environment).get("columns")
+    else:
+        columns = None
     return "pair" in columns if columns else None

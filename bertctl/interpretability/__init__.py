@@ -1,1 +1,3 @@
-"""What a model looks at and rests on: computed with torch, returned as plain arrays; reporting makes the pages."""
+"""What a model looks at and rests on: computed with torch, returned as plain arrays; reporting
+makes the pages.
+"""

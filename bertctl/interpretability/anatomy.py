@@ -1,4 +1,6 @@
-"""What a model is made of, by its config, its tokenizer and the headers of its weights: no torch, nothing is loaded."""
+"""What a model is made of, by its config, its tokenizer and the headers of its weights: no torch,
+nothing is loaded.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,11 +24,12 @@ from bertctl.modeling.stored_weights import (
 from bertctl.run_folder import SCHEMA
 
 _PROCESS = 400_000_000
-"""Bytes of a process with torch and transformers, before a model (measured with the CPU build of torch 2.13)."""
+"""Bytes of a process with torch and transformers, before a model (measured with the CPU build of
+torch 2.13)."""
 
 _STATES = 20
-"""Numbers per token and unit of width that a forward pass without gradients holds at its peak (MiniLM, SDPA on a CPU:
-18.9 to 20.8 for batches of 64 x 256 and 32 x 512 tokens)."""
+"""Numbers per token and unit of width that a forward pass without gradients holds at its peak
+(MiniLM, SDPA on a CPU: 18.9 to 20.8 for batches of 64 x 256 and 32 x 512 tokens)."""
 
 _BLOCKS = ("attention", "feed_forward", "other")
 
@@ -36,7 +39,8 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
 
     Args:
         name: of the catalog, folder, hub id, or run.
-        length: tokens of an example, for FLOPs and memory; None takes 128, or all positions where there are fewer.
+        length: tokens of an example, for FLOPs and memory; None takes 128, or all positions where
+            there are fewer.
         batch_size: examples of a batch, for memory.
 
     Raises:
@@ -44,13 +48,15 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         UnavailableError: files that are not there, or are damaged.
     """
     folder, run, probe, head = _find(name)
-    config, weights = read_json(folder / "config.json"), stored_weights(folder)
+    config = read_json(folder / "config.json")
+    weights = stored_weights(folder)
     with loading(
         folder / "config.json",
         kind=UnavailableError,
         remedy="Give files that save_pretrained wrote.",
     ):
-        sizes, positions = model_sizes(config), model_positions(config)
+        sizes = model_sizes(config)
+        positions = model_positions(config)
         length = length or min(128, positions or 128)
         parts = parameters_by_part(weights)
         parts["head"] += probe
@@ -58,7 +64,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         parameters = sum(layers) + sum(count for part, count in parts.items() if part != "layers")
         frozen = sum(layers[: run.get("freeze_layers", 0)])
         frozen += parts["embeddings"] if run.get("freeze_embeddings") else 0
-        kinds = dict.fromkeys(one.dtype for one in weights.values())
+        kinds = dict.fromkeys(weight.dtype for weight in weights.values())
         return {
             "schema": SCHEMA,
             "model": name,
@@ -71,7 +77,7 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
             "trainable": probe or parameters - frozen,
             "parts": parts,
             "bytes": {
-                kind: sum(one.bytes for one in weights.values() if one.dtype == kind)
+                kind: sum(weight.bytes for weight in weights.values() if weight.dtype == kind)
                 for kind in kinds
             },
             "sizes": sizes | {"positions": positions},
@@ -82,12 +88,18 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
 
 
 def _labels(model_config: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the outputs by their ids; none where config.json has none, as that of an encoder."""
-    return list(output_names(model_config)) if model_config.get("id2label") else []
+    """Returns the names of the outputs by their ids; none where config.json has none, as that of an
+    encoder.
+    """
+    if model_config.get("id2label"):
+        return list(output_names(model_config))
+    return []
 
 
 def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
-    """Returns the folder of the model, what the recipe of its run says, and of a probe on it parameters and head."""
+    """Returns the folder of the model, what the recipe of its run says, and of a probe on it
+    parameters and head.
+    """
     path = expanded_path(name)
     if not (path / "status.json").exists():
         folder = locate_model(
@@ -98,7 +110,10 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
     from bertctl.modeling.linear_head import DOCUMENT, WEIGHTS, is_probe
 
     run = open_run(path)
-    probe = sum(one.size for one in tensors_in(path / WEIGHTS).values()) if is_probe(path) else 0
+    if is_probe(path):
+        probe = sum(one.size for one in tensors_in(path / WEIGHTS).values())
+    else:
+        probe = 0
     frozen = run.recipe.training.model_dump(include={"freeze_embeddings", "freeze_layers"})
     told = {
         "recipe": run.recipe.name,
@@ -106,14 +121,19 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
         "model": run.recipe.model.name,
         "probe": probe > 0,
     }
-    head = read_json(path / DOCUMENT)["head"] if probe else None
+    if probe:
+        head = read_json(path / DOCUMENT)["head"]
+    else:
+        head = None
     return run.source.folder, told | frozen, probe, head
 
 
 def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
-    """Returns how many parameters are embeddings, pooler, head and other, and of each of the `layers` which block's.
+    """Returns how many parameters are embeddings, pooler, head and other, and of each of the
+    `layers` which block's.
 
-    A layer's `other` ones are norms that its family counts neither to attention nor to feed_forward.
+    A layer's `other` ones are norms that its family counts neither to attention nor to
+    feed_forward.
     """
     counts = Counter[tuple[str, tuple[int, ...], str]]()
     for name, place in places(weights).items():
@@ -130,11 +150,12 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
 def flops(
     weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length: int
 ) -> dict[str, int]:
-    """Returns the floating-point operations of the encoder's forward pass, for a token and for an example.
+    """Returns the floating-point operations of the encoder's forward pass, for a token and for an
+    example.
 
-    A product with a matrix takes two for each of its weights and tokens; scores and their use take 4 T H for a token
-    in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as dense, also where a family's is not.
-    Training takes about three times as many.
+    A product with a matrix takes two for each of its weights and tokens; scores and their use take
+    4 T H for a token in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as
+    dense, also where a family's is not. Training takes about three times as many.
     """
     inside = {name: place.layer for name, place in places(weights).items() if place.layer}
     matrices = sum(weights[name].size for name in inside if len(weights[name].shape) > 1)
@@ -149,11 +170,16 @@ def flops(
 def _memory(
     config: Mapping[str, Any], parameters: int, length: int, batch_size: int
 ) -> dict[str, int]:
-    """Returns about how many bytes a process on a CPU needs, in fp32: to fine-tune, and to answer."""
+    """Returns about how many bytes a process on a CPU needs, in fp32: to fine-tune, and to
+    answer.
+    """
     from bertctl.training.memory import estimate_memory
 
     train = estimate_memory(
-        config, parameters=(parameters, parameters), longest=length, examples=batch_size
+        config,
+        parameters=(parameters, parameters),
+        longest=length,
+        examples=batch_size,
     )
     states = 4 * _STATES * batch_size * length * model_sizes(config)["hidden"]
     loaded = _PROCESS + 4 * parameters
@@ -166,7 +192,9 @@ def _memory(
 
 
 def _tokenizer(folder: Path) -> dict[str, Any] | None:
-    """Returns what the tokenizer is; None where its files are of a kind that only transformers reads."""
+    """Returns what the tokenizer is; None where its files are of a kind that only transformers
+    reads.
+    """
     from bertctl.tokenization.tokenizer_files import open_tokenizer
 
     with suppress(BertctlError):

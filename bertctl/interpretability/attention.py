@@ -1,4 +1,5 @@
-"""Attention of a model, for one text whole and for many in batches, as transformers' eager implementation gives it.
+"""Attention of a model, for one text whole and for many in batches, as transformers' eager
+implementation gives it.
 
 Letters: L layers, H heads, B texts, T tokens, D size of a head.
 """
@@ -41,7 +42,8 @@ SAME = 1e-5
 
 
 def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
-    """Returns the numbers of `1-3,6,-1` (-1 is the last) in order, each once; all where nothing was typed.
+    """Returns the numbers of `1-3,6,-1` (-1 is the last) in order, each once; all where nothing was
+    typed.
 
     Raises:
         UsageError: no number, or none from 1 to `count`.
@@ -52,7 +54,10 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
         first, last = (int(span[1]), int(span[2] or span[1])) if span else (0, 0)
         ends = [number + (count + 1) * (number < 0) for number in (first, last)]
         if not 1 <= ends[0] <= ends[1] <= count:
-            remedy = f"It has {noun}s 1 to {count}: --{noun}s 1-3,{count} for some of them, -1 for the last."
+            remedy = (
+                f"It has {noun}s 1 to {count}: --{noun}s 1-3,{count} for some of them, -1 for the "
+                "last."
+            )
             raise UsageError(f"the model has no {noun} '{part.strip()}'", remedy=remedy)
         found.update(range(ends[0], ends[1] + 1))
     return tuple(sorted(found))
@@ -73,8 +78,10 @@ class AttentionReader:
     def __init__(
         self, source: ModelSource, runtime: RuntimeSection, *, max_length: int | None = None
     ) -> None:
-        self.source, self._runtime = source, runtime.model_copy(update={"precision": "fp32"})
-        self.layers, self.family = layer_count(source.config), family_of(source.config)
+        self.source = source
+        self._runtime = runtime.model_copy(update={"precision": "fp32"})
+        self.layers = layer_count(source.config)
+        self.family = family_of(source.config)
         self.max_length = max_length or read_length(source.config)
 
     @cached_property
@@ -98,7 +105,8 @@ class AttentionReader:
             UsageError: a length that leaves no room; a text of which no token is left.
             UnavailableError: a model that can't be loaded.
         """
-        limits, tokenizer = Truncation(self.max_length), self.model.tokenizer
+        limits = Truncation(self.max_length)
+        tokenizer = self.model.tokenizer
         limits.check(tokenizer, pair=texts.pairs is not None)
         found = WindowEncoder(tokenizer, limits).encode(texts)
         if not all(len(one.windows[0]) for one in found):
@@ -108,7 +116,8 @@ class AttentionReader:
         ]
 
     def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[Ints, list[Tensor]]]":
-        """Yields, batch by batch, which texts are in it and the attention of each layer, (B, H, T, T).
+        """Yields, batch by batch, which texts are in it and the attention of each layer, (B, H, T,
+        T).
 
         Raises:
             UsageError: a family that has no attention of every token to every token.
@@ -132,15 +141,15 @@ class AttentionReader:
                 float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found if whole
             ]
             if not whole or max(off) > _SUM_TOLERANCE:
-                rows = (
-                    "rows of attention that do not sum to 1"
-                    if whole
-                    else "no attention of all tokens to all"
-                )
-                what = f"'{self.source.name}' has {rows} (its family is '{self.family}')"
+                if whole:
+                    rows = "rows of attention that do not sum to 1"
+                else:
+                    rows = "no attention of all tokens to all"
+                message = f"'{self.source.name}' has {rows} (its family is '{self.family}')"
                 raise UsageError(
-                    what,
-                    remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or ModernBERT.",
+                    message,
+                    remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or "
+                    "ModernBERT.",
                 )
             yield indices, found
 
@@ -163,10 +172,11 @@ def read_attention(
         heads: numbers of the heads wanted, as typed; None for all.
 
     Returns:
-        In words `model`, `scores` (what the weights are the softmax of) and `cut` (tokens that were left out); as
-        arrays `tokens` (T,), `sides` (T,) as `sides_of`, the numbers of `layers` and `heads` counted from 1, and
-        `attentions` (L, H, T, T) from each token to each, whose rows sum to 1. Where the family computes its scores so,
-        also `queries` and `keys` (L, H, T, D), and the `scaling` (L,) of their products before the softmax.
+        In words `model`, `scores` (what the weights are the softmax of) and `cut` (tokens that were
+        left out); as arrays `tokens` (T,), `sides` (T,) as `sides_of`, the numbers of `layers` and
+        `heads` counted from 1, and `attentions` (L, H, T, T) from each token to each, whose rows
+        sum to 1. Where the family computes its scores so, also `queries` and `keys` (L, H, T, D),
+        and the `scaling` (L,) of their products before the softmax.
 
     Raises:
         UsageError: a layer or head that the model does not have; a family without attention.
@@ -182,7 +192,10 @@ def read_attention(
     def of_layers(tensors: "Sequence[Tensor]") -> Floats32:
         return np.stack([tensor[0].cpu().numpy() for tensor in tensors])[picked]
 
-    own = f"the family '{reader.family}' computes its scores in a way of its own, as a rule not query · key alone"
+    own = (
+        f"the family '{reader.family}' computes its scores in a way of its own, as a rule not "
+        "query · key alone"
+    )
     told = f"query and key are not shown: {own}"
     shown = {
         "tokens": encoding.tokens,
@@ -206,10 +219,13 @@ def read_attention(
         "queries": of_layers([one.query for one in scores]),
         "keys": of_layers([one.key for one in scores]),
         "scaling": np.array([scores[layer - 1].scaling for layer in chosen], dtype=np.float32),
-        "scores": f"softmax(query · key / √d), seen in the model: the largest difference is {off:.1e}",
+        "scores": "softmax(query · key / √d), seen in the model: the largest difference is "
+        f"{off:.1e}",
     }
 
 
 def sides_of(encoding: "Encoding") -> NDArray[np.int8]:
-    """Returns (T,) 0 for tokens of the first text, 1 for those of the second, -1 for special ones."""
+    """Returns (T,) 0 for tokens of the first text, 1 for those of the second, -1 for special
+    ones.
+    """
     return np.array([-1 if side is None else side for side in encoding.sequence_ids], dtype=np.int8)

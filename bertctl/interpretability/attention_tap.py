@@ -1,7 +1,9 @@
-"""A network's attention function with another in its place, which sees queries and keys and can weigh heads.
+"""A network's attention function with another in its place, which sees queries and keys and can
+weigh heads.
 
-Families of transformers that follow its attention interface call one function in each layer, with what positions have
-been rotated into already. Families that compute their scores in a way of their own call none: there nothing is seen.
+Families of transformers that follow its attention interface call one function in each layer, with
+what positions have been rotated into already. Families that compute their scores in a way of their
+own call none: there nothing is seen.
 
 Letters: L layers, B windows, H heads, T tokens, D size of a head.
 """
@@ -34,7 +36,9 @@ class Scores:
     mask: "Tensor | None"
 
     def weights(self) -> "Tensor":
-        """Returns (B, H, T, T): the softmax of the scaled products, over the tokens that may be seen."""
+        """Returns (B, H, T, T): the softmax of the scaled products, over the tokens that may be
+        seen.
+        """
         products = self.query @ self.key.transpose(-1, -2) * self.scaling
         return (products if self.mask is None else products + self.mask).softmax(dim=-1)
 
@@ -44,7 +48,8 @@ class Tap:
     """What is seen of a forward pass, and what is done to it.
 
     Attributes:
-        gates: (L, B, H), or 1 in place of B: what each head's output is multiplied by; None leaves it alone.
+        gates: (L, B, H), or 1 in place of B: what each head's output is multiplied by; None leaves
+            it alone.
         scores: of the L layers, in the last pass.
     """
 
@@ -73,7 +78,12 @@ class Tap:
         from transformers import AttentionInterface
 
         output, _ = AttentionInterface()["sdpa"](
-            module, query, key, value, mask, **more
+            module,
+            query,
+            key,
+            value,
+            mask,
+            **more,
         )  # (B, T, H, D)
         if self.gates is not None:
             output = output * self.gates[len(self.scores)][:, None, :, None]
@@ -85,7 +95,9 @@ class Tap:
 
 @contextmanager
 def attending(network: Any, how: str) -> Iterator[None]:
-    """Has a transformers model compute its attention by another of the functions that are registered there."""
+    """Has a transformers model compute its attention by another of the functions that are
+    registered there.
+    """
     before = network.config._attn_implementation
     network.set_attn_implementation(how)
     try:
@@ -96,7 +108,9 @@ def attending(network: Any, how: str) -> Iterator[None]:
 
 @contextmanager
 def tapped(network: Any) -> Iterator[Tap]:
-    """Puts a tap in place of the attention function of a transformers model, and takes it out again."""
+    """Puts a tap in place of the attention function of a transformers model, and takes it out
+    again.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
 
     tap = Tap()

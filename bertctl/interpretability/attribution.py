@@ -1,4 +1,5 @@
-"""How much each word contributes to a number that the network gives, by several methods, and how far to believe it.
+"""How much each word contributes to a number that the network gives, by several methods, and how
+far to believe it.
 
 Letters: W words of a line, T tokens, n lines.
 """
@@ -55,12 +56,14 @@ class Attribution(NamedTuple):
 def integrated_gradients(
     network: EmbeddedNetwork, lines: Sequence[Line], steps: int | None
 ) -> list[Attribution]:
-    """Returns the integrals of the gradients on the straight path from the baseline (Sundararajan et al. 2017).
+    """Returns the integrals of the gradients on the straight path from the baseline (Sundararajan
+    et al. 2017).
 
-    They add up to F(x) - F(baseline), which is what is checked. A natural cubic spline through the gradients at a few
-    places is integrated. As the network's own value at each place says by how much the sum is off on each step, the
-    step is halved that is most off in the direction of the whole, or a third of them where many are far off, until
-    the sum is right. On SST-2 that takes a third less than halving all that are at least half as far off as the worst.
+    They add up to F(x) - F(baseline), which is what is checked. A natural cubic spline through the
+    gradients at a few places is integrated. As the network's own value at each place says by how
+    much the sum is off on each step, the step is halved that is most off in the direction of the
+    whole, or a third of them where many are far off, until the sum is right. On SST-2 that takes a
+    third less than halving all that are at least half as far off as the worst.
 
     Args:
         network: what is explained.
@@ -87,7 +90,8 @@ def integrated_gradients(
         )
         for (i, share), *there in zip(wanted, *given, strict=True):
             paths[i][share] = there[0], there[1]
-        asked, wanted = dict.fromkeys(i for i, _ in wanted), []
+        asked = dict.fromkeys(i for i, _ in wanted)
+        wanted = []
         for i in asked:
             shares = np.array(sorted(paths[i]))
             values, products = (
@@ -107,7 +111,9 @@ def integrated_gradients(
 
 
 def _weights(shares: Floats) -> Floats:
-    """Returns (n - 1, n), with what each of n places counts in the integral over each step between them."""
+    """Returns (n - 1, n), with what each of n places counts in the integral over each step between
+    them.
+    """
     spline = CubicSpline(shares, np.eye(len(shares)), bc_type="natural")
     return np.asarray(np.diff(spline.antiderivative()(shares), axis=0))
 
@@ -120,15 +126,21 @@ def _checked(line: Line, ends: Floats, of_tokens: Floats, steps: int) -> Attribu
     )  # passes in fp32 are no more alike: an empty text changes by rounding
     converged = error <= TOLERANCE * max(abs(change), least)
     return Attribution.of(
-        line, ends[1], of_tokens, change=change, error=error, steps=steps, converged=converged
+        line,
+        ends[1],
+        of_tokens,
+        change=change,
+        error=error,
+        steps=steps,
+        converged=converged,
     )
 
 
 def gradient_x_input(
     network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
 ) -> list[Attribution]:
-    """Returns the products of each token's vector and the gradient with respect to it: a line through the text itself,
-    which adds up to nothing in particular.
+    """Returns the products of each token's vector and the gradient with respect to it: a line
+    through the text itself, which adds up to nothing in particular.
     """
     given = network.gradients(lines, np.ones(len(lines)), of_input=True)
     return [Attribution.of(*each) for each in zip(lines, *given, strict=True)]
@@ -137,7 +149,9 @@ def gradient_x_input(
 def leave_one_out(
     network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
 ) -> list[Attribution]:
-    """Returns by how much the number falls when a word is taken out of the text, the words behind it moved up."""
+    """Returns by how much the number falls when a word is taken out of the text, the words behind
+    it moved up.
+    """
     places = [(i, word) for i, line in enumerate(lines) for word in np.flatnonzero(line.removable)]
     values = network.values(
         [lines[i].without(np.arange(len(lines[i].words)) == word) for i, word in places]
@@ -150,12 +164,14 @@ def leave_one_out(
 
 
 def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
-    """Returns where the tokens that are asked look, through all layers (Abnar and Zuidema 2020): the mean attention of
-    each layer's heads, half of it the residual path, multiplied up.
+    """Returns where the tokens that are asked look, through all layers (Abnar and Zuidema 2020):
+    the mean attention of each layer's heads, half of it the residual path, multiplied up.
 
-    That is what it is: no contribution to any label, the same for all labels, never negative, in all 1.
+    That is what it is: no contribution to any label, the same for all labels, never negative, in
+    all 1.
     """
-    found, values = {}, network.values(lines)
+    found = {}
+    values = network.values(lines)
     config = getattr(network.engine.network, "config", None)
     is_mean = getattr(config, "classifier_pooling", "cls") == "mean"  # of ModernBERT
     for i, layers in network.attentions(lines):
@@ -178,7 +194,9 @@ METHODS: Mapping[str, Method] = {
 
 
 def order_of(words: Floats) -> Ints:
-    """Returns the numbers of words by what they contribute, the most first; without those that can't be left out."""
+    """Returns the numbers of words by what they contribute, the most first; without those that
+    can't be left out.
+    """
     there = np.flatnonzero(~np.isnan(words))
     return there[np.argsort(-words[there], kind="stable")]
 
@@ -189,17 +207,20 @@ def faithfulness(
     whole: Floats,
     orders: Mapping[str, Sequence[Ints]],
 ) -> list[dict[str, dict[str, float]]]:
-    """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section 4.3), line by line.
+    """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section
+    4.3), line by line.
 
-    By how much the number falls on average over `BINS` when the first words of the order are taken out of the text
-    (comprehensiveness: more is better), and when only they are left (sufficiency: less is better). There it is a
-    probability that falls; here it is the number that is explained, which answers of all tasks have.
+    By how much the number falls on average over `BINS` when the first words of the order are taken
+    out of the text (comprehensiveness: more is better), and when only they are left (sufficiency:
+    less is better). There it is a probability that falls; here it is the number that is explained,
+    which answers of all tasks have.
 
     Args:
         network: asked without gradients.
         lines: n lines.
         whole: (n,) their numbers.
-        orders: by name, for each line, the numbers of its removable words, the most important first.
+        orders: by name, for each line, the numbers of its removable words, the most important
+            first.
     """
     variants: dict[
         tuple[int, bytes], Line

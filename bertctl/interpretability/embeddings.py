@@ -1,8 +1,10 @@
-"""A network as a function of its input embeddings: what it gives between a baseline and a text, and how that changes.
+"""A network as a function of its input embeddings: what it gives between a baseline and a text, and
+how that changes.
 
-The vectors of the token table are replaced behind the table itself, by a hook: positions, segments and masks come from
-the ids as ever, whatever the family. Everything is computed in fp32, whatever precision the run answers in: half
-precision is too coarse for differences of logits. Letters: B lines of a batch, T tokens, E size of a token's vector.
+The vectors of the token table are replaced behind the table itself, by a hook: positions, segments
+and masks come from the ids as ever, whatever the family. Everything is computed in fp32, whatever
+precision the run answers in: half precision is too coarse for differences of logits. Letters: B
+lines of a batch, T tokens, E size of a token's vector.
 """
 
 import contextlib
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
     from bertctl.tasks.objectives import HeadObjective
 
 _CPU_BUDGET, _GPU_BUDGET = 1024, 8192
-"""Tokens of a pass: on a CPU more of them leave its caches, on a GPU activations of bert-base take 10 GB."""
-_TOLERANCE = 1e-3  # of a logit: far more than rounding, far less than what another path through the network gives
+"""Tokens of a pass: on a CPU more of them leave its caches, on a GPU activations of bert-base take
+10 GB."""
+# of a logit: far more than rounding, far less than what another path through the network gives
+_TOLERANCE = 1e-3
 
 
 @dataclass
@@ -36,7 +40,8 @@ class EmbeddedNetwork:
         engine: the model on torch, in fp32.
         objective: reads its outputs.
         baseline: id of the token that stands for nothing, in the place of every word's tokens.
-        first_alone: whether the last layer gives the first token's vector alone, where the answer rests on no other.
+        first_alone: whether the last layer gives the first token's vector alone, where the answer
+            rests on no other.
     """
 
     engine: Engine
@@ -45,7 +50,9 @@ class EmbeddedNetwork:
     first_alone: bool = False
 
     def values(self, lines: Sequence[Line], shares: Floats | None = None) -> Floats:
-        """Returns the (n,) numbers that the network gives for lines, or at these (n,) shares of the way to them."""
+        """Returns the (n,) numbers that the network gives for lines, or at these (n,) shares of the
+        way to them.
+        """
         import torch
 
         found = np.zeros(len(lines))
@@ -57,7 +64,8 @@ class EmbeddedNetwork:
     def gradients(
         self, lines: Sequence[Line], shares: Floats, *, of_input: bool = False
     ) -> tuple[Floats, list[Floats]]:
-        """Returns the products of the gradient of each line's number and the way from the baseline to the line.
+        """Returns the products of the gradient of each line's number and the way from the baseline
+        to the line.
 
         Args:
             lines: n lines; the same one may be there several times.
@@ -69,7 +77,8 @@ class EmbeddedNetwork:
         """
         import torch
 
-        values, products = np.zeros(len(lines)), [np.zeros(0)] * len(lines)
+        values = np.zeros(len(lines))
+        products = [np.zeros(0)] * len(lines)
         with torch.enable_grad():
             for indices, mask, scores, vectors, ways in self._passes(lines, shares):
                 (gradient,) = torch.autograd.grad(scores.sum(), vectors)
@@ -86,7 +95,8 @@ class EmbeddedNetwork:
         return values, products
 
     def attentions(self, lines: Sequence[Line]) -> Iterator[tuple[int, list[Floats]]]:
-        """Yields for each line its number, and (T, T) of each layer: the mean attention of the heads.
+        """Yields for each line its number, and (T, T) of each layer: the mean attention of the
+        heads.
 
         Raises:
             UsageError: a network that does not give them.
@@ -111,38 +121,50 @@ class EmbeddedNetwork:
                             [layer[number][np.ix_(there, there)] for layer in layers],
                         )
         except (AttributeError, TypeError, ValueError, IndexError) as error:
-            what = "this network gives no attention of each token to each"
-            raise UsageError(what, remedy="Leave --method rollout out.") from error
+            message = "this network gives no attention of each token to each"
+            raise UsageError(message, remedy="Leave --method rollout out.") from error
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
-        """Finds out how these lines go through the network to the same numbers, and refuses one that they don't.
+        """Finds out how these lines go through the network to the same numbers, and refuses one
+        that they don't.
 
         Raises:
             UsageError: the token table is read elsewhere too, or not at all.
         """
         self.first_alone = False
-        plain, ends = self.values(lines), np.ones(len(lines))
+        plain = self.values(lines)
+        ends = np.ones(len(lines))
         for self.first_alone in (True, False):
             with contextlib.suppress(
-                AttributeError, IndexError, ValueError, RuntimeError, TypeError
+                AttributeError,
+                IndexError,
+                ValueError,
+                RuntimeError,
+                TypeError,
             ):
                 if np.abs(self.values(lines, ends) - plain).max(initial=0) <= _TOLERANCE:
                     return
-        what = f"a network of the family '{family}' has no single table of token vectors that its answers go through"
-        raise UsageError(what, remedy="Explain it without gradients: --method leave-one-out.")
+        message = (
+            f"a network of the family '{family}' has no single table of token vectors that its "
+            "answers go through"
+        )
+        raise UsageError(message, remedy="Explain it without gradients: --method leave-one-out.")
 
     @property
     def _budget(self) -> int:
-        return _CPU_BUDGET if self.engine.compute.device == "cpu" else _GPU_BUDGET
+        if self.engine.compute.device == "cpu":
+            return _CPU_BUDGET
+        return _GPU_BUDGET
 
     def _passes(self, lines: Sequence[Line], shares: Floats | None) -> Iterator[tuple[Any, ...]]:
-        """Yields, batch by batch, which B lines, their (B, T) mask and (B,) numbers; with shares also the (B, T, E)
-        vectors that they were computed from, and the ways to them.
+        """Yields, batch by batch, which B lines, their (B, T) mask and (B,) numbers; with shares
+        also the (B, T, E) vectors that they were computed from, and the ways to them.
         """
         import torch
 
         for indices, inputs in self.engine.line_batches(lines, self._budget):
-            chosen, ids = [lines[i] for i in indices], inputs["input_ids"]
+            chosen = [lines[i] for i in indices]
+            ids = inputs["input_ids"]
             mask = inputs["attention_mask"].cpu().numpy().astype(np.bool_)
             vectors = ways = None
             with contextlib.ExitStack() as stack:
@@ -152,7 +174,8 @@ class EmbeddedNetwork:
                     self.engine.network.requires_grad_(
                         False
                     )  # only what lies on the way to the input is computed
-                    table, empty = self.engine.network.get_input_embeddings(), ids.clone()
+                    table = self.engine.network.get_input_embeddings()
+                    empty = ids.clone()
                     is_word = np.zeros_like(mask)
                     is_word[mask] = np.concatenate([line.word for line in chosen]) >= 0
                     empty[torch.from_numpy(is_word).to(ids.device)] = self.baseline
@@ -191,7 +214,9 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
         is_turned = given[0].shape == ids.T.shape and bool(
             (given[0] == ids.T).all()
         )  # XLNet reads columns
-        return vectors.transpose(0, 1) if is_turned else vectors.view(found.shape)
+        if is_turned:
+            return vectors.transpose(0, 1)
+        return vectors.view(found.shape)
 
     with table.register_forward_hook(give):
         yield
@@ -201,7 +226,8 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _first_alone(network: Any) -> Iterator[None]:
-    """Has the last layer of a network like BERT's compute the first token's vector alone, (B, 1, H): a sixth less.
+    """Has the last layer of a network like BERT's compute the first token's vector alone, (B, 1,
+    H): a sixth less.
 
     Raises:
         AttributeError: the layers are made otherwise.

@@ -64,9 +64,10 @@ class Asked:
             no_labels = (
                 f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
             )
-            what = (
-                unknown(f"label in {run.folder.path}", self.label, known) if labels else no_labels
-            )
+            if labels:
+                what = unknown(f"label in {run.folder.path}", self.label, known)
+            else:
+                what = no_labels
             raise UsageError(
                 what,
                 remedy=f"Choose from {listing(list(known))}." if labels else "Leave --label out.",
@@ -78,13 +79,14 @@ class Explainer:
 
     Attributes:
         counts: examples, targets, and those whose integrated gradients miss the sum, so far.
-        faithful: of each target that was measured: comprehensiveness and sufficiency of each method, and of a random
-            order of the words.
+        faithful: of each target that was measured: comprehensiveness and sufficiency of each
+            method, and of a random order of the words.
     """
 
     def __init__(self, run: TrainedRun, asked: Asked) -> None:
         asked.check(run)
-        self.run, self.asked = run, asked
+        self.run = run
+        self.asked = asked
         self.counts = {"examples": 0, "targets": 0, "not_converged": 0}
         self.faithful: list[dict[str, dict[str, float]]] = []
 
@@ -95,10 +97,16 @@ class Explainer:
 
     @cached_property
     def baseline(self) -> tuple[int, str]:
-        """Is the token that stands for no word, id and name: [PAD], or what the tokenizer has in its place."""
-        tokenizer, padding = self.engine.tokenizer, self.engine.padding.id
+        """Is the token that stands for no word, id and name: [PAD], or what the tokenizer has in
+        its place.
+        """
+        tokenizer = self.engine.tokenizer
+        padding = self.engine.padding.id
         own = str(tokenizer.id_to_token(padding))
-        others = [] if "pad" in own.lower() else ["[MASK]", "<mask>", "[UNK]", "<unk>"]
+        if "pad" in own.lower():
+            others = []
+        else:
+            others = ["[MASK]", "<mask>", "[UNK]", "<unk>"]
         found = ((tokenizer.token_to_id(name), name) for name in others)
         return next(
             ((number, name) for number, name in found if number is not None), (padding, own)
@@ -107,10 +115,12 @@ class Explainer:
     def explain(
         self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
-        """Yields each row's answer, as `predict` has it, with `targets`: the numbers it rests on, and why.
+        """Yields each row's answer, as `predict` has it, with `targets`: the numbers it rests on,
+        and why.
 
-        A target has what it stands for (`label`, `tag`, `answer`, `choice`, ...), its `value`, `words` with what each
-        contributes by each method, and `methods` with what else is known of each.
+        A target has what it stands for (`label`, `tag`, `answer`, `choice`, ...), its `value`,
+        `words` with what each contributes by each method, and `methods` with what else is known of
+        each.
 
         Args:
             chunks: rows, some at a time.
@@ -177,7 +187,10 @@ class Explainer:
             np.random.default_rng(seed).permutation(np.flatnonzero(line.removable))
             for seed, line in zip(seeds[:left], lines, strict=False)
         ]
-        measured = faithfulness(network, lines[:left], values[:left], orders) if left else []
+        if left:
+            measured = faithfulness(network, lines[:left], values[:left], orders)
+        else:
+            measured = []
         self.faithful += measured
         for i, line in enumerate(lines):
             each = {name: found[i] for name, found in methods.items()}
@@ -194,14 +207,18 @@ class Explainer:
             self.counts["not_converged"] += any(
                 fact.get("converged") is False for fact in facts.values()
             )
-            faithful = {"faithfulness": measured[i]} if i < len(measured) else {}
+            if i < len(measured):
+                faithful = {"faithfulness": measured[i]}
+            else:
+                faithful = {}
             yield {"value": float(values[i]), "words": words, "methods": facts, **faithful}
 
     def summary(self) -> dict[str, Any]:
-        """Returns the counts, the baseline, and each method's mean faithfulness against that of a random order.
+        """Returns the counts, the baseline, and each method's mean faithfulness against that of a
+        random order.
 
-        `standard_errors` says by how many standard errors the mean difference of comprehensiveness (of sufficiency,
-        turned round) is above 0.
+        `standard_errors` says by how many standard errors the mean difference of comprehensiveness
+        (of sufficiency, turned round) is above 0.
         """
         found: dict[str, Any] = {**self.counts, "precision": "fp32", "baseline": self.baseline[1]}
         for name in (*self.asked.methods, "random") if self.faithful else ():
@@ -215,7 +232,10 @@ class Explainer:
                 )
                 of_method[figure] = float(values.mean())
                 better = sign * (values - chance)
-                spread = better.std(ddof=1) / math.sqrt(len(better)) if len(better) > 1 else 0.0
+                if len(better) > 1:
+                    spread = better.std(ddof=1) / math.sqrt(len(better))
+                else:
+                    spread = 0.0
                 if spread:
                     of_method.setdefault("standard_errors", {})[figure] = float(
                         better.mean() / spread
@@ -231,9 +251,12 @@ def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
     """
     names = [name for name in run.task.answers.columns if all(name in line for line in lines)]
     if not {*run.task.columns} - {"label"} <= {*names}:
-        what = f"the predictions of {run.folder.path} were written without texts, so there is nothing to explain"
+        message = (
+            f"the predictions of {run.folder.path} were written without texts, so there is nothing "
+            "to explain"
+        )
         raise UsageError(
-            what, remedy="Write them again: bertctl evaluate RUN --split SPLIT --text."
+            message, remedy="Write them again: bertctl evaluate RUN --split SPLIT --text."
         )
     columns = {name: [line[name] for line in lines] for name in names}
     return Rows("errors", columns, [str(line["id"]) for line in lines], str(run.folder.path))

@@ -1,8 +1,10 @@
-"""How much each head matters to a task: Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
+"""How much each head matters to a task: Michel et al. 2019, "Are Sixteen Heads Really Better than
+One?".
 
-A head's output is multiplied by a gate, which is 1. By gradient (their section 4.1) a head matters as much as the mean
-size of the loss's derivative by its gate; by ablation (section 3.1) as much as is lost with its gate closed, all others
-open. The gradient takes one pass for all heads, ablation a pass for each.
+A head's output is multiplied by a gate, which is 1. By gradient (their section 4.1) a head matters
+as much as the mean size of the loss's derivative by its gate; by ablation (section 3.1) as much as
+is lost with its gate closed, all others open. The gradient takes one pass for all heads, ablation a
+pass for each.
 
 Letters: L layers, H heads, N rows, U windows, B windows in a batch.
 """
@@ -40,10 +42,10 @@ def measure_importance(
         listener: hears of progress.
 
     Returns:
-        The `split` and its number of `rows`; the `value` of the whole model by the task's `metric`, and its `loss`;
-        `columns` of (L, H): `gradient`, the mean over the windows of the size of the loss's derivative by the head's
-        gate, and where heads were ablated, what rises without the head: `loss_rise`, `loss_error` (its standard error
-        over the rows), `metric_rise`.
+        The `split` and its number of `rows`; the `value` of the whole model by the task's `metric`,
+        and its `loss`; `columns` of (L, H): `gradient`, the mean over the windows of the size of
+        the loss's derivative by the head's gate, and where heads were ablated, what rises without
+        the head: `loss_rise`, `loss_error` (its standard error over the rows), `metric_rise`.
 
     Raises:
         UsageError: a model without data of its own; a family whose heads can't be weighed.
@@ -54,13 +56,22 @@ def measure_importance(
     rows = data.splits[data.validation_splits[0]]
     if not rows.has("label") or len(rows) < 2:
         raise DataError(
-            f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head matters on it"
+            f"'{rows.split}' ({rows.source}) has fewer than two rows with labels, so no head "
+            "matters on it"
         )
     run.task.check(rows)
-    engine, metric = run.load(plain=True), run.task.primary_metric
+    engine = run.load(plain=True)
+    metric = run.task.primary_metric
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
     recipe = run.recipe.with_fields("evaluation", metric_scripts=())
-    measure = partial(evaluate_split, engine, run.task, rows, features, recipe=recipe)
+    measure = partial(
+        evaluate_split,
+        engine,
+        run.task,
+        rows,
+        features,
+        recipe=recipe,
+    )
     with (
         tapped(engine.network)
         if hasattr(engine.network, "set_attn_implementation")
@@ -70,9 +81,11 @@ def measure_importance(
         in_parts = recipe.model.long_text == "window" or run.task.scored(features) is not features
         if len(tap.scores) != layer_count(run.source.config) or in_parts:
             raise UsageError(
-                f"the heads of {run.folder.path} can't be weighed: a '{family_of(run.source.config)}' attends in "
+                f"the heads of {run.folder.path} can't be weighed: a "
+                f"'{family_of(run.source.config)}' attends in "
                 "its own way, or it is a probe, or it reads a row in several windows or texts",
-                remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, RoBERTa or ModernBERT.",
+                remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, "
+                "RoBERTa or ModernBERT.",
             )
         columns = {"gradient": _by_gradient(tap, engine, whole, listener)}
         value, loss = (whole.metrics[name].value for name in (metric, "loss"))
@@ -107,8 +120,10 @@ def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listene
 
     engine.network.requires_grad_(False)
     engine.network.eval()
-    features, objective = whole.features, whole.task.objective(engine.padding)
-    total, done = np.zeros(tap.open_gates(1).shape[::2]), 0
+    features = whole.features
+    objective = whole.task.objective(engine.padding)
+    total = np.zeros(tap.open_gates(1).shape[::2])
+    done = 0
     for indices in evaluation_plan(features.lengths, _BATCH, one_length=engine.padding.unwanted):
         batch: Any = objective.batch(features, indices, WindowRandom(0)).to(engine.compute.device)
         texts = len(batch.inputs["input_ids"])
@@ -117,9 +132,11 @@ def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listene
         # Each is a sum over a window's words; the loss that is reported is their mean.
         losses = losses / losses.new_tensor(features.weights[indices]).clamp(min=1)
         (slopes,) = torch.autograd.grad(losses.sum(), tap.gates)
-        counts = (
-            batch.counts if isinstance(batch, ChoiceBatch) else (1,) * texts
-        )  # choices of a row have one loss
+        # choices of a row have one loss
+        if isinstance(batch, ChoiceBatch):
+            counts = batch.counts
+        else:
+            counts = (1,) * texts
         by_window = torch.stack(
             [part.sum(dim=1) for part in torch.split(slopes, list(counts), dim=1)]
         )

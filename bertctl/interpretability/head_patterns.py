@@ -1,8 +1,10 @@
-"""What each head attends to over a corpus: the patterns of "Deconstructing BERT" (Vig 2019), measured.
+"""What each head attends to over a corpus: the patterns of "Deconstructing BERT" (Vig 2019),
+measured.
 
-A share is the mean attention that a token pays to what the pattern names, over the tokens that have such a thing: the
-last word has no next one, most words stand once in a text. Only tokens of the texts count as those that attend, not
-special ones (as in Clark et al. 2019, "What Does BERT Look At?", section 3).
+A share is the mean attention that a token pays to what the pattern names, over the tokens that have
+such a thing: the last word has no next one, most words stand once in a text. Only tokens of the
+texts count as those that attend, not special ones (as in Clark et al. 2019, "What Does BERT Look
+At?", section 3).
 
 Letters: L layers, H heads, B texts, T tokens, N tokens that attend, R patterns and the distance.
 """
@@ -44,16 +46,18 @@ def measure_patterns(
     """Returns what each head attends to over a corpus; texts with nothing in them are left out.
 
     Returns:
-        How many `texts` were read, `tokens` attend, texts were `cut`; `counts`, how many tokens have what a pattern
-        names (patterns that no token has are left out everywhere); `columns` of (L, H): the share of each pattern, the
-        mean distance in tokens, the entropy of a token's attention in nats, and the name of the pattern that gets most
-        of the head's attention, else `mixed`.
+        How many `texts` were read, `tokens` attend, texts were `cut`; `counts`, how many tokens
+        have what a pattern names (patterns that no token has are left out everywhere); `columns` of
+        (L, H): the share of each pattern, the mean distance in tokens, the entropy of a token's
+        attention in nats, and the name of the pattern that gets most of the head's attention, else
+        `mixed`.
 
     Raises:
         UsageError: no text; a family without attention.
     """
     names = [*PATTERNS, "distance", "entropy"]
-    sums, numbers = np.zeros((reader.layers, 1, len(names))), np.zeros(len(names), dtype=int)
+    sums = np.zeros((reader.layers, 1, len(names)))
+    numbers = np.zeros(len(names), dtype=int)
     texts = cut = 0
     for chunk in chunks:
         kept = [i for i, text in enumerate(chunk.texts) if text.strip()]
@@ -90,16 +94,19 @@ def measure_patterns(
 
 
 def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Bools, Floats32]:
-    """Returns which (B, T) tokens attend, and (R, N, T) what each of them is to the others: by pattern whether it is
-    such a thing, and its distance.
+    """Returns which (B, T) tokens attend, and (R, N, T) what each of them is to the others: by
+    pattern whether it is such a thing, and its distance.
     """
     width = max(map(len, encodings))
     sides, ids = (np.full((len(encodings), width), fill, dtype=np.int64) for fill in (-2, -1))
     for i, one in enumerate(encodings):
-        sides[i, : len(one)], ids[i, : len(one)] = sides_of(one), one.ids
+        sides[i, : len(one)] = sides_of(one)
+        ids[i, : len(one)] = one.ids
     text, at = np.nonzero(sides >= 0)
     step = np.arange(width) - at[:, None]  # from the token that attends
-    inside, special, is_cls = sides[text] >= 0, sides[text] == -1, ids[text] == cls_id
+    inside = sides[text] >= 0
+    special = sides[text] == -1
+    is_cls = ids[text] == cls_id
     of_token = {
         "next": inside & (step == 1),
         "previous": inside & (step == -1),
@@ -115,7 +122,9 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
 
 
 def _sums(weights: Floats32, attending: Bools, relations: Floats32) -> Floats:
-    """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens: by pattern, of distances, of entropies."""
+    """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens: by pattern, of
+    distances, of entropies.
+    """
     rows = weights.transpose(0, 2, 1, 3)[attending]  # (N, H, T)
     related = np.einsum("nht,rnt->hr", rows, relations, optimize=True)
     return np.column_stack([related, entr(rows).sum(axis=(0, 2))]).astype(np.float64)

@@ -1,6 +1,8 @@
-"""What the layers of a bare encoder give: a text walked through them, and how alike those of two models are.
+"""What the layers of a bare encoder give: a text walked through them, and how alike those of two
+models are.
 
-Letters: T tokens of a text, H hidden size, N texts, K and M layers of two models, P and Q sizes of their vectors.
+Letters: T tokens of a text, H hidden size, N texts, K and M layers of two models, P and Q sizes of
+their vectors.
 """
 
 import math
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 def open_encoder(
     name: str, names: VectorNames
 ) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:
-    """Returns a model ready to compute vectors, and what makes of texts what it reads, a window each.
+    """Returns a model ready to compute vectors, and what makes of texts what it reads, a window
+    each.
 
     Raises:
         UsageError: no such model, layer or pooling.
@@ -56,7 +59,8 @@ _TABLES = {
     "position": re.compile("pos|wpe"),
     "token": re.compile("emb|wte|tok"),
 }
-"""What the families call their tables, looked up in this order: BERT's `token_type_embeddings` are segments."""
+"""What the families call their tables, looked up in this order: BERT's `token_type_embeddings` are
+segments."""
 
 
 def walk_input(
@@ -71,8 +75,9 @@ def walk_input(
         listener: hears of a text that is cut.
 
     Returns:
-        `tokens`, each with the lengths (norms) of the vectors that are added for it and of their normalised sum, and
-        `states`, the shape and mean norm of what the embeddings and each layer give.
+        `tokens`, each with the lengths (norms) of the vectors that are added for it and of their
+        normalised sum, and `states`, the shape and mean norm of what the embeddings and each layer
+        give.
 
     Raises:
         UsageError: an empty text; no such model.
@@ -92,7 +97,11 @@ def walk_input(
     loaded = load_model(source, BARE, head=None)
     network = loaded.network.eval()
     inputs = loaded.saved_tokenizer(
-        text, pair, truncation=True, max_length=length, return_tensors="pt"
+        text,
+        pair,
+        truncation=True,
+        max_length=length,
+        return_tensors="pt",
     )
     [encoding] = inputs.encodings
     if encoding.overflowing:
@@ -111,7 +120,7 @@ def walk_input(
             )
     with torch.inference_mode():
         given = network(**inputs, output_hidden_states=True)
-    states = [one[0].float() for one in given.hidden_states]
+    states = [hidden_state[0].float() for hidden_state in given.hidden_states]
     finite(np.array([float(state.norm()) for state in states]), name)
     norms = {
         kind: vectors.norm(dim=-1).tolist()
@@ -140,9 +149,11 @@ _CHUNK = 1024  # texts whose vectors are in memory at once
 def layer_similarity(
     first: str, second: str, texts: Iterable[Sequence[str]], *, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Returns the similarity of each layer of one model with each of another, 0 (the embeddings) to L.
+    """Returns the similarity of each layer of one model with each of another, 0 (the embeddings) to
+    L.
 
-    A text is the mean vector of its tokens. The vectors lie in a temporary file, so memory does not grow with them.
+    A text is the mean vector of its tokens. The vectors lie in a temporary file, so memory does not
+    grow with them.
 
     Args:
         first: a model's name, folder or hub id.
@@ -173,12 +184,19 @@ def layer_similarity(
             )
         shapes = [(number, len(encoder.sizes), encoder.sizes[0]) for encoder, _ in opened]
         a, b = (
-            np.memmap(file, np.float32, "r", 0, shape)
+            np.memmap(
+                file,
+                np.float32,
+                "r",
+                0,
+                shape,
+            )
             for file, shape in zip((one, other), shapes, strict=True)
         )
         if number < min(a.shape[2], b.shape[2]):
             listener.warn(
-                f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a vector"
+                f"{number:,} texts: CKA is too high where texts are fewer than the numbers of a "
+                "vector"
             )
         similarity = cka_matrix(a, b, listener=listener)
     return {
@@ -190,8 +208,8 @@ def layer_similarity(
 def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floats:
     """Returns (K, M), the linear CKA of each layer of one model with each of another.
 
-    With X and Y centred, CKA = ||Y'X||^2 / (||X'X|| ||Y'Y||), Frobenius norms (Kornblith et al. 2019, section 3);
-    0 where all vectors of a layer are the same.
+    With X and Y centred, CKA = ||Y'X||^2 / (||X'X|| ||Y'Y||), Frobenius norms (Kornblith et al.
+    2019, section 3); 0 where all vectors of a layer are the same.
 
     Args:
         a: (N, K, P) vectors of N texts.
@@ -204,7 +222,12 @@ def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floa
     for i in range(a.shape[1]):
         scales = np.sqrt(_squared_norm(sides[0], i, sides[0], i) * np.array(own))
         shared = np.array([_squared_norm(sides[0], i, sides[1], j) for j in range(b.shape[1])])
-        np.divide(shared, scales, out=found[i], where=scales > 0)
+        np.divide(
+            shared,
+            scales,
+            out=found[i],
+            where=scales > 0,
+        )
         listener.advance("layers", i + 1, a.shape[1])
     listener.finish("layers")
     return found
@@ -215,8 +238,11 @@ _Side = tuple[Floats32, Floats]
 
 
 def _squared_norm(x: _Side, i: int, y: _Side, j: int) -> float:
-    """Returns ||X'Y||^2 of the layer i of x and the layer j of y, their centres taken away, some rows at a time."""
-    (a, centre_a), (b, centre_b) = x, y
+    """Returns ||X'Y||^2 of the layer i of x and the layer j of y, their centres taken away, some
+    rows at a time.
+    """
+    a, centre_a = x
+    b, centre_b = y
     parts = [slice(first, first + _CHUNK) for first in range(0, len(a), _CHUNK)]
     product = sum((a[part, i] - centre_a[i]).T @ (b[part, j] - centre_b[j]) for part in parts)
     return float(np.square(product).sum())

@@ -1,4 +1,5 @@
-"""How likely a text is to a model of masked words: the sum over its tokens, each masked and asked for.
+"""How likely a text is to a model of masked words: the sum over its tokens, each masked and asked
+for.
 
 Letters: T tokens of a text.
 """
@@ -28,26 +29,30 @@ class Scorer:
 
     Args:
         model: with its masked-word head.
-        variant: what is masked beside a token: the tokens of its word that follow it (Kauf and Ivanova 2023), so that
-            they don't give it away, or nothing (Salazar et al. 2020, section 2.2).
+        variant: what is masked beside a token: the tokens of its word that follow it (Kauf and
+            Ivanova 2023), so that they don't give it away, or nothing (Salazar et al. 2020, section
+            2.2).
     """
 
     def __init__(self, model: MaskedModel, variant: Variant = "within-word") -> None:
-        self._model, self._variant = model, variant
+        self._model = model
+        self._variant = variant
         self._texts = self._tokens = self._pairs = self._right = 0
         self._sum = 0.0
 
     def score(
         self, chunks: Iterable[TextChunk], *, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per text, in order; of a pair one for each side, and whether the first is the likelier.
+        """Yields an answer per text, in order; of a pair one for each side, and whether the first
+        is the likelier.
 
         Args:
             chunks: texts; or pairs, the good one first.
             listener: hears of progress.
 
         Raises:
-            DataError: a text that is empty, or has more tokens than the model reads; no text at all.
+            DataError: a text that is empty, or has more tokens than the model reads; no text at
+                all.
         """
         number = 0
         for chunk in chunks:
@@ -74,7 +79,9 @@ class Scorer:
             raise DataError("there are no texts to score", remedy="Give a file with lines or rows.")
 
     def summary(self) -> dict[str, Any]:
-        """Returns the figures of all texts so far; of pairs the share in which the first was the likelier."""
+        """Returns the figures of all texts so far; of pairs the share in which the first was the
+        likelier.
+        """
         found = {"model": self._model.name, "pll": self._variant, "texts": self._texts}
         found |= _figures(self._sum, self._tokens)
         if self._pairs:
@@ -97,7 +104,8 @@ class Scorer:
             raise DataError(f"text {number} is empty", remedy="Give texts with at least one word.")
         if len(encoding) > self._model.length:
             raise DataError(
-                f"text {number} has {len(encoding):,} tokens, special ones included, and the model reads "
+                f"text {number} has {len(encoding):,} tokens, special ones included, and the model "
+                "reads "
                 f"{self._model.length}: {text[:60]!r}",
                 remedy="Score it in parts, such as its sentences.",
             )
@@ -116,7 +124,8 @@ class Scorer:
             scores[i] = float(logarithms[0, gold[i]])
         last = 0
         for (text, encoding), own in zip(texts, each, strict=True):
-            first, last = last, last + len(own)
+            first = last
+            last = last + len(own)
             total = float(finite(scores[first:last], self._model.name).sum())
             self._texts, self._tokens, self._sum = (
                 self._texts + 1,
@@ -151,7 +160,9 @@ class Scorer:
 
 
 def _figures(total: float, tokens: int) -> dict[str, Any]:
-    """Returns the sum of log-likelihoods, how many tokens, their mean, and the exponential of what it lacks to 0."""
+    """Returns the sum of log-likelihoods, how many tokens, their mean, and the exponential of what
+    it lacks to 0.
+    """
     mean = total / max(tokens, 1)
     perplexity = math.exp(min(-mean, _MOST))
     return {

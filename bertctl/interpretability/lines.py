@@ -3,9 +3,10 @@
     # line    [CLS] an un ##for ##get ##table film [SEP]
     # word     -1   0  1    1    1     1     2    -1
 
-A word is one of `split_words`, or those that share a token, so models can be compared word by word; where rows have
-words, they are those. Special tokens belong to none, nor do words that are only read beside others (neighbours of
-a sentence in its document). Letters: T tokens of a line, W words of it.
+A word is one of `split_words`, or those that share a token, so models can be compared word by word;
+where rows have words, they are those. Special tokens belong to none, nor do words that are only
+read beside others (neighbours of a sentence in its document). Letters: T tokens of a line, W words
+of it.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,8 @@ class Line:
         type_ids: (T,) segments.
         word: (T,) number of the word that each token belongs to; -1 for none.
         places: the outputs that are added up, as in `Target`.
-        words: W words: what was written, its column, and where it begins and ends there (characters; of words, words).
+        words: W words: what was written, its column, and where it begins and ends there
+            (characters; of words, words).
     """
 
     ids: Ints
@@ -51,15 +53,19 @@ class Line:
 
     @property
     def asked(self) -> list[int]:
-        """Are the positions whose own outputs are looked at; none where the line has one output as a whole."""
+        """Are the positions whose own outputs are looked at; none where the line has one output as
+        a whole.
+        """
         return [place[0] for place in self.places if len(place) > 1]
 
     def read_by_head(self, *, every: bool, last: bool) -> list[int]:
-        """Returns the positions whose states the outputs come from: those asked, or what stands for the whole line.
+        """Returns the positions whose states the outputs come from: those asked, or what stands for
+        the whole line.
 
         Args:
             every: whether that is the mean of all.
-            last: whether it is the last one, whatever is first; so it is where no special token is (XLNet, GPT).
+            last: whether it is the last one, whatever is first; so it is where no special token is
+                (XLNet, GPT).
         """
         if self.asked or every:
             return self.asked or list(range(len(self)))
@@ -74,7 +80,9 @@ class Line:
         return there
 
     def without(self, words: Bools) -> "Line":
-        """Returns the line without the tokens of these (W,) words, which are removable; those behind move up."""
+        """Returns the line without the tokens of these (W,) words, which are removable; those
+        behind move up.
+        """
         kept = np.append(~words, True)[self.word]  # -1 is the last one
         if not kept[self.asked].all():
             raise ValueError("a token whose output is read can't be left out")
@@ -92,7 +100,9 @@ class Line:
         )
 
     def of_words(self, values: Floats) -> Floats:
-        """Returns (W + 1,) sums over each word's tokens of (T,) values; the last one is that of all other tokens."""
+        """Returns (W + 1,) sums over each word's tokens of (T,) values; the last one is that of all
+        other tokens.
+        """
         size = len(self.words) + 1
         return np.bincount(self.word % size, values, size).astype(np.float64)
 
@@ -118,25 +128,38 @@ def read_lines(
         words, word = _words(target.parts, ids[there], engine.tokenizer)
         if word is None or ("owners" in inputs and (inputs["owners"] == 0).sum() > 1):
             raise UsageError(
-                "a text is longer than this model reads at once, and the run reads more of it than the beginning "
+                "a text is longer than this model reads at once, and the run reads more of it than "
+                "the beginning "
                 "(model.long_text)",
                 remedy="Explain answers to the beginnings of such texts: --long-text head.",
             )
-        lines.append(Line(ids[there], types[there], word, target.places, words))
+        lines.append(
+            Line(
+                ids[there],
+                types[there],
+                word,
+                target.places,
+                words,
+            )
+        )
     return lines
 
 
 def _words(
     parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer"
 ) -> tuple[list[dict[str, Any]], Ints | None]:
-    """Returns the words of a line of (T,) ids, and (T,) the word of each token; None where a part begins elsewhere."""
+    """Returns the words of a line of (T,) ids, and (T,) the word of each token; None where a part
+    begins elsewhere.
+    """
     words: list[dict[str, Any]] = []
-    word, begins = np.full(len(ids), -1, dtype=np.int64), 0
+    word = np.full(len(ids), -1, dtype=np.int64)
+    begins = 0
     if parts[0].places is not None:
         for number, (text, (first, last)) in enumerate(
             zip(parts[0].text, parts[0].places, strict=True)
         ):
-            word[first:last], at = number, parts[0].start + number
+            word[first:last] = number
+            at = parts[0].start + number
             words.append({"word": text, "column": parts[0].column, "start": at, "end": at + 1})
         return words, word
     slots = Layout.of(tokenizer, pair=len(parts) > 1).slots
@@ -150,7 +173,8 @@ def _words(
             a == b for a, b in zip(encoding.ids[part.start :], ids[begins:].tolist(), strict=False)
         ]
         count = [*same, False].index(False)  # a text is cut at its end
-        # One that was cut where it has a special token of its own, as [SEP], is not as long as it looks.
+        # One that was cut where it has a special token of its own, as [SEP], is not as long as it
+        # looks.
         count -= count > 0 and tuple(ids[begins + count :][: len(behind)].tolist()) != behind
         spans = split_words(str(part.text))[1]
         starts, ends = (
@@ -158,7 +182,8 @@ def _words(
             .reshape(-1, 2)
             .T
         )
-        # A token belongs to the first word that ends behind where it begins: so does the blank before a word.
+        # A token belongs to the first word that ends behind where it begins: so does the blank
+        # before a word.
         numbers = np.minimum(
             np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1
         )
@@ -167,8 +192,10 @@ def _words(
             len(words) + np.searchsorted(shown, numbers) if shown else -1
         )
         for number, behind in zip(shown, [*shown[1:], len(spans)], strict=False):
-            # Words that begin within its last token, as the point does in RoBERTa's ").", are shown with it.
-            begin, last = spans[number][0], ends[numbers == number].max()
+            # Words that begin within its last token, as the point does in RoBERTa's ").", are shown
+            # with it.
+            begin = spans[number][0]
+            last = ends[numbers == number].max()
             end = max(
                 spans[number][1], *(stop for start, stop in spans[number:behind] if start < last)
             )

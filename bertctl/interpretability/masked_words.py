@@ -1,4 +1,5 @@
-"""What a model would have said: the words that fit masked places, by the head that was trained on masked words.
+"""What a model would have said: the words that fit masked places, by the head that was trained on
+masked words.
 
 Letters: T tokens of a text, V tokens in the vocabulary.
 """
@@ -88,11 +89,10 @@ class MaskedModel:
             refusal = _no_head(source, error.message)
             raise UnavailableError(refusal.message, remedy=refusal.remedy) from error
         loaded.network.to(compute.device)
-        self.name, self.tokenizer = name, loaded.tokenizer
-        self.mask, self.mask_id = (
-            str(loaded.saved_tokenizer.mask_token),
-            loaded.saved_tokenizer.mask_token_id,
-        )
+        self.name = name
+        self.tokenizer = loaded.tokenizer
+        self.mask = str(loaded.saved_tokenizer.mask_token)
+        self.mask_id = loaded.saved_tokenizer.mask_token_id
         self._mask_token = self.tokenizer.get_added_tokens_decoder().get(self.mask_id)
         self.remedy = (
             f"Write {self.mask} where a word is to be found, such as: I went to the {self.mask}."
@@ -100,7 +100,9 @@ class MaskedModel:
         self._engine = Engine.of(loaded, compute)
 
     def logarithms(self, lines: Sequence[MaskedLine]) -> "Iterator[tuple[int, Tensor]]":
-        """Yields the number of each line, in any order, with the (K, V) logarithms of probabilities at its K places."""
+        """Yields the number of each line, in any order, with the (K, V) logarithms of probabilities
+        at its K places.
+        """
         together = (
             min(len(line.ids) for line in lines) // max(len(line.places) for line in lines) or 1
         )
@@ -113,12 +115,16 @@ class MaskedModel:
                 for place in lines[i].places
             ]
             at = tuple(map(list, zip(*asked, strict=True)))
-            # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that is a layer.
+            # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that
+            # is a layer.
             head: Any = self._engine.network.get_output_embeddings()
             alone = head.register_forward_pre_hook(lambda _, given, at=at: (given[0][at][None],))
             with self._engine.backend.inference(), alone:
                 logits = self._engine.backend(**inputs).logits
-            logits = logits[0] if logits.shape[:2] == (1, len(asked)) else logits[at]
+            if logits.shape[:2] == (1, len(asked)):
+                logits = logits[0]
+            else:
+                logits = logits[at]
             counts = [len(lines[i].places) for i in indices]
             yield from zip(
                 indices.tolist(), logits.float().log_softmax(-1).split(counts), strict=True
@@ -132,10 +138,11 @@ class MaskedModel:
         targets: Sequence[str] = (),
         listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per text: `masks` has for each mask the words that fit, the likeliest first.
+        """Yields an answer per text: `masks` has for each mask the words that fit, the likeliest
+        first.
 
-        A word's score is its probability. One of several tokens stands in the place of as many masks, and its score is
-        the product of their probabilities, each without knowing the others.
+        A word's score is its probability. One of several tokens stands in the place of as many
+        masks, and its score is the product of their probabilities, each without knowing the others.
 
         Args:
             texts: some at a time, each with at least one mask.
@@ -208,7 +215,13 @@ class MaskedModel:
             ids, skip_special_tokens=False
         )  # with its space where that is part of a token
         pieces = [self.tokenizer.id_to_token(i) or "" for i in ids]
-        text = filled_text(self.tokenizer, self._mask_token, ids, before, after)
+        text = filled_text(
+            self.tokenizer,
+            self._mask_token,
+            ids,
+            before,
+            after,
+        )
         return {
             "word": word.strip(),
             "score": math.exp(logarithm),
@@ -223,8 +236,9 @@ def filled_text(
 ) -> str:
     """Returns a text with tokens in the place of its mask, as they would be read together.
 
-    As `fill-mask` of transformers has it, but that the text around them stays as it was written. A mask such as
-    RoBERTa's takes the blank before it, and a word has its blank in its own token. Special tokens are no words.
+    As `fill-mask` of transformers has it, but that the text around them stays as it was written. A
+    mask such as RoBERTa's takes the blank before it, and a word has its blank in its own token.
+    Special tokens are no words.
 
     Args:
         tokenizer: That has read the text.
@@ -259,6 +273,7 @@ def _no_head(source: ModelSource, why: str) -> UsageError:
     )
     return UsageError(
         f"'{source.name}' has no trained masked-word head: {why}",
-        remedy=f"Models that have one: {names}; or give the folder of a model that was saved with its head, such as "
+        remedy=f"Models that have one: {names}; or give the folder of a model that was saved with "
+        "its head, such as "
         "a BertForMaskedLM.",
     )

@@ -34,9 +34,11 @@ _TOGETHER = 256  # places whose vectors are computed at once
 def near_tokens(
     model: str, expression: str, *, top: int = 10, whole_words: bool = False
 ) -> dict[str, Any]:
-    """Returns the tokens whose vectors have the highest cosine with that of a token, or of `a - b + c`.
+    """Returns the tokens whose vectors have the highest cosine with that of a token, or of
+    `a - b + c`.
 
-    Terms are added as vectors of length 1, and are not among the answers (3CosAdd; Mikolov et al. 2013, section 4).
+    Terms are added as vectors of length 1, and are not among the answers (3CosAdd; Mikolov et al.
+    2013, section 4).
 
     Args:
         model: name, folder, run or hub id.
@@ -54,10 +56,8 @@ def near_tokens(
         raise UsageError(
             told, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm'
         )
-    signs, query = (
-        ["+", *expression.split()[1::2]],
-        [_one_token(tokenizer, word) for word in expression.split()[::2]],
-    )
+    signs = ["+", *expression.split()[1::2]]
+    query = [_one_token(tokenizer, word) for word in expression.split()[::2]]
     table = finite(_read(model), model)
     lengths = np.linalg.norm(
         table, axis=1, keepdims=True
@@ -66,17 +66,18 @@ def near_tokens(
     wanted = unit_length(
         np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query]
     )[0]
-    scores, tokens = units @ wanted, tokens_by_id(tokenizer)[: len(units)]
+    scores = units @ wanted
+    tokens = tokens_by_id(tokenizer)[: len(units)]
     left_out = set(query)
     if whole_words:
-        special, prefix = tokenizer.get_added_tokens_decoder(), continuation_prefix(tokenizer)
-        spaces = (
-            []
-            if prefix
-            else [
+        special = tokenizer.get_added_tokens_decoder()
+        prefix = continuation_prefix(tokenizer)
+        if prefix:
+            spaces = []
+        else:
+            spaces = [
                 one for one in (BYTE_SPACE, PIECE_SPACE) if any(t.startswith(one) for t in tokens)
             ]
-        )
         mark = next(iter(spaces), "")
         within = (prefix or "[unused", "[unused")
         begins = [
@@ -96,7 +97,8 @@ def near_places(
     model: str, word: str, context: str, texts: Iterable[Sequence[str]], *, layer: str = "last", top: int = 10,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns the places of a word in texts at which its vector is most and least like that in a context.
+    """Returns the places of a word in texts at which its vector is most and least like that in a
+    context.
 
     Args:
         model: name, folder, run or hub id.
@@ -129,10 +131,8 @@ def near_places(
         tokens = encoder.tokens(windows([text for text, _, _ in batch]))
         ends = np.cumsum(tokens.counts)
         for (text, begin, end), last, count in zip(batch, ends, tokens.counts, strict=True):
-            spans, states = (
-                tokens.spans[last - count : last],
-                tokens.vectors[0][last - count : last],
-            )
+            spans = tokens.spans[last - count : last]
+            states = tokens.vectors[0][last - count : last]
             inside = (spans[:, 0] < end) & (spans[:, 1] > begin)
             if inside.any():  # what was cut off is not read
                 shown.append(text)
@@ -177,7 +177,9 @@ def _places(
 def _placed(
     document: dict[str, Any], query: Floats32, vectors: Floats32, found: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Returns the answer with its points in the plane of the two first principal components of what was found."""
+    """Returns the answer with its points in the plane of the two first principal components of what
+    was found.
+    """
     points = np.vstack([query, vectors]).astype(np.float64)
     points -= points.mean(axis=0)
     plane = points @ np.linalg.svd(points, full_matrices=False)[2][:2].T
@@ -194,9 +196,9 @@ def _one_token(tokenizer: Any, word: str) -> int:
     ids = word_ids(tokenizer, word)
     if len(ids) > 1:
         pieces = " ".join(tokenizer.id_to_token(i) for i in ids)
-        what = f"'{word}' is {len(ids)} tokens, {pieces}, and the table has a vector for each"
+        message = f"'{word}' is {len(ids)} tokens, {pieces}, and the table has a vector for each"
         raise UsageError(
-            what,
+            message,
             remedy="Give one of them, or compare the word in texts: --context TEXT --file FILE.",
         )
     return ids[0]

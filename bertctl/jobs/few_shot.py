@@ -1,7 +1,9 @@
-"""Classifiers of a few labelled texts (SetFit: Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts").
+"""Classifiers of a few labelled texts (SetFit: Tunstall et al. 2022, "Efficient Few-Shot Learning
+Without Prompts").
 
-The encoder learns from pairs of the texts, which are near where they have one label; a logistic regression then learns
-the labels from its vectors. The same regression on the vectors of the frozen encoder stands beside it.
+The encoder learns from pairs of the texts, which are near where they have one label; a logistic
+regression then learns the labels from its vectors. The same regression on the vectors of the frozen
+encoder stands beside it.
 
 RUN/encoder        the encoder, a folder of sentence-transformers; the classifier on its vectors is kept as a probe's
 RUN/checkpoints    draw-N: the encoder's run of a draw; draw-N.json: what came of it; gone at the end
@@ -63,7 +65,8 @@ WORTH = 0.03
 """Mean gain over the frozen encoder from which few-shot training is said to pay."""
 
 _DRAWS = 6
-"""With fewer draws the exchange of signs has a p value above 0.05 whatever they say: 2 / 2^5 is 0.06."""
+"""With fewer draws the exchange of signs has a p value above 0.05 whatever they say: 2 / 2^5 is
+0.06."""
 
 
 @dataclass(kw_only=True)
@@ -88,7 +91,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
         raise UsageError(
             "few-shot training runs in one process", remedy="Leave --num-processes out."
         )
-    each, seed = recipe.data.train_rows_per_label, recipe.data.split_seed
+    each = recipe.data.train_rows_per_label
+    seed = recipe.data.split_seed
     data = load_data(recipe.with_fields("data", train_rows_per_label=None), listener=listener)
     task, evaluated = fit_task(recipe, data)
     rows = data.splits["train"]
@@ -106,7 +110,8 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
     draws = [rows if each is None else sample_of_labels(rows, each, seed=seed + i) for i in times]
     data = replace(data, splits={**data.splits, "train": draws[0]})
     pairs = _pairs(recipe, data, draws[0], inspect_model(recipe.model))
-    resolved, model_hash = resolved_for(recipe, pairs.compute), pairs.environment["model_hash"]
+    resolved = resolved_for(recipe, pairs.compute)
+    model_hash = pairs.environment["model_hash"]
     own = {
         "recipe": resolved,
         "data": data,
@@ -115,7 +120,10 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
         "evaluated": tuple(dict.fromkeys((data.validation_splits[0], *evaluated))),
         "primary": primary_metric(recipe, data, task),
         "environment": describe_environment(
-            resolved, pairs.compute, data=data, model_hash=model_hash
+            resolved,
+            pairs.compute,
+            data=data,
+            model_hash=model_hash,
         ),
     }
     return FewShotJob(**{**vars(pairs), **own, "run": run}, draws=draws)
@@ -135,7 +143,8 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
     task = replace(
         SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules()
     )  # without prompts
-    tokenizer, long = build_tokenizer(source, BARE, None), recipe.model.long_text
+    tokenizer = build_tokenizer(source, BARE, None)
+    long = recipe.model.long_text
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
     if (
         long in ("tail", "head-tail") and features.encoded.truncated.any()
@@ -143,7 +152,12 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
         texts = different([rows.columns["text"]])[1]
         features = replace(features, encoded=ends_of(features.encoded, tokenizer, [texts], long))
     splits = {"train": rows, "validation": replace(rows, split="validation")}
-    data = replace(data, splits=splits, validation_splits=("validation",), dataset=None)
+    data = replace(
+        data,
+        splits=splits,
+        validation_splits=("validation",),
+        dataset=None,
+    )
     return prepare_pairs(
         recipe,
         encoded=Encoded(data, source, source.content_hash(), dict.fromkeys(splits, features)),
@@ -151,7 +165,8 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
 
 
 def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> Result:
-    """Trains, scores and writes the run folder, as `training.finetune.run` does; it goes on with the next draw.
+    """Trains, scores and writes the run folder, as `training.finetune.run` does; it goes on with
+    the next draw.
 
     Raises:
         InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP.
@@ -168,13 +183,19 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
         terminated = (
             isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
         )
-        what, again = "stopped; what is finished stays", f"{folder.command(job.verb)} --resume"
-        folder.set_status("interrupted", step=0, message=what)
+        message = "stopped; what is finished stays"
+        again = f"{folder.command(job.verb)} --resume"
+        folder.set_status("interrupted", step=0, message=message)
         raise InterruptedRunError(
-            what, remedy=f"Go on with `{again}`.", terminated=terminated
+            message, remedy=f"Go on with `{again}`.", terminated=terminated
         ) from error
     except Exception as error:
-        folder.set_status("failed", step=0, message=said_of(error), reason="error")
+        folder.set_status(
+            "failed",
+            step=0,
+            message=said_of(error),
+            reason="error",
+        )
         raise
     shutil.rmtree(
         folder.checkpoints
@@ -184,7 +205,9 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
 
 def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result:
     """Computes, trains and scores all draws, and writes the run folder."""
-    rows, features, task = job.data.splits[job.selection], job.features[job.selection], job.task
+    rows = job.data.splits[job.selection]
+    features = job.features[job.selection]
+    task = job.task
     labelled = [
         task.encode(each, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
         for each in job.draws
@@ -205,8 +228,16 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
             continue
         listener.say(f"draw {number + 1} of {len(plain)}")
         pairs = _pairs(job.recipe, job.data, job.draws[number], job.source)
-        made = start(pairs, place, resume="if any", listener=_Steps(listener))
-        model = made.folder.model if made.folder.model.is_dir() else folder.encoder
+        made = start(
+            pairs,
+            place,
+            resume="if any",
+            listener=_Steps(listener),
+        )
+        if made.folder.model.is_dir():
+            model = made.folder.model
+        else:
+            model = folder.encoder
         own = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
         tuned = _TextEncoder(job, inspect_model(own, own=True))
         learned = tuned.learned(labelled[number])
@@ -215,12 +246,21 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
             values[number] = _contributions(job, lines).value
             write_json(done, {"schema": SCHEMA, "value": values[number]})
             shutil.rmtree(place)
-    results = _keep(job, tuned, learned, folder, listener)
+    results = _keep(
+        job,
+        tuned,
+        learned,
+        folder,
+        listener,
+    )
     first, *others = (
         _contributions(job, lines) for lines in (results[job.selection].lines, *plain)
     )
     values[0] = first.value
-    gap = None if len(values) > 1 else first.difference(others[0])
+    if len(values) > 1:
+        gap = None
+    else:
+        gap = first.difference(others[0])
     metrics = job.metrics(results) | {
         "few_shot": judged(job, values, [each.value for each in others], gap)
     }
@@ -234,7 +274,9 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
 
 
 class _Steps(Listener):
-    """Passes on how far the training is, and its warnings: what else it says is of a part of the run."""
+    """Passes on how far the training is, and its warnings: what else it says is of a part of the
+    run.
+    """
 
     def __init__(self, listener: Listener) -> None:
         self.warn, self.advance, self.finish = listener.warn, listener.advance, listener.finish  # type: ignore[method-assign]
@@ -249,8 +291,15 @@ class _TextEncoder:
         )
         self.windows = LongText.of(job.recipe.model).pooling
         layers = choose_layers(["last"], layer_count(source.config))
-        self.job, self.source, self.loaded = job, source, load_frozen(source, job.compute)
-        spec = VectorSpec(layers, ("model",), said=self.said, windows=self.windows)
+        self.job = job
+        self.source = source
+        self.loaded = load_frozen(source, job.compute)
+        spec = VectorSpec(
+            layers,
+            ("model",),
+            said=self.said,
+            windows=self.windows,
+        )
         self._encoder = Encoder(source, self.loaded, spec, frozen_engine(self.loaded, job.compute))
 
     def vectors(self, features: Any) -> Floats32:
@@ -260,7 +309,13 @@ class _TextEncoder:
     def learned(self, features: Any) -> LinearFunction:
         """Returns the logistic regression that these rows' vectors and labels give."""
         settings = ClassifierSettings(
-            LOGISTIC, False, int(self.job.task.head()["num_labels"]), False, (), 0, 0
+            LOGISTIC,
+            False,
+            int(self.job.task.head()["num_labels"]),
+            False,
+            (),
+            0,
+            0,
         )
         return fit(
             self.vectors(features), features.labels, self.job.recipe.few_shot.strength, settings
@@ -274,12 +329,20 @@ def _keep(
     folder: RunFolder,
     listener: Listener,
 ) -> dict[str, SplitResult]:
-    """Writes the classifier of a draw, and scores it the way `evaluate` will: text in, answers out."""
+    """Writes the classifier of a draw, and scores it the way `evaluate` will: text in, answers
+    out.
+    """
     from bertctl.modeling.probe_network import with_head
 
     function = (learned.strength, learned.weight, learned.bias)
     head = LinearHead(
-        "last", "model", True, tuned.said.normalised, LOGISTIC, *function, windows=tuned.windows
+        "last",
+        "model",
+        True,
+        tuned.said.normalised,
+        LOGISTIC,
+        *function,
+        windows=tuned.windows,
     )
     head.save(
         folder.path, source=replace(tuned.source, name=job.recipe.model.name), head=job.task.head()
@@ -301,28 +364,39 @@ def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contribu
 def judged(
     job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap: Difference | None
 ) -> dict[str, Any]:
-    """Returns what metrics.json has under `few_shot`: both scores of each draw, and whether the training pays.
+    """Returns what metrics.json has under `few_shot`: both scores of each draw, and whether the
+    training pays.
 
     Args:
         job: the run.
         ours: the primary metric of each draw.
         frozen: the same without training.
-        gap: their difference over the examples where there is one draw; None where it is over the draws.
+        gap: their difference over the examples where there is one draw; None where it is over the
+            draws.
     """
-    scores, first = (
-        {"few_shot": np.array(ours), "frozen": np.array(frozen)},
-        job.recipe.data.split_seed,
-    )
-    over = count(len(ours), "draw") if gap is None else count(gap.n, "example")
-    gap = mean_difference(scores["few_shot"], scores["frozen"]) if gap is None else gap
-    sign = 1 if higher_is_better(job.primary) else -1
-    verdict = "pays" if sign * gap.value >= WORTH and gap.low * gap.high > 0 else "does not pay"
+    scores = {"few_shot": np.array(ours), "frozen": np.array(frozen)}
+    first = job.recipe.data.split_seed
+    if gap is None:
+        over = count(len(ours), "draw")
+    else:
+        over = count(gap.n, "example")
+    if gap is None:
+        gap = mean_difference(scores["few_shot"], scores["frozen"])
+    else:
+        gap = gap
+    if higher_is_better(job.primary):
+        sign = 1
+    else:
+        sign = -1
+    if sign * gap.value >= WORTH and gap.low * gap.high > 0:
+        verdict = "pays"
+    else:
+        verdict = "does not pay"
     mean = {name: float(values.mean()) for name, values in scores.items()}
-    few = (
-        f"; fewer than {_DRAWS} draws can't show it"
-        if verdict != "pays" and 1 < len(ours) < _DRAWS
-        else ""
-    )
+    if verdict != "pays" and 1 < len(ours) < _DRAWS:
+        few = f"; fewer than {_DRAWS} draws can't show it"
+    else:
+        few = ""
     told = f"{verdict}: {job.primary} on {job.selection}"
     means = f"{figure(mean['few_shot'])}, and {figure(mean['frozen'])} with the frozen encoder"
     ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"

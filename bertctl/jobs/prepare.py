@@ -73,7 +73,8 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
 
     Args:
         recipe: What to run.
-        encoded: Rows that were read and tokenized before, as in a sweep, whose runs are all fine-tuning.
+        encoded: Rows that were read and tokenized before, as in a sweep, whose runs are all
+            fine-tuning.
         listener: Receives progress messages.
 
     Raises:

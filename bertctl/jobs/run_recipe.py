@@ -1,4 +1,6 @@
-"""The one way to run a recipe in this process: made ready by its kind, then started. `bertctl.finetune` is this."""
+"""The one way to run a recipe in this process: made ready by its kind, then started.
+`bertctl.finetune` is this.
+"""
 
 from pathlib import Path
 
@@ -32,12 +34,18 @@ def run_recipe(
         listener: Receives progress messages.
 
     Raises:
-        BertctlError: Any refusal of recipe, files, labels, model, device or folder, and what the run raises.
+        BertctlError: Any refusal of recipe, files, labels, model, device or folder, and what the
+            run raises.
     """
     protect(*named_files(recipe), anew=True)
     check_place(output, resume=resume, overwrite=overwrite)
     job = prepare(recipe, listener=listener)
     announce(job, listener=listener)
     return start(
-        job, output, resume=resume, overwrite=overwrite, options=options, listener=listener
+        job,
+        output,
+        resume=resume,
+        overwrite=overwrite,
+        options=options,
+        listener=listener,
     )

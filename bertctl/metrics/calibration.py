@@ -1,4 +1,5 @@
-"""How far probabilities can be believed, a temperature that makes them believable, and where to cut them.
+"""How far probabilities can be believed, a temperature that makes them believable, and where to cut
+them.
 
 Letters: N answers, C labels, M bins.
 """
@@ -18,22 +19,25 @@ BINS = 15
 """Bins of the calibration error, as in Guo et al. 2017 (arXiv 1706.04599)."""
 
 MANY = 20_000
-"""Answers above which a bin's count of right ones is drawn as a normal number, not answer by answer: the same, and
-as fast for a million."""
+"""Answers above which a bin's count of right ones is drawn as a normal number, not answer by
+answer: the same, and as fast for a million."""
 
 TEMPERATURES = (0.05, 20.0)
-"""Temperatures that are looked at. One at an end says that the examples set none: they are all right, or all wrong."""
+"""Temperatures that are looked at. One at an end says that the examples set none: they are all
+right, or all wrong."""
 
 
 LEVEL = 0.05
 """How often a threshold may fall below the precision that it was chosen for."""
 
 _DRAWS = 500  # simulated outcomes
-_STARTS = 2  # of the sequences of tests: a single one ends at an early error, more have to share the level
+# of the sequences of tests: a single one ends at an early error, more have to share the level
+_STARTS = 2
 
 _HALF_BELIEVED = 50
-"""Examples at which a threshold for F1 is halfway between the best one on them and 0.5 (simulated: the best one itself
-is worse than 0.5 on new examples at n = 50 to 400 where the model is well calibrated)."""
+"""Examples at which a threshold for F1 is halfway between the best one on them and 0.5 (simulated:
+the best one itself is worse than 0.5 on new examples at n = 50 to 400 where the model is well
+calibrated)."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,8 @@ class ReliabilityBin:
 def reliability(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS
 ) -> list[ReliabilityBin]:
-    """Returns the reliability table: bins of equal width, what was promised in each and what was kept.
+    """Returns the reliability table: bins of equal width, what was promised in each and what was
+    kept.
 
     Args:
         confidence: (N,) probabilities of the answers given, 0 to 1; or of any yes-or-no statements.
@@ -81,9 +86,18 @@ def reliability(
         right = int(correct_N[inside].sum())
         low, high = wilson_interval(right, n) if n else (None, None)
         promised, kept = (float(confidence_N[inside].mean()), right / n) if n else (None, None)
-        above, to = number / bins, (number + 1) / bins
+        above = number / bins
+        to = (number + 1) / bins
         table.append(
-            ReliabilityBin(above, to, n, confidence=promised, accuracy=kept, low=low, high=high)
+            ReliabilityBin(
+                above,
+                to,
+                n,
+                confidence=promised,
+                accuracy=kept,
+                low=low,
+                high=high,
+            )
         )
     return table
 
@@ -91,7 +105,8 @@ def reliability(
 def expected_calibration_error(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS
 ) -> float:
-    """Returns the ECE: the mean over bins of |accuracy - mean confidence|, weighted by their answers.
+    """Returns the ECE: the mean over bins of |accuracy - mean confidence|, weighted by their
+    answers.
 
     Args:
         confidence: (N,) probabilities, N at least 1.
@@ -110,8 +125,9 @@ def expected_calibration_error(
 def classwise_calibration_error(
     probabilities: ArrayLike, gold: ArrayLike, *, bins: int = BINS
 ) -> float:
-    """Returns the mean over the labels of the ECE of each one's probability (Kull et al. 2019, section 2; Nixon et al.
-    2019): the ECE of the answers alone does not see those of the other labels.
+    """Returns the mean over the labels of the ECE of each one's probability (Kull et al. 2019,
+    section 2; Nixon et al. 2019): the ECE of the answers alone does not see those of the other
+    labels.
 
     Args:
         probabilities: (N, C).
@@ -123,8 +139,8 @@ def classwise_calibration_error(
 
 
 def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool = False) -> float:
-    """Returns the Brier score: the squared distance of the probabilities from what is right, 0 to 2, summed over labels
-    that exclude each other (Brier 1950) and averaged over those that don't.
+    """Returns the Brier score: the squared distance of the probabilities from what is right, 0 to
+    2, summed over labels that exclude each other (Brier 1950) and averaged over those that don't.
 
     Args:
         probabilities: (N, C).
@@ -136,10 +152,11 @@ def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool 
 
 
 def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
-    """Returns what the ECE of true probabilities would be: its mean and its 95th percentile, by simulation.
+    """Returns what the ECE of true probabilities would be: its mean and its 95th percentile, by
+    simulation.
 
-    ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the examples. A measured
-    ECE above the second number is more than chance.
+    ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the
+    examples. A measured ECE above the second number is more than chance.
 
     Args:
         confidence: (N,) probabilities, N at least 1; the same ones give the same numbers.
@@ -168,10 +185,13 @@ def log_odds(probabilities: ArrayLike, *, multi_label: bool = False) -> Floats:
         multi_label: whether each label has its own sigmoid.
 
     Returns:
-        (N, C) log p, or log p - log(1 - p). A probability that was rounded to 0 or 1 becomes 1e-12 away from it.
+        (N, C) log p, or log p - log(1 - p). A probability that was rounded to 0 or 1 becomes 1e-12
+        away from it.
     """
     p = np.clip(np.asarray(probabilities, dtype=np.float64), 1e-12, 1.0)
-    return np.log(p) - np.log1p(-np.minimum(p, 1 - 1e-12)) if multi_label else np.log(p)
+    if multi_label:
+        return np.log(p) - np.log1p(-np.minimum(p, 1 - 1e-12))
+    return np.log(p)
 
 
 def scaled_probabilities(
@@ -194,7 +214,8 @@ def scaled_probabilities(
 def negative_log_likelihood(
     logits: ArrayLike, gold: ArrayLike, temperature: float = 1.0, *, multi_label: bool = False
 ) -> float:
-    """Returns the mean of -log p of what is right, over examples (with `multi_label` over decisions).
+    """Returns the mean of -log p of what is right, over examples (with `multi_label` over
+    decisions).
 
     Args:
         logits: (N, C).
@@ -213,12 +234,15 @@ def negative_log_likelihood(
 
 
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = False) -> float:
-    """Returns the temperature with the smallest negative log-likelihood (Guo et al. 2017, section 4.2).
+    """Returns the temperature with the smallest negative log-likelihood (Guo et al. 2017, section
+    4.2).
 
-    As a function of 1 / temperature the loss is convex, so the minimum that is found is the only one.
+    As a function of 1 / temperature the loss is convex, so the minimum that is found is the only
+    one.
 
     Args:
-        logits: (N, C) of labelled examples that the model was not trained on. `log_odds` makes some of probabilities.
+        logits: (N, C) of labelled examples that the model was not trained on. `log_odds` makes some
+            of probabilities.
         gold: (N,) label numbers; with `multi_label` (N, C) 0 or 1.
         multi_label: see `scaled_probabilities`.
 
@@ -236,15 +260,26 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
         return negative_log_likelihood(logits_NC, gold, 1 / inverse, multi_label=multi_label)
 
     ends = 1 / hottest, 1 / coldest
-    found = minimize_scalar(loss, bounds=ends, method="bounded", options={"xatol": 1e-8})
+    found = minimize_scalar(
+        loss,
+        bounds=ends,
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
     temperature = 1 / float(found.x)
-    # Of answers that are all right the loss is 0 long before the coldest end: the search stops anywhere in there.
+    # Of answers that are all right the loss is 0 long before the coldest end: the search stops
+    # anywhere in there.
     if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= found.fun:
-        which = "right" if temperature < 1 else "wrong"
+        if temperature < 1:
+            which = "right"
+        else:
+            which = "wrong"
         raise DataError(
-            f"the {len(logits_NC)} examples set no temperature: the answers that they are about are (nearly) all "
+            f"the {len(logits_NC)} examples set no temperature: the answers that they are about "
+            "are (nearly) all "
             f"{which}, so the fit runs to {temperature:.3g}",
-            remedy="Calibrate on more examples, among them some that the model gets right and some that it gets wrong.",
+            remedy="Calibrate on more examples, among them some that the model gets right and some "
+            "that it gets wrong.",
         )
     return temperature
 
@@ -270,7 +305,8 @@ def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
     """Returns the threshold with the highest F1; of equals the one nearest to 0.5.
 
     Args:
-        probability: (N,) of yes. Several labels: the decisions of all of them in one row, for the micro F1.
+        probability: (N,) of yes. Several labels: the decisions of all of them in one row, for the
+            micro F1.
         gold: (N,) whether yes is right.
 
     Raises:
@@ -281,25 +317,31 @@ def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
 
 
 def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
-    """Returns the threshold with the highest F1 drawn towards 0.5: n / (n + 50) of its way from there is kept, all of
-    it where that would cost more than one standard error of F1 on the n examples.
+    """Returns the threshold with the highest F1 drawn towards 0.5: n / (n + 50) of its way from
+    there is kept, all of it where that would cost more than one standard error of F1 on the n
+    examples.
     """
     probability_N, gold_N = _checked(probability, gold)
     best = best_f1_threshold(probability_N, gold_N)
     drawn = 0.5 + (best.value - 0.5) * gold_N.size / (gold_N.size + _HALF_BELIEVED)
-    accepted, wanted = probability_N >= drawn, int(gold_N.sum())
+    accepted = probability_N >= drawn
+    wanted = int(gold_N.sum())
     f1 = 2 * int(gold_N[accepted].sum()) / (int(accepted.sum()) + wanted)
     error = math.sqrt(2 * best.f1 * (1 - best.f1) / (best.accepted + wanted))
-    return drawn if f1 >= best.f1 - error else best.value
+    if f1 >= best.f1 - error:
+        return drawn
+    return best.value
 
 
 def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: float) -> Threshold:
-    """Returns the threshold with the most yes answers among those whose precision on new examples reaches a floor, as
-    far as these examples show: it falls below the floor in at most `LEVEL` of all samples.
+    """Returns the threshold with the most yes answers among those whose precision on new examples
+    reaches a floor, as far as these examples show: it falls below the floor in at most `LEVEL` of
+    all samples.
 
-    Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052, section 3.2, fixed-sequence testing with several
-    starts): from the strictest cut that could pass on, each looser one (5 % more yes answers) is tested with the exact
-    binomial test, until one fails. Two starts share the level. The loosest cut that has passed is taken.
+    Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052, section 3.2, fixed-sequence testing
+    with several starts): from the strictest cut that could pass on, each looser one (5 % more yes
+    answers) is tested with the exact binomial test, until one fails. Two starts share the level.
+    The loosest cut that has passed is taken.
 
     Args:
         probability: (N,) of yes.
@@ -321,21 +363,23 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
             cut = cuts[bisect.bisect_left(cuts, wanted)]
             if binom.sf(round(choices[cut].precision * cut) - 1, cut, floor) > LEVEL / _STARTS:
                 break
-            passed, wanted = max(passed, cut), cut + max(1, cut // 20)
+            passed = max(passed, cut)
+            wanted = cut + max(1, cut // 20)
     if not passed:
         best = max(
             (choices[cut] for cut in cuts if cut >= enough),
             key=lambda choice: choice.precision,
             default=None,
         )
-        found = (
-            f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
-            if best
-            else "there are fewer"
-        )
+        if best:
+            found = f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
+        else:
+            found = "there are fewer"
         raise DataError(
-            f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new examples: among the "
-            f"{np.size(probability)} examples it takes {enough} yes answers that are all right, or more with a few "
+            f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new "
+            "examples: among the "
+            f"{np.size(probability)} examples it takes {enough} yes answers that are all right, or "
+            "more with a few "
             f"errors; {found}",
             remedy="Ask for a lower precision, choose on more examples, or train a better model.",
         )
@@ -343,24 +387,36 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
 
 
 def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
-    """Returns every cut between two different probabilities, and the one below them all; from the strictest on."""
+    """Returns every cut between two different probabilities, and the one below them all; from the
+    strictest on.
+    """
     probability_N, gold_N = _checked(probability, gold)
     wanted = int(gold_N.sum())
     if not wanted:
-        what = "no example has the label that the threshold is for, so none can be chosen"
-        raise DataError(what, remedy="Choose it on examples some of which have the label.")
+        message = "no example has the label that the threshold is for, so none can be chosen"
+        raise DataError(message, remedy="Choose it on examples some of which have the label.")
     order = np.argsort(-probability_N, kind="stable")
-    sorted_N, hits_N = probability_N[order], np.cumsum(gold_N[order])
-    # One cut for each different probability, after the last example that has it: equals are not parted.
+    sorted_N = probability_N[order]
+    hits_N = np.cumsum(gold_N[order])
+    # One cut for each different probability, after the last example that has it: equals are not
+    # parted.
     last = np.append(np.flatnonzero(np.diff(sorted_N)), sorted_N.size - 1)
     choices = []
     for position in last:
-        accepted, hits = int(position) + 1, int(hits_N[position])
+        accepted = int(position) + 1
+        hits = int(hits_N[position])
         above = float(sorted_N[position])
-        below = float(sorted_N[position + 1]) if accepted < sorted_N.size else 0.0
+        if accepted < sorted_N.size:
+            below = float(sorted_N[position + 1])
+        else:
+            below = 0.0
         middle = (above + below) / 2
-        # Halfway, so that the next example decides nothing by its last digit; neighbours have nothing between them.
-        value = middle if below < middle <= above else above
+        # Halfway, so that the next example decides nothing by its last digit; neighbours have
+        # nothing between them.
+        if below < middle <= above:
+            value = middle
+        else:
+            value = above
         choices.append(Threshold(value, accepted, hits / accepted, 2 * hits / (accepted + wanted)))
     return choices
 

@@ -1,4 +1,5 @@
-"""Metrics of labels. Values equal scikit-learn's; its code is not used because these also run on 1,000 tables at once.
+"""Metrics of labels. Values equal scikit-learn's; its code is not used because these also run on
+1,000 tables at once.
 
 Letters: N examples, C labels, R tables, M kinds of examples.
 """
@@ -17,7 +18,8 @@ Average = Literal["micro", "macro", "weighted"]
 """Over all decisions; the mean of the labels' F1; that mean by how often each label is there."""
 
 OfMargins = Callable[[Floats, Floats, Floats], Floats]
-"""A metric as a function of how often, (R, C), each label is answered rightly, is gold, and is the answer."""
+"""A metric as a function of how often, (R, C), each label is answered rightly, is gold, and is the
+answer."""
 
 
 def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Average) -> Contributions:
@@ -31,21 +33,36 @@ def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Averag
     """
     proportion = None
     if isinstance(of, int):
-        is_gold, is_answer = gold == of, predicted == of
-        hits, trials = is_gold & is_answer, is_gold | is_answer
+        is_gold = gold == of
+        is_answer = predicted == of
+        hits = is_gold & is_answer
+        trials = is_gold | is_answer
         proportion = Proportion(hits.astype(np.float64), trials.astype(np.float64), f1_of_overlap)
-    return _of_cells(gold, predicted, n_labels, _f1(of), proportion=proportion)
+    return _of_cells(
+        gold,
+        predicted,
+        n_labels,
+        _f1(of),
+        proportion=proportion,
+    )
 
 
 def matthews(gold: Ints, predicted: Ints, *, n_labels: int) -> Contributions:
-    """Returns the Matthews correlation as in scikit-learn; 0 with a single label in gold or answers.
+    """Returns the Matthews correlation as in scikit-learn; 0 with a single label in gold or
+    answers.
 
     Args:
         gold: (N,) label numbers, 0 to C - 1; N at least 1.
         predicted: (N,) the same for the answers.
         n_labels: C.
     """
-    return _of_cells(gold, predicted, n_labels, _matthews, lowest=-1.0)
+    return _of_cells(
+        gold,
+        predicted,
+        n_labels,
+        _matthews,
+        lowest=-1.0,
+    )
 
 
 def _of_cells(
@@ -63,17 +80,15 @@ def _of_cells(
     def make(rows_M1: Floats) -> Statistic:
         # By margins: the table of 2,000 labels has 4 million cells, for each resample.
         gold_M, answers_M = np.divmod(rows_M1[:, 0].astype(np.int64), n_labels)
-        of_gold, of_answers, right_M = (
-            _summed(gold_M, n_labels),
-            _summed(answers_M, n_labels),
-            gold_M == answers_M,
-        )
+        of_gold = _summed(gold_M, n_labels)
+        of_answers = _summed(answers_M, n_labels)
+        right_M = gold_M == answers_M
         return lambda counts: of_margins(
             of_gold(counts * right_M), of_gold(counts), of_answers(counts)
         )
 
-    # Right here and wrong there, for each label, and the other way round; of two labels these are all kinds, with those
-    # that are right or wrong in both.
+    # Right here and wrong there, for each label, and the other way round; of two labels these are
+    # all kinds, with those that are right or wrong in both.
     diagonal = np.arange(n_labels) * (n_labels + 1)
     beside = np.arange(n_labels) * n_labels + (np.arange(n_labels) + 1) % n_labels
     pairs = [
@@ -86,7 +101,10 @@ def _of_cells(
     possible = np.stack(pairs, axis=1).reshape(-1, 2).astype(np.float64)
     rows = (gold * n_labels + predicted).astype(np.float64)[:, None]
     # Of many labels each one's row and column stand for the cells, which would be too many.
-    cells = np.arange(n_cells) if n_cells <= MAX_KINDS else np.concatenate([diagonal, beside])
+    if n_cells <= MAX_KINDS:
+        cells = np.arange(n_cells)
+    else:
+        cells = np.concatenate([diagonal, beside])
     method: Method = "posterior" if n_labels == 2 else "bca"
     unseen = cells.astype(np.float64)[:, None]
     return Contributions(
@@ -126,15 +144,24 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
     is_used_C = (gold | predicted).any(axis=0)
 
     def make(rows_MS: Floats) -> Statistic:
-        # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits with any threads.
-        there_MC, said_MC = rows_MS[:, :C], rows_MS[:, C:]
-        hits_MC, uses_MC = 2 * there_MC * said_MC, there_MC + said_MC
+        # Whole numbers: their sums are exact in any order, so a matrix product gives the same bits
+        # with any threads.
+        there_MC = rows_MS[:, :C]
+        said_MC = rows_MS[:, C:]
+        hits_MC = 2 * there_MC * said_MC
+        uses_MC = there_MC + said_MC
 
         def statistic(counts: Floats) -> Floats:
             uses_RC = counts @ uses_MC
             # A label that these examples have and a resample lacks is undefined there, not 0.
             is_counted_RC = (uses_RC > 0) | ~is_used_C
-            return _averaged(average, counts @ hits_MC, uses_RC, counts @ there_MC, is_counted_RC)
+            return _averaged(
+                average,
+                counts @ hits_MC,
+                uses_RC,
+                counts @ there_MC,
+                is_counted_RC,
+            )
 
         return statistic
 
@@ -146,22 +173,38 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
             f1_of_overlap,
         )
 
-    one, none = np.eye(C), np.zeros((C, C))
+    one = np.eye(C)
+    none = np.zeros((C, C))
     # Kinds that could occur and perhaps did not: one label missed, one invented, one found.
     unseen = np.vstack([np.hstack([one, none]), np.hstack([none, one]), np.hstack([one, one])])
     possible = np.vstack([np.hstack([one, one, one, none]), np.hstack([one, none, one, one])])
     rows = np.hstack([gold, predicted]).astype(np.float64)
-    return Contributions(rows, "statistic", make, unseen, possible, proportion=proportion)
+    return Contributions(
+        rows,
+        "statistic",
+        make,
+        unseen,
+        possible,
+        proportion=proportion,
+    )
 
 
 def _f1(of: int | Average) -> OfMargins:
     """Returns F1 of a label, or an average, as a function of margins."""
 
     def f1(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
-        # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it is the answer.
-        hits_RC, uses_RC = 2 * hits_RC, gold_RC + answers_RC
+        # 2 TP / (2 TP + FP + FN); the denominator is how often the label is gold plus how often it
+        # is the answer.
+        hits_RC = 2 * hits_RC
+        uses_RC = gold_RC + answers_RC
         if isinstance(of, str):
-            return _averaged(of, hits_RC, uses_RC, gold_RC, uses_RC > 0)
+            return _averaged(
+                of,
+                hits_RC,
+                uses_RC,
+                gold_RC,
+                uses_RC > 0,
+            )
         return ratio(hits_RC[:, of], uses_RC[:, of], undefined=math.nan)
 
     return f1
@@ -173,7 +216,10 @@ def _averaged(
     """Returns an average of F1; in the macro one each label that is counted weighs the same."""
     if average == "micro":
         return ratio(hits_RC.sum(axis=1), uses_RC.sum(axis=1), undefined=math.nan)
-    weights_RC = gold_RC if average == "weighted" else is_counted_RC.astype(np.float64)
+    if average == "weighted":
+        weights_RC = gold_RC
+    else:
+        weights_RC = is_counted_RC.astype(np.float64)
     return ratio(
         (ratio(hits_RC, uses_RC) * weights_RC).sum(axis=1),
         weights_RC.sum(axis=1),
@@ -185,7 +231,8 @@ def _matthews(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
     """Returns the Matthews correlation of confusion tables by their margins."""
     total_R = gold_RC.sum(axis=1)
     right_R = hits_RC.sum(axis=1)
-    # Gorodkin 2004, the form for any number of labels. On whole counts everything up to the last line is exact.
+    # Gorodkin 2004, the form for any number of labels. On whole counts everything up to the last
+    # line is exact.
     covariance_R = right_R * total_R - (gold_RC * answers_RC).sum(axis=1)
     square_R = total_R**2
     gold_spread_R = square_R - (gold_RC**2).sum(axis=1)

@@ -1,9 +1,11 @@
-"""Examples that belong together: sentences of a document, questions about an article, hypotheses of one premise.
+"""Examples that belong together: sentences of a document, questions about an article, hypotheses of
+one premise.
 
-A model that errs on one of them errs on others, so they say less than as many independent ones; they are drawn, and
-exchanged between two models, as a whole.
+A model that errs on one of them errs on others, so they say less than as many independent ones;
+they are drawn, and exchanged between two models, as a whole.
 
-Letters: N examples, G clusters, S numbers that describe an example, K units, M kinds of examples, R resamples.
+Letters: N examples, G clusters, S numbers that describe an example, K units, M kinds of examples, R
+resamples.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -22,30 +24,39 @@ from bertctl.metrics.statistics import (
 )
 
 FEW = FEW_UNITS
-"""Clusters below which an interval is said to be rough: the spread between so few is not known well."""
+"""Clusters below which an interval is said to be rough: the spread between so few is not known
+well."""
 
 TOO_FEW = 5
-"""Clusters below which nothing is decided by an interval: how much they differ can't be estimated from so few."""
+"""Clusters below which nothing is decided by an interval: how much they differ can't be estimated
+from so few."""
 
 
 def numbered(keys: Sequence[Hashable]) -> Ints | None:
     """Returns (N,) the number of each example's cluster, from 0; None where each has its own.
 
-    A few texts that stand twice make no clusters: below 5 % of the examples they change no interval.
+    A few texts that stand twice make no clusters: below 5 % of the examples they change no
+    interval.
     """
     found, different = numbers_of(keys)
-    return found if len(different) <= 0.95 * len(keys) else None
+    if len(different) <= 0.95 * len(keys):
+        return found
+    return None
 
 
 def number_of(clusters_N: Ints | None) -> int | None:
     """Returns G; None without clusters."""
-    return None if clusters_N is None else int(clusters_N.max()) + 1
+    if clusters_N is None:
+        return None
+    return int(clusters_N.max()) + 1
 
 
 def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
-    """Returns how many times as much a mean varies as that of independent examples; at least 1, and 1 without clusters.
+    """Returns how many times as much a mean varies as that of independent examples; at least 1, and
+    1 without clusters.
 
-    The few degrees of freedom of few clusters are in it: an interval with it is as wide as Student's distribution asks.
+    The few degrees of freedom of few clusters are in it: an interval with it is as wide as
+    Student's distribution asks.
 
     Args:
         linear_N: values whose mean is the metric.
@@ -69,7 +80,10 @@ def design_effect_of_ratio(hits_N: Floats, trials_N: Floats, clusters_N: Ints | 
     if clusters_N is None and trials_N.max() <= 1:
         return 1.0
 
-    owners = np.arange(trials_N.size) if clusters_N is None else clusters_N
+    if clusters_N is None:
+        owners = np.arange(trials_N.size)
+    else:
+        owners = clusters_N
     trials_G = np.bincount(owners, trials_N)
     hits_G = np.bincount(owners, hits_N)
     n_trials = float(trials_G.sum())
@@ -105,7 +119,8 @@ def cluster_means(values_N: Floats, clusters_N: Ints | None) -> Floats:
 def cluster_units(
     clusters_N: Ints, models: Sequence[Floats], unseen: Floats, make: Callable[[Floats], Statistic]
 ) -> tuple[list[Floats], Floats, Callable[[Floats], Statistic]]:
-    """Returns clusters in the place of examples, so that whatever draws or exchanges examples does so with clusters.
+    """Returns clusters in the place of examples, so that whatever draws or exchanges examples does
+    so with clusters.
 
     Args:
         clusters_N: number of each example's cluster.
@@ -114,12 +129,14 @@ def cluster_units(
         make: rows (M, S) to the metric as a function of how often each counts.
 
     Returns:
-        For each model (G, 1) numbers of units, the same one where two models answer a cluster alike; (P, 1) units of
-        unseen kinds, each as large as the mean cluster; and `make` for such rows.
+        For each model (G, 1) numbers of units, the same one where two models answer a cluster
+        alike; (P, 1) units of unseen kinds, each as large as the mean cluster; and `make` for such
+        rows.
     """
     from scipy import sparse
 
-    N, G = clusters_N.size, int(clusters_N.max()) + 1
+    N = clusters_N.size
+    G = int(clusters_N.max()) + 1
     kinds, _, place = counted_kinds(np.vstack([*models, unseen]))
     owner = np.concatenate([clusters_N + G * number for number in range(len(models))])
     units = G * len(models) + np.arange(len(unseen))

@@ -1,11 +1,12 @@
 """What each example adds to a metric, and what a metric is.
 
-A metric of a whole split can't be compared example by example; what each example adds to it can: whether it was right,
-which cell of the confusion table it falls into, how many of its entities were found. That and a function from counts of
-such rows to the metric is all that values, intervals, paired differences and slices need, so all four have one
-definition.
+A metric of a whole split can't be compared example by example; what each example adds to it can:
+whether it was right, which cell of the confusion table it falls into, how many of its entities were
+found. That and a function from counts of such rows to the metric is all that values, intervals,
+paired differences and slices need, so all four have one definition.
 
-Letters: N examples, M kinds of examples, P kinds that could occur, R resamples, S numbers that describe an example.
+Letters: N examples, M kinds of examples, P kinds that could occur, R resamples, S numbers that
+describe an example.
 """
 
 import math
@@ -36,10 +37,12 @@ from bertctl.metrics.paired import (
 from bertctl.metrics.value import MetricValue
 
 _CLOSE = 1e-4
-"""Difference from metrics.json that rounding explains: predictions are written as they were computed, in 32 bits."""
+"""Difference from metrics.json that rounding explains: predictions are written as they were
+computed, in 32 bits."""
 
 _FEWEST_DRAWN = 3
-"""Examples below which resamples of a correlation say nothing: of two, half hold one example twice."""
+"""Examples below which resamples of a correlation say nothing: of two, half hold one example
+twice."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ class Metric:
 
     Attributes:
         name: as in metrics.json, `--min NAME=...` and `evaluation.primary_metric`.
-        contribute: takes the `Answers` of a task and labelled prediction lines, and returns what each line adds; None
-            where the lines don't give this metric. None in place of the function: a figure of the split as a whole,
-            which `Answers.figures` computes.
+        contribute: takes the `Answers` of a task and labelled prediction lines, and returns what
+            each line adds; None where the lines don't give this metric. None in place of the
+            function: a figure of the split as a whole, which `Answers.figures` computes.
         description: what it is, in a line.
         higher_is_better: direction.
         is_fraction: whether it lies between -1 and 1.
@@ -83,16 +86,20 @@ def same_share(share: float) -> float:
 
 
 def f1_of_overlap(share: float) -> float:
-    """Returns F1 from the share of what is gold or answered that is both: 2 J / (1 + J), J being Jaccard's index."""
+    """Returns F1 from the share of what is gold or answered that is both: 2 J / (1 + J), J being
+    Jaccard's index.
+    """
     return 2 * share / (1 + share)
 
 
 @dataclass(frozen=True)
 class Proportion:
-    """Hits among trials, of which a metric is a growing function: its interval is the share's, with that function.
+    """Hits among trials, of which a metric is a growing function: its interval is the share's, with
+    that function.
 
-    Precision is a share of what was answered, recall of what is gold. F1 = 2 TP / (2 TP + FP + FN) is 2 J / (1 + J)
-    of the share J = TP / (TP + FP + FN) of everything that is gold, answered or both.
+    Precision is a share of what was answered, recall of what is gold. F1 = 2 TP / (2 TP + FP + FN)
+    is 2 J / (1 + J) of the share J = TP / (TP + FP + FN) of everything that is gold, answered or
+    both.
 
     Attributes:
         hits: (N,) of each example.
@@ -105,10 +112,12 @@ class Proportion:
     metric: Callable[[float], float] = same_share
 
     def interval(self, clusters: Ints | None) -> tuple[float, float]:
-        """Returns the 95 % interval of the metric: that of as many independent trials as would vary as much.
+        """Returns the 95 % interval of the metric: that of as many independent trials as would vary
+        as much.
 
         Args:
-            clusters: (N,) number of the group that an example belongs to; None where each stands by itself.
+            clusters: (N,) number of the group that an example belongs to; None where each stands by
+                itself.
         """
         n_trials = float(self.trials.sum())
         if n_trials == 0:
@@ -124,24 +133,30 @@ class Contributions:
 
     Attributes:
         rows: (N, S) numbers; N at least 1.
-        family: `share` (one column of 0 and 1, whose mean it is), `mean` (one column of any numbers that are not
-            negative), `fraction` (one column of numbers from 0 to 1), `ratio` (sums and what they are divided by), or
-            `statistic`.
+        family: `share` (one column of 0 and 1, whose mean it is), `mean` (one column of any numbers
+            that are not negative), `fraction` (one column of numbers from 0 to 1), `ratio` (sums
+            and what they are divided by), or `statistic`.
         make: rows (M, S) to the metric as a function of (R, M) counts of them.
-        unseen: (P, S) kinds of examples that the interval takes into account, whether or not they occur here.
-        possible: (P, 2 S) pairs of kinds in which two models could differ, whether or not they do here.
-        kinds: how the rows are counted for the interval: `joined` (different rows and unseen kinds, each once) or
-            `single` (every row by itself).
-        method: of the interval: a bootstrap, or `posterior` where `unseen` and `possible` have every kind there can be.
-        is_defined: whether the metric means something here; where it does not, it is 0 and has no interval.
+        unseen: (P, S) kinds of examples that the interval takes into account, whether or not they
+            occur here.
+        possible: (P, 2 S) pairs of kinds in which two models could differ, whether or not they do
+            here.
+        kinds: how the rows are counted for the interval: `joined` (different rows and unseen kinds,
+            each once) or `single` (every row by itself).
+        method: of the interval: a bootstrap, or `posterior` where `unseen` and `possible` have
+            every kind there can be.
+        is_defined: whether the metric means something here; where it does not, it is 0 and has no
+            interval.
         higher_is_better: direction.
-        is_dear: whether it takes so long that many examples have to do with fewer resamples, at least 200.
-        clusters: (N,) number of the group that an example belongs to; None where each stands by itself.
+        is_dear: whether it takes so long that many examples have to do with fewer resamples, at
+            least 200.
+        clusters: (N,) number of the group that an example belongs to; None where each stands by
+            itself.
         proportion: hits and trials behind the metric; None where it is no function of a share.
         lowest: least value that the metric can have.
         highest: greatest value that it can have.
-        of_mean: the metric as a growing function of the mean of the first column, which is not negative; None where it
-            is no such function.
+        of_mean: the metric as a growing function of the mean of the first column, which is not
+            negative; None where it is no such function.
     """
 
     rows: Floats
@@ -176,7 +191,8 @@ class Contributions:
         first: Floats = self.rows[:, 0]
         if self.family != "ratio":
             return first
-        # A ratio of sums behaves like the mean of its linear part (the delta method), whose mean is the ratio itself.
+        # A ratio of sums behaves like the mean of its linear part (the delta method), whose mean is
+        # the ratio itself.
         weights = self.rows[:, 1]
         value = float(first.sum() / weights.sum())
         linear: Floats = value + (first - value * weights) / weights.mean()
@@ -211,9 +227,16 @@ class Contributions:
         if resamples and self.is_dear:
             resamples = max(200, min(resamples, 10 * statistics.CHEAP // self.rows.size))
         low, high = self._interval(resamples, seed) if resamples else (None, None)
-        n, clusters = len(self.rows), number_of(self.clusters)
+        n = len(self.rows)
+        clusters = number_of(self.clusters)
         return MetricValue(
-            self.value, low, high, n, self.higher_is_better, clusters, self.is_defined
+            self.value,
+            low,
+            high,
+            n,
+            self.higher_is_better,
+            clusters,
+            self.is_defined,
         )
 
     def _interval(self, resamples: int, seed: int) -> tuple[float | None, float | None]:
@@ -234,7 +257,8 @@ class Contributions:
         if not self.is_defined or (self.method == "percentile" and len(self.rows) < _FEWEST_DRAWN):
             return None, None
         kinds, counts, place = self._counted
-        statistic, method = self.make(kinds), self.method
+        statistic = self.make(kinds)
+        method = self.method
         if method == "posterior":
             effect = design_effect(statistics.influence(statistic, counts)[place], self.clusters)
             low, high = statistics.posterior_interval(statistic, counts / effect, seed=seed)
@@ -243,26 +267,39 @@ class Contributions:
                 statistic, counts = self._by_cluster(self.clusters)
             scale = statistics.Scale(self.lowest, self.highest)
             low, high = statistics.statistic_interval(
-                statistic, counts, resamples=resamples, seed=seed, method=method, scale=scale
+                statistic,
+                counts,
+                resamples=resamples,
+                seed=seed,
+                method=method,
+                scale=scale,
             )
-        # The mean of many fractions, added up in another order, may leave the interval by its last digit.
+        # The mean of many fractions, added up in another order, may leave the interval by its last
+        # digit.
         return max(self.lowest, min(low, self.value)), min(self.highest, max(high, self.value))
 
     def _interval_of_mean(
         self, values: Floats, resamples: int, seed: int
     ) -> tuple[float | None, float | None]:
-        """Returns the interval of the mean of (N,) values that are not negative; None, None of a single unit."""
+        """Returns the interval of the mean of (N,) values that are not negative; None, None of a
+        single unit.
+        """
         mean = float(values.mean())
         units = mean + cluster_means(values - mean, self.clusters)
         if len(units) < 2:
             return None, None
         low, high = statistics.mean_interval(
-            units, resamples=resamples, seed=seed, never_negative=True
+            units,
+            resamples=resamples,
+            seed=seed,
+            never_negative=True,
         )
         return max(0.0, low), high
 
     def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
-        """Returns the metric as a function of how often each cluster counts, and how often it does."""
+        """Returns the metric as a function of how often each cluster counts, and how often it
+        does.
+        """
         (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
         counts = np.concatenate(
             [np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)]
@@ -270,11 +307,13 @@ class Contributions:
         return make(np.vstack([units, unseen])), counts
 
     def linear_parts(self) -> Floats:
-        """Returns what each example, or cluster, adds: values whose mean is the metric and whose spread is its spread.
+        """Returns what each example, or cluster, adds: values whose mean is the metric and whose
+        spread is its spread.
 
         Of more than 2,000 examples, blocks are taken together as clusters are.
         """
-        n, clusters = len(self.rows), self.clusters
+        n = len(self.rows)
+        clusters = self.clusters
         if clusters is None and n > statistics.MAX_KINDS:
             clusters = np.arange(n) % (statistics.MAX_KINDS // 4)
         if self.family != "statistic":
@@ -287,13 +326,20 @@ class Contributions:
 
     def difference(self, other: "Contributions") -> Difference:
         """Returns this model's metric minus the other's, on the same examples in the same order."""
-        a, b, clusters = self.rows, other.rows, self.clusters
+        a = self.rows
+        b = other.rows
+        clusters = self.clusters
         if self.family == "share":
             return share_difference(a[:, 0] > 0, b[:, 0] > 0, clusters)
         if self.family == "mean" and len(a) > 1:
             return mean_difference(a[:, 0], b[:, 0], clusters)
         return bootstrap_difference(
-            a, b, self.make, possible=self.possible, method=self.method, clusters=clusters
+            a,
+            b,
+            self.make,
+            possible=self.possible,
+            method=self.method,
+            clusters=clusters,
         )
 
     def agrees_with(self, value: float) -> bool:
@@ -304,27 +350,48 @@ class Contributions:
 def share(right: Sequence[bool] | Bools) -> Contributions:
     """Returns the share of examples that are right: N at least 1."""
     rows = np.array(right, dtype=np.float64)[:, None]
-    unseen, possible = np.empty((0, 1)), np.array([[1.0, 0.0], [0.0, 1.0]])
+    unseen = np.empty((0, 1))
+    possible = np.array([[1.0, 0.0], [0.0, 1.0]])
     proportion = Proportion(rows[:, 0], np.ones(len(rows)))
-    return Contributions(rows, "share", mean_statistic, unseen, possible, proportion=proportion)
+    return Contributions(
+        rows,
+        "share",
+        mean_statistic,
+        unseen,
+        possible,
+        proportion=proportion,
+    )
 
 
 def mean(values: Floats) -> Contributions:
     """Returns the mean of (N,) values that are not negative, such as errors."""
     return Contributions(
-        values[:, None], "mean", mean_statistic, np.empty((0, 1)), np.empty((0, 2))
+        values[:, None],
+        "mean",
+        mean_statistic,
+        np.empty((0, 1)),
+        np.empty((0, 2)),
     )
 
 
 def fraction(values: Floats) -> Contributions:
     """Returns the mean of (N,) values from 0 to 1, of which many may be equal."""
-    # Answers that are wholly wrong or right could occur even where none did: the interval has to know of them.
-    unseen, possible = np.array([[0.0], [1.0]]), np.array([[1.0, 0.0], [0.0, 1.0]])
-    return Contributions(values[:, None], "fraction", mean_statistic, unseen, possible)
+    # Answers that are wholly wrong or right could occur even where none did: the interval has to
+    # know of them.
+    unseen = np.array([[0.0], [1.0]])
+    possible = np.array([[1.0, 0.0], [0.0, 1.0]])
+    return Contributions(
+        values[:, None],
+        "fraction",
+        mean_statistic,
+        unseen,
+        possible,
+    )
 
 
 def loss(sums: Floats, weights: Array) -> Contributions:
-    """Returns the mean loss over everything that is counted (examples, words, windows); lower is better.
+    """Returns the mean loss over everything that is counted (examples, words, windows); lower is
+    better.
 
     Args:
         sums: (N,) summed loss of each example, not negative; N at least 1.
@@ -338,7 +405,13 @@ def loss(sums: Floats, weights: Array) -> Contributions:
         return replace(mean(sums), higher_is_better=False)
     rows = np.stack([sums, weights.astype(np.float64)], axis=1)
     nothing = np.empty((0, 2)), np.empty((0, 4))
-    return Contributions(rows, "ratio", ratio_statistic, *nothing, higher_is_better=False)
+    return Contributions(
+        rows,
+        "ratio",
+        ratio_statistic,
+        *nothing,
+        higher_is_better=False,
+    )
 
 
 def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
@@ -348,7 +421,9 @@ def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
 
 
 def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
-    """Returns the sum of the first column divided by that of the second, as a function of counts."""
+    """Returns the sum of the first column divided by that of the second, as a function of
+    counts.
+    """
     return lambda counts: ratio(
         *(np.einsum("rm,m->r", counts, column) for column in rows_MS.T), undefined=math.nan
     )
@@ -357,7 +432,10 @@ def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
 def ratio(numerator: Floats, denominator: Floats, *, undefined: float = 0.0) -> Floats:
     """Returns quotients, and `undefined` where there is nothing to divide by."""
     return np.divide(
-        numerator, denominator, out=np.full_like(numerator, undefined), where=denominator > 0
+        numerator,
+        denominator,
+        out=np.full_like(numerator, undefined),
+        where=denominator > 0,
     )
 
 
@@ -370,10 +448,13 @@ def mean_of_defined(values_RC: Floats) -> Floats:
 
 
 def refuse_not_finite(values: Array, what: str) -> None:
-    """Raises DivergedError where some of the values are infinite or not a number: JSON has no word for them."""
+    """Raises DivergedError where some of the values are infinite or not a number: JSON has no word
+    for them.
+    """
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise DivergedError(
             f"{bad} of {values.size} {what} are not finite numbers",
-            remedy="The model has diverged: lower optimizer.learning_rate, or set runtime.precision=fp32.",
+            remedy="The model has diverged: lower optimizer.learning_rate, or set "
+            "runtime.precision=fp32.",
         )

@@ -1,12 +1,15 @@
-"""Which of two models is better: differences of a metric on the same examples, their intervals and p values.
+"""Which of two models is better: differences of a metric on the same examples, their intervals and
+p values.
 
-Letters: R resamples, N examples, M kinds of examples, S numbers that a metric needs to know of an example.
+Letters: R resamples, N examples, M kinds of examples, S numbers that a metric needs to know of an
+example.
 
-A difference is always a - b. Proportions get Tango's score interval and McNemar's test, all else a bootstrap of the
-examples (both models' answers to an example are drawn together) and an exchange test: were the models equal, then which
-answer came from which would be chance. Both tests are exact when few answers differ, where the bootstrap is not: four
-examples won and none lost look certain to it, and happen by chance one time in eight. So an interval is made to hold 0
-wherever the test's p is above 0.05: two models of the same quality are told apart in at most 5 % of all cases, a
+A difference is always a - b. Proportions get Tango's score interval and McNemar's test, all else a
+bootstrap of the examples (both models' answers to an example are drawn together) and an exchange
+test: were the models equal, then which answer came from which would be chance. Both tests are exact
+when few answers differ, where the bootstrap is not: four examples won and none lost look certain to
+it, and happen by chance one time in eight. So an interval is made to hold 0 wherever the test's p
+is above 0.05: two models of the same quality are told apart in at most 5 % of all cases, a
 worse-than verdict comes to at most 2.5 % of them.
 """
 
@@ -24,7 +27,8 @@ from bertctl.metrics.clusters import cluster_means, cluster_units, design_effect
 from bertctl.metrics.value import MetricValue
 
 RESAMPLES = 2_000
-"""Resamples of a difference, and exchanges behind its p value, whose smallest value is then 0.0005."""
+"""Resamples of a difference, and exchanges behind its p value, whose smallest value is then
+0.0005."""
 
 MANY = 2_000
 """Examples above which half as many resamples have to do: a comparison is to answer within 2 s."""
@@ -33,7 +37,8 @@ POWER = 0.8
 """How often a drop of the smallest detectable size is found."""
 
 DISAGREEMENT = 0.1
-"""Share of the answers in which two fine-tuned runs of one recipe differ, about: what power is reckoned with."""
+"""Share of the answers in which two fine-tuned runs of one recipe differ, about: what power is
+reckoned with."""
 
 _SEED = 0  # of PCG64: the same two runs differ by the same
 _EXACT_EXCHANGES = 4_096
@@ -51,7 +56,8 @@ class Difference:
         n: examples.
         method: how interval and p were found, in a few words.
         changed: examples on which the models differ in what the metric sees; None where not paired.
-        clusters: groups of examples that were drawn and exchanged together; None where each stands by itself.
+        clusters: groups of examples that were drawn and exchanged together; None where each stands
+            by itself.
     """
 
     value: float
@@ -66,7 +72,8 @@ class Difference:
     def as_json(self) -> dict[str, Any]:
         """Returns the layout in the answers of `gate` and `compare`."""
         fields = asdict(self)
-        changed, clusters = fields.pop("changed"), fields.pop("clusters")
+        changed = fields.pop("changed")
+        clusters = fields.pop("clusters")
         fields |= {"clusters": clusters} if clusters else {}
         return fields | {"paired": changed is not None, "examples_changed": changed}
 
@@ -84,10 +91,11 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = None) -> Difference:
-    """Returns the difference of two proportions on the same examples: Tango's interval, McNemar's exact p.
+    """Returns the difference of two proportions on the same examples: Tango's interval, McNemar's
+    exact p.
 
-    With clusters the interval is that of as many independent examples as would vary as much, and p comes from
-    exchanging whole clusters.
+    With clusters the interval is that of as many independent examples as would vary as much, and p
+    comes from exchanging whole clusters.
 
     Args:
         right_a: (N,) whether a answered an example rightly; N at least 1.
@@ -95,27 +103,35 @@ def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = Non
         clusters: (N,) number of each example's cluster.
     """
     n = int(right_a.size)
-    only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
-    p, method = mcnemar(only_a, only_b), "McNemar, exact"
+    only_a = int((right_a & ~right_b).sum())
+    only_b = int((right_b & ~right_a).sum())
+    p = mcnemar(only_a, only_b)
+    method = "McNemar, exact"
     low, high = _hold_zero(score_interval(only_a, only_b, n), p)
     if clusters is not None:
         gaps = right_a.astype(np.float64) - right_b
         effect = design_effect(gaps, clusters)
-        p, method = (
-            mean_difference(gaps, np.zeros(n), clusters).p,
-            "score interval, exchange of clusters",
-        )
+        p = mean_difference(gaps, np.zeros(n), clusters).p
+        method = "score interval, exchange of clusters"
         low, high = _hold_zero(score_interval(only_a / effect, only_b / effect, n / effect), p)
     return Difference(
-        (only_a - only_b) / n, low, high, p, n, method, only_a + only_b, number_of(clusters)
+        (only_a - only_b) / n,
+        low,
+        high,
+        p,
+        n,
+        method,
+        only_a + only_b,
+        number_of(clusters),
     )
 
 
 def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float]:
-    """Returns Tango's 95 % score interval (Statistics in Medicine 17, 1998) of a difference of paired proportions.
+    """Returns Tango's 95 % score interval (Statistics in Medicine 17, 1998) of a difference of
+    paired proportions.
 
-    It holds the differences that a score test, McNemar's for 0, does not reject. Without a discordant example it is
-    Wilson's interval of 0 of n, both ways.
+    It holds the differences that a score test, McNemar's for 0, does not reject. Without a
+    discordant example it is Wilson's interval of 0 of n, both ways.
 
     Args:
         only_a: examples that only a answers rightly.
@@ -148,21 +164,27 @@ def bootstrap_difference(
     method: statistics.Method = "bca",
     clusters: Ints | None = None,
 ) -> Difference:
-    """Returns the difference of any metric of the same examples: paired bootstrap and exchange test.
+    """Returns the difference of any metric of the same examples: paired bootstrap and exchange
+    test.
 
     Args:
         rows_a: (N, S) what the metric needs to know of each example and a's answer.
         rows_b: (N, S) the same for b.
         make: rows (M, S) to the metric as a function of how often each of them counts.
-        possible: (P, 2 S) kinds that could occur, a's numbers before b's; used where the models never differ.
+        possible: (P, 2 S) kinds that could occur, a's numbers before b's; used where the models
+            never differ.
         resamples: how many times to draw, and to exchange.
-        method: see `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has every kind there can be.
+        method: see `bootstrap_interval`, or `posterior`; with `posterior`, `possible` has every
+            kind there can be.
         clusters: (N,) number of each example's cluster.
     """
     n, S = rows_a.shape
     resamples = _affordable(resamples, n)
     changed = int((rows_a != rows_b).any(axis=1).sum())
-    possible = np.empty((0, 2 * S)) if possible is None else possible
+    if possible is None:
+        possible = np.empty((0, 2 * S))
+    else:
+        possible = possible
     kinds, counts, place = statistics.counted_kinds(np.hstack([rows_a, rows_b]), possible)
     difference = _difference_of(make, kinds)
     value = float(_of_all(make(kinds[:, :S]), counts) - _of_all(make(kinds[:, S:]), counts))
@@ -177,9 +199,14 @@ def bootstrap_difference(
         kinds, counts, _ = statistics.counted_kinds(
             np.hstack([rows_a, rows_b]), units.reshape(-1, 2)
         )
-        S, difference = 1, _difference_of(make, kinds)
+        S = 1
+        difference = _difference_of(make, kinds)
     interval = interval or statistics.statistic_interval(
-        difference, counts, resamples=resamples, seed=_SEED, method=method
+        difference,
+        counts,
+        resamples=resamples,
+        seed=_SEED,
+        method=method,
     )
     differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
     seen = counts > 0
@@ -192,9 +219,19 @@ def bootstrap_difference(
             pooled, counts[seen & ~differs], counts[seen & differs], resamples=resamples
         )
     low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
-    how = "posterior, " if method == "posterior" else "paired bootstrap, "
+    if method == "posterior":
+        how = "posterior, "
+    else:
+        how = "paired bootstrap, "
     return Difference(
-        value, low, high, p, n, how + _exchange(clusters), changed, number_of(clusters)
+        value,
+        low,
+        high,
+        p,
+        n,
+        how + _exchange(clusters),
+        changed,
+        number_of(clusters),
     )
 
 
@@ -206,9 +243,12 @@ def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
 def _difference_of(
     make: Callable[[Floats], statistics.Statistic], kinds: Floats
 ) -> statistics.Statistic:
-    """Returns a's metric less b's, as a function of how often each kind occurs: a's numbers, then b's."""
+    """Returns a's metric less b's, as a function of how often each kind occurs: a's numbers, then
+    b's.
+    """
     S = kinds.shape[1] // 2
-    of_a, of_b = make(kinds[:, :S]), make(kinds[:, S:])
+    of_a = make(kinds[:, :S])
+    of_b = make(kinds[:, S:])
     return lambda counts: of_a(counts) - of_b(counts)
 
 
@@ -220,7 +260,8 @@ def mean_difference(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Difference:
-    """Returns the difference of two means over the same examples: studentised bootstrap, exchange test.
+    """Returns the difference of two means over the same examples: studentised bootstrap, exchange
+    test.
 
     Args:
         values_a: (N,) finite; N at least 2.
@@ -229,14 +270,17 @@ def mean_difference(
         resamples: how many times to draw, and to exchange.
         seed: of PCG64.
     """
-    changed, n = int((values_a != values_b).sum()), int(values_a.size)
+    changed = int((values_a != values_b).sum())
+    n = int(values_a.size)
     gaps = cluster_means(values_a - values_b, clusters)
-    G, value = int(gaps.size), float(gaps.mean())
+    G = int(gaps.size)
+    value = float(gaps.mean())
     resamples = _affordable(resamples, G)
     # Clusters are of several sizes, so their sums vary even where all examples differ by the same.
-    centred = (
-        gaps if clusters is None else value + cluster_means(values_a - values_b - value, clusters)
-    )
+    if clusters is None:
+        centred = gaps
+    else:
+        centred = value + cluster_means(values_a - values_b - value, clusters)
     interval = statistics.mean_interval(centred, resamples=resamples, seed=seed)
     if not gaps.any():
         p = 1.0
@@ -255,14 +299,25 @@ def mean_difference(
         p = (1 + reached) / (1 + resamples)
     low, high = _hold_zero(interval, p)
     how = "paired bootstrap, " + _exchange(clusters)
-    return Difference(value, low, high, p, n, how, changed, number_of(clusters))
+    return Difference(
+        value,
+        low,
+        high,
+        p,
+        n,
+        how,
+        changed,
+        number_of(clusters),
+    )
 
 
 def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
-    """Returns the difference of two metrics of which only value and interval are known, as if of different examples.
+    """Returns the difference of two metrics of which only value and interval are known, as if of
+    different examples.
 
-    The interval is that of variance estimates recovered (Zou and Donner 2008), for proportions Newcombe's (1998,
-    method 10). It is wider than a paired one where the models err on the same examples, as they do.
+    The interval is that of variance estimates recovered (Zou and Donner 2008), for proportions
+    Newcombe's (1998, method 10). It is wider than a paired one where the models err on the same
+    examples, as they do.
 
     Args:
         a: with low and high.
@@ -277,21 +332,30 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
     low = value - math.hypot(a.value - a.low, b.high - b.value)
     high = value + math.hypot(a.high - a.value, b.value - b.low)
     # The normal p of the side on which 0 lies, from that side's width.
-    width = value - low if value > 0 else high - value
-    z = (
-        statistics.quantile_of_normal() * abs(value) / width
-        if width > 0
-        else math.inf * bool(value)
-    )
+    if value > 0:
+        width = value - low
+    else:
+        width = high - value
+    if width > 0:
+        z = statistics.quantile_of_normal() * abs(value) / width
+    else:
+        z = math.inf * bool(value)
     return Difference(
-        value, low, high, math.erfc(z / math.sqrt(2)) if value else 1.0, a.n, "unpaired", None
+        value,
+        low,
+        high,
+        math.erfc(z / math.sqrt(2)) if value else 1.0,
+        a.n,
+        "unpaired",
+        None,
     )
 
 
 def simultaneous(
     value: float, ends: tuple[float | None, float | None], k: int, *, at_least: bool
 ) -> tuple[float | None, float | None]:
-    """Returns an interval whose bad end holds for the best of k, each with an interval like this (Bonferroni).
+    """Returns an interval whose bad end holds for the best of k, each with an interval like this
+    (Bonferroni).
 
     Args:
         value: of the best.
@@ -306,13 +370,15 @@ def simultaneous(
         statistics.quantile_of_normal(1 - (1 - statistics.CONFIDENCE) / k)
         / statistics.quantile_of_normal()
     )
-    return (
-        (value - (value - low) * wider, high) if at_least else (low, value + (high - value) * wider)
-    )
+    if at_least:
+        return (value - (value - low) * wider, high)
+    return (low, value + (high - value) * wider)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p values adjusted by Holm's step-down method (1979), in the order given; each at most 1."""
+    """Returns p values adjusted by Holm's step-down method (1979), in the order given; each at most
+    1.
+    """
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted = [1.0] * len(p_values)
     largest = 0.0
@@ -323,24 +389,29 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(low: float, high: float) -> float:
-    """Returns the smallest distance from a limit that examples with this interval show in 4 of 5 cases.
+    """Returns the smallest distance from a limit that examples with this interval show in 4 of 5
+    cases.
 
-    Half the interval is 1.96 standard errors; a true distance of 1.96 + 0.84 of them puts the whole interval on one
-    side of the limit with a probability of 80 %.
+    Half the interval is 1.96 standard errors; a true distance of 1.96 + 0.84 of them puts the whole
+    interval on one side of the limit with a probability of 80 %.
     """
     sure = statistics.quantile_of_normal()
     return (high - low) / 2 * (sure + NormalDist().inv_cdf(POWER)) / sure
 
 
 def _exchange(clusters: Ints | None) -> str:
-    return "exchange test" if clusters is None else "exchange of clusters"
+    if clusters is None:
+        return "exchange test"
+    return "exchange of clusters"
 
 
 def detectable_shares(n: int) -> dict[str, float]:
-    """Returns how far apart shares of right answers must be for n examples to show it in 4 of 5 cases.
+    """Returns how far apart shares of right answers must be for n examples to show it in 4 of 5
+    cases.
 
     Returns:
-        `runs`: of two runs that answer a tenth (`DISAGREEMENT`) of the examples differently, by McNemar's test;
+        `runs`: of two runs that answer a tenth (`DISAGREEMENT`) of the examples differently, by
+            McNemar's test;
         `limit`: of a run from a fixed limit, where nine in ten answers are right.
     """
     sure = statistics.quantile_of_normal()
@@ -350,24 +421,33 @@ def detectable_shares(n: int) -> dict[str, float]:
 
 
 def _affordable(resamples: int, n: int) -> int:
-    return resamples if n <= MANY else min(resamples, RESAMPLES // 2)
+    if n <= MANY:
+        return resamples
+    return min(resamples, RESAMPLES // 2)
 
 
 def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
     low, high = interval
-    return (min(low, 0.0), max(high, 0.0)) if p > 1 - statistics.CONFIDENCE else (low, high)
+    if p > 1 - statistics.CONFIDENCE:
+        return (min(low, 0.0), max(high, 0.0))
+    return (low, high)
 
 
 def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
-    """Returns how many standard errors the observed difference lies from `shift`, the other share at its likeliest."""
-    # The likeliest share q of examples that only b answers, given that only a's is q + shift: a quadratic equation.
+    """Returns how many standard errors the observed difference lies from `shift`, the other share
+    at its likeliest.
+    """
+    # The likeliest share q of examples that only b answers, given that only a's is q + shift: a
+    # quadratic equation.
     linear = -only_a - only_b + (2 * n - only_a + only_b) * shift
     constant = -only_b * shift * (1 - shift)
     q = (math.sqrt(max(0.0, linear * linear - 8 * n * constant)) - linear) / (4 * n)
     gap = only_a - only_b - n * shift
     variance = n * (2 * q + shift * (1 - shift))
     if variance <= 0:
-        return math.copysign(math.inf, gap) if gap else 0.0
+        if gap:
+            return math.copysign(math.inf, gap)
+        return 0.0
     return gap / math.sqrt(variance)
 
 
@@ -377,7 +457,8 @@ def _exchange_p(
     """Returns how often exchanging answers at random moves the models as far apart as they are.
 
     Args:
-        statistic: of (R, K + 2 J) counts: kinds answered alike, then a's answers to the others, then b's.
+        statistic: of (R, K + 2 J) counts: kinds answered alike, then a's answers to the others,
+            then b's.
         same_K: how often each kind answered alike occurs.
         changed_J: how often each of the others occurs.
         resamples: exchanges drawn where there are too many to go through.

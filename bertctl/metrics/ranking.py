@@ -1,4 +1,5 @@
-"""How well probabilities rank examples: the area under the ROC curve, and average precision, as in scikit-learn.
+"""How well probabilities rank examples: the area under the ROC curve, and average precision, as in
+scikit-learn.
 
 Letters: N examples, C labels, R resamples, M kinds of examples, G groups of equal probabilities.
 """
@@ -16,9 +17,11 @@ Name = Literal["roc_auc", "average_precision"]
 
 
 def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | None:
-    """Returns the mean over labels, each against the rest, of those that some examples have and others have not.
+    """Returns the mean over labels, each against the rest, of those that some examples have and
+    others have not.
 
-    Without such a label there is nothing to tell apart: None, but for the average precision of those that all have.
+    Without such a label there is nothing to tell apart: None, but for the average precision of
+    those that all have.
 
     Args:
         name: of the metric.
@@ -29,8 +32,10 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
     kept = np.flatnonzero(told if told.any() or name == "roc_auc" else gold.any(axis=0))
     if not kept.size:
         return None
-    gold, C = gold[:, kept], kept.size
-    # Ranks in place of probabilities: two models may be sure to different degrees, and are compared by their orders.
+    gold = gold[:, kept]
+    C = kept.size
+    # Ranks in place of probabilities: two models may be sure to different degrees, and are compared
+    # by their orders.
     ranks = [mean_ranks(probabilities[:, label]) for label in kept]
     probabilities = np.stack(ranks, axis=1) / len(probabilities)
 
@@ -38,22 +43,29 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
         labels = [_of_label(name, rows_MS[:, c], rows_MS[:, C + c]) for c in range(C)]
         return lambda counts: mean_of_defined(np.stack([label(counts) for label in labels], axis=1))
 
-    one, none = np.eye(C), np.zeros((C, C))
-    found, missed, invented = (
-        np.hstack([one, one]),
-        np.hstack([one, 1 - one]),
-        np.hstack([none, one]),
-    )
+    one = np.eye(C)
+    none = np.zeros((C, C))
+    found = np.hstack([one, one])
+    missed = np.hstack([one, 1 - one])
+    invented = np.hstack([none, one])
     possible = np.vstack([np.hstack([found, missed]), np.hstack([missed, found])])
     rows = np.hstack([gold, probabilities]).astype(np.float64)
     unseen = np.vstack([missed, invented])
-    return Contributions(rows, "statistic", make, unseen, possible, is_dear=True)
+    return Contributions(
+        rows,
+        "statistic",
+        make,
+        unseen,
+        possible,
+        is_dear=True,
+    )
 
 
 def _of_label(name: Name, gold_M: Floats, probability_M: Floats) -> Statistic:
     order = np.argsort(-probability_M, kind="stable")
     falls = np.diff(probability_M[order], prepend=np.inf) != 0
-    starts, gold_M = np.flatnonzero(falls), gold_M[order]
+    starts = np.flatnonzero(falls)
+    gold_M = gold_M[order]
 
     def statistic(counts: Floats) -> Floats:
         drawn = counts.take(order, axis=1)

@@ -1,4 +1,5 @@
-"""Metrics of scores. The correlations equal scipy's; they are written out because they run on 1,000 resamples at once.
+"""Metrics of scores. The correlations equal scipy's; they are written out because they run on 1,000
+resamples at once.
 
 Letters: N examples, R resamples, G different values.
 """
@@ -16,21 +17,26 @@ from bertctl.metrics.statistics import Statistic, mean_ranks
 def pearson(gold: Floats, predicted: Floats) -> Contributions:
     """Returns the Pearson correlation of (N,) scores; see `_correlated`.
 
-    Predictions are standardised: models that answer on different scales are compared by what the metric looks at.
+    Predictions are standardised: models that answer on different scales are compared by what the
+    metric looks at.
     """
     return _correlated(gold, predicted, pearson_statistic, standardised)
 
 
 def spearman(gold: Floats, predicted: Floats) -> Contributions:
-    """Returns the Spearman rank correlation of (N,) scores, ties at their mean rank; see `_correlated`.
+    """Returns the Spearman rank correlation of (N,) scores, ties at their mean rank; see
+    `_correlated`.
 
-    Predictions are ranks: models that answer on different scales are compared by what the metric looks at.
+    Predictions are ranks: models that answer on different scales are compared by what the metric
+    looks at.
     """
     return _correlated(gold, predicted, spearman_statistic, mean_ranks)
 
 
 def standardised(values: Floats) -> Floats:
-    """Returns the values as distances from their mean, in standard deviations; they must not be constant."""
+    """Returns the values as distances from their mean, in standard deviations; they must not be
+    constant.
+    """
     distances: Floats = (values - values.mean()) / values.std()
     return distances
 
@@ -49,20 +55,22 @@ def _correlated(
         of_pairs: the correlation as a function of how often each pair counts.
         comparable: brings a model's predictions onto the scale that all models share.
 
-    With a constant it is undefined, where scipy returns NaN with a warning. It is compared as 0 then, as one answer to
-    all is worth nothing. The same for a single example. Two examples have no interval. Time grows with N x resamples:
-    1,500 rows of STS-B take 0.1 s for 1,000.
+    With a constant it is undefined, where scipy returns NaN with a warning. It is compared as 0
+    then, as one answer to all is worth nothing. The same for a single example. Two examples have no
+    interval. Time grows with N x resamples: 1,500 rows of STS-B take 0.1 s for 1,000.
     """
 
     def make(rows_MS: Floats) -> Statistic:
-        x, y = rows_MS[:, 0], rows_MS[:, 1]
+        x = rows_MS[:, 0]
+        y = rows_MS[:, 1]
         if _is_constant(x) or _is_constant(y):
             return lambda counts: np.zeros(len(counts))
         return of_pairs(x, y)
 
     defined = len(gold) >= 2 and not _is_constant(gold) and not _is_constant(predicted)
     rows = np.stack([gold, comparable(predicted) if defined else predicted], axis=1)
-    unseen, possible = np.empty((0, 2)), np.empty((0, 4))
+    unseen = np.empty((0, 2))
+    possible = np.empty((0, 4))
     return Contributions(
         rows,
         "statistic",
@@ -99,7 +107,8 @@ def rmse(gold: Floats, predicted: Floats) -> Contributions:
 
 
 def r2(gold: Floats, predicted: Floats) -> Contributions:
-    """Returns R squared of (N,) scores: 1 for exact answers, 0 for the mean of the gold scores, negative below that.
+    """Returns R squared of (N,) scores: 1 for exact answers, 0 for the mean of the gold scores,
+    negative below that.
 
     It is undefined where the gold scores are all the same.
     """
@@ -145,15 +154,20 @@ def _is_constant(values: Floats) -> bool:
 def _correlation(
     covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float
 ) -> Floats:
-    """Returns correlations; NaN where a resample holds a single value, whose variance is rounding errors only."""
+    """Returns correlations; NaN where a resample holds a single value, whose variance is rounding
+    errors only.
+    """
     defined = (variance_x_R > smallest) & (variance_y_R > smallest)
     product = np.sqrt(np.where(defined, variance_x_R * variance_y_R, 1.0))
     return np.where(defined, np.clip(covariance_R / product, -1.0, 1.0), math.nan)
 
 
 def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    """Returns the Pearson correlation as a function of how often each pair counts; neither x nor y may be constant."""
-    x_N, y_N = standardised(x_N), standardised(y_N)
+    """Returns the Pearson correlation as a function of how often each pair counts; neither x nor y
+    may be constant.
+    """
+    x_N = standardised(x_N)
+    y_N = standardised(y_N)
     columns = (x_N, y_N, x_N * y_N, x_N * x_N, y_N * y_N)
 
     def pearson(counts_RN: Floats) -> Floats:
@@ -166,7 +180,9 @@ def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    """Returns the Spearman correlation, ties at their mean rank, as a function of how often each of N pairs counts."""
+    """Returns the Spearman correlation, ties at their mean rank, as a function of how often each of
+    N pairs counts.
+    """
     # With the examples in the order of x, only y's ranks need to be put back into it.
     order = np.argsort(x_N, kind="stable")
     y_sorted = y_N[order]
@@ -180,7 +196,8 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
         mean = (counts_RN.sum(axis=1, keepdims=True) + 1) / 2
         sizes_x, ranks_x = _mean_ranks(counts_RN, starts_x)
         sizes_y, ranks_y = _mean_ranks(counts_RN[:, by_y], starts_y)
-        ranks_x, ranks_y = ranks_x - mean, ranks_y - mean
+        ranks_x = ranks_x - mean
+        ranks_y = ranks_y - mean
         covariance = np.einsum("rn,rn->r", counts_RN * ranks_x[:, group_x], ranks_y[:, group_y])
         variance_x = np.einsum("rg,rg->r", sizes_x * ranks_x, ranks_x)
         variance_y = np.einsum("rg,rg->r", sizes_y * ranks_y, ranks_y)
@@ -190,6 +207,8 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def _mean_ranks(counts_RN: Floats, starts_G: Ints) -> tuple[Floats, Floats]:
-    """Returns how often each value was drawn, (R, G), and the mean rank of those, (R, G), without sorting again."""
+    """Returns how often each value was drawn, (R, G), and the mean rank of those, (R, G), without
+    sorting again.
+    """
     sizes_RG = np.add.reduceat(counts_RN, starts_G, axis=1)
     return sizes_RG, np.cumsum(sizes_RG, axis=1) - (sizes_RG - 1) / 2

@@ -1,7 +1,9 @@
-"""How well what belongs together is found: each query's right texts, ranked among all that could be found.
+"""How well what belongs together is found: each query's right texts, ranked among all that could be
+found.
 
-The unit of every figure is the query, as in trec_eval, BEIR and sentence-transformers' `InformationRetrievalEvaluator`:
-a query that stands in several rows counts once, and its right texts are those of all its rows.
+The unit of every figure is the query, as in trec_eval, BEIR and sentence-transformers'
+`InformationRetrievalEvaluator`: a query that stands in several rows counts once, and its right
+texts are those of all its rows.
 
 Letters: Q queries, C candidates.
 """
@@ -22,13 +24,15 @@ AT = 10
 """Rank to which is looked: the tenth."""
 
 _ROUNDING = 1e-9
-"""Part of a similarity below which a difference is rounding: of equal vectors a product may differ by that much."""
+"""Part of a similarity below which a difference is rounding: of equal vectors a product may differ
+by that much."""
 
 
 def ranks_of(similarities: Floats, relevant: Ints) -> list[int]:
     """Returns the ranks of a query's right candidates, from 1, the best first.
 
-    Of equally near candidates a right one comes last: a model that gives every text one vector finds nothing.
+    Of equally near candidates a right one comes last: a model that gives every text one vector
+    finds nothing.
 
     Args:
         similarities: (C,) similarities of the query with all candidates.
@@ -44,11 +48,15 @@ def ranks_of(similarities: Floats, relevant: Ints) -> list[int]:
 
 def reciprocal(ranks: Sequence[int], _relevant: int) -> float:
     """Returns 1 / the rank of the first right one, 0 beyond the tenth."""
-    return 1.0 / ranks[0] if ranks and ranks[0] <= AT else 0.0
+    if ranks and ranks[0] <= AT:
+        return 1.0 / ranks[0]
+    return 0.0
 
 
 def gain(ranks: Sequence[int], relevant: int) -> float:
-    """Returns the discounted gain of the right ones among the first ten, over the greatest possible one."""
+    """Returns the discounted gain of the right ones among the first ten, over the greatest possible
+    one.
+    """
     found = sum(1.0 / np.log2(1 + rank) for rank in ranks if rank <= AT)
     return float(found / sum(1.0 / np.log2(1 + rank) for rank in range(1, min(relevant, AT) + 1)))
 
@@ -70,8 +78,9 @@ def mean_of(figure: Figure, queries: Sequence[tuple[Sequence[int], int]]) -> Con
 
     Args:
         figure: One of `FIGURES`.
-        queries: The ranks of each query's right candidates, and how many these are. A query without a right candidate
-            has no ranks and is left out, as the evaluators leave it out; without any other one the mean is undefined.
+        queries: The ranks of each query's right candidates, and how many these are. A query without
+            a right candidate has no ranks and is left out, as the evaluators leave it out; without
+            any other one the mean is undefined.
     """
     answerable = [(ranks, relevant) for ranks, relevant in queries if ranks]
     if not answerable:

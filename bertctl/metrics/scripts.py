@@ -1,4 +1,6 @@
-"""Metric scripts that a person brings: local files in the format of the library `evaluate`, run only when named."""
+"""Metric scripts that a person brings: local files in the format of the library `evaluate`, run
+only when named.
+"""
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -18,12 +20,14 @@ Column = Sequence[Any] | Array
 
 
 def find_script(given: str) -> Path:
-    """Returns the .py file that a path names: the file itself, or FOLDER/FOLDER.py as `evaluate` has it.
+    """Returns the .py file that a path names: the file itself, or FOLDER/FOLDER.py as `evaluate`
+    has it.
 
     Nothing is imported, so a recipe can be checked with it.
 
     Raises:
-        UsageError: a bare name, which would be a download; or a folder or file that is no metric script.
+        UsageError: a bare name, which would be a download; or a folder or file that is no metric
+            script.
         UnavailableError: a path with nothing there.
     """
     path = expanded_path(given)
@@ -46,8 +50,10 @@ def find_script(given: str) -> Path:
             f"the metric script {given} does not exist", remedy=f"Looked for {path.absolute()}."
         )
     raise UsageError(
-        f"'{given}' is not a metric script on this disk, and one from the hub is downloaded code, which is not run",
-        remedy="Built-in metrics are always computed where they apply. For another, save its script and name the file: "
+        f"'{given}' is not a metric script on this disk, and one from the hub is downloaded code, "
+        "which is not run",
+        remedy="Built-in metrics are always computed where they apply. For another, save its "
+        "script and name the file: "
         "./my_metric.py",
     )
 
@@ -64,33 +70,36 @@ def script_metrics(
         reserved: names of built-in metrics.
 
     Returns:
-        Each number of a script's result as `SCRIPT_KEY`, or `SCRIPT` where the key is the script's own name. What is
-        no single number (a list of precisions) is left out. No intervals; higher counts as better, as a script does not
-        say.
+        Each number of a script's result as `SCRIPT_KEY`, or `SCRIPT` where the key is the script's
+        own name. What is no single number (a list of precisions) is left out. No intervals; higher
+        counts as better, as a script does not say.
 
     Raises:
-        UsageError: a name that is no local script (see `find_script`), one that fails, gives no finite number, or a
-            name that another metric has.
+        UsageError: a name that is no local script (see `find_script`), one that fails, gives no
+            finite number, or a name that another metric has.
         UnavailableError: a path with nothing there.
     """
     scripts = [find_script(path) for path in paths]
     metrics: dict[str, MetricValue] = {}
     for script in scripts:
         for key, value in _run(script, predictions, references).items():
-            name = (
-                script.stem
-                if key == script.stem and key not in reserved
-                else f"{script.stem}_{key}"
-            )
+            if key == script.stem and key not in reserved:
+                name = script.stem
+            else:
+                name = f"{script.stem}_{key}"
             if name in metrics or name in reserved:
-                what = f"{script}: its result '{key}' would be called {name}, which is another metric's name"
-                raise UsageError(what, remedy="Rename the script's file.")
+                message = (
+                    f"{script}: its result '{key}' would be called {name}, which is another "
+                    "metric's name"
+                )
+                raise UsageError(message, remedy="Rename the script's file.")
             metrics[name] = MetricValue(value, None, None, len(predictions))
     return metrics
 
 
 def _run(script: Path, predictions: Column, references: Column) -> dict[str, float]:
-    # Importing `evaluate` and a stranger's script may warn about anything; none of it is about this run.
+    # Importing `evaluate` and a stranger's script may warn about anything; none of it is about this
+    # run.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import evaluate
@@ -98,15 +107,16 @@ def _run(script: Path, predictions: Column, references: Column) -> dict[str, flo
         if is_offline():
             evaluate.config.HF_EVALUATE_OFFLINE = True  # a script may name files to download
         try:
-            # In memory: its cache of answers is a file beside the hub's, with a lock, of no use here.
+            # In memory: its cache of answers is a file beside the hub's, with a lock, of no use
+            # here.
             metric = evaluate.load(str(script), keep_in_memory=True)
             result = metric.compute(predictions=predictions, references=references)
         except Exception as error:
-            what = f"the metric script {script} failed: {type(error).__name__}: {error}"
+            message = f"the metric script {script} failed: {type(error).__name__}: {error}"
             remedy = (
                 "Run it by itself: evaluate.load(PATH).compute(predictions=..., references=...)."
             )
-            raise UsageError(what, remedy=remedy) from error
+            raise UsageError(message, remedy=remedy) from error
     return _numbers(script, result)
 
 
@@ -115,13 +125,12 @@ def _numbers(script: Path, result: Any) -> dict[str, float]:
     numbers = {str(key): float(value) for key, value in items if isinstance(value, Real)}
     bad = [key for key, value in numbers.items() if not np.isfinite(value)]
     if bad or not numbers:
-        found = (
-            f"{', '.join(bad)} is not a finite number"
-            if bad
-            else f"no number by name in {result!r:.200}"
-        )
-        what = f"the metric script {script}: {found}"
+        if bad:
+            found = f"{', '.join(bad)} is not a finite number"
+        else:
+            found = f"no number by name in {result!r:.200}"
+        message = f"the metric script {script}: {found}"
         raise UsageError(
-            what, remedy='Let its _compute return a dictionary such as {"my_metric": 0.5}.'
+            message, remedy='Let its _compute return a dictionary such as {"my_metric": 0.5}.'
         )
     return numbers

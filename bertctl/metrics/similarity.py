@@ -1,4 +1,5 @@
-"""How alike two vectors are, by the four measures that sentence-transformers knows (`similarity_fn_name`).
+"""How alike two vectors are, by the four measures that sentence-transformers knows
+(`similarity_fn_name`).
 
 Letters: N rows, Q queries, C candidates, D size of a vector.
 """
@@ -40,8 +41,8 @@ def unit_vectors(vectors: Floats) -> Floats:
 def row_similarities(measure: str, first: Floats32, second: Floats32) -> Floats32:
     """Returns the (N,) similarities of each row of one array with that of another.
 
-    They are computed in 32 bits by the operations of sentence-transformers' `pairwise_*_sim`, so that equal vectors
-    give the ranks, ties and correlations that its evaluators give.
+    They are computed in 32 bits by the operations of sentence-transformers' `pairwise_*_sim`, so
+    that equal vectors give the ranks, ties and correlations that its evaluators give.
 
     Args:
         measure: One of `MEASURES`.
@@ -106,13 +107,16 @@ def similarity_matrix(measure: str, queries: Floats32, candidates: Floats32) -> 
 
 
 def similarity_rows(measure: str, queries: Floats32, candidates: Floats32) -> Iterator[Floats]:
-    """Yields the (C,) similarities of each query with all candidates: `similarity_matrix`, some rows at a time."""
+    """Yields the (C,) similarities of each query with all candidates: `similarity_matrix`, some
+    rows at a time.
+    """
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         yield from similarity_matrix(measure, queries[start : start + _QUERIES_AT_ONCE], candidates)
 
 
 def exact_similarities(measure: str, first: Floats32, second: Floats32) -> Floats:
-    """Returns the (N,) similarities of rows in 64 bits, the same for equal rows wherever they stand.
+    """Returns the (N,) similarities of rows in 64 bits, the same for equal rows wherever they
+    stand.
 
     Args:
         measure: One of `MEASURES`; for cosines the vectors have length 1.

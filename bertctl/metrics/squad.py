@@ -1,13 +1,15 @@
-"""Exact match and F1 of answers, as SQuAD's official scorers define them (`evaluate-v1.1.py`, `evaluate-v2.0.py`).
+"""Exact match and F1 of answers, as SQuAD's official scorers define them (`evaluate-v1.1.py`,
+`evaluate-v2.0.py`).
 
-Two texts are compared in lower case, without ASCII punctuation and the words a, an and the; the best of a question's
-gold answers counts. The versions differ in gold answers of which nothing is left then ("The", "!"): 1.1 gives them F1 0
-and an exact match with any answer of which nothing is left, 2.0 leaves them out, and a question whose answers are all
-of this kind is answered by an empty text.
+Two texts are compared in lower case, without ASCII punctuation and the words a, an and the; the
+best of a question's gold answers counts. The versions differ in gold answers of which nothing is
+left then ("The", "!"): 1.1 gives them F1 0 and an exact match with any answer of which nothing is
+left, 2.0 leaves them out, and a question whose answers are all of this kind is answered by an empty
+text.
 
-Where most letters of the gold answers are of scripts without spaces (Chinese, Japanese, Thai, ...), which those scorers
-take for one word, the words of F1 are characters, and punctuation of any script is left out of both metrics, as MLQA's
-scorer has it for Chinese. Nothing else moves.
+Where most letters of the gold answers are of scripts without spaces (Chinese, Japanese, Thai, ...),
+which those scorers take for one word, the words of F1 are characters, and punctuation of any script
+is left out of both metrics, as MLQA's scorer has it for Chinese. Nothing else moves.
 
 Letters: N questions.
 """
@@ -25,14 +27,17 @@ import numpy as np
 from bertctl.arrays import Bools, Floats, Ints
 
 Version = Literal[1, 2]
-"""1 for data in which every question has an answer (SQuAD 1.1), 2 for data with unanswerable ones (SQuAD 2.0)."""
+"""1 for data in which every question has an answer (SQuAD 1.1), 2 for data with unanswerable ones
+(SQuAD 2.0)."""
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalized_answer(text: str) -> str:
-    """Returns a text in lower case, without ASCII punctuation and a, an, the: what two answers are compared by."""
+    """Returns a text in lower case, without ASCII punctuation and a, an, the: what two answers are
+    compared by.
+    """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -57,7 +62,9 @@ def _is_without_spaces(character: str) -> bool:
 
 
 def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
-    """Returns whether most letters of gold answers are of scripts without spaces, so that F1 counts characters."""
+    """Returns whether most letters of gold answers are of scripts without spaces, so that F1 counts
+    characters.
+    """
     letters = [
         character for texts in gold for text in texts for character in text if character.isalpha()
     ]
@@ -65,7 +72,8 @@ def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Returns what F1 counts where characters are words: each character of a script without spaces, other words whole.
+    """Returns what F1 counts where characters are words: each character of a script without spaces,
+    other words whole.
 
     A mark belongs to the character before it.
     """
@@ -99,7 +107,8 @@ def answer_exact(
         prediction: the answer; empty for "no answer".
         gold: texts of the gold answers; empty for an unanswerable question.
         version: of the scorer.
-        by_characters: Whether F1 counts characters, and punctuation of any script is left out (`counts_characters`).
+        by_characters: Whether F1 counts characters, and punctuation of any script is left out
+            (`counts_characters`).
     """
     if by_characters:
         prediction = _without_punctuation(prediction)
@@ -110,11 +119,13 @@ def answer_exact(
 def answer_f1(
     prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False
 ) -> float:
-    """Returns the harmonic mean of precision and recall of the answer's words, against the gold answer that fits best.
+    """Returns the harmonic mean of precision and recall of the answer's words, against the gold
+    answer that fits best.
 
     Args:
         prediction: the answer; empty for "no answer".
-        gold: texts of the gold answers; empty for an unanswerable question, where only an empty answer scores.
+        gold: texts of the gold answers; empty for an unanswerable question, where only an empty
+            answer scores.
         version: of the scorer.
         by_characters: Whether characters of scripts without spaces are words (`counts_characters`).
     """
@@ -146,19 +157,30 @@ def _both(
     prediction: str, gold: tuple[str, ...], version: Version, by_characters: bool
 ) -> tuple[float, float]:
     return (
-        answer_exact(prediction, gold, version=version, by_characters=by_characters),
-        answer_f1(prediction, gold, version=version, by_characters=by_characters),
+        answer_exact(
+            prediction,
+            gold,
+            version=version,
+            by_characters=by_characters,
+        ),
+        answer_f1(
+            prediction,
+            gold,
+            version=version,
+            by_characters=by_characters,
+        ),
     )
 
 
 def best_threshold(
     scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
 ) -> tuple[float, float]:
-    """Returns the highest mean score that a threshold on the null odds can give: above it there is "no answer".
+    """Returns the highest mean score that a threshold on the null odds can give: above it there is
+    "no answer".
 
     As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered one by one in the
-    order of their odds, questions of equal odds in the order given; the first of several best thresholds is taken, and
-    0.0 where answering none is best.
+    order of their odds, questions of equal odds in the order given; the first of several best
+    thresholds is taken, and 0.0 where answering none is best.
 
     Args:
         scores: (N,) of each answer.
@@ -169,16 +191,22 @@ def best_threshold(
     Returns:
         The mean score (a fraction) and the threshold.
     """
-    order, totals = _by_number_answered(scores, null_odds, answerable=answerable, answered=answered)
+    order, totals = _by_number_answered(
+        scores,
+        null_odds,
+        answerable=answerable,
+        answered=answered,
+    )
     best = int(totals.argmax())
     return float(totals[best] / len(scores)), float(null_odds[order[best - 1]]) if best else 0.0
 
 
 def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) -> float:
-    """Returns the threshold to store in a run: that of `best_threshold`, halfway to the next question's odds.
+    """Returns the threshold to store in a run: that of `best_threshold`, halfway to the next
+    question's odds.
 
-    Odds that differ in their last digits, as in a batch of another size, then fall on the same side. Where answering
-    none is best it lies below all odds.
+    Odds that differ in their last digits, as in a batch of another size, then fall on the same
+    side. Where answering none is best it lies below all odds.
 
     Args:
         scores: (N,) of each question's best answer that is not empty; N at least 1.
@@ -186,17 +214,31 @@ def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) ->
         answerable: (N,) whether the question has an answer.
     """
     answered = np.ones(len(scores), dtype=np.bool_)
-    order, totals = _by_number_answered(scores, null_odds, answerable=answerable, answered=answered)
-    best, odds = int(totals.argmax()), null_odds[order]
-    below = odds[best - 1] if best else odds[0] - 1.0
-    above = odds[best] if best < len(odds) else odds[-1] + 1.0
+    order, totals = _by_number_answered(
+        scores,
+        null_odds,
+        answerable=answerable,
+        answered=answered,
+    )
+    best = int(totals.argmax())
+    odds = null_odds[order]
+    if best:
+        below = odds[best - 1]
+    else:
+        below = odds[0] - 1.0
+    if best < len(odds):
+        above = odds[best]
+    else:
+        above = odds[-1] + 1.0
     return float((below + above) / 2)
 
 
 def _by_number_answered(
     scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
 ) -> tuple[Ints, Floats]:
-    """Returns (N,) questions by rising odds, and (N + 1,) the sum of scores when so many of them are answered."""
+    """Returns (N,) questions by rising odds, and (N + 1,) the sum of scores when so many of them
+    are answered.
+    """
     order = np.argsort(null_odds, kind="stable")
     gains = np.where(answerable, scores, -answered.astype(np.float64))[order]
     return order, np.cumsum(np.concatenate([[float((~answerable).sum())], gains]))
@@ -214,5 +256,6 @@ def _overlap(words: Sequence[str], reference: Sequence[str], version: Version) -
     common = (Counter(words) & Counter(reference)).total()
     if not common:
         return 0.0
-    precision, recall = common / len(words), common / len(reference)
+    precision = common / len(words)
+    recall = common / len(reference)
     return 2 * precision * recall / (precision + recall)

@@ -1,9 +1,11 @@
-"""Intervals: how far a metric of n examples may lie from the metric of all the examples there could be.
+"""Intervals: how far a metric of n examples may lie from the metric of all the examples there could
+be.
 
 Letters: R resamples, M kinds of examples, N examples, G clusters.
 
-The methods were chosen by simulation: coverage of the 95 % interval in percent, 1,000 resamples, 1,000 to 2,500 trials
-per figure (500 with heavy tails, 600 with outliers), so a standard error of 0.4 to 1.
+The methods were chosen by simulation: coverage of the 95 % interval in percent, 1,000 resamples,
+1,000 to 2,500 trials per figure (500 with heavy tails, 600 with outliers), so a standard error of
+0.4 to 1.
 
     metric              n      percentile  BCa        studentised  taken
     F1, accuracy .8     150    95.9        96.2       94.8         posterior (two labels), BCa
@@ -18,28 +20,32 @@ per figure (500 with heavy tails, 600 with outliers), so a standard error of 0.4
     mean, log-normal    150    92.6        93.1       94.5         studentised
     mean, 5 % outliers  150    88.9        92.8       96.5         studentised
 
-The functions below, all together, 2,000 trials at n = 150, 400 and 1,000 (`pytest -m slow` runs it again): F1 94.6 to
-95.7, Matthews 94.0 to 95.5, Pearson 93.9 to 95.1, Spearman 94.8 to 96.0, squared error 94.5 to 95.7, loss 93.1 to 95.2.
+The functions below, all together, 2,000 trials at n = 150, 400 and 1,000 (`pytest -m slow` runs it
+again): F1 94.6 to 95.7, Matthews 94.0 to 95.5, Pearson 93.9 to 95.1, Spearman 94.8 to 96.0, squared
+error 94.5 to 95.7, loss 93.1 to 95.2.
 
-a) BCa stays within 93 to 97 while about five errors are to be expected; with fewer it is wide rather than wrong (98).
-With two labels a table has four cells, or eight for two models on the same examples, and quantiles of its posterior
-distribution (Jeffreys' prior, half an example in each cell; Agresti and Min 2005) hold where the bootstrap does not:
-at n = 20 they cover Matthews in 95.8 % where BCa covers 87.8, and a change of F1 or Matthews that lies exactly at its
-limit passes in 1.3 to 3.2 % at n = 50, where BCa lets 3.0 to 6.8 % pass. More labels have too many cells: BCa.
+a) BCa stays within 93 to 97 while about five errors are to be expected; with fewer it is wide
+rather than wrong (98). With two labels a table has four cells, or eight for two models on the same
+examples, and quantiles of its posterior distribution (Jeffreys' prior, half an example in each
+cell; Agresti and Min 2005) hold where the bootstrap does not: at n = 20 they cover Matthews in
+95.8 % where BCa covers 87.8, and a change of F1 or Matthews that lies exactly at its limit passes
+in 1.3 to 3.2 % at n = 50, where BCa lets 3.0 to 6.8 % pass. More labels have too many cells: BCa.
 
-Precision, recall and F1 of a label or of entities are growing functions of a share (`contributions.Proportion`), and
-get the interval of that share: six rows that are all found are known to 0.54, whatever else stands beside them. The low
-end of a share is Clopper and Pearson's where Wilson's is not safe for a gate (`share_interval`).
+Precision, recall and F1 of a label or of entities are growing functions of a share
+(`contributions.Proportion`), and get the interval of that share: six rows that are all found are
+known to 0.54, whatever else stands beside them. The low end of a share is Clopper and Pearson's
+where Wilson's is not safe for a gate (`share_interval`).
 
-Examples that belong together (sentences of a document) are drawn together, as clusters. A share, and a table of two
-labels, gets the interval of as many independent examples as would vary as much (their number divided by the design
-effect, Kish 1965; Dean and Pagano 2015), with the width of Student's distribution. All other intervals are stretched by
-that distribution, too.
+Examples that belong together (sentences of a document) are drawn together, as clusters. A share,
+and a table of two labels, gets the interval of as many independent examples as would vary as much
+(their number divided by the design effect, Kish 1965; Dean and Pagano 2015), with the width of
+Student's distribution. All other intervals are stretched by that distribution, too.
 
-Few units (below 40 examples, or clusters of them) are not drawn again. What the metric is without each of them gives
-its standard error (the jackknife), which with Student's distribution for G - 2 degrees of freedom makes an interval on
-the scale's coordinate, the log odds. Of gates 0.001 above the truth passed wrongly, in percent of 2,000 samples of 60
-and of 300 rows in 5 clusters with a quarter of the variance in common:
+Few units (below 40 examples, or clusters of them) are not drawn again. What the metric is without
+each of them gives its standard error (the jackknife), which with Student's distribution for G - 2
+degrees of freedom makes an interval on the scale's coordinate, the log odds. Of gates 0.001 above
+the truth passed wrongly, in percent of 2,000 samples of 60 and of 300 rows in 5 clusters with a
+quarter of the variance in common:
 
     metric               BCa, G - 1    jackknife, G - 1    jackknife, G - 2 (taken)
     area under the ROC   5.5, 7.4      2.7, 4.9            1.8, 3.2
@@ -47,13 +53,14 @@ and of 300 rows in 5 clusters with a quarter of the variance in common:
     macro F1, 4 labels   3.6, 3.6      1.2, 2.6            0.5, 1.9
     Matthews, posterior  1.7, 3.7      -                   0.3, 2.0
 
-Fewer than five clusters decide nothing (`tests/numeric/test_few_rows.py` has the simulations). Six values of a loss say
-little of its large ones: mean squared errors of six rows pass in about 3 % even with the gamma interval beside them
-(`_gamma_interval`; 5 without), losses with heavier tails in about 5.
+Fewer than five clusters decide nothing (`tests/numeric/test_few_rows.py` has the simulations). Six
+values of a loss say little of its large ones: mean squared errors of six rows pass in about 3 %
+even with the gamma interval beside them (`_gamma_interval`; 5 without), losses with heavier tails
+in about 5.
 
-b) Fisher's formula 1 / sqrt(n - 3) gives 95.2 for normal data, 97 for bounded scores as in STS-B, 80 for heavy tails.
-No method sees what is not in the sample: where an outlier comes once in 100 examples, 150 examples lack it one time in
-four, and the interval of the mean then covers 76 %.
+b) Fisher's formula 1 / sqrt(n - 3) gives 95.2 for normal data, 97 for bounded scores as in STS-B,
+80 for heavy tails. No method sees what is not in the sample: where an outlier comes once in 100
+examples, 150 examples lack it one time in four, and the interval of the mean then covers 76 %.
 """
 
 import math
@@ -70,21 +77,24 @@ from bertctl.arrays import Array, Floats, Ints
 Method = Literal["bca", "percentile", "posterior"]
 
 Statistic = Callable[[Floats], Floats]
-"""A metric as a function of how often each kind of example occurs: (R, M) counts to (R,) values (NaN: undefined)."""
+"""A metric as a function of how often each kind of example occurs: (R, M) counts to (R,) values
+(NaN: undefined)."""
 
 CHUNK = 50_000
 """Counts held in memory at a time (0.4 MB): as many as stay in a core's cache."""
 
 MAX_KINDS = 2_000
-"""Kinds of examples for which the jackknife behind BCa's acceleration is computed; with more, n is so large that the
-acceleration, of the order of 1 / (6 sqrt n), no longer matters."""
+"""Kinds of examples for which the jackknife behind BCa's acceleration is computed; with more, n is
+so large that the acceleration, of the order of 1 / (6 sqrt n), no longer matters."""
 
 LARGE = 20_000
-"""Examples from which the mean's interval is the normal one: measured the same as the studentised from 1,000 on."""
+"""Examples from which the mean's interval is the normal one: measured the same as the studentised
+from 1,000 on."""
 
 FLOOR = 0.2
-"""Smallest standard deviation of a resample, as a share of the sample's, that studentised intervals divide by. Without
-it a resample that lacks the only outlier stretches the interval tenfold, for the same coverage (97.0; with it 96.5)."""
+"""Smallest standard deviation of a resample, as a share of the sample's, that studentised intervals
+divide by. Without it a resample that lacks the only outlier stretches the interval tenfold, for the
+same coverage (97.0; with it 96.5)."""
 
 DRAWS = 10_000
 """Draws where they cost nothing: of a table of a few cells, 10 ms."""
@@ -96,7 +106,8 @@ CONFIDENCE = 0.95
 """Share of intervals that cover the truth."""
 
 FEW_UNITS = 40
-"""Examples, or clusters of them, below which resamples say too little of their spread: the jackknife does better."""
+"""Examples, or clusters of them, below which resamples say too little of their spread: the
+jackknife does better."""
 
 _MANY_TRIALS = 100
 """Examples of a share from which Wilson's low end is safe for gates, if it is not small."""
@@ -119,10 +130,11 @@ SAME = 1e-12
 
 @dataclass(frozen=True)
 class Scale:
-    """Values that a metric can have, and a coordinate of them without ends, on which its intervals are stretched.
+    """Values that a metric can have, and a coordinate of them without ends, on which its intervals
+    are stretched.
 
-    Between two ends the coordinate is the log odds (of a correlation Fisher's z, doubled), beside a single end the
-    logarithm of the distance, and without ends the value itself.
+    Between two ends the coordinate is the log odds (of a correlation Fisher's z, doubled), beside a
+    single end the logarithm of the distance, and without ends the value itself.
 
     Attributes:
         lowest: least value; -inf where there is none.
@@ -180,10 +192,12 @@ UNBOUNDED = Scale()
 def wilson_interval(
     successes: float, n: float, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Returns the score interval of a proportion (Wilson 1927; Brown, Cai and DasGupta 2001 recommend it).
+    """Returns the score interval of a proportion (Wilson 1927; Brown, Cai and DasGupta 2001
+    recommend it).
 
-    Coverage computed exactly, at 95 %: 94.3 to 96.7 for proportions .5 to .95 and n of 150 to 1,821; at .99 it is 93.5
-    (n = 150), 96.4 (n = 1,000), and 97.7 at worst (n = 277), as few counts are possible there.
+    Coverage computed exactly, at 95 %: 94.3 to 96.7 for proportions .5 to .95 and n of 150 to
+    1,821; at .99 it is 93.5 (n = 150), 96.4 (n = 1,000), and 97.7 at worst (n = 277), as few counts
+    are possible there.
 
     Returns:
         Low and high, fractions; (0, 1) where n is 0.
@@ -191,20 +205,29 @@ def wilson_interval(
     if n == 0:
         return 0.0, 1.0
     z = quantile_of_normal(confidence)
-    share, spread = successes / n, z * z / n
+    share = successes / n
+    spread = z * z / n
     centre = (share + spread / 2) / (1 + spread)
     half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
-    low = 0.0 if share == 0 else max(0.0, centre - half)
-    high = 1.0 if share == 1 else min(1.0, centre + half)
+    if share == 0:
+        low = 0.0
+    else:
+        low = max(0.0, centre - half)
+    if share == 1:
+        high = 1.0
+    else:
+        high = min(1.0, centre + half)
     return low, high
 
 
 def share_interval(successes: float, n: float) -> tuple[float, float]:
-    """Returns the 95 % interval of a share, by whose low end a gate may pass: Wilson's, with a safe low end.
+    """Returns the 95 % interval of a share, by whose low end a gate may pass: Wilson's, with a safe
+    low end.
 
-    Of few examples, and of small shares, Wilson's low end lies above the truth too often: in 5 % of samples of 6, if
-    the truth is 0.6, and in up to 8 % of samples of 60, if it is small. There the low end is Clopper and Pearson's
-    (1934) if that is lower: it lies above the truth in at most 2.5 %. Elsewhere Wilson's does so in at most 3.0 %.
+    Of few examples, and of small shares, Wilson's low end lies above the truth too often: in 5 % of
+    samples of 6, if the truth is 0.6, and in up to 8 % of samples of 60, if it is small. There the
+    low end is Clopper and Pearson's (1934) if that is lower: it lies above the truth in at most
+    2.5 %. Elsewhere Wilson's does so in at most 3.0 %.
 
     Args:
         successes: also a fraction, of examples that are divided by their design effect.
@@ -238,42 +261,59 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Returns the interval of a statistic, from examples drawn again with replacement.
 
-    Examples that are alike are counted, not listed: drawing the cell counts of a confusion table from a multinomial
-    distribution is exactly the bootstrap of its examples, and as fast for 40,000 of them as for 400.
+    Examples that are alike are counted, not listed: drawing the cell counts of a confusion table
+    from a multinomial distribution is exactly the bootstrap of its examples, and as fast for 40,000
+    of them as for 400.
 
-    Where all resamples agree (not one error, or one answer for all), the examples say nothing about kinds of examples
-    that they lack. The interval then reaches as far as the statistic would move if one such kind had the largest share
-    that n examples without it leave possible (Wilson's), whichever kind moves it most.
+    Where all resamples agree (not one error, or one answer for all), the examples say nothing about
+    kinds of examples that they lack. The interval then reaches as far as the statistic would move
+    if one such kind had the largest share that n examples without it leave possible (Wilson's),
+    whichever kind moves it most.
 
-    A resample in which the statistic is undefined (recall without a gold example) is no zero: it is drawn again.
+    A resample in which the statistic is undefined (recall without a gold example) is no zero: it is
+    drawn again.
 
-    The interval is stretched as Student's distribution asks. Its degrees of freedom are those of a variance that is
-    estimated from these examples, at most n - 1:
+    The interval is stretched as Student's distribution asks. Its degrees of freedom are those of a
+    variance that is estimated from these examples, at most n - 1:
 
         degrees = min(n - 1, 2 n / (kurtosis - 1))
 
-    with the kurtosis of the examples' influence, so six examples that carry all of the variance count as few, however
-    many others there are.
+    with the kurtosis of the examples' influence, so six examples that carry all of the variance
+    count as few, however many others there are.
 
     Args:
-        statistic: metric as a function of the counts of each kind of example; vectorised over rows (NaN: undefined).
-        counts: (M,) how often each kind occurs, 0 for kinds that could; or n for n examples all different.
+        statistic: metric as a function of the counts of each kind of example; vectorised over rows
+            (NaN: undefined).
+        counts: (M,) how often each kind occurs, 0 for kinds that could; or n for n examples all
+            different.
         resamples: how many times to draw.
         seed: of PCG64; the same seed gives the same interval.
         confidence: share of intervals that are to cover the truth.
-        method: `bca` corrects the percentiles for bias and skewness (Efron 1987), `percentile` takes them as they are.
-        stretched: whether few examples widen the interval; False for the plain bootstrap, as scipy has it.
-        scale: values that the statistic can have; the interval is stretched on its coordinate, which has no end.
+        method: `bca` corrects the percentiles for bias and skewness (Efron 1987), `percentile`
+            takes them as they are.
+        stretched: whether few examples widen the interval; False for the plain bootstrap, as scipy
+            has it.
+        scale: values that the statistic can have; the interval is stretched on its coordinate,
+            which has no end.
 
     Returns:
         Low and high; the statistic of the sample is always between them.
     """
-    counts_M = np.ones(counts, dtype=np.int64) if isinstance(counts, int) else counts
+    if isinstance(counts, int):
+        counts_M = np.ones(counts, dtype=np.int64)
+    else:
+        counts_M = counts
     value = float(np.nan_to_num(statistic(counts_M[None, :].astype(np.float64))[0]))
     rng = np.random.Generator(np.random.PCG64(seed))
     drawn_R = _defined_resamples(statistic, counts_M, resamples, rng)
     if drawn_R.size == 0 or float(np.ptp(drawn_R)) <= SAME:
-        return _unseen_interval(statistic, counts_M, value, confidence, scale)
+        return _unseen_interval(
+            statistic,
+            counts_M,
+            value,
+            confidence,
+            scale,
+        )
 
     n = int(counts_M.sum())
     tails = np.array([(1 - confidence) / 2, (1 + confidence) / 2])
@@ -283,9 +323,10 @@ def bootstrap_interval(
         tails = _bca_tails(drawn_R, value, moments.acceleration, confidence)
         degrees = min(degrees, moments.degrees_of_freedom)
     low, high = np.quantile(drawn_R, tails)
-    stretch = (
-        student_stretch(degrees, confidence) * math.sqrt(n / max(1, n - 1)) if stretched else 1.0
-    )
+    if stretched:
+        stretch = student_stretch(degrees, confidence) * math.sqrt(n / max(1, n - 1))
+    else:
+        stretch = 1.0
     ends = min(value, float(low)), max(value, float(high))
     return _stretched(value, ends[0], stretch, scale), _stretched(value, ends[1], stretch, scale)
 
@@ -299,8 +340,9 @@ def jackknife_interval(
 ) -> tuple[float, float]:
     """Returns the interval of a statistic of few units, from what it is without each of them.
 
-    The spread of these values gives the standard error, Student's distribution with `degrees_of_freedom` the width, and
-    the scale's coordinate the form: near an end of the scale the interval is longer on the side of the other end.
+    The spread of these values gives the standard error, Student's distribution with
+    `degrees_of_freedom` the width, and the scale's coordinate the form: near an end of the scale
+    the interval is longer on the side of the other end.
 
     Args:
         statistic: metric as a function of the counts of each kind of unit (NaN: undefined).
@@ -311,13 +353,25 @@ def jackknife_interval(
     n = int(counts_M.sum())
     value = float(np.nan_to_num(statistic(counts_M[None, :].astype(np.float64))[0]))
     if n < 2:
-        return _unseen_interval(statistic, counts_M, value, confidence, scale)
+        return _unseen_interval(
+            statistic,
+            counts_M,
+            value,
+            confidence,
+            scale,
+        )
 
     present = np.flatnonzero(counts_M)
     moves = _left_out(statistic, counts_M, present) - value
     variance = (n - 1) / n * float((counts_M[present] * moves**2).sum())
     if variance <= SAME**2 or not scale.has_inside(value):
-        return _unseen_interval(statistic, counts_M, value, confidence, scale)
+        return _unseen_interval(
+            statistic,
+            counts_M,
+            value,
+            confidence,
+            scale,
+        )
 
     sure = quantile_of_normal(confidence) * student_stretch(degrees_of_freedom(n), confidence)
     half = sure * math.sqrt(variance) * scale.slope(value)
@@ -334,7 +388,8 @@ def statistic_interval(
     method: Method,
     scale: Scale = UNBOUNDED,
 ) -> tuple[float, float]:
-    """Returns the 95 % interval of a statistic of examples or clusters: few by the jackknife, many by the bootstrap.
+    """Returns the 95 % interval of a statistic of examples or clusters: few by the jackknife, many
+    by the bootstrap.
 
     Args:
         statistic: metric as a function of the counts of each kind of unit (NaN: undefined).
@@ -347,12 +402,18 @@ def statistic_interval(
     if int(counts_M.sum()) < FEW_UNITS:
         return jackknife_interval(statistic, counts_M, scale=scale)
     return bootstrap_interval(
-        statistic, counts_M, resamples=resamples, seed=seed, method=method, scale=scale
+        statistic,
+        counts_M,
+        resamples=resamples,
+        seed=seed,
+        method=method,
+        scale=scale,
     )
 
 
 def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a statistic of a small table: quantiles of its posterior with Jeffreys' prior.
+    """Returns the 95 % interval of a statistic of a small table: quantiles of its posterior with
+    Jeffreys' prior.
 
     Args:
         statistic: as a function of (R, M) counts of all kinds there can be.
@@ -377,19 +438,23 @@ def _posterior(shapes: tuple[float, ...], seed: int) -> Floats:
 def mean_interval(
     values: Floats, *, resamples: int, seed: int, never_negative: bool = False
 ) -> tuple[float, float]:
-    """Returns the studentised 95 % bootstrap interval of a mean, which follows the skewness of losses.
+    """Returns the studentised 95 % bootstrap interval of a mean, which follows the skewness of
+    losses.
 
-    Of few values it is stretched as Student's distribution with `degrees_of_freedom` asks. Few errors or losses often
-    lack the large ones: the interval then reaches as far as that of a gamma distribution, too.
+    Of few values it is stretched as Student's distribution with `degrees_of_freedom` asks. Few
+    errors or losses often lack the large ones: the interval then reaches as far as that of a gamma
+    distribution, too.
 
     Args:
         values: (N,) finite, at least two.
-        resamples: how many times to draw; not used from 20,000 values on, where the normal interval is the same.
+        resamples: how many times to draw; not used from 20,000 values on, where the normal interval
+            is the same.
         seed: of PCG64.
         never_negative: whether the mean is one of errors or losses.
     """
     n = values.size
-    mean, deviation = float(values.mean()), float(values.std())
+    mean = float(values.mean())
+    deviation = float(values.std())
     if n >= LARGE or deviation <= SAME * abs(mean):
         half = quantile_of_normal(CONFIDENCE) * deviation / math.sqrt(n)
         return mean - half, mean + half
@@ -410,7 +475,9 @@ def mean_interval(
 
 
 def _gamma_interval(mean: float, deviation: float, n: int) -> tuple[float, float]:
-    """Returns the interval of a mean that has a gamma distribution, as the mean of squared normal errors has."""
+    """Returns the interval of a mean that has a gamma distribution, as the mean of squared normal
+    errors has.
+    """
     from scipy.special import gammaincinv
 
     stretch = student_stretch(degrees_of_freedom(n))
@@ -422,12 +489,16 @@ def _gamma_interval(mean: float, deviation: float, n: int) -> tuple[float, float
 
 
 def quantile_of_normal(confidence: float = CONFIDENCE) -> float:
-    """Returns how many standard deviations from its mean hold this share of a normal distribution: 1.96 for 95 %."""
+    """Returns how many standard deviations from its mean hold this share of a normal distribution:
+    1.96 for 95 %.
+    """
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def _stretched(value: float, end: float, stretch: float, scale: Scale) -> float:
-    """Returns the end of an interval, `stretch` times as far from the value as it was, on the scale's coordinate."""
+    """Returns the end of an interval, `stretch` times as far from the value as it was, on the
+    scale's coordinate.
+    """
     if not (scale.has_inside(value) and scale.has_inside(end)):
         return min(scale.highest, max(scale.lowest, value + (end - value) * stretch))
     middle = scale.coordinate(value)
@@ -435,17 +506,21 @@ def _stretched(value: float, end: float, stretch: float, scale: Scale) -> float:
 
 
 def degrees_of_freedom(n_units: int) -> float:
-    """Returns the degrees of freedom of Student's distribution that an interval of this many units takes.
+    """Returns the degrees of freedom of Student's distribution that an interval of this many units
+    takes.
 
-    The mean takes one. Of few units a second one is taken, as Donald and Lang (2007) do for groups: units that carry a
-    metric unequally say less of its spread than equal ones, and with one degree twice as many gates pass wrongly.
+    The mean takes one. Of few units a second one is taken, as Donald and Lang (2007) do for groups:
+    units that carry a metric unequally say less of its spread than equal ones, and with one degree
+    twice as many gates pass wrongly.
     """
     taken = 2 if n_units < FEW_UNITS else 1
     return max(1.0, float(n_units - taken))
 
 
 def student_stretch(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """Returns how much wider Student's interval with these degrees of freedom is than the normal one."""
+    """Returns how much wider Student's interval with these degrees of freedom is than the normal
+    one.
+    """
     from scipy.special import stdtrit
 
     return float(stdtrit(max(1.0, degrees), (1 + confidence) / 2)) / quantile_of_normal(confidence)
@@ -459,8 +534,13 @@ def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
 
 
 def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, Ints, Ints]:
-    """Returns (M, S) different rows in lexicographic order, unseen ones too; (M,) how often; (N,) which each row is."""
-    everything = rows if unseen is None else np.vstack([rows, unseen])
+    """Returns (M, S) different rows in lexicographic order, unseen ones too; (M,) how often; (N,)
+    which each row is.
+    """
+    if unseen is None:
+        everything = rows
+    else:
+        everything = np.vstack([rows, unseen])
     if rows.shape[1] == 1:  # many times faster than for rows of several numbers
         values, place = np.unique(everything[:, 0], return_inverse=True)
         kinds = values[:, None]
@@ -471,14 +551,17 @@ def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, I
 
 
 def mean_ranks(values_N: Floats) -> Floats:
-    """Returns the rank of each value, from 1, equal ones at their mean rank; scipy's takes 0.5 s to import."""
+    """Returns the rank of each value, from 1, equal ones at their mean rank; scipy's takes 0.5 s to
+    import.
+    """
     _, place, sizes = np.unique(values_N, return_inverse=True, return_counts=True)
     mean_rank_of_group = np.cumsum(sizes) - (sizes - 1) / 2
     return mean_rank_of_group[place]
 
 
 def influence(statistic: Statistic, counts_M: Ints) -> Floats:
-    """Returns what one example of each kind adds, (M,): jackknife pseudo-values, with the metric as mean.
+    """Returns what one example of each kind adds, (M,): jackknife pseudo-values, with the metric as
+    mean.
 
     Kinds that do not occur have 0.
     """
@@ -492,7 +575,9 @@ def influence(statistic: Statistic, counts_M: Ints) -> Floats:
 
 
 def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
-    """Returns the statistic without one example of each kind; where that is undefined, the one with all of them."""
+    """Returns the statistic without one example of each kind; where that is undefined, the one with
+    all of them.
+    """
     counts = counts_M.astype(np.float64)
     without = _with_one_changed(statistic, counts, present, -1)
     value = float(np.nan_to_num(statistic(counts[None, :])[0]))
@@ -502,7 +587,9 @@ def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
 def _defined_resamples(
     statistic: Statistic, counts_M: Ints, resamples: int, rng: np.random.Generator
 ) -> Floats:
-    """Returns (R,) values of resamples in which the statistic is defined; fewer than asked where those are rare."""
+    """Returns (R,) values of resamples in which the statistic is defined; fewer than asked where
+    those are rare.
+    """
     values: list[Floats] = []
     missing = resamples
     for _ in range(_ROUNDS_OF_DRAWS):
@@ -516,8 +603,10 @@ def _defined_resamples(
 
 def _draw(counts_M: Ints, resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
     """Yields counts of resampled examples, (rows, M) at a time."""
-    n, M = int(counts_M.sum()), counts_M.size
-    # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which there are n.
+    n = int(counts_M.sum())
+    M = counts_M.size
+    # A multinomial draw costs M binomial ones, each dearer than the draw of an index, of which
+    # there are n.
     few_kinds = n >= 4 * M
     kind_of_example = np.repeat(np.arange(M), counts_M)
     for rows in chunk_sizes(resamples, max(M, 1 if few_kinds else n)):
@@ -534,7 +623,8 @@ class _Moments:
 
     Attributes:
         acceleration: of BCa: a sixth of the skewness (Efron 1987).
-        degrees_of_freedom: of the variance that these examples give, by its own variance (Satterthwaite 1946).
+        degrees_of_freedom: of the variance that these examples give, by its own variance
+            (Satterthwaite 1946).
     """
 
     acceleration: float = 0.0
@@ -561,8 +651,11 @@ def _influence_moments(statistic: Statistic, counts_M: Ints) -> _Moments:
 
 
 def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: float) -> Floats:
-    """Returns the two quantiles of the resampled values that BCa reads instead of 2.5 and 97.5 %."""
-    normal, R = NormalDist(), drawn_R.size
+    """Returns the two quantiles of the resampled values that BCa reads instead of 2.5 and
+    97.5 %.
+    """
+    normal = NormalDist()
+    R = drawn_R.size
     # Values of a small table are few and often equal: half of the equal ones count as below.
     below = float(np.mean(drawn_R < value - SAME) + np.mean(drawn_R <= value + SAME)) / 2
     bias = normal.inv_cdf(min(max(below, 1 / R), 1 - 1 / R))
@@ -576,11 +669,14 @@ def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: f
 def _unseen_interval(
     statistic: Statistic, counts_M: Ints, value: float, confidence: float, scale: Scale
 ) -> tuple[float, float]:
-    """Returns how far the statistic would move if some kind of example had the largest share that n leave possible.
+    """Returns how far the statistic would move if some kind of example had the largest share that n
+    leave possible.
 
-    A value at one end of its scale (ranks without an exchange) is no surer than a share of n right ones of n.
+    A value at one end of its scale (ranks without an exchange) is no surer than a share of n right
+    ones of n.
     """
-    n, M = int(counts_M.sum()), counts_M.size
+    n = int(counts_M.sum())
+    M = counts_M.size
     unseen = wilson_interval(0, n, confidence)[1]
     # Any kind could be the one; of very many, evenly spaced ones stand for all.
     kinds = np.unique(np.linspace(0, M - 1, min(M, MAX_KINDS)).astype(np.int64))

@@ -1,9 +1,10 @@
-"""Metrics of tag sequences: entities as conlleval (CoNLL-2000 to 2003) finds them, and word accuracy.
+"""Metrics of tag sequences: entities as conlleval (CoNLL-2000 to 2003) finds them, and word
+accuracy.
 
-Entities follow the functions `startOfChunk` and `endOfChunk` of conlleval.pl, so sequences that no scheme allows are
-read as it reads them: an I after an O, or after another type, begins an entity. conlleval.pl knows B, I, O and E; S of
-BIOES, and L and U of BILOU, are read as in its Python descendants (conlleval.py, seqeval): S and U stand alone, E and L
-end what is open.
+Entities follow the functions `startOfChunk` and `endOfChunk` of conlleval.pl, so sequences that no
+scheme allows are read as it reads them: an I after an O, or after another type, begins an entity.
+conlleval.pl knows B, I, O and E; S of BIOES, and L and U of BILOU, are read as in its Python
+descendants (conlleval.py, seqeval): S and U stand alone, E and L end what is open.
 
 Letters: N sentences, M kinds of sentences, R resamples.
 """
@@ -38,11 +39,13 @@ ENTITY_METRICS = ("entity_precision", "entity_recall", "entity_f1")
 """Metrics of entities, by their names in metrics.json."""
 
 _POSSIBLE = ((1, 0, 0), (0, 1, 0), (1, 1, 1))
-"""Kinds of sentences that could occur and perhaps did not: an entity missed, one invented, one found."""
+"""Kinds of sentences that could occur and perhaps did not: an entity missed, one invented, one
+found."""
 
 _SAME_PREFIX = {"L": "E", "U": "S"}
 
-# (prefix before, prefix here) between which an entity of one type ends, and before which one begins.
+# (prefix before, prefix here) between which an entity of one type ends, and before which one
+# begins.
 _ENDS = frozenset([*("B" + to for to in "BOS"), *("I" + to for to in "BOS"), *("E" + to for to in "BIEOS"),
                    *("S" + to for to in "BIEOS")])  # fmt: skip
 _BEGINS = frozenset([*("O" + to for to in "BIES"), *("B" + to for to in "BS"), *("I" + to for to in "BS"),
@@ -51,7 +54,9 @@ _OUTSIDE = ("O", ".")
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Returns the prefix and the type, divided at the first hyphen; a tag without one is a prefix without a type."""
+    """Returns the prefix and the type, divided at the first hyphen; a tag without one is a prefix
+    without a type.
+    """
     prefix, _, kind = tag.partition("-")
     return prefix, kind
 
@@ -63,12 +68,17 @@ def entities(tags: Sequence[str]) -> list[Entity]:
         tags: one per word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
     """
     found: list[Entity] = []
-    before, type_before, start = "O", "", -1
+    before = "O"
+    type_before = ""
+    start = -1
     for i, tag in enumerate([*tags, "O"]):
         prefix, kind = split_tag(tag)
         prefix = _SAME_PREFIX.get(prefix, prefix)
         if prefix != "O" or before != "O":
-            step = before + prefix if len(before) == len(prefix) == 1 else ""
+            if len(before) == len(prefix) == 1:
+                step = before + prefix
+            else:
+                step = ""
             changed = kind != type_before
             if start >= 0 and (
                 step in _ENDS or (changed and before not in _OUTSIDE) or i == len(tags)
@@ -79,7 +89,8 @@ def entities(tags: Sequence[str]) -> list[Entity]:
                 if start >= 0:  # only after prefixes that no scheme has
                     found.append((type_before, start, i))
                 start = i
-        before, type_before = prefix, kind
+        before = prefix
+        type_before = kind
     return found
 
 
@@ -107,7 +118,8 @@ def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contri
     words = [(len(tags), _right_words(wanted, tags, mark_entities=mark_entities))
              for wanted, tags in _sentences(gold, predicted)]  # fmt: skip
     usual = max(1, int(np.median([count for count, _ in words])))
-    # Kinds that could occur and perhaps did not: a sentence of usual length with one word wrong, or one right.
+    # Kinds that could occur and perhaps did not: a sentence of usual length with one word wrong, or
+    # one right.
     return _of_sentences(
         "accuracy", words, [(usual, usual - 1), (usual, 1)], [(1, 1, 1, 0), (1, 0, 1, 1)]
     )
@@ -120,7 +132,8 @@ def entity_score(name: str, counts: Counts | Array) -> Contributions:
 
     Args:
         name: one of `ENTITY_METRICS`.
-        counts: of each sentence, at least one: entities there, answered, right (see `entity_counts`).
+        counts: of each sentence, at least one: entities there, answered, right (see
+            `entity_counts`).
     """
     return _of_sentences(name, counts, _POSSIBLE, [(1, 1, 1, 1, 0, 0), (1, 0, 0, 1, 1, 1)])
 
@@ -152,7 +165,13 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
 
         return statistic
 
-    return Contributions(rows, "statistic", make, np.array(unseen), np.array(pairs))
+    return Contributions(
+        rows,
+        "statistic",
+        make,
+        np.array(unseen),
+        np.array(pairs),
+    )
 
 
 def _overlap(one: Entity, other: Entity) -> bool:
@@ -160,7 +179,9 @@ def _overlap(one: Entity, other: Entity) -> bool:
 
 
 def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
-    """Returns the counts of `entity_counts`, where an answer of the right type that shares a word is right, once."""
+    """Returns the counts of `entity_counts`, where an answer of the right type that shares a word
+    is right, once.
+    """
     counts = []
     for wanted, found in _entity_sets(gold, predicted):
         left = sorted(found - wanted, key=lambda entity: entity[1])
@@ -182,16 +203,20 @@ ENTITY_ERRORS = ("wrong boundary", "wrong type", "missed", "invented")
 def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
     """Returns for each kind of error how many entities of each type have it.
 
-    An entity is missed where no answer shares a word with it; of those that do, one of its type has the wrong boundary,
-    others the wrong type. An answer that shares no word with any entity is invented.
+    An entity is missed where no answer shares a word with it; of those that do, one of its type has
+    the wrong boundary, others the wrong type. An answer that shares no word with any entity is
+    invented.
     """
     errors: dict[str, Counter[str]] = {name: Counter() for name in ENTITY_ERRORS}
     for wanted, found in _entity_sets(gold, predicted):
         for entity in wanted - found:
             types = {other[0] for other in found if _overlap(entity, other)}
-            name = (
-                "missed" if not types else "wrong boundary" if entity[0] in types else "wrong type"
-            )
+            if not types:
+                name = "missed"
+            elif entity[0] in types:
+                name = "wrong boundary"
+            else:
+                name = "wrong type"
             errors[name][entity[0]] += 1
         invented = [
             answer for answer in found if not any(_overlap(answer, entity) for entity in wanted)
@@ -208,13 +233,20 @@ def _of_sentences(
     )
     statistic = partial(tagging_statistic, name)
     return Contributions(
-        rows, "statistic", statistic, kinds, pairs, proportion=_proportion(name, rows)
+        rows,
+        "statistic",
+        statistic,
+        kinds,
+        pairs,
+        proportion=_proportion(name, rows),
     )
 
 
 def _proportion(name: str, rows: Floats) -> Proportion:
     """Returns hits and trials behind a metric of `tagging_statistic`."""
-    there, answered, right = rows[:, 0], rows[:, -2], rows[:, -1]
+    there = rows[:, 0]
+    answered = rows[:, -2]
+    right = rows[:, -1]
     if name == "entity_precision":
         return Proportion(right, answered)
     if name == "entity_f1":
@@ -244,10 +276,13 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
 
     Args:
         name: `accuracy`, `entity_precision`, `entity_recall` or `entity_f1`.
-        kinds: (M, 2) words and right words of each kind, for accuracy; else (M, 3) as in `entity_counts`.
+        kinds: (M, 2) words and right words of each kind, for accuracy; else (M, 3) as in
+            `entity_counts`.
     """
     columns = kinds.astype(np.float64).T
-    there, answered, right = columns[0], columns[1], columns[-1]
+    there = columns[0]
+    answered = columns[1]
+    right = columns[-1]
     above, below = {
         "accuracy": (right, there),
         "entity_precision": (right, answered),

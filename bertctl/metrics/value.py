@@ -1,4 +1,6 @@
-"""What a metric is: a number, its interval, how many examples it stands on, and which way is better."""
+"""What a metric is: a number, its interval, how many examples it stands on, and which way is
+better.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,9 +16,10 @@ class MetricValue:
         high: upper end.
         n: examples it was computed from.
         higher_is_better: direction.
-        clusters: groups of examples that belong together, such as documents; None where each stands by itself.
-        is_defined: whether there is such a number, as there is no correlation with a constant. `value` is 0 where there
-            is none, so that it can be compared; metrics.json has null.
+        clusters: groups of examples that belong together, such as documents; None where each stands
+            by itself.
+        is_defined: whether there is such a number, as there is no correlation with a constant.
+            `value` is 0 where there is none, so that it can be compared; metrics.json has null.
     """
 
     value: float

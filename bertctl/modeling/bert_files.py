@@ -1,7 +1,8 @@
 """Which files describe a network of `torch_bert.py`, and that network with their weights.
 
-Whatever is not as those families have it (another activation, a decoder, a head of another kind, weights that
-config.json does not describe) is left to transformers, which knows it or says what is wrong.
+Whatever is not as those families have it (another activation, a decoder, a head of another kind,
+weights that config.json does not describe) is left to transformers, which knows it or says what is
+wrong.
 """
 
 from collections.abc import Mapping
@@ -40,7 +41,8 @@ _TRUTHS = (
     "use_cache", "is_decoder", "add_cross_attention", "tie_word_embeddings", "sinusoidal_pos_embds", "summary_use_proj",
 )  # fmt: skip
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
-"""Fields that change nothing here; transformers refuses other types than a truth, or than a whole number or null."""
+"""Fields that change nothing here; transformers refuses other types than a truth, or than a whole
+number or null."""
 
 _USUAL_SIZES = tuple(names[0] for names in SIZES.values())
 
@@ -65,11 +67,22 @@ class _Described:
 
     def encoder(self, shares: Shares, *, has_pooler: bool) -> Encoder:
         """Returns the encoder, its weights still to come."""
-        return Encoder(self.family, self.config, self.sizes, shares, has_pooler=has_pooler)
+        return Encoder(
+            self.family,
+            self.config,
+            self.sizes,
+            shares,
+            has_pooler=has_pooler,
+        )
 
     def network(self, kind: str, shares: Shares) -> Network | None:
-        """Returns the encoder under a head, its weights still to come; None of another kind of head."""
-        outputs = 1 if kind == "MultipleChoice" else _outputs(self.config)
+        """Returns the encoder under a head, its weights still to come; None of another kind of
+        head.
+        """
+        if kind == "MultipleChoice":
+            outputs = 1
+        else:
+            outputs = _outputs(self.config)
         if (
             not outputs
             or kind not in (*OF_TOKENS, *OF_TEXTS)
@@ -87,7 +100,9 @@ class _Described:
         )
 
     def found(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
-        """Returns the weight in the files of each parameter of a network; None where there is none of its shape."""
+        """Returns the weight in the files of each parameter of a network; None where there is none
+        of its shape.
+        """
         found = {}
         for name, parameter in network.named_parameters():
             one = self.stored.get(self.stored_as(name, network))
@@ -96,14 +111,22 @@ class _Described:
 
     def stored_as(self, name: str, network: Encoder | Network) -> str:
         """Returns what the files call a parameter of a network."""
-        prefix = f"{self.family.encoder}." if isinstance(network, Network) else ""
-        return self.inside + name.removeprefix(prefix) if name.startswith(prefix) else name
+        if isinstance(network, Network):
+            prefix = f"{self.family.encoder}."
+        else:
+            prefix = ""
+        if name.startswith(prefix):
+            return self.inside + name.removeprefix(prefix)
+        return name
 
 
 def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | None:
     """Returns what the files say, if it is as the family usually has it."""
     family = FAMILIES.get(family_of(config))
-    sizes = None if family is None else _sizes(config, family)
+    if family is None:
+        sizes = None
+    else:
+        sizes = _sizes(config, family)
     if family is None or sizes is None or not _is_plain(config, family):
         return None
     stored = stored_weights(source.folder)
@@ -122,7 +145,8 @@ def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | N
 
 
 def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | None:
-    """Returns a model's network to answer with, on the CPU and in fp32; None where it is left to transformers.
+    """Returns a model's network to answer with, on the CPU and in fp32; None where it is left to
+    transformers.
 
     Args:
         source: the model's files.
@@ -131,11 +155,9 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     Raises:
         UnavailableError: the weights can't be read.
     """
-    told, kind, still = (
-        _described(source, source.config),
-        auto_class.removeprefix("AutoModelFor"),
-        Shares(),
-    )
+    told = _described(source, source.config)
+    kind = auto_class.removeprefix("AutoModelFor")
+    still = Shares()
     if told is None:
         return None
     with torch.device("meta"):
@@ -146,8 +168,14 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
             network: Encoder | Network | None = told.encoder(still, has_pooler=has_pooler)
         else:
             is_saved_so = told.inside and kind in str(source.config.get("architectures"))
-            network = told.network(kind, still) if is_saved_so else None
-    found = {} if network is None else told.found(network)
+            if is_saved_so:
+                network = told.network(kind, still)
+            else:
+                network = None
+    if network is None:
+        found = {}
+    else:
+        found = told.found(network)
     weights = {name: one for name, one in found.items() if one is not None}
     if network is None or len(weights) < len(found):
         return None
@@ -162,9 +190,11 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
 def network_to_train(
     source: ModelSource, auto_class: str, config: Mapping[str, Any]
 ) -> tuple[Encoder | Network, tuple[str, ...]] | None:
-    """Returns a network on the CPU and in fp32, and its new weights by name; None where it is left to transformers.
+    """Returns a network on the CPU and in fp32, and its new weights by name; None where it is left
+    to transformers.
 
-    What the files lack of the pooler and of the head is drawn by torch's generator, as transformers does it.
+    What the files lack of the pooler and of the head is drawn by torch's generator, as transformers
+    does it.
 
     Args:
         source: the model's files.
@@ -174,11 +204,13 @@ def network_to_train(
     Raises:
         UnavailableError: the weights can't be read.
     """
-    told, kind = _described(source, config), auto_class.removeprefix("AutoModelFor")
-    shares, deviation = (
-        None if told is None else _shares(config, told.family, kind),
-        config.get("initializer_range"),
-    )
+    told = _described(source, config)
+    kind = auto_class.removeprefix("AutoModelFor")
+    if told is None:
+        shares = None
+    else:
+        shares = _shares(config, told.family, kind)
+    deviation = config.get("initializer_range")
     if (
         told is None
         or shares is None
@@ -189,13 +221,16 @@ def network_to_train(
     network: Encoder | Network | None
     with torch.device("meta"):
         is_bare = auto_class == BARE
-        network = (
-            told.encoder(shares, has_pooler=told.family.has_pooler)
-            if is_bare
-            else told.network(kind, shares)
-        )
-    found = {} if network is None else told.found(network)
-    new, prefix = [name for name, one in found.items() if one is None], f"{told.family.encoder}."
+        if is_bare:
+            network = told.encoder(shares, has_pooler=told.family.has_pooler)
+        else:
+            network = told.network(kind, shares)
+    if network is None:
+        found = {}
+    else:
+        found = told.found(network)
+    new = [name for name, one in found.items() if one is None]
+    prefix = f"{told.family.encoder}."
     inside = "" if is_bare else prefix
     if network is None or any(name.startswith(inside) and "pooler" not in name for name in new):
         return None
@@ -221,7 +256,9 @@ def network_to_train(
 
 
 def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
-    """Returns the sizes that config.json has to say; None where it leaves one to a class, or says one in two ways."""
+    """Returns the sizes that config.json has to say; None where it leaves one to a class, or says
+    one in two ways.
+    """
     found = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
     says_two = any(
         config.get(name, one) != one for name, one in zip(_USUAL_SIZES, found.values(), strict=True)
@@ -230,11 +267,9 @@ def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
     sizes = {
         size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")
     }
-    return (
-        None
-        if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"]
-        else sizes
-    )
+    if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"]:
+        return None
+    return sizes
 
 
 def _outputs(config: Mapping[str, Any]) -> int:
@@ -245,12 +280,15 @@ def _outputs(config: Mapping[str, Any]) -> int:
     ):
         return 0
     number = config.get("num_labels", len(labels) or 2)
-    return number if type(number) is int and len(labels) in (0, number) else 0
+    if type(number) is int and len(labels) in (0, number):
+        return number
+    return 0
 
 
 def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
     """Returns whether a model is as those of its family usually are."""
-    epsilon, kinds = family.epsilon or config.get("layer_norm_eps"), config.get("type_vocab_size")
+    epsilon = family.epsilon or config.get("layer_norm_eps")
+    kinds = config.get("type_vocab_size")
     is_said = (
         type(epsilon) is float
         and epsilon > 0
@@ -269,7 +307,9 @@ def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
 
 
 def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
-    """Returns whether a config.json is one that transformers loads, as far as that is not seen from its network."""
+    """Returns whether a config.json is one that transformers loads, as far as that is not seen from
+    its network.
+    """
     truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
     ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
     return (
@@ -281,20 +321,24 @@ def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
 
 
 def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | None:
-    """Returns what the dropouts leave out in training, by config.json; None where it says so in an unusual way."""
+    """Returns what the dropouts leave out in training, by config.json; None where it says so in an
+    unusual way.
+    """
     fields = [*family.dropouts, family.of_heads.get(kind)]
     said = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
     if said[-1] is None and fields[-1] == ("classifier_dropout", None):
         said[-1] = said[-2]
-    return (
-        Shares(*said) if all(type(one) in (int, float) and 0 <= one < 1 for one in said) else None
-    )
+    if all(type(one) in (int, float) and 0 <= one < 1 for one in said):
+        return Shares(*said)
+    return None
 
 
 def _fill(
     network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False
 ) -> None:
-    """Gives a network weights of files; those that are trained are copied, since others may write over a file."""
+    """Gives a network weights of files; those that are trained are copied, since others may write
+    over a file.
+    """
     for file in {found.file for found in weights.values()}:
         with safe_open(file, framework="pt") as opened:
             for name, one in weights.items():

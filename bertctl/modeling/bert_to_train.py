@@ -26,7 +26,8 @@ _ROLES: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(("Bert", "DistilBert", "Electra"), _BERTS), **dict.fromkeys(("Roberta", "XLMRoberta"), _ROBERTAS),
     "PreTrained": {}, "TokenizersBackend": {},
 }  # fmt: skip
-"""Special tokens by role where the files say nothing, by the beginning of the tokenizer's class in transformers."""
+"""Special tokens by role where the files say nothing, by the beginning of the tokenizer's class in
+transformers."""
 _TYPES = {
     "tokenize_chinese_chars": (bool,),
     "do_lower_case": (bool,),
@@ -41,13 +42,15 @@ _PRIVATE = (
     "_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "auto_map",
     "device_map", "slow_tokenizer_class", "added_tokens_decoder", "tokenizer_class",
 )  # fmt: skip
-"""What is not saved of a tokenizer_config.json: paths, names of code, and what tokenizer.json has."""
+"""What is not saved of a tokenizer_config.json: paths, names of code, and what tokenizer.json
+has."""
 
 _NOT_OF_A_MODEL = (
     "_name_or_path", "torch_dtype", "dtype", "auto_map", "return_dict", "output_attentions",
     "output_hidden_states", "chunk_size_feed_forward", "long_text", "attn_implementation", "_attn_implementation",
 )  # fmt: skip
-"""What is not saved of a config.json: how a model is to be loaded or called, and what a head says anew."""
+"""What is not saved of a config.json: how a model is to be loaded or called, and what a head says
+anew."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,20 @@ class TokenizerFiles:
     def save_pretrained(self, folder: Path) -> None:
         """Writes both."""
         self.tokenizer.save(str(folder / "tokenizer.json"))
-        text = json.dumps(self.config, indent=2, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(
+            self.config,
+            indent=2,
+            sort_keys=True,
+            ensure_ascii=False,
+        )
         write_text(folder / "tokenizer_config.json", f"{text}\n")
 
 
 def bert_to_train(
     source: ModelSource, auto_class: str, head: Mapping[str, Any], *, dropout: float | None = None
 ) -> Model | None:
-    """Returns a model, its head perhaps a new one, as `load_model` does; None where it is left to transformers.
+    """Returns a model, its head perhaps a new one, as `load_model` does; None where it is left to
+    transformers.
 
     Args:
         source: where the files are.
@@ -97,8 +106,15 @@ def bert_to_train(
             return None
         network, new_weights = read
         if auto_class != BARE:
-            fit_head(network, source, auto_class, head, new_weights=new_weights)
-        segments, ids = network.has_segments, files.ids
+            fit_head(
+                network,
+                source,
+                auto_class,
+                head,
+                new_weights=new_weights,
+            )
+        segments = network.has_segments
+        ids = files.ids
         files.config["model_input_names"] = [
             "input_ids",
             *(["token_type_ids"] if segments else []),
@@ -116,7 +132,8 @@ def bert_to_train(
 
 
 def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | None:
-    """Returns the tokenizer of BERT or one of its like, as it reads and is saved under a head; None of another kind.
+    """Returns the tokenizer of BERT or one of its like, as it reads and is saved under a head; None
+    of another kind.
 
     Raises:
         UnavailableError: a file that can't be read.
@@ -125,12 +142,18 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     more, said = (
         read_json(file) if (file := source.folder / name).exists() else {} for name in names
     )
-    of_family = "Roberta" if "roberta" in family_of(source.config) else "Bert"
+    if "roberta" in family_of(source.config):
+        of_family = "Roberta"
+    else:
+        of_family = "Bert"
     named = said.get("tokenizer_class") or source.config.get("tokenizer_class") or of_family
     kind = named.removesuffix("Fast").removesuffix("Tokenizer")
     is_usual = kind in _ROLES and not any((more | said).get(name) for name in _UNUSUAL)
     types_fit = all(type(said[name]) in types for name, types in _TYPES.items() if name in said)
-    found = whole_tokenizer(source.folder) if is_usual and types_fit else None
+    if is_usual and types_fit:
+        found = whole_tokenizer(source.folder)
+    else:
+        found = None
     if found is None or (source.folder / "chat_template.jinja").exists():
         return None
     tokenizer, ids = found
@@ -151,7 +174,10 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     kept = {name: value for name, value in said.items() if name not in _PRIVATE}
     sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
     # The second one reads tokenizer.json as it is; classes of other families make parts of it anew.
-    name = "BertTokenizer" if is_bert else "PreTrainedTokenizerFast"
+    if is_bert:
+        name = "BertTokenizer"
+    else:
+        name = "PreTrainedTokenizerFast"
     ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": name, "backend": "tokenizers"}
     length = model_positions(source.config) or said.get("model_max_length")
     config = kept | roles | sides | ours | ({"model_max_length": length} if length else {})
@@ -164,7 +190,10 @@ def _config(
     """Returns the config.json of a model under a head."""
     from bertctl.modeling.torch_bert import FAMILIES
 
-    of_labels = {"num_labels"} if "id2label" in head else set()
+    if "id2label" in head:
+        of_labels = {"num_labels"}
+    else:
+        of_labels = set()
     kept = {
         name: value
         for name, value in source.config.items()
@@ -185,4 +214,6 @@ def _config(
         config |= dict.fromkeys(
             {*family.dropout_fields(), *config.keys() & {*DROPOUT_FIELDS}}, dropout
         )
-    return config if family_of(config) in COUNTS_FROM_PAD else config | {"pad_token_id": pad}
+    if family_of(config) in COUNTS_FROM_PAD:
+        return config
+    return config | {"pad_token_id": pad}

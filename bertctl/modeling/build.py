@@ -63,21 +63,30 @@ def build_model(
         UsageError: layers that can't be told apart.
     """
     if reads_padding(source.config):
-        why = f"padding changes its answers ({reads_padding(source.config)})"
-        listener.say(f"model: {why}, so only texts of one length share a batch when it answers")
+        reason = f"padding changes its answers ({reads_padding(source.config)})"
+        listener.say(f"model: {reason}, so only texts of one length share a batch when it answers")
     if slow_step(source.config):
         listener.say(
-            f"model: a step takes longer than that of a BERT of this shape: {slow_step(source.config)}"
+            "model: a step takes longer than that of a BERT of this shape: "
+            f"{slow_step(source.config)}"
         )
-    model, dropout = None, recipe.model.dropout
+    model = None
+    dropout = recipe.model.dropout
     # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
     is_ours = compute is not None and compute.device in ("cpu", "cuda")
     if is_ours and not recipe.training.gradient_checkpointing:
         model = bert_to_train(source, auto_class, head, dropout=dropout)
-    model = model or load_model(source, auto_class, head=head, dropout=dropout, listener=listener)
+    model = model or load_model(
+        source,
+        auto_class,
+        head=head,
+        dropout=dropout,
+        listener=listener,
+    )
     if has_trained_head(source):
         listener.say(
-            f"model: {source.name} was fine-tuned before; {_fate_of_head(model, source, auto_class, head)}"
+            f"model: {source.name} was fine-tuned before; "
+            f"{_fate_of_head(model, source, auto_class, head)}"
         )
     if recipe.training.reinit_layers is not None:
         reinitialise(model.network, recipe.training.reinit_layers)
@@ -88,7 +97,11 @@ def build_model(
             source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length
         )
         make_vectors(
-            model.network, said, source.folder, is_to_train=True, **head["sentence_embeddings"]
+            model.network,
+            said,
+            source.folder,
+            is_to_train=True,
+            **head["sentence_embeddings"],
         )
     _fill_up(model, source, compute)
     freeze(model.network, recipe.training)
@@ -116,20 +129,23 @@ def _fate_of_head(
 def build_tokenizer(
     source: ModelSource, auto_class: str, head: Mapping[str, Any] | None
 ) -> Tokenizer:
-    """Returns the tokenizer of the model that `build_model` gives, without reading the weights or computing anything.
+    """Returns the tokenizer of the model that `build_model` gives, without reading the weights or
+    computing anything.
 
     Raises:
         UnavailableError: files that can't be loaded.
     """
     with loadable(source, auto_class):
         found = bert_tokenizer(source, auto_class)
-        return (
-            load_tokenizer_of(source, auto_class, head=head) if found is None else found.tokenizer
-        )
+        if found is None:
+            return load_tokenizer_of(source, auto_class, head=head)
+        return found.tokenizer
 
 
 def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
-    """Has batches on a GPU be filled up to multiples of 8 tokens, where padding does no harm: the same shapes recur."""
+    """Has batches on a GPU be filled up to multiples of 8 tokens, where padding does no harm: the
+    same shapes recur.
+    """
     is_fit = not model.padding.unwanted and (model_positions(source.config) or 0) % 8 == 0
     if compute is not None and compute.device == "cuda" and is_fit:
         model.padding = replace(model.padding, multiple=8)
@@ -140,8 +156,10 @@ def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
         network.gradient_checkpointing_enable({"use_reentrant": False})  # type: ignore[operator]
     except ValueError as error:
         raise UsageError(
-            f"training.gradient_checkpointing: transformers has none for {family_of(source.config)} ('{source.name}')",
-            remedy="Leave it out. A smaller --batch-size with more training.accumulation_steps takes less memory too.",
+            "training.gradient_checkpointing: transformers has none for "
+            f"{family_of(source.config)} ('{source.name}')",
+            remedy="Leave it out. A smaller --batch-size with more training.accumulation_steps "
+            "takes less memory too.",
         ) from error
 
 
@@ -154,7 +172,8 @@ def load_trained(
     to_input: bool = False,
     plain: bool = False,
 ) -> Model:
-    """Returns the model of a finished run on its device, ready to answer; a probe is used like any other model.
+    """Returns the model of a finished run on its device, ready to answer; a probe is used like any
+    other model.
 
     Args:
         folder: the run.
@@ -162,7 +181,8 @@ def load_trained(
         auto_class: name of the Auto class in transformers that has the task's head.
         compute: where and how.
         to_input: whether gradients are to go through the network to its input, and to no weight.
-        plain: whether its network is to be that of transformers, in which other code looks for its parts.
+        plain: whether its network is to be that of transformers, in which other code looks for its
+            parts.
 
     Raises:
         DataError: the encoder is not the one that the probe was trained on.
@@ -193,7 +213,8 @@ def load_trained(
     head, document = read_probe(folder)
     if source.content_hash() != document["encoder_hash"]:
         raise DataError(
-            f"{source.folder} is not the encoder that the probe was trained on ('{document['encoder']}', hash "
+            f"{source.folder} is not the encoder that the probe was trained on "
+            f"('{document['encoder']}', hash "
             f"{document['encoder_hash'][:12]})",
             remedy="Give that model its place again, or run `bertctl probe` once more.",
         )
@@ -216,8 +237,8 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
     from bertctl.modeling.inference_attention import use_batched_attention
 
     model = read_model(source, BARE, plain=plain)
-    # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at the same positions
-    # alone and in a batch, so its vectors are the same.
+    # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at
+    # the same positions alone and in a batch, so its vectors are the same.
     model.padding = replace(model.padding, left=False)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[
         compute.precision

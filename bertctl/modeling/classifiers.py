@@ -1,4 +1,5 @@
-"""Linear classifiers of scikit-learn on standardised vectors: strength by stratified cross-validation, and one head.
+"""Linear classifiers of scikit-learn on standardised vectors: strength by stratified
+cross-validation, and one head.
 
 Letters: N rows, D size of a vector, C outputs, K layers of a learned mix.
 """
@@ -16,7 +17,8 @@ from bertctl.errors import DataError
 from bertctl.modeling.logistic_path import cross_validated_logits
 from bertctl.words import count, listing
 
-LOGISTIC, RIDGE = "logistic-regression", "ridge"
+LOGISTIC = "logistic-regression"
+RIDGE = "ridge"
 _TOLERANCE = 1e-4
 _MAX_ITERATIONS = 1000
 _NEWTON_LIMIT = 2000
@@ -40,8 +42,8 @@ class ClassifierSettings:
         stratify: whether each fold has its share of each label.
         labels: their names.
         has_bias: Whether the linear function has a bias.
-        by_feature: Whether each number of the vectors is standardised by itself, or all by one deviation, which is
-            then a twentieth of their size at least.
+        by_feature: Whether each number of the vectors is standardised by itself, or all by one
+            deviation, which is then a twentieth of their size at least.
     """
 
     classifier: str
@@ -62,22 +64,25 @@ class ClassifierSettings:
         return self.n_outputs == 1
 
     def folds_of(self, labels: Array, groups: Ints | None) -> "Folds":
-        """Returns the folds of rows: as many as the settings say, or as the rarest label and the groups allow.
+        """Returns the folds of rows: as many as the settings say, or as the rarest label and the
+        groups allow.
 
         A label with a single row stays in training in every fold, and does not limit their number.
 
         Args:
             labels: (N,), or (N, C) for several labels.
-            groups: (N,) number of what must not be torn apart, ascending; None where each row is by itself.
+            groups: (N,) number of what must not be torn apart, ascending; None where each row is by
+                itself.
 
         Raises:
             DataError: fewer than two rows (or groups) that could be held out.
         """
         from sklearn.model_selection import KFold, StratifiedKFold
 
-        numbers = (
-            np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
-        )
+        if groups is None:
+            numbers = np.arange(len(labels))
+        else:
+            numbers = np.unique(groups, return_inverse=True)[1]
         can_be_held_out = np.ones(len(labels), dtype=bool)
         rarest = ""
         rarest_count = len(labels)
@@ -94,7 +99,8 @@ class ClassifierSettings:
         n_groups = len(np.unique(numbers[can_be_held_out]))
         if n_groups < 2:
             raise DataError(
-                f"cross-validation holds out rows of labels that have others, at least 2, and {n_groups} of the "
+                "cross-validation holds out rows of labels that have others, at least 2, and "
+                f"{n_groups} of the "
                 f"{count(len(labels), 'training row')} can be held out",
                 remedy="Give more rows of each label.",
             )
@@ -120,10 +126,18 @@ class ClassifierSettings:
 
         fold_of_row = np.full(len(labels), NEVER_HELD_OUT, dtype=np.int64)
         fold_of_row[can_be_held_out] = sides
-        return Folds(fold_of_row, n_folds, requested=self.folds, limit=limit, single_labels=single)
+        return Folds(
+            fold_of_row,
+            n_folds,
+            requested=self.folds,
+            limit=limit,
+            single_labels=single,
+        )
 
     def _label_name(self, number: int) -> str:
-        return self.labels[int(number)] if self.labels else str(number)
+        if self.labels:
+            return self.labels[int(number)]
+        return str(number)
 
     @staticmethod
     def _with_whole_groups(sides: Ints, numbers: Ints, n_folds: int) -> Ints | None:
@@ -144,7 +158,8 @@ class Folds:
     """Folds of a cross-validation.
 
     Attributes:
-        fold_of_row: (N,) fold in which each row is held out, from 0; `NEVER_HELD_OUT` for rows that never are.
+        fold_of_row: (N,) fold in which each row is held out, from 0; `NEVER_HELD_OUT` for rows that
+            never are.
         number: How many folds there are.
         requested: How many were asked for.
         limit: Why there are fewer than that; empty where there are not.
@@ -163,15 +178,19 @@ class Folds:
         return np.asarray(self.fold_of_row != NEVER_HELD_OUT)
 
     def sentences(self) -> list[str]:
-        """Returns what a person should know about these folds; nothing where they are as requested."""
+        """Returns what a person should know about these folds; nothing where they are as
+        requested.
+        """
         sentences = []
         if self.limit:
             sentences.append(
-                f"cross-validation: {self.number} folds instead of {self.requested}, as {self.limit}"
+                f"cross-validation: {self.number} folds instead of {self.requested}, as "
+                f"{self.limit}"
             )
         if self.single_labels:
             sentences.append(
-                f"cross-validation: {count(len(self.single_labels), 'label')} with a single training row "
+                f"cross-validation: {count(len(self.single_labels), 'label')} with a single "
+                "training row "
                 f"({listing(self.single_labels, 8)}), which stays in training in every fold"
             )
         return sentences
@@ -200,7 +219,9 @@ class LinearFunction:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Holds mean and deviation of each number of the training vectors (sklearn's StandardScaler)."""
+    """Holds mean and deviation of each number of the training vectors (sklearn's
+    StandardScaler).
+    """
 
     mean: Floats
     scale: Floats
@@ -212,12 +233,16 @@ class Scaler:
         Args:
             vectors: (N, D).
             has_bias: Whether the linear function has a bias.
-            by_feature: Whether each number has a deviation of its own, or all the root of their mean square.
+            by_feature: Whether each number has a deviation of its own, or all the root of their
+                mean square.
         """
         from sklearn.preprocessing import StandardScaler
 
         fitted = StandardScaler(with_mean=has_bias).fit(vectors)
-        mean = fitted.mean_ if has_bias else np.zeros(vectors.shape[1])
+        if has_bias:
+            mean = fitted.mean_
+        else:
+            mean = np.zeros(vectors.shape[1])
         if by_feature:
             return cls(mean, fitted.scale_)
         return cls(mean, np.full_like(fitted.scale_, common_deviation(vectors)))
@@ -237,8 +262,8 @@ class Scaler:
 def common_deviation(vectors: Floats32) -> float:
     """Returns the root of the mean variance of the numbers of (N, D) vectors.
 
-    It is a twentieth of the root of their mean square at least: half precision has no more digits of vectors that are
-    nearly the same for all rows, and these would be blown up.
+    It is a twentieth of the root of their mean square at least: half precision has no more digits
+    of vectors that are nearly the same for all rows, and these would be blown up.
     """
     values = vectors.astype(np.float64)
     deviation = float(np.sqrt(values.var(axis=0).mean()))
@@ -255,23 +280,39 @@ def choose_strength(
     groups: Ints | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> tuple[float, float]:
-    """Returns the strength whose answers to rows of other folds score best (the smaller on a tie), and that score.
+    """Returns the strength whose answers to rows of other folds score best (the smaller on a tie),
+    and that score.
 
     Args:
         vectors: (N, D) of the training rows.
         labels: (N,), or (N, C) for several labels.
         settings: classifier, strengths, folds.
-        score: of (N, C) logits, each row's from the classifier that was trained without its fold; the higher the
-            better. Rows that are never held out (`Folds.is_held_out`) have seen their own answer.
-        groups: (N,) number of what must not be torn apart by the folds (the sentence of each word), ascending.
-        on_step: Called before each fit of a ridge, and before each step of the logistic regressions.
+        score: of (N, C) logits, each row's from the classifier that was trained without its fold;
+            the higher the better. Rows that are never held out (`Folds.is_held_out`) have seen
+            their own answer.
+        groups: (N,) number of what must not be torn apart by the folds (the sentence of each word),
+            ascending.
+        on_step: Called before each fit of a ridge, and before each step of the logistic
+            regressions.
 
     Raises:
         DataError: see `ClassifierSettings.folds_of`.
     """
     fold_of_row = settings.folds_of(labels, groups).fold_of_row
-    of_fold = _logistic_logits if settings.classifier == LOGISTIC else _ridge_logits
-    scores = [score(logits) for logits in of_fold(vectors, labels, settings, fold_of_row, on_step)]
+    if settings.classifier == LOGISTIC:
+        of_fold = _logistic_logits
+    else:
+        of_fold = _ridge_logits
+    scores = [
+        score(logits)
+        for logits in of_fold(
+            vectors,
+            labels,
+            settings,
+            fold_of_row,
+            on_step,
+        )
+    ]
     best = int(np.argmax(scores))  # the first of equals
     return settings.strengths[best], scores[best]
 
@@ -303,7 +344,9 @@ def _logistic_logits(
     fold_of_row: Ints,
     on_step: Callable[[], None] | None,
 ) -> Iterator[Floats32]:
-    """Yields the same; the vectors are standardised by all training rows together, which tells nothing of labels."""
+    """Yields the same; the vectors are standardised by all training rows together, which tells
+    nothing of labels.
+    """
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if exclusive:
         targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
@@ -311,7 +354,8 @@ def _logistic_logits(
         targets = labels.astype(np.float32).reshape(
             len(labels), -1
         )  # of several labels a column each
-    scaled, strengths = Scaler.of(vectors)(vectors), settings.strengths
+    scaled = Scaler.of(vectors)(vectors)
+    strengths = settings.strengths
     parts = [(targets, _row_weights(labels, settings))]
     if (
         settings.multi_label and settings.balanced
@@ -352,19 +396,35 @@ def fit(
         labels: (N,), or (N, C) for several labels.
         strength: C.
         settings: Of the classifier.
-        row_weights: (N,) how much each row counts, or (N, C) in each of several labels; all alike by default.
+        row_weights: (N,) how much each row counts, or (N, C) in each of several labels; all alike
+            by default.
     """
     scaler = Scaler.of(vectors, has_bias=settings.has_bias, by_feature=settings.by_feature)
     inside = scaler(vectors)
     if settings.multi_label:
-        of_labels = [None] * settings.n_outputs if row_weights is None else [*row_weights.T]
+        if row_weights is None:
+            of_labels = [None] * settings.n_outputs
+        else:
+            of_labels = [*row_weights.T]
         fitted = [
-            _decision(inside, decision, strength, settings, weights)
+            _decision(
+                inside,
+                decision,
+                strength,
+                settings,
+                weights,
+            )
             for decision, weights in zip(labels.T, of_labels, strict=True)
         ]
         weight, bias = (np.concatenate(each) for each in zip(*fitted, strict=True))
     else:
-        model = _fit(inside, labels, strength, settings, row_weights)
+        model = _fit(
+            inside,
+            labels,
+            strength,
+            settings,
+            row_weights,
+        )
         weight, bias = _coefficients(model)
         if not settings.is_regression:
             weight, bias = _for_all_labels(weight, bias, model.classes_, settings.n_outputs)
@@ -380,8 +440,9 @@ def fit_mix(
     layers: int,
     few: Ints | slice,
 ) -> LinearFunction:
-    """Trains a classifier on a weighted mean of K layers. The weights are learned first, with a logistic regression
-    (ELMo's scalar mix, Peters et al. 2018, equation 1; its gamma is part of the classifier).
+    """Trains a classifier on a weighted mean of K layers. The weights are learned first, with a
+    logistic regression (ELMo's scalar mix, Peters et al. 2018, equation 1; its gamma is part of the
+    classifier).
 
     Args:
         vectors: (N, K D), the layers one behind the other.
@@ -393,7 +454,13 @@ def fit_mix(
     """
     scaler = Scaler.of(vectors)
     size = vectors.shape[1] // layers
-    mix = _learn_mix(scaler(vectors[few]), labels[few], strength, settings, layers)
+    mix = _learn_mix(
+        scaler(vectors[few]),
+        labels[few],
+        strength,
+        settings,
+        layers,
+    )
     mixed = np.zeros((len(vectors), size), dtype=np.float32)
     for number, share in enumerate(mix):
         columns = slice(number * size, (number + 1) * size)
@@ -409,17 +476,24 @@ def fit_mix(
 def _learn_mix(
     vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, layers: int
 ) -> Floats:
-    """Returns (K,) weights of standardised layers, learned with a logistic (or linear) regression on their mean."""
+    """Returns (K,) weights of standardised layers, learned with a logistic (or linear) regression
+    on their mean.
+    """
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax
 
-    n, outputs = len(vectors), settings.n_outputs
+    n = len(vectors)
+    outputs = settings.n_outputs
     size = vectors.shape[1] // layers
-    # Layer by layer, so that mixing is one product with a vector: it reads the vectors once, at the memory's speed.
+    # Layer by layer, so that mixing is one product with a vector: it reads the vectors once, at the
+    # memory's speed.
     cube = np.ascontiguousarray(vectors.reshape(n, layers, size).swapaxes(0, 1)).reshape(
         layers, n * size
     )
-    gold = labels.astype(np.float64)[:, None] if settings.is_regression else np.eye(outputs)[labels]
+    if settings.is_regression:
+        gold = labels.astype(np.float64)[:, None]
+    else:
+        gold = np.eye(outputs)[labels]
     weights = _row_weights(labels, settings)[:, None]
 
     def loss(flat: Floats) -> tuple[float, Floats]:
@@ -429,7 +503,8 @@ def _learn_mix(
         logits = (mixed @ weight.T.astype(np.float32)).astype(np.float64) + flat[-outputs:]
         if settings.is_regression:
             error = weights * (logits - gold)
-            value, slope = 0.5 * float((error * (logits - gold)).sum()), error
+            value = 0.5 * float((error * (logits - gold)).sum())
+            slope = error
         else:
             value = -float((weights * gold * log_softmax(logits, axis=1)).sum())
             slope = weights * (softmax(logits, axis=1) - gold)
@@ -444,13 +519,19 @@ def _learn_mix(
 
     start = np.zeros(layers + outputs * size + outputs)
     found = minimize(
-        loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200, "ftol": 1e-7}
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 200, "ftol": 1e-7},
     )
     return np.asarray(softmax(found.x[:layers]), dtype=np.float64)
 
 
 def layer_mean(vectors: Floats32, layers: int) -> Floats32:
-    """Returns the (N, D) plain mean of standardised layers, on which the strength for a learned mix is chosen."""
+    """Returns the (N, D) plain mean of standardised layers, on which the strength for a learned mix
+    is chosen.
+    """
     return np.asarray(
         Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32
     )
@@ -467,19 +548,26 @@ def _fit(
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
 
-    weight = "balanced" if settings.balanced else None
+    if settings.balanced:
+        weight = "balanced"
+    else:
+        weight = None
     model: Any
     if settings.is_regression:
         model = Ridge(alpha=1.0 / strength, fit_intercept=settings.has_bias)
     elif settings.classifier == RIDGE:
         model = RidgeClassifier(alpha=1.0 / strength, class_weight=weight)
     else:
-        # Newton's method ends within a few steps at the very optimum; its matrix has the square of the numbers.
+        # Newton's method ends within a few steps at the very optimum; its matrix has the square of
+        # the numbers.
         numbers = vectors.shape[1] * (
             1 if settings.multi_label or settings.n_outputs == 2 else settings.n_outputs
         )
         newton = numbers <= _NEWTON_LIMIT and len(vectors) > vectors.shape[1]
-        solver = "newton-cholesky" if newton else "lbfgs"
+        if newton:
+            solver = "newton-cholesky"
+        else:
+            solver = "lbfgs"
         model = LogisticRegression(
             C=strength,
             solver=solver,
@@ -500,10 +588,20 @@ def _decision(
     settings: ClassifierSettings,
     row_weights: Array | None = None,
 ) -> tuple[Floats, Floats]:
-    """Returns weights (1, D) and bias (1,) of one of several labels; what all rows say is always said."""
+    """Returns weights (1, D) and bias (1,) of one of several labels; what all rows say is always
+    said.
+    """
     if (labels == labels[0]).all():
         return np.zeros((1, vectors.shape[1])), np.array([-_NEVER if labels[0] else _NEVER])
-    return _coefficients(_fit(vectors, labels, strength, settings, row_weights))
+    return _coefficients(
+        _fit(
+            vectors,
+            labels,
+            strength,
+            settings,
+            row_weights,
+        )
+    )
 
 
 def _coefficients(model: Any) -> tuple[Floats, Floats]:
@@ -514,20 +612,24 @@ def _coefficients(model: Any) -> tuple[Floats, Floats]:
 def _for_all_labels(
     weight: Floats, bias: Floats, seen: Ints, n_labels: int
 ) -> tuple[Floats, Floats]:
-    """Returns weights (C, D) and biases (C,). Of two labels scikit-learn has the second's odds only; of a label without
-    rows, nothing.
+    """Returns weights (C, D) and biases (C,). Of two labels scikit-learn has the second's odds
+    only; of a label without rows, nothing.
     """
     if len(bias) == 1:
-        weight, bias = np.vstack([np.zeros_like(weight), weight]), np.array([0.0, bias[0]])
+        weight = np.vstack([np.zeros_like(weight), weight])
+        bias = np.array([0.0, bias[0]])
     if len(seen) == n_labels:
         return weight, bias
-    all_weights, all_biases = np.zeros((n_labels, weight.shape[1])), np.full(n_labels, _NEVER)
-    all_weights[seen], all_biases[seen] = weight, bias
+    all_weights = np.zeros((n_labels, weight.shape[1]))
+    all_biases = np.full(n_labels, _NEVER)
+    all_weights[seen] = weight
+    all_biases[seen] = bias
     return all_weights, all_biases
 
 
 def _rows_to_hold_out(labels: Ints, numbers: Ints) -> Bools:
-    """Returns (N,) whether a row may be held out: another row of its label stays, and so it is with all of its group.
+    """Returns (N,) whether a row may be held out: another row of its label stays, and so it is with
+    all of its group.
 
     Args:
         labels: (N,) labels.

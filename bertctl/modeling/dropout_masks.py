@@ -9,12 +9,16 @@ _PARTS = 1 << 16  # the share of a dropout is a whole number of them
 
 
 def drawn_share(dropout: nn.Dropout) -> float:
-    """Returns the share of elements that a dropout leaves out, as it is drawn: never all, as the rest is scaled up."""
+    """Returns the share of elements that a dropout leaves out, as it is drawn: never all, as the
+    rest is scaled up.
+    """
     return min(round(dropout.p * _PARTS), _PARTS - 1) / _PARTS
 
 
 def draw_mask(count: int, share: float) -> Tensor | None:
-    """Returns a dropout's 16-bit masks of some elements: all bits are set where one is kept, none where it is not."""
+    """Returns a dropout's 16-bit masks of some elements: all bits are set where one is kept, none
+    where it is not.
+    """
     if not share:
         return None
     bits = (
@@ -38,7 +42,12 @@ def dropout_in_training(plain: nn.Dropout) -> Callable[[Tensor], Tensor]:
 
     def forward(x: Tensor) -> Tensor:
         share = drawn_share(plain)
-        mask = draw_mask(x.numel(), share) if plain.training else None
-        return x if mask is None else x * mask.view(x.shape).to(x.dtype).mul_(-1 / (1 - share))
+        if plain.training:
+            mask = draw_mask(x.numel(), share)
+        else:
+            mask = None
+        if mask is None:
+            return x
+        return x * mask.view(x.shape).to(x.dtype).mul_(-1 / (1 - share))
 
     return forward

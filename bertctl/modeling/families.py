@@ -1,4 +1,6 @@
-"""What the families of transformers need and their config.json does not say: facts by `model_type`, with reasons."""
+"""What the families of transformers need and their config.json does not say: facts by `model_type`,
+with reasons.
+"""
 
 import functools
 import re
@@ -27,7 +29,8 @@ REFUSED = {
     "canine": "it reads characters, without a tokenizer",
     "ctrl": "its tokenizer has no fast form",
     "mra": "its attention is code that is fetched, without which transformers computes zeros",
-    "perceiver": "its heads are part of the network, which is random until they are trained with it",
+    "perceiver": "its heads are part of the network, which is random until they are trained with "
+    "it",
     "qwen3_asr": "it reads sound",
     "reformer": "it reads texts of one length only",
     "splinter": "its head reads question marks of its own pretraining",
@@ -39,8 +42,8 @@ COUNTS_FROM_PAD = frozenset({
     "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
     "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
 })  # fmt: skip
-"""Families that count positions from the padding token's id + 1 (fairseq's way): their table is longer than their
-input."""
+"""Families that count positions from the padding token's id + 1 (fairseq's way): their table is
+longer than their input."""
 
 _ONLY_FP32 = {
     "big_bird": "its sparse attention mixes fp32 with half precision",
@@ -71,8 +74,8 @@ _READS_PLACE = {"electra": "first", "flaubert": "first", "xlm": "first", "xlnet"
 _SLOW_STEP = {
     "longformer": "it fills up each text to a whole attention window, 512 tokens on the hub"
 }
-"""Families whose training step takes more than 1.6 times that of a BERT of the same shape, and why; measured by
-`tests/benchmarks/attention.py`."""
+"""Families whose training step takes more than 1.6 times that of a BERT of the same shape, and why;
+measured by `tests/benchmarks/attention.py`."""
 
 BERT_LAYER = {
     "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
@@ -83,14 +86,16 @@ DISTILBERT_LAYER = {
     "query": "attention.q_lin", "key": "attention.k_lin", "value": "attention.v_lin", "mixed": "attention.out_lin",
     "first_norm": "sa_layer_norm", "inner": "ffn.lin1", "outer": "ffn.lin2", "last_norm": "output_layer_norm",
 }  # fmt: skip
-"""What transformers calls the parts of a layer of BERT, RoBERTa and ELECTRA, and of DistilBERT's, in one order."""
+"""What transformers calls the parts of a layer of BERT, RoBERTa and ELECTRA, and of DistilBERT's,
+in one order."""
 
 PARTS_APART = {
     "deberta-v2": {"encoder.LayerNorm.": 0, "encoder.conv.": 1},
     "opt": {"decoder.final_layer_norm.": -1, "decoder.project_out.": -1},
 }
-"""Parts whose place among the names is not that in the network, with their depth; -1 is above all layers. Each of
-DeBERTa's layers reads the normalised relative positions, and the second what the convolution makes of the first."""
+"""Parts whose place among the names is not that in the network, with their depth; -1 is above all
+layers. Each of DeBERTa's layers reads the normalised relative positions, and the second what the
+convolution makes of the first."""
 
 LOOKS_BACK = ("is_decoder", "add_cross_attention", "is_causal")
 """Fields of config.json of which none is true where each token looks at all others."""
@@ -107,8 +112,8 @@ SIZES = {
 
 
 def model_sizes(config: Mapping[str, Any]) -> dict[str, int]:
-    """Returns layers, hidden (the width), heads, inner (the width within a layer), vocabulary (tokens) and positions
-    (rows of their table) by a model's config.json; 0 where it does not say.
+    """Returns layers, hidden (the width), heads, inner (the width within a layer), vocabulary
+    (tokens) and positions (rows of their table) by a model's config.json; 0 where it does not say.
 
     Raises:
         ValueError, TypeError: one that is no number.
@@ -128,49 +133,74 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
     family = family_of(config)
     is_own = "auto_map" in config and family not in families_with(BARE)
     if reason := _OWN_CODE if is_own else REFUSED.get(family):
-        remedy = "Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)."
+        remedy = (
+            "Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls "
+            "--models`)."
+        )
         raise UsageError(f"'{name}' is of the family '{family}': {reason}", remedy=remedy)
     if family == "xmod" and not config.get("default_language"):
-        what = f"'{name}' has adapters for several languages, and its config.json names none to read (default_language)"
+        message = (
+            f"'{name}' has adapters for several languages, and its config.json names none to read "
+            "(default_language)"
+        )
         raise UsageError(
-            what, remedy="Set default_language there to one of its languages, such as en_XX."
+            message, remedy="Set default_language there to one of its languages, such as en_XX."
         )
 
 
 def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
     """Refuses a family that has no network with the task's head in transformers.
 
-    A head of our own on it would make a model that plain transformers can't load, and that no pipeline runs.
+    A head of our own on it would make a model that plain transformers can't load, and that no
+    pipeline runs.
 
     Raises:
-        UsageError: naming what would do; or of a family whose choices would depend on each other's length.
+        UsageError: naming what would do; or of a family whose choices would depend on each other's
+            length.
     """
     if config.get(WORD_VECTORS):
-        what = f"'{name}' is a file of word vectors, without a network that could learn"
+        message = f"'{name}' is a file of word vectors, without a network that could learn"
         raise UsageError(
-            what,
+            message,
             remedy="Type `bertctl probe` in place of `finetune`: a linear layer on its vectors.",
         )
-    family, kind = family_of(config), auto_class.removeprefix("AutoModelFor")
-    others = "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)"
+    family = family_of(config)
+    kind = auto_class.removeprefix("AutoModelFor")
+    others = (
+        "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls "
+        "--models`)"
+    )
     if family not in families_with(auto_class):
         by_vectors = kind in _OF_VECTORS and not config.get("is_encoder_decoder")
         probe = (
             ", or type `bertctl probe` in place of `finetune`: a linear layer on its frozen vectors"
         )
         raise UsageError(
-            f"transformers has no network of the family '{family}' for this task ({kind}): '{name}' can't be trained "
+            f"transformers has no network of the family '{family}' for this task ({kind}): "
+            f"'{name}' can't be trained "
             "for it",
             remedy=others + (probe if by_vectors else "") + ".",
         )
     if auto_class == BARE and config.get("is_encoder_decoder"):
-        what = f"'{family}' is an encoder and a decoder, and a text's vector is made by an encoder alone ('{name}')"
-        raise UsageError(what, remedy=others + ".")
-    reason = "its head reads the padding" if family == "roformer" else reads_padding(config)
+        message = (
+            f"'{family}' is an encoder and a decoder, and a text's vector is made by an encoder "
+            f"alone ('{name}')"
+        )
+        raise UsageError(message, remedy=others + ".")
+    if family == "roformer":
+        reason = "its head reads the padding"
+    else:
+        reason = reads_padding(config)
     if kind == "MultipleChoice" and reason:
-        what = f"the choices of a row are padded to one length, and '{family}' answers by its padding: {reason}"
-        remedy = "Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls --models`)."
-        raise UsageError(what, remedy=remedy)
+        message = (
+            f"the choices of a row are padded to one length, and '{family}' answers by its "
+            f"padding: {reason}"
+        )
+        remedy = (
+            "Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls "
+            "--models`)."
+        )
+        raise UsageError(message, remedy=remedy)
 
 
 @functools.cache
@@ -194,15 +224,21 @@ def family_of(config: Mapping[str, Any]) -> str:
 
 
 def only_fp32(config: Mapping[str, Any]) -> str:
-    """Returns why a model computes in fp32 whatever was asked for; an empty string where it need not."""
+    """Returns why a model computes in fp32 whatever was asked for; an empty string where it need
+    not.
+    """
     family = family_of(config)
     if config.get(WORD_VECTORS):
         return "word vectors are read as they are"
-    return f"{family} in half precision: {_ONLY_FP32[family]}" if family in _ONLY_FP32 else ""
+    if family in _ONLY_FP32:
+        return f"{family} in half precision: {_ONLY_FP32[family]}"
+    return ""
 
 
 def model_positions(config: Mapping[str, Any]) -> int | None:
-    """Returns the longest input in tokens by the model's config.json, or None where it has no limit (XLNet)."""
+    """Returns the longest input in tokens by the model's config.json, or None where it has no limit
+    (XLNet).
+    """
     positions = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(positions, int) or positions <= 0:
         return None
@@ -213,12 +249,16 @@ def model_positions(config: Mapping[str, Any]) -> int | None:
 
 
 def read_length(config: Mapping[str, Any]) -> int:
-    """Returns how many tokens are read of a text where nobody says: what the model can read, at most 512."""
+    """Returns how many tokens are read of a text where nobody says: what the model can read, at
+    most 512.
+    """
     return min(model_positions(config) or 512, 512)
 
 
 def reads_padding(config: Mapping[str, Any]) -> str:
-    """Returns why a text's answers depend on how far it is padded; an empty string where they don't."""
+    """Returns why a text's answers depend on how far it is padded; an empty string where they
+    don't.
+    """
     family = family_of(config)
     place = _READS_PLACE.get(family)
     if place and config.get("summary_type", place) != place:
@@ -227,5 +267,7 @@ def reads_padding(config: Mapping[str, Any]) -> str:
 
 
 def slow_step(config: Mapping[str, Any]) -> str:
-    """Returns why a training step takes long for the model's shape; an empty string where it doesn't."""
+    """Returns why a training step takes long for the model's shape; an empty string where it
+    doesn't.
+    """
     return _SLOW_STEP.get(family_of(config), "")

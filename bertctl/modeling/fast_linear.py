@@ -1,9 +1,10 @@
 """Products of a frozen encoder by oneDNN, with the weights laid out for it once.
 
-In fp32 torch takes MKL, which leaves AVX-512 unused on AMD: on a Zen 5 the same products take 0.43 of the time (500
-instead of 215 GFLOP/s), with the usual error of fp32. In bf16 torch takes oneDNN too, but lays the weights out anew in
-each call: 0.94 of the time, and the same numbers to the bit but for GELU, which comes before the rounding.
-The operator is torch's own; its compiler puts it into frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
+In fp32 torch takes MKL, which leaves AVX-512 unused on AMD: on a Zen 5 the same products take 0.43
+of the time (500 instead of 215 GFLOP/s), with the usual error of fp32. In bf16 torch takes oneDNN
+too, but lays the weights out anew in each call: 0.94 of the time, and the same numbers to the bit
+but for GELU, which comes before the rounding. The operator is torch's own; its compiler puts it
+into frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
 """
 
 from functools import cached_property
@@ -23,9 +24,11 @@ _operators: Any = torch.ops.mkldnn
 
 
 def use_fast_linears(network: nn.Module, compute: Compute) -> int:
-    """Puts oneDNN's product into each linear layer of a network that is only read from, where it is the faster one.
+    """Puts oneDNN's product into each linear layer of a network that is only read from, where it is
+    the faster one.
 
-    The weights are laid out anew and can't be saved or trained any more; gradients go through to the input.
+    The weights are laid out anew and can't be saved or trained any more; gradients go through to
+    the input.
 
     Args:
         network: on its device, in its precision, in evaluation mode; changed in place.
@@ -48,7 +51,8 @@ def use_fast_linears(network: nn.Module, compute: Compute) -> int:
             network.set_submodule(name, fast)
     for layer in network.modules():
         if isinstance(layer, Layer):
-            layer.part("inner").has_gelu, layer.activation = True, nn.Identity()
+            layer.part("inner").has_gelu = True
+            layer.activation = nn.Identity()
     return len(linears)
 
 
@@ -90,11 +94,20 @@ class FastLinear(nn.Module):
             return self.product(x, self.weight, self.bias, "gelu" if self.has_gelu else "none")
         # Of a matrix: a view that it returned could not be changed in place.
         found: Tensor = _through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])
-        return nn.functional.gelu(found) if self.has_gelu else found
+        if self.has_gelu:
+            return nn.functional.gelu(found)
+        return found
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None, then: str = "none") -> Tensor:
         """Returns the product, with `gelu` or nothing after it."""
-        found: Tensor = _operators._linear_pointwise(x, weight, bias, then, [], "none")
+        found: Tensor = _operators._linear_pointwise(
+            x,
+            weight,
+            bias,
+            then,
+            [],
+            "none",
+        )
         return found
 
 

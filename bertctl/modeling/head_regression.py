@@ -1,12 +1,14 @@
-"""The linear function that a new head starts as: a logistic or ridge regression on what the head's last layer reads.
+"""The linear function that a new head starts as: a logistic or ridge regression on what the head's
+last layer reads.
 
-A random head pulls the encoder about while it learns; one that stands where the frozen encoder allows does not, and the
-training begins where a probe ends (Kumar et al. 2022, "Fine-tuning can distort pretrained features and underperform
-out-of-distribution").
+A random head pulls the encoder about while it learns; one that stands where the frozen encoder
+allows does not, and the training begins where a probe ends (Kumar et al. 2022, "Fine-tuning can
+distort pretrained features and underperform out-of-distribution").
 
-The vectors are centred and divided by one deviation, not each number by its own: a number that hardly differs between
-the training rows would get a weight so large that the first step of training moves the answers at random. Frozen, both
-are as good (48 labels of 2,000 questions, pooler, [CLS], mean: within 0.2 points).
+The vectors are centred and divided by one deviation, not each number by its own: a number that
+hardly differs between the training rows would get a weight so large that the first step of training
+moves the answers at random. Frozen, both are as good (48 labels of 2,000 questions, pooler, [CLS],
+mean: within 0.2 points).
 
 Letters: N rows, D size of a vector, C outputs.
 """
@@ -38,7 +40,8 @@ class FittedHead:
 
     Attributes:
         function: Fitted to all rows.
-        held_out_loss: Log loss, or of scores the squared error; not a number where no row could be held out.
+        held_out_loss: Log loss, or of scores the squared error; not a number where no row could be
+            held out.
     """
 
     function: LinearFunction
@@ -58,13 +61,15 @@ def fit_labels(
     has_bias: bool = True,
     seed: int = 0,
 ) -> FittedHead:
-    """Returns the logistic regression of labels, of a strength chosen by the log loss on held-out rows.
+    """Returns the logistic regression of labels, of a strength chosen by the log loss on held-out
+    rows.
 
     Args:
         vectors: (N, D).
         labels: (N,) numbers of labels, or (N, C) 0 and 1 where a row can have several.
         n_labels: C.
-        row_weights: How much each row counts: (N,), or (N, C) in each of several labels. All alike by default.
+        row_weights: How much each row counts: (N,), or (N, C) in each of several labels. All alike
+            by default.
         has_bias: Whether the head has a bias.
         seed: Draws the rows that are held out.
 
@@ -85,12 +90,19 @@ def fit_labels(
         by_feature=False,
     )
     strength, loss = _choose_strength(vectors, labels, settings, row_weights)
-    fitted = fit(vectors, labels, strength, settings, row_weights=row_weights)
+    fitted = fit(
+        vectors,
+        labels,
+        strength,
+        settings,
+        row_weights=row_weights,
+    )
     return FittedHead(_fit_to_train(fitted, labels), loss)
 
 
 def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> FittedHead:
-    """Returns the ridge regression of scores, of a strength chosen by leave-one-out cross-validation.
+    """Returns the ridge regression of scores, of a strength chosen by leave-one-out
+    cross-validation.
 
     Args:
         vectors: (N, D).
@@ -142,10 +154,22 @@ def _choose_strength(
 
     losses: list[float] = []
     for strength in settings.strengths:
-        weights = None if row_weights is None else row_weights[rest]
-        fitted = fit(vectors[rest], labels[rest], strength, settings, row_weights=weights)
+        if row_weights is None:
+            weights = None
+        else:
+            weights = row_weights[rest]
+        fitted = fit(
+            vectors[rest],
+            labels[rest],
+            strength,
+            settings,
+            row_weights=weights,
+        )
         logits = _fit_to_train(fitted, labels[rest]).logits(vectors[held])
-        held_weights = None if row_weights is None else row_weights[held]
+        if row_weights is None:
+            held_weights = None
+        else:
+            held_weights = row_weights[held]
         losses.append(log_loss(logits, labels[held], held_weights))
         if losses[-1] > min(losses):  # the weaker ones learn more by heart, and take longest
             break
@@ -167,8 +191,8 @@ def log_loss(logits: Floats32, labels: Array, row_weights: Array | None = None) 
 def _fit_to_train(fitted: LinearFunction, labels: Array) -> LinearFunction:
     """Returns the same function with numbers that training can move.
 
-    The odds of two labels are shared out evenly. A label that no row has, or every row, gets the odds that it would
-    have with one more row, not those of never.
+    The odds of two labels are shared out evenly. A label that no row has, or every row, gets the
+    odds that it would have with one more row, not those of never.
     """
     weight = fitted.weight.copy()
     bias = fitted.bias.copy()

@@ -1,8 +1,8 @@
 """What stands on top of an encoder. It computes in fp32, whatever the encoder does.
 
-A number of bf16 has 8 bits: 5,000 answers would share 256 probabilities, up to 0.02 off. The encoder's last states are
-read in the precision that they have. The one of a regression is trained on standardised scores, and answers on the
-person's scale.
+A number of bf16 has 8 bits: 5,000 answers would share 256 probabilities, up to 0.02 off. The
+encoder's last states are read in the precision that they have. The one of a regression is trained
+on standardised scores, and answers on the person's scale.
 
 Letters: B examples, D dimensions.
 """
@@ -25,7 +25,8 @@ from bertctl.arrays import Floats32
 def head_test(network: nn.Module) -> Callable[[str], bool]:
     """Returns what tells a weight of the head, by its name, from one of the encoder.
 
-    A bare encoder has no head; T5's for questions holds the parts of its encoder itself, beside a linear layer.
+    A bare encoder has no head; T5's for questions holds the parts of its encoder itself, beside a
+    linear layer.
     """
     inside = f"{network.base_model_prefix}."
     if hasattr(network, str(network.base_model_prefix)):
@@ -54,7 +55,9 @@ def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
 
 
 def keep_in_fp32(network: nn.Module) -> None:
-    """Has everything on top of the encoder compute in fp32 under autocast, in training and in scoring."""
+    """Has everything on top of the encoder compute in fp32 under autocast, in training and in
+    scoring.
+    """
     for name, module in head_modules(network):
         if "." not in name:
             module.forward = _in_fp32(module.forward)
@@ -70,11 +73,14 @@ def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allow_ends_within(network: Any) -> None:
-    """Has a network that reads a text at its last end token take a batch whose texts hold unequally many of them.
+    """Has a network that reads a text at its last end token take a batch whose texts hold unequally
+    many of them.
 
-    Transformers refuses such a batch (T5, BART); it takes each of the texts alone, which gives the same answers.
+    Transformers refuses such a batch (T5, BART); it takes each of the texts alone, which gives the
+    same answers.
     """
-    forward, end = network.forward, network.config.eos_token_id
+    forward = network.forward
+    end = network.config.eos_token_id
 
     @functools.wraps(forward)
     def rows_alone(input_ids: Tensor, **named: Tensor) -> Any:
@@ -94,15 +100,18 @@ def allow_ends_within(network: Any) -> None:
 
 
 class ScoreHead(nn.Linear):
-    """A linear layer whose output z stands for the score `mean + deviation * z`. It gives the score.
+    """A linear layer whose output z stands for the score `mean + deviation * z`. It gives the
+    score.
 
-    The weights that are trained are those of z, so that learning goes the same way on every scale of scores. Those of
-    the score itself, which are saved, are `weight * deviation` and `bias * deviation + mean`. The forward pass computes
-    with these, so that a saved model answers the same to the last bit; bf16 would leave 8 bits for 300 to 500.
+    The weights that are trained are those of z, so that learning goes the same way on every scale
+    of scores. Those of the score itself, which are saved, are `weight * deviation` and
+    `bias * deviation + mean`. The forward pass computes with these, so that a saved model answers
+    the same to the last bit; bf16 would leave 8 bits for 300 to 500.
 
     Args:
         linear: the layer whose place it takes; it keeps its parameters.
-        mean: of the training scores. A layer without a bias has no use for it, and takes their root mean square.
+        mean: of the training scores. A layer without a bias has no use for it, and takes their root
+            mean square.
         deviation: of the training scores.
     """
 
@@ -111,8 +120,14 @@ class ScoreHead(nn.Linear):
 
     def __init__(self, linear: nn.Linear, mean: float = 0.0, deviation: float = 1.0) -> None:
         has_bias = linear.bias is not None
-        super().__init__(linear.in_features, linear.out_features, bias=has_bias, device="meta")
-        self.weight, self.bias = linear.weight, linear.bias
+        super().__init__(
+            linear.in_features,
+            linear.out_features,
+            bias=has_bias,
+            device="meta",
+        )
+        self.weight = linear.weight
+        self.bias = linear.bias
         self.register_buffer("mean", torch.tensor(mean), persistent=False)
         self.register_buffer(
             "deviation", torch.tensor(deviation if has_bias else math.hypot(mean, deviation)), False
@@ -123,18 +138,23 @@ class ScoreHead(nn.Linear):
         return functional.linear(input, *self._of_score(self.weight, self.bias))
 
     def _of_score(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        mean, deviation = self.mean.to(weight.device), self.deviation.to(weight.device)
+        mean = self.mean.to(weight.device)
+        deviation = self.deviation.to(weight.device)
         return weight * deviation, None if bias is None else bias * deviation + mean
 
     def folded(self, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Returns weights of the network, those of this layer (which is called `name`) as those of the score itself."""
+        """Returns weights of the network, those of this layer (which is called `name`) as those of
+        the score itself.
+        """
         weight, bias = self._of_score(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
         return {**weights, f"{name}.weight": weight} | (
             {} if bias is None else {f"{name}.bias": bias}
         )
 
     def unfold(self) -> None:
-        """Takes the parameters, which are those of the score itself, to those of z: the answers stay."""
+        """Takes the parameters, which are those of the score itself, to those of z: the answers
+        stay.
+        """
         with torch.no_grad():
             self.weight.div_(self.deviation)
             if self.bias is not None:
@@ -147,7 +167,9 @@ class ScoreHead(nn.Linear):
 
 
 def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0) -> ScoreHead:
-    """Puts a score head in the place of the network's last layer, which has one output, and returns it."""
+    """Puts a score head in the place of the network's last layer, which has one output, and returns
+    it.
+    """
     name, linear = last_layer(network)
     head = ScoreHead(linear, mean, deviation)
     network.set_submodule(name, head)
@@ -162,7 +184,8 @@ def score_heads(network: nn.Module) -> dict[str, ScoreHead]:
 
 
 def dense_layer(network: nn.Module) -> nn.Linear | None:
-    """Returns the square layer between the first token's state and the last layer: a pooler's, or a head's own.
+    """Returns the square layer between the first token's state and the last layer: a pooler's, or a
+    head's own.
 
     None where there is none, or where it is not trained.
     """
@@ -176,20 +199,24 @@ def dense_layer(network: nn.Module) -> nn.Linear | None:
         if not isinstance(module, nn.Linear) or module is last:
             continue
         if tuple(module.weight.shape) == (size, size) and module.bias is not None:
-            return module if module.weight.requires_grad else None
+            if module.weight.requires_grad:
+                return module
+            return None
     return None
 
 
 @contextlib.contextmanager
 def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Iterator[nn.Linear]:
-    """Has the network give, in place of its logits, the vectors that its last layer reads, which is yielded.
+    """Has the network give, in place of its logits, the vectors that its last layer reads, which is
+    yielded.
 
-    Whatever the network does with the logits, such as choosing those of the last token, it does with the vectors.
+    Whatever the network does with the logits, such as choosing those of the last token, it does
+    with the vectors.
 
     Args:
         network: With a head.
-        dense: A layer between the encoder and the last one. What it reads then follows each vector, where it is as
-            many vectors of the same size.
+        dense: A layer between the encoder and the last one. What it reads then follows each vector,
+            where it is as many vectors of the same size.
     """
     _, last = last_layer(network)
     read_by = threading.local()  # several threads may each compute a batch
@@ -212,7 +239,8 @@ def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Itera
 
 
 def set_weights(layer: nn.Linear, weight: Floats32, bias: Floats32) -> None:
-    """Puts weights (C, D) and biases (C,) into a layer, in place; a layer without a bias has no use for them.
+    """Puts weights (C, D) and biases (C,) into a layer, in place; a layer without a bias has no use
+    for them.
 
     Those of a score head stand for standardised scores.
     """

@@ -1,9 +1,10 @@
 """Attention without a gradient on a CPU, as products of many small matrices.
 
-torch's own looks at one head of one window at a time, and for short windows it takes most of its time to begin. Here
-some windows are computed at once, and each row of scores is filled up to whole vectors of the processor, as torch's
-softmax over fewer numbers takes ten times as long. On a Zen 5, 4,096 tokens with 12 heads take 1.7 instead of 8.2 ms in
-bf16 where windows have 13 tokens, and 4.6 instead of 10.8 ms where they have 128.
+torch's own looks at one head of one window at a time, and for short windows it takes most of its
+time to begin. Here some windows are computed at once, and each row of scores is filled up to whole
+vectors of the processor, as torch's softmax over fewer numbers takes ten times as long. On a Zen 5,
+4,096 tokens with 12 heads take 1.7 instead of 8.2 ms in bf16 where windows have 13 tokens, and 4.6
+instead of 10.8 ms where they have 128.
 
 Letters: B windows, H heads, T tokens, D numbers of a head.
 """
@@ -22,22 +23,34 @@ _LONGEST = {"fp32": 128, "bf16": 256}  # tokens; torch's own attention is as fas
 
 
 def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: bool = True) -> None:
-    """Has the layers of a network, where they are those of `torch_bert.py`, attend so whenever no gradient is asked.
+    """Has the layers of a network, where they are those of `torch_bert.py`, attend so whenever no
+    gradient is asked.
 
     Args:
         network: changed in place.
         compute: where and how it computes.
-        is_exact: whether in fp32 its outputs are to be those of transformers to the last bit; it is left alone then.
+        is_exact: whether in fp32 its outputs are to be those of transformers to the last bit; it is
+            left alone then.
     """
-    longest = None if is_exact and compute.precision == "fp32" else _LONGEST.get(compute.precision)
+    if is_exact and compute.precision == "fp32":
+        longest = None
+    else:
+        longest = _LONGEST.get(compute.precision)
     if compute.device != "cpu" or longest is None:
         return
     plain = functional.scaled_dot_product_attention
 
     def attend(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor | None, **more: Any) -> Tensor:
-        windows, tokens = len(q), q.shape[2]
+        windows = len(q)
+        tokens = q.shape[2]
         if torch.is_grad_enabled() or tokens > longest:
-            return plain(q, k, v, attn_mask=attn_mask, **more)
+            return plain(
+                q,
+                k,
+                v,
+                attn_mask=attn_mask,
+                **more,
+            )
         padding = None
         if attn_mask is not None:
             padding = torch.zeros(windows, 1, 1, tokens).masked_fill_(
@@ -47,7 +60,11 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
         count = max(1, BLOCK // tokens)
         for some in (slice(first, first + count) for first in range(0, windows, count)):
             found[some] = _attend(
-                q[some], k[some], v[some], None if padding is None else padding[some], more["scale"]
+                q[some],
+                k[some],
+                v[some],
+                None if padding is None else padding[some],
+                more["scale"],
             )
         return found
 
@@ -57,7 +74,9 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, scale: float) -> Tensor:
-    """Returns (B, H, T, D) of queries, keys and values; scores are scaled so, and (B, 1, 1, T) added to them."""
+    """Returns (B, H, T, D) of queries, keys and values; scores are scaled so, and (B, 1, 1, T)
+    added to them.
+    """
     heads, tokens = q.shape[1:3]
     q, k, v = (each.flatten(0, 1) for each in (q, k, v))
     # The numbers that fill up a row are -inf, and get no weight.

@@ -1,6 +1,8 @@
-"""Which part of a network a parameter belongs to: the embeddings, one of the layers, or what stands above them.
+"""Which part of a network a parameter belongs to: the embeddings, one of the layers, or what stands
+above them.
 
-Depth 0 is the embeddings, 1 to L the layers from the bottom, L + 1 the head and what it reads through (the pooler).
+Depth 0 is the embeddings, 1 to L the layers from the bottom, L + 1 the head and what it reads
+through (the pooler).
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,19 +18,23 @@ if TYPE_CHECKING:
 def parameter_depths(network: "nn.Module") -> dict[str, int]:
     """Returns the depth of each parameter by name, in the network's order.
 
-    What comes before the layers, or has embeddings (MPNet: relative positions) in its name, is depth 0; what comes
-    after them, the pooler, and what is no part of the encoder, is L + 1.
+    What comes before the layers, or has embeddings (MPNet: relative positions) in its name, is
+    depth 0; what comes after them, the pooler, and what is no part of the encoder, is L + 1.
 
     Raises:
-        UsageError: a network whose layers can't be told apart, such as ALBERT's, which share their weights.
+        UsageError: a network whose layers can't be told apart, such as ALBERT's, which share their
+            weights.
     """
     stacks = _stacks(network)
-    prefix, count = _prefix(network), len(next(iter(stacks.values())))
+    prefix = _prefix(network)
+    count = len(next(iter(stacks.values())))
     depths: dict[str, int] = {}
-    above, parts_apart = False, PARTS_APART.get(str(getattr(network.config, "model_type", "")), {})
+    above = False
+    parts_apart = PARTS_APART.get(str(getattr(network.config, "model_type", "")), {})
     for name, _ in network.named_parameters():
         stack = next((f"{one}." for one in stacks if name.startswith(f"{one}.")), None)
-        rest, inside = name.removeprefix(prefix), name.startswith(prefix)
+        rest = name.removeprefix(prefix)
+        inside = name.startswith(prefix)
         if stack is not None:
             above = True
             depths[name] = int(name.removeprefix(stack).partition(".")[0]) + 1
@@ -46,7 +52,8 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
 
 
 def reinitialise(network: "nn.Module", n_top: int) -> None:
-    """Initialises the pooler and the `n_top` highest layers anew, in place, as the family does, by torch's generator.
+    """Initialises the pooler and the `n_top` highest layers anew, in place, as the family does, by
+    torch's generator.
 
     Args:
         network: a model of transformers; its head is left alone.
@@ -56,11 +63,10 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
         UsageError: a network whose layers can't be told apart.
     """
     encoder: Any = network.base_model
-    modules = (
-        [module for stack in _stacks(network).values() for module in [*stack][-n_top:]]
-        if n_top
-        else []
-    )
+    if n_top:
+        modules = [module for stack in _stacks(network).values() for module in [*stack][-n_top:]]
+    else:
+        modules = []
     pooler = getattr(encoder, "pooler", None)
     for module in [*modules, *([] if pooler is None else [pooler])]:
         for parameter in module.parameters():
@@ -75,7 +81,8 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
     """Takes the embeddings and the lower layers out of training, as the recipe says.
 
     Raises:
-        UsageError: nothing is left that is trained from the first epoch on, of a network without a head.
+        UsageError: nothing is left that is trained from the first epoch on, of a network without a
+            head.
     """
     from bertctl.modeling.heads import head_test
 
@@ -83,7 +90,8 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
     if not (training.freeze_embeddings or training.freeze_layers or gradual):
         return
     lowest = 0 if training.freeze_embeddings else 1
-    depths, is_head = parameter_depths(network), head_test(network)
+    depths = parameter_depths(network)
+    is_head = head_test(network)
     for name, parameter in network.named_parameters():
         if lowest <= depths[name] <= training.freeze_layers:
             parameter.requires_grad_(False)
@@ -93,10 +101,13 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
         if one.requires_grad and not (gradual or "pooler" in name)
     ]
     if not (left or any(map(is_head, depths))):
-        what = "this model's vectors come from its layers alone: there is no head that is trained while these are not"
+        message = (
+            "this model's vectors come from its layers alone: there is no head that is trained "
+            "while these are not"
+        )
         remedy = "Add one with --set sentence_embeddings.projection=256, or leave training.{} out."
         raise UsageError(
-            what, remedy=remedy.format("gradual_unfreezing" if gradual else "freeze_embeddings")
+            message, remedy=remedy.format("gradual_unfreezing" if gradual else "freeze_embeddings")
         )
 
 
@@ -110,7 +121,8 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
     """
     from torch import nn
 
-    config, count = network.config, int(getattr(network.config, "num_hidden_layers", 0))
+    config = network.config
+    count = int(getattr(network.config, "num_hidden_layers", 0))
     encoder: Any = network.base_model
     found: dict[str, nn.ModuleList] = {}
     if isinstance(encoder, nn.Module) and not hasattr(
@@ -122,13 +134,17 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
                 found[name] = module
     if found:
         return found
-    what = f"the {count} layers of this {type(network).__name__} can't be told apart"
+    message = f"the {count} layers of this {type(network).__name__} can't be told apart"
     raise UsageError(
-        what, remedy="Leave out what the recipe says about layers, or choose another model."
+        message, remedy="Leave out what the recipe says about layers, or choose another model."
     )
 
 
 def _prefix(network: "nn.Module") -> str:
-    """Returns how the names of the encoder's parameters begin: with nothing where the network is a bare one."""
+    """Returns how the names of the encoder's parameters begin: with nothing where the network is a
+    bare one.
+    """
     prefix = str(network.base_model_prefix)
-    return f"{prefix}." if hasattr(network, prefix) else ""
+    if hasattr(network, prefix):
+        return f"{prefix}."
+    return ""

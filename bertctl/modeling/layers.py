@@ -1,7 +1,9 @@
-"""Which layer's vectors: by name or by number, as google-research/bert, the paper's table and transformers call them.
+"""Which layer's vectors: by name or by number, as google-research/bert, the paper's table and
+transformers call them.
 
-A model with L layers has L + 1 hidden states: 0 is what comes out of the embeddings (token, position and segment,
-normalised), k the output of the k-th layer, L the last. Letters: B texts, T tokens, H hidden size, D size of a vector.
+A model with L layers has L + 1 hidden states: 0 is what comes out of the embeddings (token,
+position and segment, normalised), k the output of the k-th layer, L the last. Letters: B texts, T
+tokens, H hidden size, D size of a vector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +53,8 @@ class LayerChoice:
     Attributes:
         name: as it was asked for, or the number of the hidden state.
         states: hidden states that are read; `WORD_EMBEDDINGS` for the token table.
-        join: what becomes of them: the one, their sum, one behind the other, or a mix that a probe learns.
+        join: what becomes of them: the one, their sum, one behind the other, or a mix that a probe
+            learns.
     """
 
     name: str
@@ -60,12 +63,16 @@ class LayerChoice:
 
     @property
     def is_learned(self) -> bool:
-        """Returns whether the vector exists only once a probe has learned the weights of the mix."""
+        """Returns whether the vector exists only once a probe has learned the weights of the
+        mix.
+        """
         return self.join == "weighted"
 
     def size(self, hidden: int) -> int:
         """Returns D, for hidden states of size H."""
-        return hidden * len(self.states) if self.join == "concat" else hidden
+        if self.join == "concat":
+            return hidden * len(self.states)
+        return hidden
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
@@ -75,22 +82,34 @@ def layer_count(config: Mapping[str, Any]) -> int:
         UsageError: a config that does not say, or two stacks of layers.
     """
     if config.get("is_encoder_decoder"):
-        what = f"'{config.get('model_type')}' is an encoder and a decoder, so a layer's number says nothing"
-        remedy = "Fine-tune it without settings of layers, or give a plain encoder (`bertctl recipes ls --models`)."
-        raise UsageError(what, remedy=remedy)
+        message = (
+            f"'{config.get('model_type')}' is an encoder and a decoder, so a layer's number says "
+            "nothing"
+        )
+        remedy = (
+            "Fine-tune it without settings of layers, or give a plain encoder (`bertctl recipes ls "
+            "--models`)."
+        )
+        raise UsageError(message, remedy=remedy)
     for name in ("num_hidden_layers", "n_layers", "n_layer", "num_layers"):
         if isinstance(config.get(name), int):
             return int(config[name])
-    what = f"config.json of this model ('{config.get('model_type', 'no type')}') does not say how many layers it has"
-    raise UsageError(what, remedy="Give an encoder of the kinds in `bertctl recipes ls --models`.")
+    message = (
+        f"config.json of this model ('{config.get('model_type', 'no type')}') does not say how "
+        "many layers it has"
+    )
+    raise UsageError(
+        message, remedy="Give an encoder of the kinds in `bertctl recipes ls --models`."
+    )
 
 
 def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...]:
     """Returns the layers that were asked for, each once, in the order given.
 
     Args:
-        names: of `NAMES`; or numbers: 0 the embeddings, 1 the first layer, -1 the last (as in `extract_features.py
-            --layers` of google-research/bert); or `all` (every hidden state), or `paper` (its six choices).
+        names: of `NAMES`; or numbers: 0 the embeddings, 1 the first layer, -1 the last (as in
+            `extract_features.py --layers` of google-research/bert); or `all` (every hidden state),
+            or `paper` (its six choices).
         n_layers: L.
 
     Raises:
@@ -125,14 +144,17 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
         )
     states, join = named[name]
     if name.endswith("last-4") and n_layers < 4:
-        what = f"'{name}' needs four layers, and the model has {n_layers}"
-        raise UsageError(what, remedy=f"It has {_known(n_layers)}.")
+        message = f"'{name}' needs four layers, and the model has {n_layers}"
+        raise UsageError(message, remedy=f"It has {_known(n_layers)}.")
     return LayerChoice(name, states, join)
 
 
 def _known(n_layers: int) -> str:
     names = [name for name in NAMES if n_layers >= 4 or not name.endswith("last-4")]
-    return f"0 (embeddings) to {n_layers} (last), -1 to -{n_layers} counted from the end, {', '.join(names)}"
+    return (
+        f"0 (embeddings) to {n_layers} (last), -1 to -{n_layers} counted from the end, "
+        f"{', '.join(names)}"
+    )
 
 
 def states_needed(choices: Sequence[LayerChoice]) -> tuple[int, ...]:
@@ -181,8 +203,8 @@ def read_states(
 def join_states(choice: LayerChoice, states: Mapping[int, "Tensor"]) -> "Tensor":
     """Returns (B, T, D), the choice's vector of every token, from hidden states of (B, T, H).
 
-    A mix that is still to be learned has no vector: its states are kept apart, (B, T, len(states) x H), one behind the
-    other.
+    A mix that is still to be learned has no vector: its states are kept apart, (B, T, len(states) x
+    H), one behind the other.
     """
     import torch
 

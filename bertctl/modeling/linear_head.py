@@ -1,8 +1,10 @@
-"""The linear classifier of a probe, on a pooled vector of a frozen encoder: as it is kept, saved and loaded.
+"""The linear classifier of a probe, on a pooled vector of a frozen encoder: as it is kept, saved
+and loaded.
 
-RUN/probe.safetensors holds `weight` (C, D) and `bias` (C,), with the standardising of the vectors multiplied in, and
-for a learned mix of layers `mix` (K,), for people to look at. RUN/probe.json says which vector is read, of which
-encoder, and what the outputs are called. Letters: D size of the vector, C outputs.
+RUN/probe.safetensors holds `weight` (C, D) and `bias` (C,), with the standardising of the vectors
+multiplied in, and for a learned mix of layers `mix` (K,), for people to look at. RUN/probe.json
+says which vector is read, of which encoder, and what the outputs are called. Letters: D size of the
+vector, C outputs.
 """
 
 from collections.abc import Mapping
@@ -19,7 +21,8 @@ from bertctl.modeling.source import ModelSource
 from bertctl.run_folder import SCHEMA
 from bertctl.writing import atomic_write, write_json
 
-DOCUMENT, WEIGHTS = "probe.json", "probe.safetensors"
+DOCUMENT = "probe.json"
+WEIGHTS = "probe.safetensors"
 
 FIRST_OF_WORD = "first"
 """The pooling of a probe on words: each is read by its first token, as in fine-tuning."""
@@ -59,7 +62,8 @@ class LinearHead:
         Args:
             folder: RUN.
             source: the encoder, kept by name and hash.
-            head: the task's outputs, as a fine-tuned model's config.json has them (num_labels, id2label, ...).
+            head: the task's outputs, as a fine-tuned model's config.json has them (num_labels,
+                id2label, ...).
         """
         from safetensors.numpy import save_file
 
@@ -102,5 +106,8 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
             name: document[name] for name in LinearHead.__dataclass_fields__ if name in document
         }
         return LinearHead(
-            **fields, weight=arrays["weight"], bias=arrays["bias"], mix=arrays.get("mix")
+            **fields,
+            weight=arrays["weight"],
+            bias=arrays["bias"],
+            mix=arrays.get("mix"),
         ), document

@@ -39,10 +39,12 @@ DROPOUT_FIELDS = (
 
 
 _SAMPLES = (
-    "The film wasn't GOOD, was it?", " two  spaces\tand\na line", "Île-de-France ﬁn ½ 東京 3.14 ``so''",
+    "The film wasn't GOOD, was it?", " two  spaces\tand\na "
+                                     "line", "Île-de-France ﬁn ½ 東京 3.14 ``so''",
     ("Who was it?", "It was he."),
 )  # fmt: skip
-"""What is read otherwise by most other ways to normalise and split texts, and to put two into one line."""
+"""What is read otherwise by most other ways to normalise and split texts, and to put two into one
+line."""
 
 WORD_HEADS = ("AutoModelForMaskedLM", "AutoModelForPreTraining")
 """Classes with the heads of pretraining, which compute in the precision of the network."""
@@ -53,8 +55,9 @@ _WRAPPERS = {"module.": "DataParallel or DistributedDataParallel", "_orig_mod.":
 """Begin the names of weights that were saved together with what a model was wrapped in."""
 
 _PADS_LEFT = ("xlnet",)
-"""Families whose heads read the last position. All others count positions from the left (BERT, GPT) or don't mind, and
-find GPT's last token by the pad id: on the right padding changes nothing, whichever side their tokenizer says."""
+"""Families whose heads read the last position. All others count positions from the left (BERT, GPT)
+or don't mind, and find GPT's last token by the pad id: on the right padding changes nothing,
+whichever side their tokenizer says."""
 
 
 def load_model(
@@ -69,8 +72,10 @@ def load_model(
 
     Args:
         source: where the files are.
-        auto_class: name of the Auto class in transformers that has the head; a BERT becomes a BertFor...
-        head: config fields of a new head (num_labels, id2label, ...); None keeps the head that was trained.
+        auto_class: name of the Auto class in transformers that has the head; a BERT becomes a
+            BertFor...
+        head: config fields of a new head (num_labels, id2label, ...); None keeps the head that was
+            trained.
         dropout: for every dropout of the network; None leaves the model's own.
         listener: hears which token fills up batches where the files name none.
 
@@ -80,7 +85,8 @@ def load_model(
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()  # "newly initialized: classifier" is what fine-tuning means
+    # "newly initialized: classifier" is what fine-tuning means
+    transformers.utils.logging.set_verbosity_error()
     with loadable(source, auto_class):
         config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head, listener)
         for field in DROPOUT_FIELDS:
@@ -98,7 +104,13 @@ def load_model(
         of_words = auto_class in WORD_HEADS
         new_weights = _random_names(info)
         if head is None:
-            _refuse_random_answers(network, auto_class, info, source, saved_tokenizer)
+            _refuse_random_answers(
+                network,
+                auto_class,
+                info,
+                source,
+                saved_tokenizer,
+            )
         else:
             _refuse_random_encoder(network, info, source)
         if of_words and (new := _new_heads(network, info)):
@@ -110,14 +122,21 @@ def load_model(
                 ):  # GPT-2's for tags has one that no field names
                     module.p = dropout
         if auto_class != BARE and not of_words:
-            fit_head(network, source, auto_class, head, new_weights=new_weights)
+            fit_head(
+                network,
+                source,
+                auto_class,
+                head,
+                new_weights=new_weights,
+            )
         align(network)
         if config.model_type == "big_bird":
             network.base_model.register_forward_pre_hook(_choose_attention, with_kwargs=True)
         saved_tokenizer.model_max_length = (
             model_positions(source.config) or saved_tokenizer.model_max_length
         )
-        pad_left, has_segments = config.model_type in _PADS_LEFT, _has_segments(network, config)
+        pad_left = config.model_type in _PADS_LEFT
+        has_segments = _has_segments(network, config)
         _agree(saved_tokenizer, pad_left=pad_left, has_segments=has_segments)
         return Model(
             network=network,
@@ -133,12 +152,16 @@ def load_model(
 def _choose_attention(encoder: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Has BigBird attend in blocks where the texts are long enough, whatever came before.
 
-    Transformers' goes over to full attention with the first short batch, for good: answers, and what dropout draws,
-    would depend on the order of the batches.
+    Transformers' goes over to full attention with the first short batch, for good: answers, and
+    what dropout draws, would depend on the order of the batches.
     """
     import torch
 
-    config, ids = encoder.config, inputs[0] if inputs else named["input_ids"]
+    config = encoder.config
+    if inputs:
+        ids = inputs[0]
+    else:
+        ids = named["input_ids"]
     is_short = (
         ids is not None and ids.shape[1] <= (5 + 2 * config.num_random_blocks) * config.block_size
     )
@@ -147,7 +170,8 @@ def _choose_attention(encoder: Any, inputs: tuple[Any, ...], named: Mapping[str,
 
 
 def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> Model:
-    """Returns a model that is only read: by torch alone where its family and files allow, otherwise as `load_model`.
+    """Returns a model that is only read: by torch alone where its family and files allow, otherwise
+    as `load_model`.
 
     Args:
         source: where the files are.
@@ -160,8 +184,14 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
     with loadable(source, auto_class):
         from bertctl.modeling.bert_files import read_network
 
-        network = None if plain else read_network(source, auto_class)
-        found = None if network is None else whole_tokenizer(source.folder)
+        if plain:
+            network = None
+        else:
+            network = read_network(source, auto_class)
+        if network is None:
+            found = None
+        else:
+            found = whole_tokenizer(source.folder)
         if network is not None and found is not None:
             tokenizer, roles = found
             if {
@@ -169,15 +199,24 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
                 "cls_token",
             } <= roles.keys() and tokenizer.get_vocab_size() <= source.config["vocab_size"]:
                 read_as(tokenizer, source, auto_class)
-                segments, padding = network.has_segments, Padding(roles["pad_token"])
-                return Model(network, tokenizer, None, padding, segments, cls_id=roles["cls_token"])
+                segments = network.has_segments
+                padding = Padding(roles["pad_token"])
+                return Model(
+                    network,
+                    tokenizer,
+                    None,
+                    padding,
+                    segments,
+                    cls_id=roles["cls_token"],
+                )
     return load_model(source, auto_class, head=None)
 
 
 def load_tokenizer_of(
     source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None
 ) -> Tokenizer:
-    """Returns the tokenizer that `load_model` gives, without reading the weights or computing anything.
+    """Returns the tokenizer that `load_model` gives, without reading the weights or computing
+    anything.
 
     Raises:
         Exception: whatever files make that transformers can't load; see `loadable`.
@@ -189,7 +228,9 @@ def load_tokenizer_of(
 def _config_and_tokenizer(
     source: ModelSource, head: Mapping[str, Any] | None, listener: Listener
 ) -> tuple[Any, Any, int]:
-    """Returns the config with the head's fields, the tokenizer, and the id that fills up a batch."""
+    """Returns the config with the head's fields, the tokenizer, and the id that fills up a
+    batch.
+    """
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(
@@ -199,10 +240,9 @@ def _config_and_tokenizer(
         config.score_scale = None  # of another task, which the model was trained for before
     if head is not None:
         vars(config).pop("long_text", None)
-    config.return_dict, config.chunk_size_feed_forward = (
-        True,
-        0,
-    )  # outputs by name, and of any length
+    # outputs by name, and of any length
+    config.return_dict = True
+    config.chunk_size_feed_forward = 0
     config.output_attentions = config.output_hidden_states = (
         False  # whoever wants them asks; the first stops a save
     )
@@ -211,18 +251,27 @@ def _config_and_tokenizer(
             config, field
         ):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
             setattr(config, field, value)
-    case = {} if source.lowercase is None else {"do_lower_case": source.lowercase}
+    if source.lowercase is None:
+        case = {}
+    else:
+        case = {"do_lower_case": source.lowercase}
     read = _read_by_its_file(source)  # before the other one is made: XLM-R's takes 300 MB
     saved_tokenizer = transformers.AutoTokenizer.from_pretrained(
-        source.folder, trust_remote_code=False, clean_up_tokenization_spaces=False, **case
+        source.folder,
+        trust_remote_code=False,
+        clean_up_tokenization_spaces=False,
+        **case,
     )
     if (
         read
         and getattr(saved_tokenizer, "is_fast", False)
         and read != _samples_read(saved_tokenizer.backend_tokenizer)
     ):
-        what = f"{type(saved_tokenizer).__name__} of transformers reads texts otherwise than tokenizer.json"
-        listener.say(f"model: {what} in {source.folder}, which is followed")
+        message = (
+            f"{type(saved_tokenizer).__name__} of transformers reads texts otherwise than "
+            "tokenizer.json"
+        )
+        listener.say(f"model: {message} in {source.folder}, which is followed")
         names: dict[str, Any] = saved_tokenizer.special_tokens_map
         saved_tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
             source.folder, clean_up_tokenization_spaces=False, **names
@@ -231,22 +280,28 @@ def _config_and_tokenizer(
     pad_id = _ensure_pad(config, saved_tokenizer)
     if named is None:
         listener.say(
-            f"model: its tokenizer names no padding token; {saved_tokenizer.pad_token!r} fills up batches"
+            f"model: its tokenizer names no padding token; {saved_tokenizer.pad_token!r} fills up "
+            "batches"
         )
-    rows, tokens = getattr(config, "vocab_size", None), len(saved_tokenizer)
+    rows = getattr(config, "vocab_size", None)
+    tokens = len(saved_tokenizer)
     if isinstance(rows, int) and tokens > rows:
         raise UnavailableError(
             f"the tokenizer in {source.folder} has {tokens} tokens, the last one "
-            f"{saved_tokenizer.convert_ids_to_tokens(tokens - 1)!r}, and the model has vectors for {rows}",
-            remedy="Save both again: model.resize_token_embeddings(len(tokenizer)), then save_pretrained of both.",
+            f"{saved_tokenizer.convert_ids_to_tokens(tokens - 1)!r}, and the model has vectors for "
+            f"{rows}",
+            remedy="Save both again: model.resize_token_embeddings(len(tokenizer)), then "
+            "save_pretrained of both.",
         )
     return config, saved_tokenizer, pad_id
 
 
 def _read_by_its_file(source: ModelSource) -> list[list[int]]:
-    """Returns the ids that a folder's tokenizer.json gives samples; none where there is no such file.
+    """Returns the ids that a folder's tokenizer.json gives samples; none where there is no such
+    file.
 
-    Classes of transformers take the vocabulary out of the file, and make how texts are normalised and split anew.
+    Classes of transformers take the vocabulary out of the file, and make how texts are normalised
+    and split anew.
     """
     file = source.folder / "tokenizer.json"
     if not file.exists():
@@ -265,18 +320,22 @@ def _samples_read(tokenizer: Tokenizer) -> list[list[int]]:
 
 @contextlib.contextmanager
 def loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
-    """Raises whatever loading the files raises as one of our errors; the hub is out of reach meanwhile."""
+    """Raises whatever loading the files raises as one of our errors; the hub is out of reach
+    meanwhile.
+    """
     fits = f"config.json, model.safetensors and a tokenizer of one family that {auto_class} knows"
-    what, remedy = f"the model in {source.folder}", f"The folder must hold {fits}."
-    with loading(what, kind=UnavailableError, remedy=remedy), cut_off():
+    message = f"the model in {source.folder}"
+    remedy = f"The folder must hold {fits}."
+    with loading(message, kind=UnavailableError, remedy=remedy), cut_off():
         yield
 
 
 def _has_segments(network: "nn.Module", config: Any) -> bool:
     """Returns whether token type ids mean first and second sentence to this family.
 
-    DistilBERT and ModernBERT take none; RoBERTa has one kind and DeBERTa none; GPT would look them up among its words.
-    A tokenizer's own list of inputs is no guide: one that was saved by another family's class says what that one takes.
+    DistilBERT and ModernBERT take none; RoBERTa has one kind and DeBERTa none; GPT would look them
+    up among its words. A tokenizer's own list of inputs is no guide: one that was saved by another
+    family's class says what that one takes.
     """
     if "token_type_ids" not in inspect.signature(network.forward).parameters:
         return False
@@ -285,7 +344,8 @@ def _has_segments(network: "nn.Module", config: Any) -> bool:
 
 
 def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
-    """Has the saved tokenizer give the network what it is given here, so that plain transformers agrees.
+    """Has the saved tokenizer give the network what it is given here, so that plain transformers
+    agrees.
 
     In transformers 5 ALBERT's and XLNet's leave the token type ids out by themselves.
     """
@@ -300,7 +360,9 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
 
 
 def _random_names(info: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the weights that the files lack, or hold in another shape: transformers draws them by chance."""
+    """Returns the weights that the files lack, or hold in another shape: transformers draws them by
+    chance.
+    """
     mismatched = [name for name, *_ in info.get("mismatched_keys", ())]
     names = {*info.get("missing_keys", ()), *mismatched}
     return tuple(sorted(names, key=_weight_before_bias))
@@ -314,7 +376,8 @@ def _weight_before_bias(name: str) -> tuple[str, bool, str]:
 def _refuse_random_encoder(
     network: "nn.Module", info: Mapping[str, Any], source: ModelSource
 ) -> None:
-    """Refuses to train on an encoder with random weights, which transformers would make as silently as a new head.
+    """Refuses to train on an encoder with random weights, which transformers would make as silently
+    as a new head.
 
     A pooler may be missing: models that were trained without one have none.
 
@@ -337,7 +400,8 @@ def _refuse_random_encoder(
             f"the weights in {source.folder} are not those that its config.json describes: "
             f"{_described_names(random_names, info)} would be random",
             remedy=_prefix_remedy(info)
-            or "Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
+            or "Give a folder whose config.json and model.safetensors were saved together "
+            "(save_pretrained).",
         )
 
 
@@ -358,7 +422,8 @@ def _refuse_random_answers(
         saved_tokenizer: The model's tokenizer.
 
     Raises:
-        UnavailableError: A weight that the answers are made with is missing, or is not of the shape by config.json.
+        UnavailableError: A weight that the answers are made with is missing, or is not of the shape
+            by config.json.
     """
     from bertctl.modeling.heads import head_test
 
@@ -374,20 +439,31 @@ def _refuse_random_answers(
     shapes = {name: shapes for name, *shapes in info.get("mismatched_keys", ())}
     is_head = head_test(network)
     is_of_head = all(is_head(name) or "pooler" in name for name in random_names)
-    remedy = "Give a folder whose config.json and model.safetensors were saved together (save_pretrained)."
+    remedy = (
+        "Give a folder whose config.json and model.safetensors were saved together "
+        "(save_pretrained)."
+    )
     if auto_class != BARE and auto_class not in WORD_HEADS and is_of_head:
         remedy = (
-            "Give the folder of the whole model, as save_pretrained of its class wrote it. To train a new head: "
+            "Give the folder of the whole model, as save_pretrained of its class wrote it. To "
+            "train a new head: "
             f"bertctl finetune FILE --model {source.folder}"
         )
     if all(name in shapes for name in random_names):
         in_file, described = shapes[random_names[0]]
-        fault = f"{random_names[0]} has {_shape(in_file)} numbers in the file, and {_shape(described)} by config.json"
+        fault = (
+            f"{random_names[0]} has {_shape(in_file)} numbers in the file, and {_shape(described)} "
+            "by config.json"
+        )
     else:
-        verb = "is" if len(random_names) == 1 else "are"
+        if len(random_names) == 1:
+            verb = "is"
+        else:
+            verb = "are"
         fault = f"{_described_names(random_names, info)} {verb} not in the file"
     raise UnavailableError(
-        f"the weights in {source.folder} are not those that its config.json describes: {fault}: its answers would be "
+        f"the weights in {source.folder} are not those that its config.json describes: {fault}: "
+        "its answers would be "
         "random",
         remedy=_prefix_remedy(info) or remedy,
     )
@@ -401,12 +477,17 @@ def _described_names(names: Sequence[str], info: Mapping[str, Any]) -> str:
     """Returns names of weights for a message: three at most, those of the head first."""
     mismatched = {name for name, *_ in info.get("mismatched_keys", ())}
     shown = [f"{name} (of another shape)" if name in mismatched else name for name in names[:3]]
-    more = f", ... ({len(names)} in all)" if len(names) > 3 else ""
+    if len(names) > 3:
+        more = f", ... ({len(names)} in all)"
+    else:
+        more = ""
     return ", ".join(shown) + more
 
 
 def _prefix_remedy(info: Mapping[str, Any]) -> str:
-    """Returns what to do about names that begin with what a wrapper put before them; empty where none did."""
+    """Returns what to do about names that begin with what a wrapper put before them; empty where
+    none did.
+    """
     for stored in sorted(info.get("unexpected_keys", ())):
         wrapper = next((prefix for prefix in _WRAPPERS if stored.startswith(prefix)), None)
         if wrapper is not None:
@@ -420,7 +501,8 @@ def _prefix_remedy(info: Mapping[str, Any]) -> str:
 def _answers_with(
     network: "nn.Module", names: Sequence[str], auto_class: str, saved_tokenizer: Any
 ) -> bool:
-    """Returns whether the answers are made with some weights: numbers that are none would show in them.
+    """Returns whether the answers are made with some weights: numbers that are none would show in
+    them.
 
     Many families have a pooler that their head does not read.
     """
@@ -454,25 +536,29 @@ def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
     order = [
         name for name in missing if any(part in name for part in ("relationship", "sop_", "pooler"))
     ]
-    words = (
-        ["masked-word head (its matrix is the table of the tokens' vectors)"]
-        if set(missing) - set(order)
-        else []
-    )
+    if set(missing) - set(order):
+        words = ["masked-word head (its matrix is the table of the tokens' vectors)"]
+    else:
+        words = []
     return " and no ".join(words + (["head for the order of sentences"] if order else []))
 
 
 def has_trained_head(source: ModelSource) -> bool:
-    """Returns whether the model was fine-tuned for labels before (a run, say), or is a bare encoder."""
+    """Returns whether the model was fine-tuned for labels before (a run, say), or is a bare
+    encoder.
+    """
     return any(f"For{kind}" in str(source.config.get("architectures")) for kind in _HEADS)
 
 
 def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) -> bool:
-    """Returns whether a head that was trained answers the same labels, in the same order, as the one wanted.
+    """Returns whether a head that was trained answers the same labels, in the same order, as the
+    one wanted.
 
-    On the hub few heads say their kind of problem, and those whose outputs are places have no names for them.
+    On the hub few heads say their kind of problem, and those whose outputs are places have no names
+    for them.
     """
-    kind, problem = auto_class.removeprefix("AutoModelFor"), source.config.get("problem_type")
+    kind = auto_class.removeprefix("AutoModelFor")
+    problem = source.config.get("problem_type")
     if kind not in str(source.config.get("architectures")):
         return False
     if problem is None and kind in ("QuestionAnswering", "MultipleChoice"):
@@ -483,14 +569,17 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 
 def _trained_labels(source: ModelSource) -> dict[int, str]:
-    """Returns the labels of the outputs, by their numbers, that config.json names; none where it contradicts itself."""
+    """Returns the labels of the outputs, by their numbers, that config.json names; none where it
+    contradicts itself.
+    """
     with contextlib.suppress(UnavailableError):
         return dict(enumerate(output_names(source.config)))
     return {}
 
 
 def label_order(source: ModelSource, head: Mapping[str, Any]) -> list[int] | None:
-    """Returns which trained output each output of a new head is, where the same labels come in another order.
+    """Returns which trained output each output of a new head is, where the same labels come in
+    another order.
 
     None where the order is the same, or where the labels are others.
     """
@@ -528,14 +617,16 @@ def fit_head(
     *,
     new_weights: Sequence[str] = (),
 ) -> None:
-    """Renews a head that was trained for other labels, and has it compute as ours do: scores to scale, all in fp32.
+    """Renews a head that was trained for other labels, and has it compute as ours do: scores to
+    scale, all in fp32.
 
     Args:
         network: The network that was loaded.
         source: The model's files.
         auto_class: Name of the Auto class in transformers that has the head.
         head: Config fields of the head that is to be trained; None keeps the one that was.
-        new_weights: Names of weights that were not in the files. A head that lacks some is renewed as a whole.
+        new_weights: Names of weights that were not in the files. A head that lacks some is renewed
+            as a whole.
 
     Raises:
         UnavailableError: The files lack what a head of long texts was trained with.
@@ -548,7 +639,10 @@ def fit_head(
     kept = head is None or (was_trained and is_whole and keeps_head(source, head, auto_class))
     if not kept and was_trained:
         _renew_head(network)
-    order = label_order(source, head) if head is not None and kept else None
+    if head is not None and kept:
+        order = label_order(source, head)
+    else:
+        order = None
     if order is not None:
         _reorder_outputs(last_layer(network)[1], order)
     scale: Any = getattr(network.config, "score_scale", None)
@@ -563,10 +657,14 @@ def fit_head(
         allow_ends_within(network)
     long: Any = getattr(network.config, "long_text", None) or {}
     if long.get("long_text") == "window":
-        query = saved_query(source.folder) if kept else {}
+        if kept:
+            query = saved_query(source.folder)
+        else:
+            query = {}
         if head is None and long["window_pooling"] == "attention" and not query:
             raise UnavailableError(
-                f"the weights in {source.folder} lack the vector by which windows are weighed, so its answers to long "
+                f"the weights in {source.folder} lack the vector by which windows are weighed, so "
+                "its answers to long "
                 "texts would be others than in training",
                 remedy="Give the folder as the run wrote it, or train it again.",
             )
@@ -575,7 +673,9 @@ def fit_head(
 
 
 def _renew_head(network: "nn.Module") -> None:
-    """Initialises everything that is not the encoder: equal sizes do not make another task's head fit."""
+    """Initialises everything that is not the encoder: equal sizes do not make another task's head
+    fit.
+    """
     from bertctl.modeling.heads import head_modules
 
     for _, module in head_modules(network):
@@ -586,7 +686,9 @@ def _renew_head(network: "nn.Module") -> None:
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:
-    """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as in a text."""
+    """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as
+    in a text.
+    """
     if not getattr(saved_tokenizer, "is_fast", False):
         remedy = "Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
         raise UnavailableError(
@@ -601,7 +703,8 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
         and backend.encode("a", "b").ids.count(separator) != 3
     ):
         raise UnavailableError(
-            f"Longformer finds where a question ends by three separators (id {separator}) in a pair of texts, and the "
+            f"Longformer finds where a question ends by three separators (id {separator}) in a "
+            "pair of texts, and the "
             f"tokenizer in {source.folder} sets another number of them",
             remedy="Give a Longformer with RoBERTa's tokenizer, or another encoder.",
         )
@@ -614,7 +717,8 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
 
 
 def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
-    """Has a tokenizer lower-case as the source says, and mark words that are given alone as in a text.
+    """Has a tokenizer lower-case as the source says, and mark words that are given alone as in a
+    text.
 
     Returns whether it is its pre-tokenizer that puts a space before them now.
     """
@@ -627,35 +731,38 @@ def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
             tokenizer.pre_tokenizer.add_prefix_space = True
             return True
         # It would put a space before each part of a word.
-        first = [tokenizer.normalizer] if tokenizer.normalizer else []
+        if tokenizer.normalizer:
+            first = [tokenizer.normalizer]
+        else:
+            first = []
         tokenizer.normalizer = normalizers.Sequence([*first, normalizers.Prepend(" ")])
     return False
 
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
-    """Gives families without a pad token (GPT) the end-of-text token, and tells the config so that the head finds the
-    last real token. Files that name no special token at all have one called so, or the config knows its id.
+    """Gives families without a pad token (GPT) the end-of-text token, and tells the config so that
+    the head finds the last real token. Files that name no special token at all have one called so,
+    or the config knows its id.
 
     Raises:
         UnavailableError: nothing could be one.
     """
     if saved_tokenizer.pad_token_id is None:
         vocabulary = saved_tokenizer.get_vocab()
-        of_config = (
-            saved_tokenizer.convert_ids_to_tokens(config.pad_token_id)
-            if config.pad_token_id
-            else None
-        )
+        if config.pad_token_id:
+            of_config = saved_tokenizer.convert_ids_to_tokens(config.pad_token_id)
+        else:
+            of_config = None
         called = next((name for name in ("[PAD]", "<pad>") if name in vocabulary), None)
         saved_tokenizer.pad_token = (
             of_config or called or saved_tokenizer.eos_token or saved_tokenizer.unk_token
         )
     if saved_tokenizer.pad_token_id is None:
-        what = "the model's tokenizer names no padding token, and nothing in it could be one"
+        message = "the model's tokenizer names no padding token, and nothing in it could be one"
         remedy = (
             "Name one and save it: tokenizer.pad_token = '...'; tokenizer.save_pretrained(folder)."
         )
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(message, remedy=remedy)
     pad_id = int(saved_tokenizer.pad_token_id)
     if config.pad_token_id is None or config.model_type not in COUNTS_FROM_PAD:
         config.pad_token_id = pad_id

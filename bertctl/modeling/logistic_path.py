@@ -1,12 +1,14 @@
 """Cross-validated logistic regressions, all folds and strengths at once.
 
-Choosing the strength of one probe takes folds x strengths fits, and a table of layers has dozens of probes: one at a
-time, scikit-learn's solvers take 20 times as long as the encoder. Here all fits of one table row are the columns of one
-matrix product. The objective is that of scikit-learn's LogisticRegression; its own fit is still the one that is kept.
+Choosing the strength of one probe takes folds x strengths fits, and a table of layers has dozens of
+probes: one at a time, scikit-learn's solvers take 20 times as long as the encoder. Here all fits of
+one table row are the columns of one matrix product. The objective is that of scikit-learn's
+LogisticRegression; its own fit is still the one that is kept.
 
-The method: in the basis of the vectors' covariance the curvature of the loss has a diagonal bound (Boehning 1992,
-"Multinomial logistic regression algorithm": at most 1/4 of it for two labels, 1/2 for more), so each step divides by
-that bound; with Nesterov's momentum, started again wherever it points uphill (O'Donoghue and Candes 2015).
+The method: in the basis of the vectors' covariance the curvature of the loss has a diagonal bound
+(Boehning 1992, "Multinomial logistic regression algorithm": at most 1/4 of it for two labels, 1/2
+for more), so each step divides by that bound; with Nesterov's momentum, started again wherever it
+points uphill (O'Donoghue and Candes 2015).
 
 Letters: N rows, D size, F folds, S strengths, P = F x S problems, C outputs.
 """
@@ -40,7 +42,8 @@ def cross_validated_logits(
         fold_of_row: (N,) the fold in which a row is held out.
         strengths: S values of scikit-learn's C.
         row_weights: (N,).
-        exclusive: whether a row has one of the C labels (softmax), or decisions of their own (sigmoid).
+        exclusive: whether a row has one of the C labels (softmax), or decisions of their own
+            (sigmoid).
         on_step: Called before each step of the solver, of which there are at most 300.
     """
     centred = vectors - np.average(vectors, axis=0, weights=row_weights).astype(np.float32)
@@ -50,11 +53,20 @@ def cross_validated_logits(
     folds = int(fold_of_row.max()) + 1
     inside = (fold_of_row[:, None] != np.arange(folds)) * row_weights[:, None]  # (N, F)
     at_once = max(1, _MOST_NUMBERS // (len(vectors) * folds * targets.shape[1]))
-    curve, own = np.maximum(spectrum, 0.0), np.arange(len(vectors))
+    curve = np.maximum(spectrum, 0.0)
+    own = np.arange(len(vectors))
     parts = []
     for i in range(0, len(strengths), at_once):
         chosen = np.array(strengths[i : i + at_once])
-        logits = _solve(rotated, targets, inside, curve, chosen, exclusive, on_step)
+        logits = _solve(
+            rotated,
+            targets,
+            inside,
+            curve,
+            chosen,
+            exclusive,
+            on_step,
+        )
         parts.append(logits[own, fold_of_row])
     return np.concatenate(parts, axis=1).swapaxes(0, 1)
 
@@ -72,7 +84,9 @@ def _solve(
     from scipy.special import expit, softmax
 
     n, size = rotated.shape
-    folds, count, outputs = inside.shape[1], len(strengths), targets.shape[1]
+    folds = inside.shape[1]
+    count = len(strengths)
+    outputs = targets.shape[1]
     bound = 0.5 if exclusive else 0.25
     curvature = (1.0 + bound * strengths[None, :] * spectrum[:, None]).astype(np.float32)[
         :, None, :, None
@@ -84,30 +98,39 @@ def _solve(
     scale = strengths.astype(np.float32)[:, None]
     weight = np.zeros((size, folds, count, outputs), dtype=np.float32)
     bias = np.zeros((folds, count, outputs), dtype=np.float32)
-    ahead, ahead_bias = weight, bias
+    ahead = weight
+    ahead_bias = bias
     momentum = np.ones((folds, count), dtype=np.float32)
     first = None
     for _ in range(_MAX_STEPS):
         if on_step is not None:
             on_step()
         logits = (rotated @ ahead.reshape(size, -1)).reshape(n, folds, count, outputs) + ahead_bias
-        slope = softmax(logits, axis=3) if exclusive else expit(logits)
+        if exclusive:
+            slope = softmax(logits, axis=3)
+        else:
+            slope = expit(logits)
         slope -= targets[:, None, None, :]
         slope *= mask
         gradient = (rotated.T @ slope.reshape(n, -1)).reshape(weight.shape) * scale + ahead
         of_bias = slope.sum(axis=0) * scale
-        step, step_bias = gradient / curvature, of_bias / flat
+        step = gradient / curvature
+        step_bias = of_bias / flat
         size_now = (gradient * step).sum(axis=(0, 3)) + (of_bias * step_bias).sum(axis=2)  # (F, S)
         first = size_now if first is None else first
         if bool((size_now <= _TOLERANCE**2 * first).all()):
             break
-        new, new_bias = ahead - step, ahead_bias - step_bias
+        new = ahead - step
+        new_bias = ahead_bias - step_bias
         uphill = (gradient * (new - weight)).sum(axis=(0, 3)) > 0
         momentum = np.where(uphill, np.float32(1.0), momentum).astype(np.float32)
         following = (1 + np.sqrt(1 + 4 * momentum**2)) / 2
         push = np.where(uphill, 0.0, (momentum - 1) / following).astype(np.float32)[:, :, None]
-        ahead, ahead_bias = new + push * (new - weight), new_bias + push * (new_bias - bias)
-        weight, bias, momentum = new, new_bias, following.astype(np.float32)
+        ahead = new + push * (new - weight)
+        ahead_bias = new_bias + push * (new_bias - bias)
+        weight = new
+        bias = new_bias
+        momentum = following.astype(np.float32)
     return np.asarray(
         (rotated @ weight.reshape(size, -1)).reshape(n, folds, count, outputs) + bias,
         dtype=np.float32,

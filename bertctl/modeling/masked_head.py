@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _ORDER_LABELS = {"next_sentence_label", "sentence_order_label"}
-"""What transformers calls the labels, in the forward of a class that has the head; one kind of pair learns as well as
-the other with it."""
+"""What transformers calls the labels, in the forward of a class that has the head; one kind of pair
+learns as well as the other with it."""
 
 
 def require_order_head(family: str, name: str) -> None:
@@ -33,15 +33,17 @@ def require_order_head(family: str, name: str) -> None:
 
     found: Any = AutoModelForPreTraining._model_mapping.get(CONFIG_MAPPING[family], None)
     if found is None or not _ORDER_LABELS & set(inspect.signature(found.forward).parameters):
-        what = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
+        message = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
         raise UsageError(
-            what, remedy="Train on masked words alone: --objective mlm. (BERT and ALBERT have one.)"
+            message,
+            remedy="Train on masked words alone: --objective mlm. (BERT and ALBERT have one.)",
         )
 
 
 @contextlib.contextmanager
 def read_only_at(network: "nn.Module", places: "Tensor") -> Iterator[None]:
-    """Has a masked-word head see only some of the encoder's tokens: it reads each of them by itself.
+    """Has a masked-word head see only some of the encoder's tokens: it reads each of them by
+    itself.
 
     Args:
         network: with the head; perhaps wrapped.
@@ -62,11 +64,15 @@ def word_logits(output: Any, places: "Tensor") -> "Tensor":
     """Returns the (M, V) logits at the masked places."""
     logits: Tensor = output.prediction_logits if "prediction_logits" in output else output.logits
     flat = logits.flatten(0, 1)
-    return flat if logits.shape[0] == 1 and len(flat) == len(places) else flat[places]
+    if logits.shape[0] == 1 and len(flat) == len(places):
+        return flat
+    return flat[places]
 
 
 def order_logits(output: Any) -> "Tensor | None":
-    """Returns the (B, 2) logits of whether the second text follows the first; None without that head."""
+    """Returns the (B, 2) logits of whether the second text follows the first; None without that
+    head.
+    """
     return next(
         (output[name] for name in ("seq_relationship_logits", "sop_logits") if name in output), None
     )

@@ -21,14 +21,16 @@ class Model:
     """A model ready to compute.
 
     Attributes:
-        network: the transformers model with its head, or one of `torch_bert.py`; on the CPU until something moves it.
+        network: the transformers model with its head, or one of `torch_bert.py`; on the CPU until
+            something moves it.
         tokenizer: the library's tokenizer, truncation and padding off.
-        saved_tokenizer: what is saved beside the model: transformers' tokenizer, or one of `bert_to_train.py`; None
-            where it is only read.
+        saved_tokenizer: what is saved beside the model: transformers' tokenizer, or one of
+            `bert_to_train.py`; None where it is only read.
         padding: how a batch is filled up.
         has_segments: whether the family takes token type ids.
         cls_id: id of the token that stands for a text; None where there is none.
-        new_weights: names of weights that were not in the model's files, so that they were drawn by chance.
+        new_weights: names of weights that were not in the model's files, so that they were drawn by
+            chance.
     """
 
     network: "nn.Module"
@@ -53,7 +55,10 @@ class Model:
         weights: dict[str, Any] = {}
         seen: set[int] = set()
         for name, one in self.network.state_dict(keep_vars=True).items():
-            tensor = one.trained if isinstance(one, SavedRows) else one
+            if isinstance(one, SavedRows):
+                tensor = one.trained
+            else:
+                tensor = one
             if tensor.data_ptr() not in seen or not tensor.numel():
                 copied = copy_tensor(tensor)
                 weights[name] = (
@@ -71,7 +76,8 @@ class Model:
         self.network.load_state_dict(weights, strict=False)  # tied weights stand there once
 
     def save(self, folder: Path, *, weights: Mapping[str, Any] | None = None) -> None:
-        """Writes config, tokenizer and weights as `save_pretrained` lays them out, each file replaced atomically.
+        """Writes config, tokenizer and weights as `save_pretrained` lays them out, each file
+        replaced atomically.
 
         A full disk leaves the files of the last save as they were.
 

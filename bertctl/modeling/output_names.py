@@ -1,7 +1,7 @@
 """What the outputs of a trained model are called, by its config.json.
 
-`id2label` says it, and `label2id` says the same the other way round. Files of other people have one of them, or both in
-contradiction; an answer under the wrong name is worse than none.
+`id2label` says it, and `label2id` says the same the other way round. Files of other people have one
+of them, or both in contradiction; an answer under the wrong name is worse than none.
 """
 
 import re
@@ -11,25 +11,30 @@ from typing import Any
 from bertctl.errors import UnavailableError
 
 _UNNAMED = re.compile(r"LABEL_\d+")
-_REMEDY = "Correct config.json: `id2label` names each output by its number, from 0 on, and `label2id` says the same."
+_REMEDY = (
+    "Correct config.json: `id2label` names each output by its number, from 0 on, and `label2id` "
+    "says the same."
+)
 
 
 def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the names of a trained model's outputs, in their order.
 
     Args:
-        model_config: Its config.json. Where no output has a name, they are LABEL_0, LABEL_1 and so on, as in
-            transformers.
+        model_config: Its config.json. Where no output has a name, they are LABEL_0, LABEL_1 and so
+            on, as in transformers.
 
     Raises:
-        UnavailableError: `id2label` leaves a number out or gives two outputs one name, or `label2id` says otherwise.
+        UnavailableError: `id2label` leaves a number out or gives two outputs one name, or
+            `label2id` says otherwise.
     """
     by_number = _names_by_number(model_config)
     names = tuple(by_number[number] for number in sorted(by_number))
     if sorted(by_number) != list(range(len(names))):
         numbers = ", ".join(map(str, sorted(by_number)[:5]))
         raise UnavailableError(
-            f"config.json: id2label has the numbers {numbers}, and the outputs are counted from 0 without gaps: which "
+            f"config.json: id2label has the numbers {numbers}, and the outputs are counted from 0 "
+            "without gaps: which "
             "output has which label can't be known",
             remedy=_REMEDY,
         )
@@ -49,7 +54,8 @@ def _names_by_number(model_config: Mapping[str, Any]) -> dict[int, str]:
         }
         if len(by_number) < len(named):
             raise UnavailableError(
-                f"config.json: id2label has {', '.join(map(repr, list(named)[:5]))}, where each output has a number",
+                f"config.json: id2label has {', '.join(map(repr, list(named)[:5]))}, where each "
+                "output has a number",
                 remedy=_REMEDY,
             )
         return by_number
@@ -73,7 +79,8 @@ def _checked_by_label2id(names: tuple[str, ...], numbers: Mapping[str, Any]) -> 
     for number, name in enumerate(names):
         if given.get(name, number) != number:
             raise UnavailableError(
-                f"config.json: id2label says that output {number} is '{name}', and label2id that '{name}' is output "
+                f"config.json: id2label says that output {number} is '{name}', and label2id that "
+                f"'{name}' is output "
                 f"{given[name]}",
                 remedy=_REMEDY,
             )

@@ -1,4 +1,6 @@
-"""A model under another vocabulary: the rows of its tables follow the tokens, everything else stays as it is."""
+"""A model under another vocabulary: the rows of its tables follow the tokens, everything else stays
+as it is.
+"""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -35,11 +37,13 @@ _WRITTEN = (
 def grow(
     name: str, chunks: Iterable[TextChunk], folder: Path, *, words: int, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Writes a model whose vocabulary has the words of a corpus that save most tokens, and says which.
+    """Writes a model whose vocabulary has the words of a corpus that save most tokens, and says
+    which.
 
-    A new word's row is the mean of the rows of the tokens that it broke into, in the table of token vectors and in the
-    masked-word head (its bias, and its matrix where that is one of its own); see `_rows`. Hidden states of texts in
-    which no word begins with a new one stay the same, bit by bit.
+    A new word's row is the mean of the rows of the tokens that it broke into, in the table of token
+    vectors and in the masked-word head (its bias, and its matrix where that is one of its own); see
+    `_rows`. Hidden states of texts in which no word begins with a new one stay the same, bit by
+    bit.
 
     Args:
         name: of a model, its folder, a run or hub id.
@@ -60,7 +64,8 @@ def grow(
 def shrink(
     name: str, chunks: Iterable[TextChunk], folder: Path, *, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Writes a model with only those tokens that a corpus uses, special tokens and single characters; see `grow`.
+    """Writes a model with only those tokens that a corpus uses, special tokens and single
+    characters; see `grow`.
 
     Hidden states of the corpus's texts stay the same, bit by bit.
     """
@@ -96,19 +101,23 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
         raise UsageError(
             f"{folder} is the model that is read", remedy="Choose another folder with -o."
         )
-    names = {path.name for path in folder.iterdir()} if folder.is_dir() else {folder.name}
+    if folder.is_dir():
+        names = {path.name for path in folder.iterdir()}
+    else:
+        names = {folder.name}
     written = {path.name for path in source.folder.glob("*.json")}
     written |= {module.name for module in source.folder.glob("[0-9]_*/")}
     written |= {"tokenizer.json", "vocab.txt", "model.safetensors", "config.json"}
     if others := sorted(names - written):
-        what = f"{folder} has more in it than a model of {source.name}, such as {others[0]}"
-        raise UsageError(what, remedy="Choose another folder with -o.")
+        message = f"{folder} has more in it than a model of {source.name}, such as {others[0]}"
+        raise UsageError(message, remedy="Choose another folder with -o.")
 
 
 def _write(
     source: ModelSource, folder: Path, opened: OpenTokenizer, changed: ChangedVocabulary
 ) -> dict[str, Any]:
-    weights, size = _changed_weights(source.folder, changed), len(changed.kept) + len(changed.words)
+    weights = _changed_weights(source.folder, changed)
+    size = len(changed.kept) + len(changed.words)
     new = {int(old): i for i, old in enumerate(changed.kept)}
     from safetensors.torch import save_file
 
@@ -137,7 +146,7 @@ def _write(
         "output": str(folder),
         "vocabulary": {"before": opened.tokenizer.get_vocab_size(), "after": size},
         "corpus_pieces": {"before": int(changed.counts.sum()), "after": changed.tokens},
-        "words": [one.as_json() for one in changed.words],
+        "words": [word.as_json() for word in changed.words],
     }
 
 
@@ -145,18 +154,26 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
     """Returns all weights; those with a row for each token have one for each of the new vocabulary.
 
     Raises:
-        UnavailableError: the table has fewer rows than the tokenizer has tokens, or as many as a vector has numbers.
+        UnavailableError: the table has fewer rows than the tokenizer has tokens, or as many as a
+            vector has numbers.
     """
     stored = stored_weights(folder)
-    table, placed = word_table(stored), places(stored)
+    table = word_table(stored)
+    placed = places(stored)
     rows = table.shape[0]
     if rows < len(changed.counts):
-        what = f"the table of token vectors in {folder} has {rows:,} rows, and its tokenizer more tokens"
+        message = (
+            f"the table of token vectors in {folder} has {rows:,} rows, and its tokenizer more "
+            "tokens"
+        )
         remedy = "Give a folder whose model and tokenizer were saved together (save_pretrained)."
-        raise UnavailableError(what, remedy=remedy)
+        raise UnavailableError(message, remedy=remedy)
     if rows in table.shape[1:]:
-        what = f"{folder} has as many tokens as numbers in a vector ({rows}), so its head can't be told apart"
-        raise UnavailableError(what, remedy="Give a model whose vocabulary has another size.")
+        message = (
+            f"{folder} has as many tokens as numbers in a vector ({rows}), so its head can't be "
+            "told apart"
+        )
+        raise UnavailableError(message, remedy="Give a model whose vocabulary has another size.")
     from safetensors.torch import load_file
 
     weights = {
@@ -173,21 +190,20 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
 def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
     """Returns a tensor with an entry for each token of the new vocabulary along an axis.
 
-    A new word's is the mean of those of its tokens. Tokens that go on within a word have something in common by which
-    a network knows them, and the word begins one: so these are first moved by the difference between the means, over
-    the corpus, of tokens that begin words and of tokens that go on. A bias falls by the logarithm of how much rarer the
-    word is than its tokens, or thousands of new words would share in every guess. (Masked loss of a MiniLM with 5,000
-    medical words: 5.53 so, 5.94 with the mean alone, 5.79 as transformers resizes.)
+    A new word's is the mean of those of its tokens. Tokens that go on within a word have something
+    in common by which a network knows them, and the word begins one: so these are first moved by
+    the difference between the means, over the corpus, of tokens that begin words and of tokens that
+    go on. A bias falls by the logarithm of how much rarer the word is than its tokens, or thousands
+    of new words would share in every guess. (Masked loss of a MiniLM with 5,000 medical words: 5.53
+    so, 5.94 with the mean alone, 5.79 as transformers resizes.)
     """
     import torch
 
     kept = tensor.index_select(axis, torch.from_numpy(changed.kept))
     if not changed.words:
         return kept
-    table, counts = (
-        tensor.float().movedim(axis, 0)[: len(changed.counts)],
-        torch.from_numpy(changed.counts).float(),
-    )
+    table = tensor.float().movedim(axis, 0)[: len(changed.counts)]
+    counts = torch.from_numpy(changed.counts).float()
     goes_on = torch.from_numpy(changed.goes_on)
     shares = (counts * which / (counts * which).sum() for which in (~goes_on, goes_on))
     begin, within = (torch.tensordot(share, table, 1) for share in shares)
@@ -195,19 +211,25 @@ def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
         [table[ids].mean(0) + (1 - 1 / len(ids)) * (begin - within) for ids in changed.pieces]
     )
     if tensor.dim() == 1:
-        new += torch.tensor([one.count for one in changed.words]).log()
+        new += torch.tensor([word.count for word in changed.words]).log()
         new -= torch.stack([counts[ids].log().mean() for ids in changed.pieces])
     return torch.cat([kept, new.movedim(0, axis).to(tensor.dtype)], axis)
 
 
 def _renumbered(settings: dict[str, Any], new: Mapping[int, int], size: int) -> dict[str, Any]:
-    """Returns settings with the new size, and new ids: those of `..._token_id`, and of tokens added to a tokenizer."""
+    """Returns settings with the new size, and new ids: those of `..._token_id`, and of tokens added
+    to a tokenizer.
+    """
 
     def changed(name: str, value: Any) -> Any:
         if name == "added_tokens_decoder":
             return {str(new[int(old)]): token for old, token in value.items()}
         if not name.endswith("_token_id"):
-            return size if name == "vocab_size" else value
-        return [new[one] for one in value] if isinstance(value, list) else new.get(value, value)
+            if name == "vocab_size":
+                return size
+            return value
+        if isinstance(value, list):
+            return [new[one] for one in value]
+        return new.get(value, value)
 
     return {name: changed(name, value) for name, value in settings.items()}

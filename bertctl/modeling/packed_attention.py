@@ -1,7 +1,8 @@
-"""Attention over packed tokens: the windows of a batch lie one after the other, those of like lengths make a block.
+"""Attention over packed tokens: the windows of a batch lie one after the other, those of like
+lengths make a block.
 
-Letters: B windows, T tokens of the longest, N tokens of all windows, C numbers of a hidden state, H heads, D = C / H; W
-windows of a block, L tokens of its longest, Q of each window that look.
+Letters: B windows, T tokens of the longest, N tokens of all windows, C numbers of a hidden state, H
+heads, D = C / H; W windows of a block, L tokens of its longest, Q of each window that look.
 """
 
 from collections.abc import Sequence
@@ -18,12 +19,15 @@ BLOCK = 1024
 """Tokens whose attention is computed at once: its numbers stay in the cache."""
 
 LANES = 16
-"""Numbers of the widest vector of a processor in fp32: torch's softmax over fewer takes ten times as long."""
+"""Numbers of the widest vector of a processor in fp32: torch's softmax over fewer takes ten times
+as long."""
 
 _STEP = 8
-"""Sizes of blocks are rounded to its multiples: for each shape of a product oneDNN makes code, 0.3 MB of it."""
+"""Sizes of blocks are rounded to its multiples: for each shape of a product oneDNN makes code, 0.3
+MB of it."""
 
-_LONG = 32  # the gradient of torch's softmax over shorter rows takes ten times as long in bf16 as in fp32
+# the gradient of torch's softmax over shorter rows takes ten times as long in bf16 as in fp32
+_LONG = 32
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Block:
         tokens: where their tokens lie among the N.
         windows: W.
         width: L, at least `LANES`.
-        places: where their tokens lie among the W x L; None where all windows are as long, as the next two.
+        places: where their tokens lie among the W x L; None where all windows are as long, as the
+            next two.
         sources: (W x L) which of their tokens lies there, any where none does.
         padding: (W, 1, 1, L) added to scores.
     """
@@ -48,22 +53,28 @@ class Block:
 
 
 Looks = Sequence[tuple[Block, Block]]
-"""Blocks of the tokens that are looked at, each with that of those that look: Q of each window, its first ones."""
+"""Blocks of the tokens that are looked at, each with that of those that look: Q of each window, its
+first ones."""
 
 
 def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block]]:
-    """Returns where the N tokens lie among the B x T, the longest windows first, and the blocks of windows.
+    """Returns where the N tokens lie among the B x T, the longest windows first, and the blocks of
+    windows.
 
     Args:
         hidden_states: (B, T, C).
         mask: (B, 1, T or 1, T) true where a token may be looked at; None where there is no padding.
     """
     windows, width = hidden_states.shape[:2]
-    is_real = torch.ones(windows, width, dtype=torch.bool) if mask is None else mask[:, 0, -1]
+    if mask is None:
+        is_real = torch.ones(windows, width, dtype=torch.bool)
+    else:
+        is_real = mask[:, 0, -1]
     lengths = is_real.sum(1).numpy()
     order = np.argsort(-lengths, kind="stable")
     places = (torch.from_numpy(order)[:, None] * width + torch.arange(width))[is_real[order]]
-    blocks, first = [], 0
+    blocks = []
+    first = 0
     while len(order):
         longest = max(-(-int(lengths[order[0]]) // _STEP) * _STEP, LANES)
         count = max(1, BLOCK // longest)
@@ -76,10 +87,8 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
         indices, order = np.split(order, [count])
         end = first + int(lengths[indices].sum())
         inside = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
-        flat, padding = (
-            inside.flatten(),
-            torch.zeros(inside.shape).masked_fill_(~inside, float("-inf")),
-        )
+        flat = inside.flatten()
+        padding = torch.zeros(inside.shape).masked_fill_(~inside, float("-inf"))
         gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]
         blocks.append(
             Block(slice(first, end), len(indices), longest, *(() if flat.all() else gaps))
@@ -91,17 +100,22 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
 def first_tokens(
     places: Tensor, width: int, blocks: Sequence[Block]
 ) -> tuple[Looks, Tensor] | None:
-    """Returns how the first token of each window looks, and which of the N they are; None where one is padding."""
+    """Returns how the first token of each window looks, and which of the N they are; None where one
+    is padding.
+    """
     ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
     tokens = (places % width == 0).nonzero().flatten()
     firsts = [Block(slice(begin, end), end - begin, 1) for begin, end in pairwise(ends)]
-    return (list(zip(blocks, firsts, strict=True)), tokens) if len(tokens) == ends[-1] else None
+    if len(tokens) == ends[-1]:
+        return (list(zip(blocks, firsts, strict=True)), tokens)
+    return None
 
 
 def attend(
     qkv: Tensor, shape: torch.Size, heads: int, looks: Looks, kept: Tensor | None, scale: float
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns attention of (N, 3 C) queries, keys and values, and for each block its (W x H, Q, L) weights.
+    """Returns attention of (N, 3 C) queries, keys and values, and for each block its (W x H, Q, L)
+    weights.
 
     Args:
         qkv: its queries are divided by the root of D.
@@ -111,7 +125,9 @@ def attend(
         kept: masks of the weights' dropout.
         scale: of weights that are kept.
     """
-    found, saved, first = _room(qkv, shape, looks[-1][1]), [], 0
+    found = _room(qkv, shape, looks[-1][1])
+    saved = []
+    first = 0
     for block, to in looks:
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         scores = torch.bmm(q[:, : to.width], k.transpose(1, 2)).float()
@@ -119,10 +135,11 @@ def attend(
             scores.view(block.windows, heads, to.width, -1).add_(block.padding)
         weights = scores.softmax(-1).to(q.dtype)
         saved.append(weights)
-        mask, first = (
-            None if kept is None else kept[first : first + weights.numel()],
-            first + weights.numel(),
-        )
+        if kept is None:
+            mask = None
+        else:
+            mask = kept[first : first + weights.numel()]
+        first = first + weights.numel()
         _by_token(torch.bmm(keep(weights, mask), v).mul_(scale)[None], heads, to, found)
     return found, saved
 
@@ -136,19 +153,26 @@ def attend_backward(
     kept: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are those of `attend`."""
-    found, first = _room(qkv, qkv.shape, looks[-1][0]), 0
+    """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are
+    those of `attend`.
+    """
+    found = _room(qkv, qkv.shape, looks[-1][0])
+    first = 0
     for (block, to), weights in zip(looks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
         if to.padding is not None:
             g.view(to.windows, heads, to.width, -1).masked_fill_(to.padding.mT != 0, 0.0)
-        mask, first = (
-            None if kept is None else kept[first : first + weights.numel()],
-            first + weights.numel(),
-        )
+        if kept is None:
+            mask = None
+        else:
+            mask = kept[first : first + weights.numel()]
+        first = first + weights.numel()
         of_weights = keep(torch.bmm(g, v.transpose(1, 2)), mask)
-        dtype = torch.float32 if block.width < _LONG else weights.dtype
+        if block.width < _LONG:
+            dtype = torch.float32
+        else:
+            dtype = weights.dtype
         of_scores = torch._softmax_backward_data(
             of_weights.to(dtype), weights.to(dtype), -1, dtype
         ).to(weights.dtype)
@@ -162,23 +186,49 @@ def attend_backward(
 
 
 def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
-    """Returns a tensor to be filled block by block; rows after the last one are no window's, and 0."""
+    """Returns a tensor to be filled block by block; rows after the last one are no window's, and
+    0.
+    """
     found = like.new_empty(shape)
     found[last.tokens.stop :] = 0
     return found
 
 
 def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
-    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D), some token's where there is none."""
+    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D), some token's where there
+    is none.
+    """
     if block.sources is not None:
         tokens = tokens.index_select(0, block.sources)
-    split = tokens.view(block.windows, block.width, parts, heads, -1)
-    return split.permute(2, 0, 3, 1, 4).contiguous().flatten(1, 2)
+    split = tokens.view(
+        block.windows,
+        block.width,
+        parts,
+        heads,
+        -1,
+    )
+    return (
+        split.permute(
+            2,
+            0,
+            3,
+            1,
+            4,
+        )
+        .contiguous()
+        .flatten(1, 2)
+    )
 
 
 def _by_token(x: Tensor, heads: int, block: Block, found: Tensor) -> None:
     """Puts (parts, W x H, L, D) to a block's tokens among the (N, parts x C)."""
-    split = x.view(len(x), -1, heads, *x.shape[2:]).permute(1, 3, 0, 2, 4)
+    split = x.view(len(x), -1, heads, *x.shape[2:]).permute(
+        1,
+        3,
+        0,
+        2,
+        4,
+    )
     if block.places is None:
         found[block.tokens].view(split.shape).copy_(split)
     else:

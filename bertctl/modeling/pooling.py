@@ -26,8 +26,8 @@ _OF = {
     "words": ("first", "last", "mean"),
     "windows": ("mean", "max", "first", "logits"),
 }
-"""One vector of each: of a word its first token's, its last token's, or the mean of all its tokens'; of windows where
-nothing is learned, `model.window_pooling` but for its attention."""
+"""One vector of each: of a word its first token's, its last token's, or the mean of all its
+tokens'; of windows where nothing is learned, `model.window_pooling` but for its attention."""
 
 
 def check_poolings(names: Sequence[str], of: str = "texts") -> tuple[str, ...]:
@@ -61,10 +61,11 @@ def pool(
 
     Args:
         vectors: (B, T, D) of every token.
-        mask: (B, T) bool, what is no padding, at least one token in each row; None where there is no padding.
+        mask: (B, T) bool, what is no padding, at least one token in each row; None where there is
+            no padding.
         how: of cls, mean, max, mean-max.
-        counted: (B, T) bool, tokens that count for mean and max, where not all that are no padding do (special tokens
-            left out); a row without any takes all of its own.
+        counted: (B, T) bool, tokens that count for mean and max, where not all that are no padding
+            do (special tokens left out); a row without any takes all of its own.
         cls_last: whether [CLS] is the last token (XLNet) instead of the first.
 
     Returns:
@@ -75,17 +76,19 @@ def pool(
     made: dict[str, Tensor] = {}
     inside = mask
     if counted is not None:
-        every = torch.ones_like(counted) if mask is None else mask
+        if mask is None:
+            every = torch.ones_like(counted)
+        else:
+            every = mask
         inside = torch.where(counted.any(dim=1, keepdim=True), counted, every)
     if "mean" in how or "mean-max" in how:
-        everything = (
-            torch.ones(vectors.shape[:2], device=vectors.device)
-            if inside is None
-            else inside.float()
-        )
+        if inside is None:
+            everything = torch.ones(vectors.shape[:2], device=vectors.device)
+        else:
+            everything = inside.float()
         weights = everything / everything.sum(dim=1, keepdim=True)
-        # A product of matrices: reads the vectors once, where masking them first would write them again.
-        # Padding may hold anything finite; its weight is 0.
+        # A product of matrices: reads the vectors once, where masking them first would write them
+        # again. Padding may hold anything finite; its weight is 0.
         made["mean"] = torch.bmm(weights[:, None, :], vectors.float())[:, 0]
     if "max" in how or "mean-max" in how:
         made["max"] = _max(vectors, inside).float()
@@ -97,7 +100,9 @@ def pool(
 
 
 def _max(vectors: "Tensor", inside: "Tensor | None") -> "Tensor":
-    """Returns (B, D); only rows in which something does not count are masked, for that writes them again."""
+    """Returns (B, D); only rows in which something does not count are masked, for that writes them
+    again.
+    """
     import torch
 
     highest = vectors.max(dim=1).values
@@ -117,7 +122,10 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
     if mask is None:
         return vectors[:, -1 if last else 0]
     number = mask.long()
-    position = mask.shape[1] - 1 - number.flip(1).argmax(dim=1) if last else number.argmax(dim=1)
+    if last:
+        position = mask.shape[1] - 1 - number.flip(1).argmax(dim=1)
+    else:
+        position = number.argmax(dim=1)
     return vectors[torch.arange(len(vectors)), position]
 
 
@@ -131,9 +139,9 @@ def join_windows(
         owners: (U,) text of each window.
         counts: (U,) tokens that count in it.
         how: the tokens were pooled.
-        windows: as `model.window_pooling`. `mean` pools as if the text were one window: the mean over all tokens (those
-            that two windows share count in both), the maximum over all, the mean of the [CLS] vectors; `logits` is the
-            plain mean.
+        windows: as `model.window_pooling`. `mean` pools as if the text were one window: the mean
+            over all tokens (those that two windows share count in both), the maximum over all, the
+            mean of the [CLS] vectors; `logits` is the plain mean.
     """
     how = {"mean": how, "logits": "cls"}.get(windows, windows)
     if how == "mean-max":
@@ -146,7 +154,10 @@ def join_windows(
         return vectors[order[first]]
     if how == "max":
         return np.asarray(np.maximum.reduceat(vectors[order], first), dtype=np.float32)
-    weights = counts[order].astype(np.float64) if how == "mean" else np.ones(len(owners))
+    if how == "mean":
+        weights = counts[order].astype(np.float64)
+    else:
+        weights = np.ones(len(owners))
     summed = np.add.reduceat(vectors[order] * weights[:, None], first)
     return (summed / np.add.reduceat(weights, first)[:, None]).astype(np.float32)
 
@@ -156,7 +167,8 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
 
     Args:
         vectors: (T, D), tokens in the order of the text.
-        words: (T,) int64 number of each token's word, ascending; -1 for tokens of none (special tokens).
+        words: (T,) int64 number of each token's word, ascending; -1 for tokens of none (special
+            tokens).
         n_words: W.
         how: see `check_poolings`.
 
@@ -166,7 +178,8 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
     import torch
 
     inside = words >= 0
-    tokens, numbers = vectors[inside].float(), words[inside]
+    tokens = vectors[inside].float()
+    numbers = words[inside]
     out = torch.zeros((n_words, vectors.shape[1]), dtype=torch.float32, device=vectors.device)
     if how == "mean":
         counts = torch.zeros(n_words, device=vectors.device).index_add_(
@@ -174,7 +187,10 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
         )
         return out.index_add_(0, numbers, tokens) / counts.clamp(min=1.0)[:, None]
     none = numbers.new_full((1,), -1)
-    taken = numbers.diff(prepend=none) if how == "first" else numbers.diff(append=none)
+    if how == "first":
+        taken = numbers.diff(prepend=none)
+    else:
+        taken = numbers.diff(append=none)
     out[numbers[taken != 0]] = tokens[taken != 0]
     return out
 
@@ -192,6 +208,6 @@ def finite(numbers: Array, model: str) -> Array:
         DataError: some of it is no number, or infinite.
     """
     if not np.isfinite(numbers).all():
-        what = f"'{model}' computes what is no number (NaN or infinity)"
-        raise DataError(what, remedy="Give weights that are whole.")
+        message = f"'{model}' computes what is no number (NaN or infinity)"
+        raise DataError(message, remedy="Give weights that are whole.")
     return numbers

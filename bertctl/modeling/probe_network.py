@@ -1,4 +1,5 @@
-"""A frozen encoder with the linear head of a probe on a pooled vector of it, as a model with logits.
+"""A frozen encoder with the linear head of a probe on a pooled vector of it, as a model with
+logits.
 
 Letters: B texts, T tokens, U windows, D size of the vector, C outputs.
 """
@@ -39,10 +40,13 @@ class ProbeNetwork(nn.Module):
         Args:
             loaded: the encoder, on its device.
             head: what was trained on its vectors.
-            source: where the encoder is from: how many layers it has, and what its folder says of pooling.
+            source: where the encoder is from: how many layers it has, and what its folder says of
+                pooling.
         """
         super().__init__()
-        self.encoder, self._head, self._n_layers = loaded.network, head, layer_count(source.config)
+        self.encoder = loaded.network
+        self._head = head
+        self._n_layers = layer_count(source.config)
         (self._layer,) = choose_layers([head.layer], self._n_layers)
         self._cls_last = loaded.cls_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
         self.sentences: nn.Module | None = None
@@ -62,17 +66,28 @@ class ProbeNetwork(nn.Module):
     def forward(self, *, owners: Tensor | None = None, **inputs: Tensor) -> SimpleNamespace:
         """Computes `logits` (B, C) fp32 of (B, T) ids; of a probe on words (B, T, C).
 
-        `owners` (U,) is the text of each of U windows, of which as many are computed at once as there are texts.
+        `owners` (U,) is the text of each of U windows, of which as many are computed at once as
+        there are texts.
         """
-        texts = len(inputs["input_ids"]) if owners is None else int(owners.max()) + 1
+        if owners is None:
+            texts = len(inputs["input_ids"])
+        else:
+            texts = int(owners.max()) + 1
         chunks = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
-        # The weights have the precision already: under autocast the same products would come out differently.
+        # The weights have the precision already: under autocast the same products would come out
+        # differently.
         with torch.autocast(device_type=self.weight.device.type, enabled=False):
             parts = [self._vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks]
             vector, counts = (torch.cat(part) for part in zip(*parts, strict=True))
             if owners is not None:
                 own, number, of = (one.cpu().numpy() for one in (vector, owners, counts))
-                joined = join_windows(own, number, of, self._head.pooling, self._head.windows)
+                joined = join_windows(
+                    own,
+                    number,
+                    of,
+                    self._head.pooling,
+                    self._head.windows,
+                )
                 vector = torch.from_numpy(joined).to(vector.device)
             if self._head.normalize:
                 vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
@@ -80,18 +95,24 @@ class ProbeNetwork(nn.Module):
 
     def _vectors(self, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (B, D) vectors, of words (B, T, D), and how many tokens count in each text's."""
-        head, mask = self._head, attention_mask.bool()
+        head = self._head
+        mask = attention_mask.bool()
         full = bool(mask.all())
         if not full:
             inputs["attention_mask"] = attention_mask
         table = self.get_input_embeddings()
         states, pooled = read_states(
-            self.encoder, table, inputs, self._layer.states, self._n_layers
+            self.encoder,
+            table,
+            inputs,
+            self._layer.states,
+            self._n_layers,
         )
         joined = join_states(self._layer, states)
-        counted = (
-            None if head.special_tokens else mask & ~torch.isin(inputs["input_ids"], self.special)
-        )
+        if head.special_tokens:
+            counted = None
+        else:
+            counted = mask & ~torch.isin(inputs["input_ids"], self.special)
         if head.pooling == FIRST_OF_WORD:
             vector = joined.float()
         elif head.pooling == "pooler" and pooled is not None:
@@ -101,6 +122,10 @@ class ProbeNetwork(nn.Module):
         else:
             within = None if full else mask
             (vector,) = pool(
-                joined, within, [head.pooling], counted=counted, cls_last=self._cls_last
+                joined,
+                within,
+                [head.pooling],
+                counted=counted,
+                cls_last=self._cls_last,
             )
         return vector, (mask if counted is None else counted).sum(dim=1).clamp(min=1)

@@ -6,8 +6,8 @@
     config_sentence_transformers.json    prompts: words that are put before texts; how two vectors are compared
     sentence_bert_config.json            longest input in tokens; of old folders sentence_distilbert_config.json, ...
 
-The files are those of version 2 on, which every later version reads. What is done with each of their keys is in
-`sentence_folder_keys.py`.
+The files are those of version 2 on, which every later version reads. What is done with each of
+their keys is in `sentence_folder_keys.py`.
 """
 
 import json
@@ -34,7 +34,8 @@ ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 """Classes of torch.nn that may follow a Dense layer: none of them has a setting."""
 
 SIDES = {"query": ("query",), "document": ("document", "passage", "corpus")}
-"""Which prompts are for what is searched with, and for what is searched, the first that a folder has."""
+"""Which prompts are for what is searched with, and for what is searched, the first that a folder
+has."""
 
 _OLD_MODES = {
     "cls": "pooling_mode_cls_token",
@@ -90,22 +91,30 @@ class SentenceModules:
         return bool(self.steps) and self.steps[-1] is None
 
     def prompt(self, side: str | None = None) -> str:
-        """Returns the words before a text: of one of `SIDES` where there are such, else the default ones."""
+        """Returns the words before a text: of one of `SIDES` where there are such, else the default
+        ones.
+        """
         names = (*SIDES.get(side or "", ()), self.default_prompt or "")
         return next((self.prompts[name] for name in names if name in self.prompts), "")
 
     def prepared(self, texts: Sequence[str], side: str | None = None) -> Sequence[str]:
         """Returns texts as the tokenizer is to see them."""
         before = self.prompt(side)
-        texts = [before + text for text in texts] if before else texts
-        return [text.lower() for text in texts] if self.lowercase else texts
+        if before:
+            texts = [before + text for text in texts]
+        else:
+            texts = texts
+        if self.lowercase:
+            return [text.lower() for text in texts]
+        return texts
 
 
 def read_modules(folder: Path) -> SentenceModules | None:
     """Returns what a folder says; None where it is no folder of sentence-transformers.
 
     Raises:
-        UnavailableError: a part that there is nothing for here, or files that are not what they should be.
+        UnavailableError: a part that there is nothing for here, or files that are not what they
+            should be.
     """
     path = folder / "modules.json"
     if not path.is_file():
@@ -127,8 +136,11 @@ def read_modules(folder: Path) -> SentenceModules | None:
             folder / "config_sentence_transformers.json"
         )
         if any(prompts.values()) and settings[0].get("include_prompt") is False:
-            what = f"{folder / parts[1].path} leaves the tokens of prompts out of the pooling (include_prompt)"
-            raise UnavailableError(f"{what}, which is not done here", remedy=REMEDY)
+            message = (
+                f"{folder / parts[1].path} leaves the tokens of prompts out of the pooling "
+                "(include_prompt)"
+            )
+            raise UnavailableError(f"{message}, which is not done here", remedy=REMEDY)
         max_length, lowercase = _read_reading(folder)
         return SentenceModules(
             poolings=_poolings(settings[0], folder),
@@ -154,15 +166,20 @@ class _Part(NamedTuple):
 
 
 def _read_parts(path: Path) -> list[_Part]:
-    """Returns the modules in the order in which they are computed, which is that of the list, whatever their `idx`."""
+    """Returns the modules in the order in which they are computed, which is that of the list,
+    whatever their `idx`.
+    """
     entries = list(json.loads(read_text(path)))
     parts = []
     for entry in entries:
         check_keys(entry, FILE_KEYS["modules.json"], path)
         package, _, kind = str(entry["type"]).rpartition(".")
         if kind in MODULE_KEYS and package.partition(".")[0] != "sentence_transformers":
-            what = f"{path} names the class {entry['type']}, which is code of its own and no part of the library"
-            raise UnavailableError(what, remedy=REMEDY)
+            message = (
+                f"{path} names the class {entry['type']}, which is code of its own and no part of "
+                "the library"
+            )
+            raise UnavailableError(message, remedy=REMEDY)
         parts.append(_Part(kind, str(entry["path"])))
 
     kinds = [part.kind for part in parts]
@@ -184,18 +201,24 @@ def _read_parts(path: Path) -> list[_Part]:
 
 
 def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
-    """Returns prompts by name, the name of the default one, and the measure by which vectors are compared.
+    """Returns prompts by name, the name of the default one, and the measure by which vectors are
+    compared.
 
     Raises:
-        UnavailableError: A default prompt that is none of the prompts, or a measure that is not known.
+        UnavailableError: A default prompt that is none of the prompts, or a measure that is not
+            known.
     """
     settings = _settings(path)
     check_keys(settings, FILE_KEYS["config_sentence_transformers.json"], path)
     default_prompt = settings.get("default_prompt_name")
     saved_prompts = settings.get("prompts") or {}
     if default_prompt and default_prompt not in saved_prompts:
-        what = f"{path} names the default prompt '{default_prompt}', which is none of its prompts"
-        raise UnavailableError(what, remedy=f"Prompts: {listing(sorted(saved_prompts)) or 'none'}.")
+        message = (
+            f"{path} names the default prompt '{default_prompt}', which is none of its prompts"
+        )
+        raise UnavailableError(
+            message, remedy=f"Prompts: {listing(sorted(saved_prompts)) or 'none'}."
+        )
     has_prompt = default_prompt or any(
         saved_prompts.values()
     )  # an empty prompt stands in the place of another one
@@ -203,13 +226,18 @@ def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
 
     similarity = str(settings.get("similarity_fn_name") or COSINE)
     if similarity not in MEASURES:
-        what = f"{path} compares vectors by {similarity!r} (similarity_fn_name), which is not done here"
-        raise UnavailableError(what, remedy=f"Measures: {', '.join(MEASURES)}. {REMEDY}")
+        message = (
+            f"{path} compares vectors by {similarity!r} (similarity_fn_name), which is not done "
+            "here"
+        )
+        raise UnavailableError(message, remedy=f"Measures: {', '.join(MEASURES)}. {REMEDY}")
     return prompts, default_prompt, similarity
 
 
 def _read_reading(folder: Path) -> tuple[int | None, bool]:
-    """Returns the longest input in tokens, None where it is not limited, and whether texts are lower-cased."""
+    """Returns the longest input in tokens, None where it is not limited, and whether texts are
+    lower-cased.
+    """
     paths = sorted(folder.glob("sentence_*_config.json"))  # of bert, distilbert...
     settings: dict[str, Any] = {}
     if paths:
@@ -228,7 +256,9 @@ def _read_reading(folder: Path) -> tuple[int | None, bool]:
 
 def _settings(path: Path) -> dict[str, Any]:
     """Returns a part's file; Normalize may have none."""
-    return read_json(path) if path.is_file() else {}
+    if path.is_file():
+        return read_json(path)
+    return {}
 
 
 def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
@@ -238,36 +268,53 @@ def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
         found = [name for name, key in _OLD_MODES.items() if key in old] + sorted(
             old - {*_OLD_MODES.values()}
         )
-    names = (found,) if isinstance(found, str) else tuple(found) or ("mean",)
+    if isinstance(found, str):
+        names = (found,)
+    else:
+        names = tuple(found) or ("mean",)
     if not {*names} <= {*_OLD_MODES}:
-        what = f"{folder / '1_Pooling' / 'config.json'} pools by {listing([str(name) for name in names])}"
-        raise UnavailableError(f"{what}: {', '.join(_OLD_MODES)} can be computed", remedy=REMEDY)
+        message = (
+            f"{folder / '1_Pooling' / 'config.json'} pools by "
+            f"{listing([str(name) for name in names])}"
+        )
+        raise UnavailableError(f"{message}: {', '.join(_OLD_MODES)} can be computed", remedy=REMEDY)
     return names
 
 
 def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
     module, _, activation = str(settings["activation_function"]).rpartition(".")
     if not (module.startswith("torch.nn") and activation in ACTIVATIONS):
-        what = (
+        message = (
             f"{folder / place / 'config.json'} has an activation that is unknown here: {activation}"
         )
-        raise UnavailableError(what, remedy=f"Activations: {', '.join(ACTIVATIONS)} of torch.nn.")
+        raise UnavailableError(
+            message, remedy=f"Activations: {', '.join(ACTIVATIONS)} of torch.nn."
+        )
     return Dense(int(settings["out_features"]), activation, place, bool(settings.get("bias", True)))
 
 
 def chosen_modules(
     folder: Path, settings: SentenceEmbeddingsSection, *, max_length: int
 ) -> SentenceModules:
-    """Returns how vectors are made where a recipe has its say: what it leaves open is as the model's folder says.
+    """Returns how vectors are made where a recipe has its say: what it leaves open is as the
+    model's folder says.
 
     Another pooling, or a new projection, takes the place of the folder's linear layers.
     """
     said = read_modules(folder) or SentenceModules()
-    poolings, steps, normalise = said.poolings, said.steps, settings.normalize
+    poolings = said.poolings
+    steps = said.steps
+    normalise = settings.normalize
     if settings.pooling is not None:
         poolings = {"mean-max": ("mean", "max")}.get(settings.pooling, (settings.pooling,))
-    normalise = said.normalised if normalise is None else normalise
-    steps = steps[:-1] if said.normalised else steps
+    if normalise is None:
+        normalise = said.normalised
+    else:
+        normalise = normalise
+    if said.normalised:
+        steps = steps[:-1]
+    else:
+        steps = steps
     if settings.projection is not None:
         steps = (Dense(settings.projection),)
     elif poolings != said.poolings:
@@ -275,7 +322,13 @@ def chosen_modules(
     given = {"query": settings.query_prompt, "document": settings.document_prompt}
     prompts = {**said.prompts, **{name: text for name, text in given.items() if text is not None}}
     steps = (*steps, None) if normalise else steps
-    return replace(said, poolings=poolings, steps=steps, prompts=prompts, max_length=max_length)
+    return replace(
+        said,
+        poolings=poolings,
+        steps=steps,
+        prompts=prompts,
+        max_length=max_length,
+    )
 
 
 def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
@@ -323,7 +376,10 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
     for part, step in zip(parts[2:], modules.steps, strict=True):
         said: dict[str, Any] = {}
         if step is not None:
-            module = "linear" if step.activation == "Identity" else "activation"
+            if step.activation == "Identity":
+                module = "linear"
+            else:
+                module = "activation"
             said = {"in_features": size, "out_features": step.size, "bias": step.bias}
             said["activation_function"] = f"torch.nn.modules.{module}.{step.activation}"
             size = step.size

@@ -1,7 +1,7 @@
 """Every key that sentence-transformers writes into a folder, and what is done with it here.
 
-A key that is not in these tables is refused by its name: who wrote it meant something by it, and the vectors may be
-others than those that are computed here.
+A key that is not in these tables is refused by its name: who wrote it meant something by it, and
+the vectors may be others than those that are computed here.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,9 @@ class FolderKey:
     """What is done with a key of a folder's file.
 
     Attributes:
-        use: `read`: it decides how vectors are made or compared, and `finetune` writes it again. `ignored`: it changes
-            no vector. `refused`: something that is not computed here, unless its value is one of `accepted`.
+        use: `read`: it decides how vectors are made or compared, and `finetune` writes it again.
+            `ignored`: it changes no vector. `refused`: something that is not computed here, unless
+                its value is one of `accepted`.
         reason: What the key is, and why this is done.
         accepted: Values of a `refused` key under which vectors are as computed here.
     """
@@ -178,16 +179,17 @@ def check_keys(settings: Mapping[str, Any], keys: Mapping[str, FolderKey], path:
         path: The file, for the message.
 
     Raises:
-        UnavailableError: A key that is not in the table, or one whose value can't be computed; with its name.
+        UnavailableError: A key that is not in the table, or one whose value can't be computed; with
+            its name.
     """
     for name, value in settings.items():
         key = keys.get(name)
         if key is None:
-            what = (
+            message = (
                 f"{path} has the key '{name}', which is not known here: its vectors may be others"
             )
             raise UnavailableError(
-                what, remedy=f"Leave the key out if it changes no vector. {REMEDY}"
+                message, remedy=f"Leave the key out if it changes no vector. {REMEDY}"
             )
         if key.use == "refused" and value not in key.accepted:
             raise UnavailableError(

@@ -1,7 +1,9 @@
-"""What makes a text's vector of its tokens', as part of a network: pooling, linear layers, length 1.
+"""What makes a text's vector of its tokens', as part of a network: pooling, linear layers, length
+1.
 
 The network then takes (B, K, T) inputs, the K texts of each of B rows, and gives (B, K, D) vectors.
-Letters: B rows, K texts of a row, S = B x K texts, T tokens, H hidden size, D size of a text's vector, C classes.
+Letters: B rows, K texts of a row, S = B x K texts, T tokens, H hidden size, D size of a text's
+vector, C classes.
 """
 
 import json
@@ -20,7 +22,8 @@ from bertctl.modeling.pooling import pool
 from bertctl.modeling.sentence_folder import SentenceModules, files_of
 from bertctl.modeling.tensors import copy_tensor
 
-_NAME, _CLASSES = "sentence_head", "softmax"
+_NAME = "sentence_head"
+_CLASSES = "softmax"
 
 
 class SentenceOutputs(NamedTuple):
@@ -28,7 +31,8 @@ class SentenceOutputs(NamedTuple):
 
     Attributes:
         vectors: (B, K, D) fp32.
-        logits: (B, W, C) of the classes of pairs, from each of W widths of the vectors; None without classes.
+        logits: (B, W, C) of the classes of pairs, from each of W widths of the vectors; None
+            without classes.
     """
 
     vectors: Tensor
@@ -36,13 +40,15 @@ class SentenceOutputs(NamedTuple):
 
 
 class SentenceHead(nn.Module):
-    """Makes one vector of each text, in fp32; and of pairs of them logits of classes (SBERT paper, section 3).
+    """Makes one vector of each text, in fp32; and of pairs of them logits of classes (SBERT paper,
+    section 3).
 
     Args:
         said: the parts.
         size: H.
         classes: C; 0 for none.
-        widths: how much of the vectors the classes are told from beside all, each time the first so many numbers.
+        widths: how much of the vectors the classes are told from beside all, each time the first so
+            many numbers.
 
     Raises:
         UsageError: a width that the vectors don't have.
@@ -52,17 +58,22 @@ class SentenceHead(nn.Module):
         self, said: SentenceModules, size: int, *, classes: int = 0, widths: Sequence[int] = ()
     ) -> None:
         super().__init__()
-        self.said, self.token_size = said, size
+        self.said = said
+        self.token_size = size
         self.dense = nn.ModuleDict()
         size *= len(said.poolings)
         for i, step in enumerate(said.steps):
             if step is not None:
                 self.dense[str(i)] = nn.Linear(size, step.size, bias=step.bias)
                 size = step.size
-        self.size, self.widths = size, sorted({*widths, size})
+        self.size = size
+        self.widths = sorted({*widths, size})
         if max(self.widths) > size:
-            what = f"sentence_embeddings.widths: {max(self.widths):,} is more than the {size:,} numbers of a vector"
-            raise UsageError(what, remedy=f"Give sizes of at most {size:,}.")
+            message = (
+                f"sentence_embeddings.widths: {max(self.widths):,} is more than the {size:,} "
+                "numbers of a vector"
+            )
+            raise UsageError(message, remedy=f"Give sizes of at most {size:,}.")
         self.classifier = nn.Linear(3 * size, classes) if classes else None
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
@@ -76,7 +87,9 @@ class SentenceHead(nn.Module):
         return pooled
 
     def logits(self, vectors: Tensor) -> Tensor | None:
-        """Returns (B, W, C) logits of the first two texts' u, v and |u - v|; None without classes."""
+        """Returns (B, W, C) logits of the first two texts' u, v and |u - v|; None without
+        classes.
+        """
         if self.classifier is None or vectors.shape[1] < 2:
             return None
         columns = torch.arange(self.size, device=vectors.device)
@@ -103,8 +116,8 @@ def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) ->
         weights = _weights(head, folder)
         missing = sorted(head.state_dict().keys() - weights.keys())
         if missing and not is_to_train:
-            what = f"{missing[-1]} is not in the files of {folder}: its answers would be random"
-            raise UnavailableError(what, remedy=remedy)
+            message = f"{missing[-1]} is not in the files of {folder}: its answers would be random"
+            raise UnavailableError(message, remedy=remedy)
         head.load_state_dict(weights, strict=False)
     steps = (
         step and replace(step, folder=f"{i}_Dense")
@@ -122,7 +135,8 @@ def make_vectors(
     is_to_train: bool = False,
     **sizes: Any,
 ) -> None:
-    """Has a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives `SentenceOutputs`.
+    """Has a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives
+    `SentenceOutputs`.
 
     Args:
         network: the encoder.
@@ -158,21 +172,26 @@ def sentence_head(network: nn.Module) -> SentenceHead | None:
 
 
 def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
-    """Returns the head's weights that `save_head` wrote, by their names in the network; none for other networks."""
+    """Returns the head's weights that `save_head` wrote, by their names in the network; none for
+    other networks.
+    """
     head = sentence_head(network)
-    return (
-        {}
-        if head is None
-        else {f"{_NAME}.{name}": one for name, one in _weights(head, folder).items()}
-    )
+    if head is None:
+        return {}
+    return {f"{_NAME}.{name}": one for name, one in _weights(head, folder).items()}
 
 
 def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
-    """Returns in which folder, and under which name, each weight is saved; an empty folder for a new layer's."""
+    """Returns in which folder, and under which name, each weight is saved; an empty folder for a
+    new layer's.
+    """
     found = {}
     for name in head.state_dict():
         part, _, rest = name.partition(".")
-        step = head.said.steps[int(rest.partition(".")[0])] if part == "dense" else None
+        if part == "dense":
+            step = head.said.steps[int(rest.partition(".")[0])]
+        else:
+            step = None
         found[name] = (
             (step.folder, f"linear.{rest.partition('.')[2]}") if step else (_CLASSES, rest)
         )
@@ -192,7 +211,8 @@ def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
 
 
 def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Writes a folder's parts for sentence-transformers, and returns the weights that are left: the encoder's.
+    """Writes a folder's parts for sentence-transformers, and returns the weights that are left: the
+    encoder's.
 
     Args:
         head: of the network.

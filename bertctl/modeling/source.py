@@ -1,4 +1,6 @@
-"""What can be known, and refused, about a model before torch is imported: its config, its tokenizer, its case."""
+"""What can be known, and refused, about a model before torch is imported: its config, its
+tokenizer, its case.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,10 +27,12 @@ from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.device import Compute, choose_compute
 
 _CASED_SHARE = 0.02
-"""Share of tokens with a capital letter above which a vocabulary is cased (bert-base-cased 0.35, uncased 0.0)."""
+"""Share of tokens with a capital letter above which a vocabulary is cased (bert-base-cased 0.35,
+uncased 0.0)."""
 
 _CONFIG_LIMIT, _KEY_LIMIT, _LABEL_LIMIT = 8 * 2**20, 1000, 100_000
-"""Bytes of a config.json, its keys, and the model's labels: transformers takes minutes for many more."""
+"""Bytes of a config.json, its keys, and the model's labels: transformers takes minutes for many
+more."""
 
 _CONVERTERS = {"sentencepiece": "sentencepiece", "google": "protobuf"}
 """What converts a tokenizer of sentencepiece: modules, and the packages that bring them."""
@@ -47,7 +51,8 @@ _TOKEN_KEYS = {
     "special",
 }
 
-_ATTENTION, _EXPERTS = (None, "eager", "sdpa"), (None, "eager", "batched_mm", "grouped_mm")
+_ATTENTION = (None, "eager", "sdpa")
+_EXPERTS = (None, "eager", "batched_mm", "grouped_mm")
 _HARMLESS: dict[str, tuple[str | None, ...]] = {
     **dict.fromkeys(("attn_implementation", "_attn_implementation"), _ATTENTION),
     **dict.fromkeys(("experts_implementation", "_experts_implementation"), _EXPERTS),
@@ -56,8 +61,8 @@ _HARMLESS: dict[str, tuple[str | None, ...]] = {
         (None,),
     ),
 }
-"""Keys of a config.json by which transformers fetches or runs something else, with the values that do not: another
-implementation of attention is a kernel, which is downloaded code."""
+"""Keys of a config.json by which transformers fetches or runs something else, with the values that
+do not: another implementation of attention is a kernel, which is downloaded code."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,9 @@ class ModelSource:
     lowercase: bool | None
 
     def content_hash(self) -> str:
-        """Returns the SHA-256 of weights, config and tokenizer: what the model is, wherever it lies."""
+        """Returns the SHA-256 of weights, config and tokenizer: what the model is, wherever it
+        lies.
+        """
         import hashlib
 
         digest = hashlib.sha256()
@@ -114,25 +121,38 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
         own: whether it is what a run has made, which no lock can know.
 
     Raises:
-        UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong lower-casing.
+        UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong
+            lower-casing.
         UnavailableError: files that are not there.
     """
     if sys.flags.optimize > 1:
-        what = "PYTHONOPTIMIZE=2 (python -OO) takes docstrings away, and transformers can't be imported without them"
-        raise UsageError(what, remedy="Unset PYTHONOPTIMIZE, or set it to 1.")
+        message = (
+            "PYTHONOPTIMIZE=2 (python -OO) takes docstrings away, and transformers can't be "
+            "imported without them"
+        )
+        raise UsageError(message, remedy="Unset PYTHONOPTIMIZE, or set it to 1.")
     folder = locate_model(settings.name, revision=settings.revision, own=own)
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)
     refuse_family(config, settings.name)
     there = [name for name in TOKENIZER_FILES if (folder / name).exists()]
     if there and set(there) <= set(SENTENCEPIECE_FILES) and not all(map(find_spec, _CONVERTERS)):
-        what = f"{folder / there[0]} is a tokenizer of sentencepiece, and what converts it is not installed"
-        remedy = f"pip install {' '.join(_CONVERTERS.values())}, or give a folder that has its tokenizer.json."
-        raise UnavailableError(what, remedy=remedy)
+        message = (
+            f"{folder / there[0]} is a tokenizer of sentencepiece, and what converts it is not "
+            "installed"
+        )
+        remedy = (
+            f"pip install {' '.join(_CONVERTERS.values())}, or give a folder that has its "
+            "tokenizer.json."
+        )
+        raise UnavailableError(message, remedy=remedy)
     if not there:
-        what = f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})"
+        message = (
+            f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})"
+        )
         raise UnavailableError(
-            what, remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder)."
+            message,
+            remedy="Save the tokenizer beside the model: tokenizer.save_pretrained(folder).",
         )
     with loading(
         f"the model in {folder}",
@@ -142,15 +162,25 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
         _check_length(settings, config)
         _check_size(config, folder)
         file = folder / "tokenizer.json"
-        tokenizer = read_json(file) if file.exists() else None
+        if file.exists():
+            tokenizer = read_json(file)
+        else:
+            tokenizer = None
         _check_ids(tokenizer, folder, model_sizes(config)["vocabulary"])
         _check_added_tokens(tokenizer or {}, folder)
         lowercase = _case(settings, folder, tokenizer)
-    return ModelSource(settings.name, folder, config, settings.max_length, lowercase)
+    return ModelSource(
+        settings.name,
+        folder,
+        config,
+        settings.max_length,
+        lowercase,
+    )
 
 
 def _refuse_foreign(config: Any, folder: Path) -> None:
-    """Refuses what would have transformers fetch or run something else than the files of the folder.
+    """Refuses what would have transformers fetch or run something else than the files of the
+    folder.
 
     Code that `auto_map` names is never run, whatever else is in the files.
 
@@ -167,16 +197,20 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
         if fitting is not None and not (isinstance(value, str | None) and value in fitting):
             fits = " and ".join(word for word in fitting if word) or "nothing else"
             raise UnavailableError(
-                f"{folder / 'config.json'}: {name} is {str(value)[:60]!r}, which may be code or weights from elsewhere",
-                remedy=f"{fits} would fit. Take the key out of config.json if the files of the folder are the model.",
+                f"{folder / 'config.json'}: {name} is {str(value)[:60]!r}, which may be code or "
+                "weights from elsewhere",
+                remedy=f"{fits} would fit. Take the key out of config.json if the files of the "
+                "folder are the model.",
             )
 
 
 def _check_size(config: dict[str, Any], folder: Path) -> None:
-    """Refuses a config that describes more than its weights hold, or than memory does, before anything is built.
+    """Refuses a config that describes more than its weights hold, or than memory does, before
+    anything is built.
 
     Raises:
-        UnavailableError: too many keys or labels, more layers than tensors, or weights that can't be read.
+        UnavailableError: too many keys or labels, more layers than tensors, or weights that can't
+            be read.
         DeviceError: too little memory.
     """
     labels = max(
@@ -184,11 +218,12 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
         *(len(config.get(name) or ()) for name in ("id2label", "label2id")),
     )
     if len(config) > _KEY_LIMIT or labels > _LABEL_LIMIT:
-        what = f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels"
+        message = f"{folder / 'config.json'} has {len(config):,} keys and {labels:,} labels"
         raise UnavailableError(
-            what, remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read."
+            message, remedy=f"At most {_KEY_LIMIT:,} and {_LABEL_LIMIT:,} are read."
         )
-    weights, sizes = stored_weights(folder), model_sizes(config)
+    weights = stored_weights(folder)
+    sizes = model_sizes(config)
     layers, hidden, inner = (sizes[name] for name in ("layers", "hidden", "inner"))
     if layers > len(weights) and not config.get(
         "num_hidden_groups"
@@ -196,7 +231,8 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
         raise UnavailableError(
             f"{folder / 'config.json'} describes {layers:,} layers, and the weights beside it are "
             f"{len(weights):,} tensors",
-            remedy="Give a folder whose config.json and model.safetensors were saved together (save_pretrained).",
+            remedy="Give a folder whose config.json and model.safetensors were saved together "
+            "(save_pretrained).",
         )
     layers = int(config.get("num_hidden_groups") or layers)
     tables = (sizes["vocabulary"] + sizes["positions"]) * hidden
@@ -211,9 +247,13 @@ def _check_ids(tokenizer: _Tokenizer, folder: Path, rows: int) -> None:
     if isinstance(vocabulary := model.get("vocab"), dict):
         refuse_far_ids(vocabulary.values(), folder / "tokenizer.json")
         if len(vocabulary) <= rows <= (last := max(vocabulary.values(), default=0)):
-            what = f"{folder / 'tokenizer.json'} has a token with the id {last}, and the model has vectors for {rows}"
+            message = (
+                f"{folder / 'tokenizer.json'} has a token with the id {last}, and the model has "
+                f"vectors for {rows}"
+            )
             raise UnavailableError(
-                what, remedy="Save both again: save_pretrained of the model and of its tokenizer."
+                message,
+                remedy="Save both again: save_pretrained of the model and of its tokenizer.",
             )
     if (file := folder / "vocab.json").exists():
         refuse_far_ids(read_json(file).values(), file)
@@ -227,7 +267,10 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
     """
     files = {"tokenizer.json": tokenizer.get("added_tokens") or []}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        said = read_json(folder / name) if (folder / name).exists() else {}
+        if (folder / name).exists():
+            said = read_json(folder / name)
+        else:
+            said = {}
         files[name] = [*(said.get("added_tokens_decoder") or {}).values(), *said.values()]
     for name, tokens in files.items():
         for token in tokens:
@@ -235,39 +278,45 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
                 set(token) - _TOKEN_KEYS if isinstance(token, dict) and "content" in token else ()
             )
             for key in sorted(unknown):
-                what = (
+                message = (
                     f"{folder / name}: the token {token['content']!r:.60} has the key {key!r:.60}"
                 )
                 raise UnavailableError(
-                    what, remedy=f"The keys of a token are {', '.join(sorted(_TOKEN_KEYS))}."
+                    message, remedy=f"The keys of a token are {', '.join(sorted(_TOKEN_KEYS))}."
                 )
 
 
 def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
     positions = model_positions(config)
     if positions is not None and settings.max_length > positions:
-        what = f"max_length {settings.max_length} is over the {positions} positions of '{settings.name}'"
-        remedy = f"Use --max-length {positions} or less, or a model with more positions (modernbert-base has 8,192)."
-        raise UsageError(what, remedy=remedy)
+        message = (
+            f"max_length {settings.max_length} is over the {positions} positions of "
+            f"'{settings.name}'"
+        )
+        remedy = (
+            f"Use --max-length {positions} or less, or a model with more positions "
+            "(modernbert-base has 8,192)."
+        )
+        raise UsageError(message, remedy=remedy)
 
 
 def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool | None:
     """Returns whether text is lower-cased; None leaves it to a tokenizer that is not BERT's.
 
-    Where files say nothing, or one thing and its opposite, the vocabulary tells: transformers would lower-case.
+    Where files say nothing, or one thing and its opposite, the vocabulary tells: transformers would
+    lower-case.
     The idea of google-research/bert `tokenization.py::validate_case_matches_checkpoint`, which goes by the name alone.
 
     Raises:
         UsageError: lower-casing that contradicts the name or the vocabulary, or that nothing tells.
     """
     said = set(_said_lowercase(folder, tokenizer))
-    lowercase = (
-        settings.lowercase
-        if settings.lowercase is not None
-        else said.pop()
-        if len(said) == 1
-        else None
-    )
+    if settings.lowercase is not None:
+        lowercase = settings.lowercase
+    elif len(said) == 1:
+        lowercase = said.pop()
+    else:
+        lowercase = None
     evidence = _case_evidence(settings.name, _vocabulary(folder, tokenizer))
     if lowercase is None:
         bare = (
@@ -277,20 +326,25 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
         )
         if bare and evidence is None:
             raise UsageError(
-                f"{folder} does not say whether its text is lower-cased (no tokenizer_config.json with do_lower_case)",
-                remedy="Add --set model.lowercase=false for a cased model, true for an uncased one.",
+                f"{folder} does not say whether its text is lower-cased (no tokenizer_config.json "
+                "with do_lower_case)",
+                remedy="Add --set model.lowercase=false for a cased model, true for an uncased "
+                "one.",
             )
-        return not evidence[0] if evidence is not None and (bare or said) else None
+        if evidence is not None and (bare or said):
+            return not evidence[0]
+        return None
     if evidence is not None and evidence[0] == lowercase:
         cased, because = evidence
-        origin = (
-            "model.lowercase is"
-            if settings.lowercase is not None
-            else "its tokenizer's files say lower-casing is"
-        )
+        if settings.lowercase is not None:
+            origin = "model.lowercase is"
+        else:
+            origin = "its tokenizer's files say lower-casing is"
         raise UsageError(
-            f"{origin} {str(lowercase).lower()}, but '{settings.name}' is {'cased' if cased else 'uncased'}: {because}",
-            remedy=f"Use --set model.lowercase={'false' if cased else 'true'}, or leave it out for a model whose "
+            f"{origin} {str(lowercase).lower()}, but '{settings.name}' is "
+            f"{'cased' if cased else 'uncased'}: {because}",
+            remedy=f"Use --set model.lowercase={'false' if cased else 'true'}, or leave it out for "
+            "a model whose "
             "tokenizer says it.",
         )
     return lowercase
@@ -306,15 +360,22 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
             return None  # of a script without capitals, whose marks lower-casing would take away
         return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"
     words = {*name.lower().replace("_", "-").replace("/", "-").split("-")}
-    return ("uncased" not in words, "its name says so") if words & {"cased", "uncased"} else None
+    if words & {"cased", "uncased"}:
+        return ("uncased" not in words, "its name says so")
+    return None
 
 
 def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
-    """Returns the tokens of a WordPiece vocabulary without the special ones; empty for other kinds of tokenizer."""
+    """Returns the tokens of a WordPiece vocabulary without the special ones; empty for other kinds
+    of tokenizer.
+    """
     tokens: list[str] = []
     if tokenizer is not None:
         model = tokenizer.get("model") or {}
-        tokens = list(model.get("vocab", {})) if model.get("type") == "WordPiece" else []
+        if model.get("type") == "WordPiece":
+            tokens = list(model.get("vocab", {}))
+        else:
+            tokens = []
     elif (folder / "vocab.txt").exists():
         tokens = read_text(folder / "vocab.txt").splitlines()
     return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]

@@ -1,7 +1,8 @@
-"""The weights of a model as they lie on the disk: names, shapes and types by the files' headers; nothing is loaded.
+"""The weights of a model as they lie on the disk: names, shapes and types by the files' headers;
+nothing is loaded.
 
-A safetensors file begins with the length of its header (8 bytes, little-endian) and the header, which is JSON
-(huggingface/safetensors, "Format").
+A safetensors file begins with the length of its header (8 bytes, little-endian) and the header,
+which is JSON (huggingface/safetensors, "Format").
 """
 
 import json
@@ -52,7 +53,9 @@ class StoredTensor:
 
     @property
     def is_parameter(self) -> bool:
-        """Returns whether it was learned: position ids are integers, and some constants are saved too."""
+        """Returns whether it was learned: position ids are integers, and some constants are saved
+        too.
+        """
         return "F" in self.dtype and not _CONSTANT.search(self.name)
 
 
@@ -61,7 +64,8 @@ class Place:
     """Which part of a model a tensor belongs to, by its name alone.
 
     Attributes:
-        part: embeddings, layer, pooler, head, or other (a last norm, a convolution beside the layers).
+        part: embeddings, layer, pooler, head, or other (a last norm, a convolution beside the
+            layers).
         layer: its number as the name has it, where it is of a layer; Funnel's have two numbers.
         block: attention, feed_forward or other, where it is of a layer.
     """
@@ -72,12 +76,14 @@ class Place:
 
 
 def stored_weights(folder: Path) -> dict[str, StoredTensor]:
-    """Returns the tensors of a model's folder by name, those of all files that its index names if it is in parts.
+    """Returns the tensors of a model's folder by name, those of all files that its index names if
+    it is in parts.
 
     Raises:
         UnavailableError: no weights, or files that are cut off or are no safetensors.
     """
-    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    whole = folder / "model.safetensors"
+    index = folder / "model.safetensors.index.json"
     if whole.is_file() or not index.is_file():
         return tensors_in(whole)
     return {
@@ -107,12 +113,18 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
         found = {}
         for name, told in header.items():
             first, last = told["data_offsets"]
-            shape, place = tuple(map(int, told["shape"])), 8 + length + first
-            found[name] = StoredTensor(file, name, str(told["dtype"]), shape, last - first, place)
-        there, told_of = (
-            file.stat().st_size,
-            8 + length + sum(tensor.bytes for tensor in found.values()),
-        )
+            shape = tuple(map(int, told["shape"]))
+            place = 8 + length + first
+            found[name] = StoredTensor(
+                file,
+                name,
+                str(told["dtype"]),
+                shape,
+                last - first,
+                place,
+            )
+        there = file.stat().st_size
+        told_of = 8 + length + sum(tensor.bytes for tensor in found.values())
         if there != told_of:
             raise ValueError(f"{there:,} bytes where its header tells of {told_of:,}")
     return found
@@ -124,9 +136,11 @@ def places(names: Iterable[str]) -> dict[str, Place]:
     roots = {
         name.partition(".")[0] for name in names if _LAYER.search(name) or _EMBEDDINGS.search(name)
     }
-    inside = (
-        f"{roots.pop()}." if len(roots) == 1 else ""
-    )  # what all of an encoder is in where a head is beside it
+    # what all of an encoder is in where a head is beside it
+    if len(roots) == 1:
+        inside = f"{roots.pop()}."
+    else:
+        inside = ""
     return {
         name: _place(name.removeprefix(inside), is_head=not name.startswith(inside))
         for name in names
@@ -138,13 +152,12 @@ def _place(name: str, *, is_head: bool) -> Place:
         return Place("head")
     numbered = _LAYER.search(name)
     if numbered:
-        block = (
-            "attention"
-            if _ATTENTION.search(name)
-            else "feed_forward"
-            if _FEED_FORWARD.search(name)
-            else "other"
-        )
+        if _ATTENTION.search(name):
+            block = "attention"
+        elif _FEED_FORWARD.search(name):
+            block = "feed_forward"
+        else:
+            block = "other"
         return Place("layer", tuple(map(int, numbered[1].split("."))), block)
     return Place(
         "pooler" if "pooler" in name else "embeddings" if _EMBEDDINGS.search(name) else "other"
@@ -152,7 +165,8 @@ def _place(name: str, *, is_head: bool) -> Place:
 
 
 def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
-    """Returns the table that holds a vector for each token: of the embeddings the one with most rows.
+    """Returns the table that holds a vector for each token: of the embeddings the one with most
+    rows.
 
     Raises:
         UnavailableError: there is none.
@@ -171,9 +185,13 @@ def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
 
 
 def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:
-    """Returns the class of transformers that the weights were saved from, and whether the head that it has is there."""
+    """Returns the class of transformers that the weights were saved from, and whether the head that
+    it has is there.
+    """
     architecture = str((config.get("architectures") or ["an unknown class"])[0])
     lacks = "For" in architecture and not any(
         place.part == "head" for place in places(weights).values()
     )
-    return f"{architecture} without the weights of its head" if lacks else architecture
+    if lacks:
+        return f"{architecture} without the weights of its head"
+    return architecture

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 def align(network: Any) -> None:
     """Moves weights that begin beside a multiple of 16 bytes, as they may in a file that is mapped.
 
-    There, a product of one row, or by one, is rounded otherwise: a run would answer otherwise than in its training.
-    Tables, which may be large, stay where they are: their rows are looked up.
+    There, a product of one row, or by one, is rounded otherwise: a run would answer otherwise than
+    in its training. Tables, which may be large, stay where they are: their rows are looked up.
     """
     from torch.nn import Embedding
 

@@ -1,8 +1,8 @@
 """BERT and its like by torch alone: transformers takes longer to import than torch itself.
 
-The operators are those of transformers 5 in their order, so that the numbers are the same to the last bit, and so are
-the names of the parameters. In training the layers compute as `packed_encoder.py` says. Which models these networks
-stand for is said in `bert_files.py`.
+The operators are those of transformers 5 in their order, so that the numbers are the same to the
+last bit, and so are the names of the parameters. In training the layers compute as
+`packed_encoder.py` says. Which models these networks stand for is said in `bert_files.py`.
 
 Letters: B windows, T tokens, E numbers of an embedding, H of a hidden state, A heads, C outputs.
 """
@@ -38,7 +38,8 @@ _TABLES = {
     "words": "embeddings.word_embeddings", "positions": "embeddings.position_embeddings",
     "segments": "embeddings.token_type_embeddings", "norm": "embeddings.LayerNorm",
 }  # fmt: skip
-_HIDDEN, _ATTENTION = ("hidden_dropout_prob", 0.1), ("attention_probs_dropout_prob", 0.1)
+_HIDDEN = ("hidden_dropout_prob", 0.1)
+_ATTENTION = ("attention_probs_dropout_prob", 0.1)
 _HEADS = dict.fromkeys((*OF_TEXTS, "TokenClassification"), ("classifier_dropout", None))
 
 
@@ -51,15 +52,18 @@ class Family:
         architecture: how the names of its classes begin.
         stack: where its layers are in the encoder.
         of_layer: the parts of one, ours and theirs.
-        dense: activation of the hidden layer in the head of sequence classification; None where the pooler is it.
-        is_beside: whether that layer stands beside the last one, for choices too, and not in one module with it.
+        dense: activation of the hidden layer in the head of sequence classification; None where the
+            pooler is it.
+        is_beside: whether that layer stands beside the last one, for choices too, and not in one
+            module with it.
         has_pooler: whether its bare encoder may have one.
         has_segments: whether it has a table of token types.
         epsilon: of its normalisations, whatever config.json says; None where that says it.
         activation: field of config.json that names the one within a layer.
         sizes: fields of config.json that say the sizes, in the order of `SIZES`.
-        dropouts: fields that say the shares of the attention, of its output, of the feed-forward part and of the
-            embeddings, each with what they are where config.json is silent; the second is None where there is none.
+        dropouts: fields that say the shares of the attention, of its output, of the feed-forward
+            part and of the embeddings, each with what they are where config.json is silent; the
+            second is None where there is none.
         of_heads: such a field of each head that has a dropout; None is the share of the embeddings.
     """
 
@@ -113,7 +117,7 @@ _DISTILBERT_SIZES = (
 )
 _DROPOUT = ("dropout", 0.1)
 FAMILIES = {
-    "bert": Family("bert", "Bert", "encoder", BERT_LAYER, None, has_pooler=True),
+    "bert": Family("bert", "Bert", "encoder", BERT_LAYER, None, has_pooler=True,),
     "roberta": _roberta("Roberta"),
     "xlm-roberta": _roberta("XLMRoberta"),
     "camembert": _roberta("Camembert"),
@@ -181,7 +185,8 @@ class Layer(_Named):
     Attributes:
         heads: A.
         epsilon: of both normalisations.
-        dropouts: of the attention, of its output and of the feed-forward part; they are read, not called.
+        dropouts: of the attention, of its output and of the feed-forward part; they are read, not
+            called.
         attend: computes the attention, and takes what torch's own function takes.
         activation: of the feed-forward part.
     """
@@ -190,12 +195,10 @@ class Layer(_Named):
         self, family: Family, sizes: Mapping[str, int], epsilon: float, shares: Shares
     ) -> None:
         super().__init__(family.of_layer)
-        hidden, inner, self.heads, self.epsilon = (
-            sizes["hidden"],
-            sizes["inner"],
-            sizes["heads"],
-            epsilon,
-        )
+        hidden = sizes["hidden"]
+        inner = sizes["inner"]
+        self.heads = sizes["heads"]
+        self.epsilon = epsilon
         self.dropouts = (
             nn.Dropout(shares.attention),
             nn.Dropout(shares.output),
@@ -210,12 +213,14 @@ class Layer(_Named):
             self.put(name, nn.LayerNorm(hidden, eps=epsilon) if is_norm else nn.Linear(*shape))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns (B, T, H) of (B, T, H), of which those are looked at where the mask (B, 1, T, T) is true."""
+        """Returns (B, T, H) of (B, T, H), of which those are looked at where the mask (B, 1, T, T)
+        is true.
+        """
         split = (*x.shape[:2], self.heads, -1)
         q, k, v = (
             self.part(name)(x).view(split).transpose(1, 2) for name in ("query", "key", "value")
         )
-        of_attention, of_output, of_layer = (each.p for each in self.dropouts)
+        of_attention, of_output, of_layer = (dropout.p for dropout in self.dropouts)
         looks = {
             "attn_mask": mask,
             "dropout_p": of_attention if self.training else 0.0,
@@ -241,7 +246,9 @@ class Stack(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None, *, keeps_all: bool = False
     ) -> SimpleNamespace:
-        """Returns `last_hidden_state` (B, T, H), and where all are kept `hidden_states`, of each layer and before."""
+        """Returns `last_hidden_state` (B, T, H), and where all are kept `hidden_states`, of each
+        layer and before.
+        """
         states = [x]
         for layer in self.layer:
             x = layer(x, mask)
@@ -258,7 +265,8 @@ class _Saved(_Named):
     Attributes:
         architecture: name of its class there.
         said: config.json.
-        config: the same; `hidden_size` is H in each family, `num_hidden_layers` the number of layers.
+        config: the same; `hidden_size` is H in each family, `num_hidden_layers` the number of
+            layers.
         base_model_prefix: where the encoder is in a network with a head.
         has_segments: whether token type ids mean first and second sentence to it.
     """
@@ -272,11 +280,9 @@ class _Saved(_Named):
         sizes: Mapping[str, int],
     ) -> None:
         super().__init__(names)
-        self.architecture, self.said, self.base_model_prefix = (
-            family.architecture + kind,
-            dict(config),
-            family.encoder,
-        )
+        self.architecture = family.architecture + kind
+        self.said = dict(config)
+        self.base_model_prefix = family.encoder
         widths = {"hidden_size": sizes["hidden"], "num_hidden_layers": sizes["layers"]}
         self.config = SimpleNamespace(**{**config, **widths})
         self.has_segments = family.has_segments and config["type_vocab_size"] > 1
@@ -332,16 +338,26 @@ class Encoder(_Saved):
             shares: of the dropouts.
             has_pooler: whether there is one, of [CLS].
         """
-        kinds = config["type_vocab_size"] if family.has_segments else 0
-        hidden, narrow = (
-            sizes["hidden"],
-            config["embedding_size"] if family.encoder == "electra" else sizes["hidden"],
-        )
+        if family.has_segments:
+            kinds = config["type_vocab_size"]
+        else:
+            kinds = 0
+        hidden = sizes["hidden"]
+        if family.encoder == "electra":
+            narrow = config["embedding_size"]
+        else:
+            narrow = sizes["hidden"]
         tables = {"words": sizes["vocabulary"], "positions": sizes["positions"], "segments": kinds}
         names = {name: theirs for name, theirs in _TABLES.items() if tables.get(name, 1)}
         names |= {"projection": "embeddings_project"} if narrow != hidden else {}
         names |= {"stack": family.stack} | ({"pooler": "pooler.dense"} if has_pooler else {})
-        super().__init__(names, family, "Model", config, sizes)
+        super().__init__(
+            names,
+            family,
+            "Model",
+            config,
+            sizes,
+        )
         # From the successor of this id, padding left out; None counts them from 0.
         self.counts_from = sizes["pad"] if family_of(config) in COUNTS_FROM_PAD else None
         epsilon = family.epsilon or config["layer_norm_eps"]
@@ -366,7 +382,9 @@ class Encoder(_Saved):
         *,
         output_hidden_states: bool = False,
     ) -> SimpleNamespace:
-        """Returns `last_hidden_state` (B, T, H), `pooler_output` (B, H), and as tuple `hidden_states` where asked."""
+        """Returns `last_hidden_state` (B, T, H), `pooler_output` (B, H), and as tuple
+        `hidden_states` where asked.
+        """
         x = self.part("words")(input_ids)
         if "segments" in self.names:
             x = x + self.part("segments")(
@@ -382,16 +400,22 @@ class Encoder(_Saved):
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, input_ids.shape[1], -1)
         found = self.part("stack")(x, mask, **({"keeps_all": True} if output_hidden_states else {}))
         has_pooler = "pooler" in self.names
-        pooled = (
-            torch.tanh(self.part("pooler")(found.last_hidden_state[:, 0])) if has_pooler else None
-        )
-        states = found.hidden_states if output_hidden_states else None
+        if has_pooler:
+            pooled = torch.tanh(self.part("pooler")(found.last_hidden_state[:, 0]))
+        else:
+            pooled = None
+        if output_hidden_states:
+            states = found.hidden_states
+        else:
+            states = None
         return SimpleNamespace(
             last_hidden_state=found.last_hidden_state, pooler_output=pooled, hidden_states=states
         )
 
     def _places(self, ids: Tensor) -> Tensor:
-        """Returns the positions (1 or B, T) of (B, T) tokens; RoBERTa counts those that are no padding, from its id."""
+        """Returns the positions (1 or B, T) of (B, T) tokens; RoBERTa counts those that are no
+        padding, from its id.
+        """
         if self.counts_from is None:
             return torch.arange(ids.shape[1], device=ids.device)[None]
         real = ids.ne(self.counts_from).int()
@@ -405,8 +429,10 @@ class _DenseHead(nn.Module):
         self, hidden: int, outputs: int, activation: Callable[[Tensor], Tensor], share: float
     ) -> None:
         super().__init__()
-        self.activation, self.dropout = activation, nn.Dropout(share)
-        self.dense, self.out_proj = nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)
+        self.activation = activation
+        self.dropout = nn.Dropout(share)
+        self.dense = nn.Linear(hidden, hidden)
+        self.out_proj = nn.Linear(hidden, outputs)
 
     def forward(self, states: Tensor) -> Tensor:
         """Returns (B, C) of (B, T, H)."""
@@ -432,11 +458,19 @@ class Network(_Saved):
         outputs: int,
         share: float,
     ) -> None:
-        hidden, has_dense = sizes["hidden"], family.is_beside and kind in OF_TEXTS
+        hidden = sizes["hidden"]
+        has_dense = family.is_beside and kind in OF_TEXTS
         names = {"encoder": family.encoder, "last": OF_TOKENS.get(kind, "classifier")}
         names |= {"dense": "pre_classifier"} if has_dense else {}
-        super().__init__(names, family, f"For{kind}", encoder.said, sizes)
-        self.kind, self._activation = kind, family.dense
+        super().__init__(
+            names,
+            family,
+            f"For{kind}",
+            encoder.said,
+            sizes,
+        )
+        self.kind = kind
+        self._activation = family.dense
         self.put("encoder", encoder)
         self.dropout = nn.Dropout(share)
         if has_dense:
@@ -447,12 +481,17 @@ class Network(_Saved):
             self.put("last", nn.Linear(hidden, outputs))
 
     def forward(self, **inputs: Tensor) -> Outputs:
-        """Returns `logits` (B, C), of tags (B, T, C), of choices (B, K) of (B, K, T) ids; of questions two (B, T)."""
+        """Returns `logits` (B, C), of tags (B, T, C), of choices (B, K) of (B, K, T) ids; of
+        questions two (B, T).
+        """
         choices = inputs["input_ids"].shape[1]
         if self.kind == "MultipleChoice":
             inputs = {name: each.flatten(0, 1) for name, each in inputs.items()}
         found = self.part("encoder")(**inputs)
-        x = found.last_hidden_state if found.pooler_output is None else found.pooler_output
+        if found.pooler_output is None:
+            x = found.last_hidden_state
+        else:
+            x = found.pooler_output
         if "dense" in self.names and self._activation is not None:
             x = self._activation(self.part("dense")(x[:, 0]))
         logits = self.part("last")(
@@ -465,6 +504,8 @@ class Network(_Saved):
 
 
 def _table(rows: int, size: int, padding: int | None) -> nn.Embedding:
-    """Returns a table whose weights are still to come: to draw them, torch would import its compiler."""
+    """Returns a table whose weights are still to come: to draw them, torch would import its
+    compiler.
+    """
     table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size), padding_idx=padding)  # type: ignore[no-untyped-call]
     return table

@@ -1,4 +1,5 @@
-"""Attention of a training step in fp32 between bf16 layers, on CPUs where torch's bf16 attention is the slower one.
+"""Attention of a training step in fp32 between bf16 layers, on CPUs where torch's bf16 attention is
+the slower one.
 
 Letters: B windows, H heads, T tokens, D numbers of a head.
 """
@@ -16,10 +17,12 @@ _LONGEST = 256  # tokens; the backward pass of longer windows is as fast in bf16
 
 
 def use_fp32_attention(network: "nn.Module", compute: Compute) -> bool:
-    """Has a network that is trained in bf16 compute its attention in fp32, where that is faster; returns whether.
+    """Has a network that is trained in bf16 compute its attention in fp32, where that is faster;
+    returns whether.
 
-    Without AMX, the backward pass of torch's bf16 attention takes twice the time of fp32 (Zen 4, 32 x 12 heads x 32
-    tokens: 13.7 against 5.3 ms). Evaluation keeps bf16, whose forward pass is faster.
+    Without AMX, the backward pass of torch's bf16 attention takes twice the time of fp32 (Zen 4, 32
+    x 12 heads x 32 tokens: 13.7 against 5.3 ms). Evaluation keeps bf16, whose forward pass is
+    faster.
 
     Args:
         network: of transformers, or with one in it; changed in place.
@@ -48,7 +51,9 @@ def _attend(
     mask: "Tensor | None",
     **more: Any,
 ) -> "tuple[Tensor, None]":
-    """Returns what torch's attention does with (B, H, T, D) queries, keys and values: (B, T, H, D)."""
+    """Returns what torch's attention does with (B, H, T, D) queries, keys and values: (B, T, H,
+    D).
+    """
     import torch
     from transformers import AttentionInterface
 
@@ -61,7 +66,19 @@ def _attend(
     )
     if trained and query.shape[-2] <= _LONGEST and (mask is None or mask.dtype == torch.bool):
         with torch.autocast(query.device.type, enabled=False):
-            return attend(module, query.float(), key.float(), value.float(), mask, **more)[0].to(
-                query.dtype
-            ), None
-    return attend(module, query, key, value, mask, **more)[0], None
+            return attend(
+                module,
+                query.float(),
+                key.float(),
+                value.float(),
+                mask,
+                **more,
+            )[0].to(query.dtype), None
+    return attend(
+        module,
+        query,
+        key,
+        value,
+        mask,
+        **more,
+    )[0], None

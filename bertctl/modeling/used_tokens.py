@@ -1,7 +1,8 @@
 """The word table in training: only the rows of tokens that the training rows have are trained.
 
-The others get no gradient, so AdamW would only multiply them by 1 - learning rate x decay in each step. Of MiniLM's
-30,522 rows a task of 600 texts has a tenth; their gradient, clipping and moments are a third of a step's fixed cost.
+The others get no gradient, so AdamW would only multiply them by 1 - learning rate x decay in each
+step. Of MiniLM's 30,522 rows a task of 600 texts has a tenth; their gradient, clipping and moments
+are a third of a step's fixed cost.
 
 Letters: V rows of the table, U used ones, C numbers of a row.
 """
@@ -30,10 +31,13 @@ _LARGE = 2**26
 
 
 class StoredRows:
-    """A word table in a file, (V, C) in fp32, of which only what is asked for is read, and nothing kept in memory."""
+    """A word table in a file, (V, C) in fp32, of which only what is asked for is read, and nothing
+    kept in memory.
+    """
 
     def __init__(self, rows: np.memmap[Any, Any]) -> None:
-        self._rows, self.shape = rows, torch.Size(rows.shape)
+        self._rows = rows
+        self.shape = torch.Size(rows.shape)
 
     def __getitem__(self, which: slice | Tensor) -> Tensor:
         """Returns copies of rows, (N, C)."""
@@ -47,7 +51,9 @@ class StoredRows:
 
 
 def _kept(table: Tensor) -> Tensor | StoredRows:
-    """Returns a table; of a large one few rows are asked for, so it lies in a file of its own if there is room."""
+    """Returns a table; of a large one few rows are asked for, so it lies in a file of its own if
+    there is room.
+    """
     if table.is_cpu and table.nbytes >= _LARGE:
         with contextlib.suppress(OSError):
             return StoredRows(in_a_file(table.numpy()))
@@ -87,7 +93,8 @@ class SavedRows:
 def save_with_tables(
     save: Callable[[dict[str, Tensor]], Any], weights: Mapping[str, Any], file: Path
 ) -> None:
-    """Has a library write weights, tensors or `SavedRows`, to a file; the latter are put in afterwards, block by block.
+    """Has a library write weights, tensors or `SavedRows`, to a file; the latter are put in
+    afterwards, block by block.
 
     Args:
         save: writes tensors by name.
@@ -104,7 +111,9 @@ def save_with_tables(
 
 
 class UsedRows(nn.Module):
-    """A word table whose trained weight is (U, C); what is saved and loaded under its name is the whole (V, C)."""
+    """A word table whose trained weight is (U, C); what is saved and loaded under its name is the
+    whole (V, C).
+    """
 
     def __init__(self, plain: nn.Embedding, used: Tensor) -> None:
         """Takes over a table.
@@ -120,7 +129,10 @@ class UsedRows(nn.Module):
         self.places = torch.full((len(plain.weight),), -1).index_copy(
             0, used, torch.arange(len(used))
         )
-        self.padding = None if plain.padding_idx is None else int(self.places[plain.padding_idx])
+        if plain.padding_idx is None:
+            self.padding = None
+        else:
+            self.padding = int(self.places[plain.padding_idx])
         self.decay = 1.0
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -136,11 +148,12 @@ class UsedRows(nn.Module):
         """Has each step of an optimizer that decays the weight decay the other rows as much."""
 
         def decay(told: Optimizer, *_: Any) -> None:
-            # The group is looked up in each step: accelerate puts others in place of those that were there.
+            # The group is looked up in each step: accelerate puts others in place of those that
+            # were there.
             (group,) = (
-                each
-                for each in told.param_groups
-                if any(one is self.weight for one in each["params"])
+                param_group
+                for param_group in told.param_groups
+                if any(parameter is self.weight for parameter in param_group["params"])
             )
             if self.weight.grad is not None:  # a weight without one is left alone
                 self.decay *= 1.0 - float(group["lr"]) * group["weight_decay"]
@@ -148,8 +161,11 @@ class UsedRows(nn.Module):
         optimizer.register_step_post_hook(decay)
 
     def go_on(self, decay: float) -> None:
-        """Puts the other rows to where they were after a part of the training: those of the start, decayed."""
-        self.whole, self.decay = self.first, decay
+        """Puts the other rows to where they were after a part of the training: those of the start,
+        decayed.
+        """
+        self.whole = self.first
+        self.decay = decay
 
     def _save_to_state_dict(self, destination: Any, prefix: str, *_: Any) -> None:
         destination[prefix + "weight"] = SavedRows(
@@ -159,12 +175,15 @@ class UsedRows(nn.Module):
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
         given = state_dict.get(prefix + "weight")
         if isinstance(given, SavedRows):
-            self.whole, self.decay, rows = given.whole, given.decay, given.trained
+            self.whole = given.whole
+            self.decay = given.decay
+            rows = given.trained
         elif given is not None and given.shape == self.whole.shape:
-            self.whole, self.decay = (
-                given.to(self.places.device) if isinstance(given, Tensor) else given,
-                1.0,
-            )
+            if isinstance(given, Tensor):
+                self.whole = given.to(self.places.device)
+            else:
+                self.whole = given
+            self.decay = 1.0
             rows = self.whole[self.used]
         else:
             more[2].append(prefix + "weight")  # the missing keys
@@ -182,14 +201,16 @@ class UsedRows(nn.Module):
 
 
 def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
-    """Returns which rows of a network's word table some batches of tokens use, (U,), if those are not all.
+    """Returns which rows of a network's word table some batches of tokens use, (U,), if those are
+    not all.
 
     Args:
         network: of transformers, or of `torch_bert.py`.
         batches: tokens, of any shape.
 
     Returns:
-        Their numbers; None where the table is not trained, is no plain table, is shared by several parts, or the head
+        Their numbers; None where the table is not trained, is no plain table, is shared by several
+        parts, or the head
         guesses words: then each row has a gradient, and training puts words in place of others.
     """
     try:
@@ -210,25 +231,41 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
         is_used[ids.flatten()] = True
     if plain.padding_idx is not None:
         is_used[plain.padding_idx] = True
-    return None if bool(is_used.all()) else is_used.nonzero().flatten()
+    if bool(is_used.all()):
+        return None
+    return is_used.nonzero().flatten()
 
 
 def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
-    """Returns a network's word table in a file that was saved of it, if only rows of the table are trained."""
+    """Returns a network's word table in a file that was saved of it, if only rows of the table are
+    trained.
+    """
     names = {
         f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)
     }
     told = {name: one for name, one in tensors_in(file).items() if name in names}
     return {
-        name: StoredRows(np.memmap(file, "<f4", "r", one.first, one.shape))
+        name: StoredRows(
+            np.memmap(
+                file,
+                "<f4",
+                "r",
+                one.first,
+                one.shape,
+            )
+        )
         for name, one in told.items()
     }
 
 
 def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, int]:
-    """Returns how many parameters a network has, how many but for unused rows, and how many are trained."""
-    whole = sum(one.numel() for one in network.parameters())
-    trained = sum(one.numel() for one in network.parameters() if one.requires_grad)
+    """Returns how many parameters a network has, how many but for unused rows, and how many are
+    trained.
+    """
+    whole = sum(parameter.numel() for parameter in network.parameters())
+    trained = sum(
+        parameter.numel() for parameter in network.parameters() if parameter.requires_grad
+    )
     unused = 0
     if used is not None:
         table: Any = network.get_input_embeddings()  # type: ignore[operator]
@@ -237,7 +274,9 @@ def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, i
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:
-    """Has a network train these rows of its word table alone, as `used_tokens` gives them; it is changed in place."""
+    """Has a network train these rows of its word table alone, as `used_tokens` gives them; it is
+    changed in place.
+    """
     if used is None:
         return None
     plain: Any = network.get_input_embeddings()  # type: ignore[operator]

@@ -1,10 +1,12 @@
-"""Long texts in several windows: one answer from the vectors that the network's last layer would read of each.
+"""Long texts in several windows: one answer from the vectors that the network's last layer would
+read of each.
 
-The windows are computed some at a time, as many as the batch has texts, so that a batch takes the memory that it takes
-when each of its texts has one window, however long they are. In training the windows' activations are not kept but for
-the last such chunk: the backward pass computes the others again, chunk by chunk, with the random numbers (dropout) that
-they had. The gradients are those of the whole document (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
-Cost"; Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup").
+The windows are computed some at a time, as many as the batch has texts, so that a batch takes the
+memory that it takes when each of its texts has one window, however long they are. In training the
+windows' activations are not kept but for the last such chunk: the backward pass computes the others
+again, chunk by chunk, with the random numbers (dropout) that they had. The gradients are those of
+the whole document (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"; Gao et al.
+2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup").
 
 Letters: U windows of B texts, T tokens, D size of a vector, C outputs.
 """
@@ -53,12 +55,16 @@ class WindowPooling(nn.Module):
         pooled = torch.stack(
             [self._pool(vectors[owners == text]) for text in range(int(owners.max()) + 1)]
         )
-        return pooled if self.how == "logits" else last(pooled)
+        if self.how == "logits":
+            return pooled
+        scores: Tensor = last(pooled)
+        return scores
 
     def _pool(self, vectors: Tensor) -> Tensor:
         if self.how == "attention":
-            # Where a window stands says something too: the last two entries are about the first and the last one. The
-            # root has a step of AdamW move the scores as far as the learning rate of a new layer would.
+            # Where a window stands says something too: the last two entries are about the first and
+            # the last one. The root has a step of AdamW move the scores as far as the learning rate
+            # of a new layer would.
             root = math.sqrt(vectors.shape[1])
             ends = vectors.new_zeros(len(vectors), 2)
             ends[0, 0] = ends[-1, 1] = root
@@ -68,7 +74,8 @@ class WindowPooling(nn.Module):
 
 
 def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) -> None:
-    """Has the network take `owners` (U,) beside the inputs of U windows, the first ones of all texts before the others.
+    """Has the network take `owners` (U,) beside the inputs of U windows, the first ones of all
+    texts before the others.
 
     Without it, it computes as before.
 
@@ -85,10 +92,12 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
     alone: Any = network.forward
 
     def vectors(**inputs: Tensor) -> Tensor:
-        # Each chunk has half-precision copies of the weights of its own: the gradients of one that they share would be
-        # added up in half precision.
+        # Each chunk has half-precision copies of the weights of its own: the gradients of one that
+        # they share would be added up in half precision.
         torch.clear_autocast_cache()
-        trim_heap()  # the little that is kept of each chunk stands in the holes of the heap, which would go on growing
+        # the little that is kept of each chunk stands in the holes of the heap, which would go on
+        # growing
+        trim_heap()
         with last.register_forward_hook(lambda _, given, __: given[0]):
             found: Tensor = alone(**inputs).logits
         return found
@@ -111,7 +120,9 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
 
 
 def saved_query(folder: Path) -> dict[str, Tensor]:
-    """Returns the attention's vector, by its name, where one was saved beside the weights that transformers loads."""
+    """Returns the attention's vector, by its name, where one was saved beside the weights that
+    transformers loads.
+    """
     from safetensors import safe_open
 
     stored = stored_weights(folder).get(_QUERY)

@@ -1,4 +1,6 @@
-"""A run beside its baselines: the paired differences, by the predictions that the run folder has, and their table."""
+"""A run beside its baselines: the paired differences, by the predictions that the run folder has,
+and their table.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,13 +21,16 @@ from bertctl.words import listing
 
 def baseline_title(name: str) -> str:
     """Returns the name of a baseline in sentences."""
-    return "the constant answer" if name == MAJORITY else KINDS[name].title
+    if name == MAJORITY:
+        return "the constant answer"
+    return KINDS[name].title
 
 
 def baseline_difference(
     run: FinishedRun, name: str, split: str, lines: Sequence[Line]
 ) -> tuple[Difference, float]:
-    """Returns the run's primary metric minus a baseline's on the same rows, and the baseline's value.
+    """Returns the run's primary metric minus a baseline's on the same rows, and the baseline's
+    value.
 
     Args:
         run: As read.
@@ -76,7 +81,8 @@ def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Differen
 
 
 def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
-    """Returns a row per baseline and split: its value, and by how much the run is better; None without baselines.
+    """Returns a row per baseline and split: its value, and by how much the run is better; None
+    without baselines.
 
     Args:
         metrics: Content of metrics.json.
@@ -99,7 +105,10 @@ def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
             rows.append([KINDS[name].tables, split, *cells, verdict])
     if not rows:
         return None
-    caption = "Simple models on the same rows, computed beside the run; the interval is of the paired difference."
+    caption = (
+        "Simple models on the same rows, computed beside the run; the interval is of the paired "
+        "difference."
+    )
     return TableBlock(columns, rows, caption)
 
 
@@ -135,7 +144,8 @@ def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
         remedy = f"It has: {listing([*computed, MAJORITY])}."
     else:
         remedy = (
-            "Train with --baselines. Or make the frozen encoder's classifier with `bertctl probe` and compare: "
+            "Train with --baselines. Or make the frozen encoder's classifier with `bertctl probe` "
+            "and compare: "
             "--baseline PROBE --max-drop METRIC=0."
         )
     return UsageError(f"{run.path} has no baseline '{name}'", remedy=remedy)

@@ -1,4 +1,5 @@
-"""The model card: RUN/model/README.md, with the metadata that the Hugging Face hub reads and a page for a person.
+"""The model card: RUN/model/README.md, with the metadata that the Hugging Face hub reads and a page
+for a person.
 
 It says nothing that differs between two equal runs: no date, no time taken, no path of the machine.
 """
@@ -32,7 +33,8 @@ _MOST_LABELS = 100
 
 
 def write_card(folder: RunFolder) -> None:
-    """Writes RUN/model/README.md from what the run folder holds; nothing where there is no model (a probe).
+    """Writes RUN/model/README.md from what the run folder holds; nothing where there is no model (a
+    probe).
 
     Raises:
         UnavailableError: the run has not finished, or the place can't be written.
@@ -70,11 +72,15 @@ def _metadata(run: RunContents) -> str:
 
 
 def base_model(name: str) -> str | None:
-    """Returns the hub's id of a model, as the recipe names it; None for a folder, whose path says nothing elsewhere."""
+    """Returns the hub's id of a model, as the recipe names it; None for a folder, whose path says
+    nothing elsewhere.
+    """
     row = MODELS.get(name)
     if row is not None:
         return row.hub_id
-    return name if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) and not Path(name).exists() else None
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) and not Path(name).exists():
+        return name
+    return None
 
 
 def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
@@ -106,7 +112,11 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
 
 
 def _hub_name(name: str) -> str:
-    metric = find_metric(name) if ":" not in name else None  # of one label: no name of the hub's
+    # of one label: no name of the hub's
+    if ":" not in name:
+        metric = find_metric(name)
+    else:
+        metric = None
     return (metric and metric.hub_name) or name
 
 
@@ -126,16 +136,16 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
     if (beside := baselines_table(run.metrics)) is not None:
         parts.append(table_lines(beside).rstrip("\n"))
     parts += [escaped(sentence) for sentence in training_sentences(run.metrics)]
-    ece = (
-        calibration_error(run.answered, run.answers.from_lines(run.answered))
-        if run.answered
-        else None
-    )
+    if run.answered:
+        ece = calibration_error(run.answered, run.answers.from_lines(run.answered))
+    else:
+        ece = None
     if ece is not None:
         parts.append(f"Expected calibration error on {escaped(run.shown)}, 15 bins: {figure(ece)}.")
     if run.decision is not None:
         parts.append(
-            f"In `bertctl predict`, not in plain transformers: {escaped(decision_words(run.decision))}"
+            "In `bertctl predict`, not in plain transformers: "
+            f"{escaped(decision_words(run.decision))}"
         )
     parts += ["## Use", _use(run, config)]
     labels = _labels(config)
@@ -147,7 +157,10 @@ def _page(run: RunContents, config: Mapping[str, Any]) -> str:
 
 def _summary(run: RunContents) -> str:
     base = base_model(str(run.recipe["model"]["name"]))
-    model = f"[{base}](https://huggingface.co/{base})" if base else "an encoder of our own"
+    if base:
+        model = f"[{base}](https://huggingface.co/{base})"
+    else:
+        model = "an encoder of our own"
     name = run.recipe["data"].get("name")
     row = builtin_datasets().get(str(name))
     data = escaped(str(name or "files of our own"))
@@ -169,10 +182,16 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
     limit = run.recipe["model"].get("max_length")
     trained = ""
     if limit:
-        longer = "read in windows" if run.answers.in_windows else "cut"
+        if run.answers.in_windows:
+            longer = "read in windows"
+        else:
+            longer = "cut"
         if long := config.get("long_text"):
             said = ", ".join(f"{name} {value}" for name, value in long.items())
-            longer = f"read by bertctl as config.json says ({said}: `bertctl docs long-texts`). Plain transformers cuts"
+            longer = (
+                f"read by bertctl as config.json says ({said}: `bertctl docs long-texts`). Plain "
+                "transformers cuts"
+            )
         trained = (
             f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."
         )
@@ -184,24 +203,29 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
 
 
 def _labels(config: Mapping[str, Any]) -> str:
-    names = output_names(config) if config.get("id2label") else ()
+    if config.get("id2label"):
+        names = output_names(config)
+    else:
+        names = ()
     if not names or all(re.fullmatch(r"LABEL_\d+", name) for name in names):
         return ""
-    more = f", and {len(names) - _MOST_LABELS} more" if len(names) > _MOST_LABELS else ""
+    if len(names) > _MOST_LABELS:
+        more = f", and {len(names) - _MOST_LABELS} more"
+    else:
+        more = ""
     return ", ".join(code_span(name) for name in names[:_MOST_LABELS]) + more
 
 
 def _steps_of_weights(run: RunContents) -> Any:
     average = run.metrics.get("average", {})
-    return (
-        f"{', '.join(map(str, average['steps']))} (mean)"
-        if average.get("kept")
-        else run.metrics.get("best_step")
-    )
+    if average.get("kept"):
+        return f"{', '.join(map(str, average['steps']))} (mean)"
+    return run.metrics.get("best_step")
 
 
 def _training(run: RunContents) -> str:
-    training, optimizer = run.recipe.get("training", {}), run.recipe.get("optimizer", {})
+    training = run.recipe.get("training", {})
+    optimizer = run.recipe.get("optimizer", {})
     here = run.document("environment")
     settings = {
         "epochs": training.get("epochs"),

@@ -1,7 +1,9 @@
-"""Charts: drawn by matplotlib, as one `<svg>` element that takes its colours from a page, or as PNG and SVG files.
+"""Charts: drawn by matplotlib, as one `<svg>` element that takes its colours from a page, or as PNG
+and SVG files.
 
-Texts stay texts (a page's own font, selectable, no outlines), and the colours below become CSS variables, so that one
-picture serves a light page, a dark one and paper. Names that come from data never go into a chart of a report.
+Texts stay texts (a page's own font, selectable, no outlines), and the colours below become CSS
+variables, so that one picture serves a light page, a dark one and paper. Names that come from data
+never go into a chart of a report.
 """
 
 import io
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, LINE, ACCENT, SECOND = "#000000", "#57606a", "#d0d7de", "#1f6feb", "#d29922"
+INK = "#000000"
+MUTED = "#57606a"
+LINE = "#d0d7de"
+ACCENT = "#1f6feb"
+SECOND = "#d29922"
 RED = "#cf222e"
 SERIES = (ACCENT, SECOND, "#2da44e", "#8250df", RED)
 """Colours of several lines in one chart."""
@@ -38,11 +44,10 @@ VARIABLES = {
 }
 """Colour as drawn -> colour of the page. Other colours stay as they are."""
 
-WIDTH, HEIGHT, LEFT = (
-    5.4,
-    3.0,
-    0.62,
-)  # inches of 72 units: texts are 9 units high, readable on a phone and on a desk
+# inches of 72 units: texts are 9 units high, readable on a phone and on a desk
+WIDTH = 5.4
+HEIGHT = 3.0
+LEFT = 0.62
 MAX_POINTS = 1_500
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -88,8 +93,8 @@ def svg(
         draw: puts axes on the figure.
         width: in inches.
         height: in inches.
-        left: inches for the names and numbers at the left; None has a layout engine find all margins, which draws the
-            chart twice.
+        left: inches for the names and numbers at the left; None has a layout engine find all
+            margins, which draws the chart twice.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -98,11 +103,20 @@ def svg(
         figure = Figure(figsize=(width, height), layout="constrained" if left is None else None)
         if left is not None:
             figure.subplots_adjust(
-                left / width, 0.48 / height, 1 - 0.12 / width, 1 - 0.1 / height, hspace=0.12
+                left / width,
+                0.48 / height,
+                1 - 0.12 / width,
+                1 - 0.1 / height,
+                hspace=0.12,
             )
         draw(figure)
         written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata=dict.fromkeys(_MADE_BY))
+        figure.savefig(
+            written,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(_MADE_BY),
+        )
         return element(written.getvalue(), label)
 
 
@@ -126,15 +140,27 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
         draw(figure)
         for path in paths:
             kind = path.suffix.removeprefix(".")
-            metadata = dict.fromkeys(_MADE_BY) if kind == "svg" else {}
-            atomic_write(path, partial(figure.savefig, format=kind, dpi=150, metadata=metadata))
+            if kind == "svg":
+                metadata = dict.fromkeys(_MADE_BY)
+            else:
+                metadata = {}
+            atomic_write(
+                path,
+                partial(
+                    figure.savefig,
+                    format=kind,
+                    dpi=150,
+                    metadata=metadata,
+                ),
+            )
             figure.set_layout_engine(
                 "none"
             )  # as the first file has it: the engine goes on from what it has found
 
 
 def element(text: str, label: str) -> str:
-    """Returns the text of an SVG file of this module as an `<svg>` element in the colours of the page.
+    """Returns the text of an SVG file of this module as an `<svg>` element in the colours of the
+    page.
 
     Args:
         text: of the file.
@@ -143,14 +169,23 @@ def element(text: str, label: str) -> str:
     box = re.search(r'viewBox="([^"]+)"', text)
     body = text[text.index(">", text.index("<svg")) + 1 :]
     # A style element inside an inline SVG would hold for the whole page.
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, count=1, flags=re.DOTALL)
+    body = re.sub(
+        r"<defs>\s*<style.*?</style>\s*</defs>",
+        "",
+        body,
+        count=1,
+        flags=re.DOTALL,
+    )
     body = re.sub(r"<!--.*?-->\s*", "", body, flags=re.DOTALL)
     body = re.sub(r'<g id="[a-zA-Z][\w.]*_\d+"', "<g", body)
     body = re.sub(r"font: ((?:\w+ )*[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", body)
     for drawn, variable in VARIABLES.items():
         body = body.replace(drawn, variable)
     body = re.sub(r"\n\s*", "\n", body)
-    return f'<svg class="chart" viewBox="{box.group(1) if box else ""}" role="img" aria-label="{escape(label)}">{body}'
+    return (
+        f'<svg class="chart" viewBox="{box.group(1) if box else ""}" role="img" '
+        f'aria-label="{escape(label)}">{body}'
+    )
 
 
 def _or_gap(value: float | None) -> float:
@@ -159,7 +194,8 @@ def _or_gap(value: float | None) -> float:
 
 
 def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) -> str:
-    """Draws values with their intervals, one below the other, and what the answer that reads nothing gets.
+    """Draws values with their intervals, one below the other, and what the answer that reads
+    nothing gets.
 
     Args:
         rows: name, an entry of metrics.json, the baseline's value; the first one on top.
@@ -177,11 +213,21 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
                     alpha=0.35,
                 )
             axes.plot(
-                [metric["value"]], [place], marker="o", markersize=6, color=ACCENT, linestyle=""
+                [metric["value"]],
+                [place],
+                marker="o",
+                markersize=6,
+                color=ACCENT,
+                linestyle="",
             )
             if baseline is not None:
                 axes.plot(
-                    [baseline], [place], marker="|", markersize=14, color=SECOND, linestyle=""
+                    [baseline],
+                    [place],
+                    marker="|",
+                    markersize=14,
+                    color=SECOND,
+                    linestyle="",
                 )
         axes.set_yticks(range(len(rows)), [name for name, _, _ in rows], color=INK)
         low = min(
@@ -200,7 +246,13 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
 
     label = "; ".join(f"{name} {metric['value']:.4f}" for name, metric, _ in rows)
     left = 0.2 + 0.085 * max(len(name) for name, _, _ in rows)
-    return svg("metrics", label, draw, height=0.5 + 0.3 * len(rows), left=left)
+    return svg(
+        "metrics",
+        label,
+        draw,
+        height=0.5 + 0.3 * len(rows),
+        left=left,
+    )
 
 
 def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, float]]) -> str:
@@ -213,11 +265,21 @@ def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, 
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
-        axes.plot(*thinned(training, 200), color=ACCENT, linewidth=0.8, alpha=0.35)
-        axes.plot(*thinned(training, 40), color=ACCENT, linewidth=1.8, label="training")
+        axes.plot(
+            *thinned(training, 200),
+            color=ACCENT,
+            linewidth=0.8,
+            alpha=0.35,
+        )
+        axes.plot(
+            *thinned(training, 40),
+            color=ACCENT,
+            linewidth=1.8,
+            label="training",
+        )
         if held:
             axes.plot(*zip(*held, strict=True), color=SECOND, linewidth=1.4, marker="o", markersize=4,
-                      label="validation")  # fmt: skip
+                      label="validation",)  # fmt: skip
         axes.set(xlabel="step", ylabel="loss", ylim=(0, None))
         axes.legend()
 
@@ -235,8 +297,17 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
-        axes.plot(*zip(*scores, strict=True), color=SECOND, linewidth=1.4, marker="o", markersize=4)
-        kept = dict(scores).get(best) if best is not None else None
+        axes.plot(
+            *zip(*scores, strict=True),
+            color=SECOND,
+            linewidth=1.4,
+            marker="o",
+            markersize=4,
+        )
+        if best is not None:
+            kept = dict(scores).get(best)
+        else:
+            kept = None
         if best is not None and kept is not None:
             axes.plot(
                 [best],
@@ -283,18 +354,35 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[Floats, Flo
 
 
 def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
-    """Draws the share of right answers by the probability given, with intervals, above the number of answers."""
+    """Draws the share of right answers by the probability given, with intervals, above the number
+    of answers.
+    """
     full = [bin_ for bin_ in bins if bin_.n]
 
     def draw(figure: "Figure") -> None:
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        upper.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=":")
+        upper, lower = figure.subplots(
+            2,
+            1,
+            sharex=True,
+            height_ratios=[3, 1],
+        )
+        upper.plot(
+            [0, 1],
+            [0, 1],
+            color=MUTED,
+            linewidth=1,
+            linestyle=":",
+        )
         for bin_ in full:
             upper.plot(
-                [bin_.confidence] * 2, [bin_.low, bin_.high], color=ACCENT, linewidth=2, alpha=0.35
+                [bin_.confidence] * 2,
+                [bin_.low, bin_.high],
+                color=ACCENT,
+                linewidth=2,
+                alpha=0.35,
             )
         upper.plot([bin_.confidence for bin_ in full], [bin_.accuracy for bin_ in full], color=ACCENT, marker="o",
-                   markersize=4, linewidth=1)  # fmt: skip
+                   markersize=4, linewidth=1,)  # fmt: skip
         upper.set(ylabel="share right", ylim=(-0.02, 1.02))
         width = 1 / len(bins)
         lower.bar(
@@ -313,7 +401,8 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
 def group_chart(
     names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, score: str, group: str
 ) -> str:
-    """Draws a score with its interval for each of several groups that have an order, and how many examples each has.
+    """Draws a score with its interval for each of several groups that have an order, and how many
+    examples each has.
 
     Args:
         names: of the groups.
@@ -323,7 +412,12 @@ def group_chart(
     """
 
     def draw(figure: "Figure") -> None:
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        upper, lower = figure.subplots(
+            2,
+            1,
+            sharex=True,
+            height_ratios=[3, 1],
+        )
         places = range(len(names))
         for place, found in zip(places, scores, strict=True):
             if found["low"] is not None:
@@ -344,7 +438,12 @@ def group_chart(
         )
         upper.set_ylabel(score)
         upper.margins(0.08, 0.1)
-        lower.bar(places, [found["n"] for found in scores], width=0.6, color=ACCENT)
+        lower.bar(
+            places,
+            [found["n"] for found in scores],
+            width=0.6,
+            color=ACCENT,
+        )
         lower.set(xlabel=group, ylabel="examples")
         lower.set_xticks(places, names)
         lower.grid(visible=False, axis="x")
@@ -370,13 +469,17 @@ def scatter_chart(
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
-        x, y = (
-            np.asarray(gold, dtype=np.float64)[kept],
-            np.asarray(predicted, dtype=np.float64)[kept],
-        )
+        x = np.asarray(gold, dtype=np.float64)[kept]
+        y = np.asarray(predicted, dtype=np.float64)[kept]
         ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
         if same_unit:
-            axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=":")
+            axes.plot(
+                ends,
+                ends,
+                color=MUTED,
+                linewidth=1,
+                linestyle=":",
+            )
         axes.plot(
             x,
             y,
@@ -402,9 +505,23 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
-        axes.plot(query["x"], query["y"], marker="*", markersize=13, linestyle="", color=SECOND)
+        axes.plot(
+            query["x"],
+            query["y"],
+            marker="*",
+            markersize=13,
+            linestyle="",
+            color=SECOND,
+        )
         for number, one in enumerate(others, start=1):
-            axes.plot(one["x"], one["y"], marker="o", markersize=5, linestyle="", color=ACCENT)
+            axes.plot(
+                one["x"],
+                one["y"],
+                marker="o",
+                markersize=5,
+                linestyle="",
+                color=ACCENT,
+            )
             axes.annotate(
                 str(number),
                 (one["x"], one["y"]),
@@ -423,7 +540,8 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
 
 
 def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
-    """Draws what `bertctl lr-find` measured: the loss by learning rate, and the learning rates that it names.
+    """Draws what `bertctl lr-find` measured: the loss by learning rate, and the learning rates that
+    it names.
 
     Args:
         document: its answer.
@@ -435,7 +553,8 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
-        rates, smooth = document["rates"], document["smoothed"]
+        rates = document["rates"]
+        smooth = document["smoothed"]
         axes.plot(
             rates,
             document["losses"],
@@ -445,7 +564,12 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
             alpha=0.6,
             label="loss of a batch",
         )
-        axes.plot(rates, smooth, color=ACCENT, label="smoothed")
+        axes.plot(
+            rates,
+            smooth,
+            color=ACCENT,
+            label="smoothed",
+        )
         for name, label, style, colour in (
             ("steepest", "falls fastest", "--", MUTED),
             ("minimum", "lowest", ":", MUTED),
@@ -458,15 +582,29 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
                     linestyle=style,
                     label=f"{label}: {document[name]:.2e}",
                 )
-        bottom, top = min(smooth), max(smooth[0], min(smooth))
+        bottom = min(smooth)
+        top = max(smooth[0], min(smooth))
         span = top - bottom
         ends = (
             bottom - 0.35 * span - 0.05,
             top + 0.75 * span + 0.15,
         )  # an explosion leaves the chart
-        title = f"{document['recipe']}, {document['model']}: {document['steps']} steps of {document['batch_size']}"
-        axes.set(title=title, xlabel="learning rate", ylabel="training loss", ylim=ends)
+        title = (
+            f"{document['recipe']}, {document['model']}: {document['steps']} steps of "
+            f"{document['batch_size']}"
+        )
+        axes.set(
+            title=title,
+            xlabel="learning rate",
+            ylabel="training loss",
+            ylim=ends,
+        )
         scale_by_powers(axes)
         axes.legend()
 
-    write_charts(draw, paths, width=8.0, height=4.5)
+    write_charts(
+        draw,
+        paths,
+        width=8.0,
+        height=4.5,
+    )

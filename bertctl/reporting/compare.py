@@ -1,7 +1,9 @@
-"""Runs side by side: metrics with intervals, differences with p values, what was set, what was read, what changed.
+"""Runs side by side: metrics with intervals, differences with p values, what was set, what was
+read, what changed.
 
-Every run is compared with the first. Where their predictions are about the same examples, differences are paired by id;
-else they are unpaired, and that is said. The p values of all runs and all metrics are adjusted by Holm's method.
+Every run is compared with the first. Where their predictions are about the same examples,
+differences are paired by id; else they are unpaired, and that is said. The p values of all runs and
+all metrics are adjusted by Holm's method.
 """
 
 from collections.abc import Sequence
@@ -29,10 +31,11 @@ def compare(
 ) -> dict[str, Any]:
     """Compares runs with the first of them, and returns the document of `--json`.
 
-    It holds `metrics` by name, one for each run (None where a run lacks it); `differences` from the first run, each
-    with Holm's `p_adjusted` and its `verdict` (better, worse or undecided: whether that p is below 0.05, and which
-    way); `changed_sides`, the examples that one of two paired runs answers rightly; and what differs in `recipe`,
-    `data`, `environment` and `speed`: dotted name -> value in each run.
+    It holds `metrics` by name, one for each run (None where a run lacks it); `differences` from the
+    first run, each with Holm's `p_adjusted` and its `verdict` (better, worse or undecided: whether
+    that p is below 0.05, and which way); `changed_sides`, the examples that one of two paired runs
+    answers rightly; and what differs in `recipe`, `data`, `environment` and `speed`: dotted name ->
+    value in each run.
 
     Args:
         paths: at least two run folders, or metrics.json files (which are compared unpaired).
@@ -40,7 +43,8 @@ def compare(
         examples: how many of the examples that changed sides are shown, for each run.
 
     Raises:
-        UsageError: fewer than two, a split that one of them lacks, different tasks or labels, no metric in common.
+        UsageError: fewer than two, a split that one of them lacks, different tasks or labels, no
+            metric in common.
         UnavailableError: no finished run.
     """
     if len(paths) < 2:
@@ -67,7 +71,10 @@ def compare(
         ]
         for name in names
     }
-    notes = [] if split is not None or chosen == "validation" else [f"the split is '{chosen}'"]
+    if split is not None or chosen == "validation":
+        notes = []
+    else:
+        notes = [f"the split is '{chosen}'"]
     pairs = _pairs(runs, chosen, notes)
     notes += _further_splits(runs)
     return {
@@ -76,7 +83,13 @@ def compare(
         "split": chosen,
         "primary": runs[0].primary,
         "metrics": metrics,
-        "differences": _differences(runs, chosen, common, pairs, notes),
+        "differences": _differences(
+            runs,
+            chosen,
+            common,
+            pairs,
+            notes,
+        ),
         "changed_sides": [
             found
             for pair in pairs.values()
@@ -93,13 +106,24 @@ def compare(
 
 
 def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
-    """Returns the runs that can be paired with the first, by number; notes say why the others can't."""
+    """Returns the runs that can be paired with the first, by number; notes say why the others
+    can't.
+    """
     pairs: dict[int, Pair] = {}
     lines: list[Line] | None = None
     for number, run in enumerate(runs[1:], start=1):
         try:
-            lines = runs[0].lines(split) if lines is None else lines
-            pairs[number] = Pair(run, runs[0], split, lines=run.lines(split), their_lines=lines)
+            if lines is None:
+                lines = runs[0].lines(split)
+            else:
+                lines = lines
+            pairs[number] = Pair(
+                run,
+                runs[0],
+                split,
+                lines=run.lines(split),
+                their_lines=lines,
+            )
         except UnlikeRunsError:
             raise
         except BertctlError as error:
@@ -119,19 +143,28 @@ def _differences(
         better = runs[0].metric(split, name).higher_is_better
         for number, run in enumerate(runs[1:], start=1):
             try:
-                difference = _difference(runs, number, split, name, pairs)
+                difference = _difference(
+                    runs,
+                    number,
+                    split,
+                    name,
+                    pairs,
+                )
             except BertctlError as error:
-                difference, why = (
-                    None,
-                    f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}",
+                difference = None
+                reason = (
+                    f"{run.path} has no difference from {runs[0].path} ({name}): {error.message}"
                 )
                 notes += (
-                    [why]
-                    if not any(note.startswith(why.partition(" (")[0]) for note in notes)
+                    [reason]
+                    if not any(note.startswith(reason.partition(" (")[0]) for note in notes)
                     else []
                 )
             if difference is not None:
-                way = "better" if (difference.value > 0) == better else "worse"
+                if (difference.value > 0) == better:
+                    way = "better"
+                else:
+                    way = "worse"
                 entry = {
                     "run": str(run.path),
                     "against": str(runs[0].path),
@@ -157,9 +190,11 @@ def _difference(
 
 
 def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
-    """Returns what changed from the first run (`theirs`) to another (`ours`); None where no line is right or wrong.
+    """Returns what changed from the first run (`theirs`) to another (`ours`); None where no line is
+    right or wrong.
 
-    Some examples are shown: lost before won, of each about as many, those with the largest change of loss first.
+    Some examples are shown: lost before won, of each about as many, those with the largest change
+    of loss first.
     """
     if pair.answers.is_right(pair.lines[0]) is None:
         return None
@@ -167,7 +202,8 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
     for position in pair.answers.unit_positions(pair.lines):
         line = pair.lines[position]
         first = pair.their_lines[position]
-        right, was_right = pair.answers.is_right(line), pair.answers.is_right(first)
+        right = pair.answers.is_right(line)
+        was_right = pair.answers.is_right(first)
         if right != was_right:
             moved = abs(float(line.get("loss") or 0.0) - float(first.get("loss") or 0.0))
             sides.append((moved, bool(right), line, first))
@@ -200,7 +236,9 @@ def _text(line: Line, answers: Answers) -> str:
 
 
 def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Returns the facts in which the runs differ, in the order in which they come up; None where a run has none."""
+    """Returns the facts in which the runs differ, in the order in which they come up; None where a
+    run has none.
+    """
     names = dict.fromkeys(name for found in facts for name in found)
     rows = {name: [found.get(name) for found in facts] for name in names}
     return {
@@ -217,7 +255,9 @@ def _data_facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the facts about splits that all runs have: a split that one run alone was scored on is no difference."""
+    """Returns the facts about splits that all runs have: a split that one run alone was scored on
+    is no difference.
+    """
     splits = [{name.partition(".")[0] for name in of_run} for of_run in facts]
     common = set.intersection(*splits)
     return [

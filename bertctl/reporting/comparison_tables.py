@@ -27,7 +27,8 @@ SPEED: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 
 def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
-    """Returns a comparison as tables: metrics, differences, settings, data, speed, examples that changed sides.
+    """Returns a comparison as tables: metrics, differences, settings, data, speed, examples that
+    changed sides.
 
     Args:
         found: what `compare` returned.
@@ -45,18 +46,25 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     made.append((f"metrics of {found['split']}", ["metric", *names], rows))
     several = len(found["differences"]) > 1
     rows = []
-    for one in found["differences"]:
-        change = (f"{one['value']:+.4f}", f"{one['low']:+.4f} to {one['high']:+.4f}")
-        chances = [f"{one[name]:.2g}" for name in (("p", "p_adjusted") if several else ("p",))]
-        method = one["method"] + (f", {clusters_text(one)} clusters" if "clusters" in one else "")
+    for difference in found["differences"]:
+        change = (
+            f"{difference['value']:+.4f}",
+            f"{difference['low']:+.4f} to {difference['high']:+.4f}",
+        )
+        chances = [
+            f"{difference[name]:.2g}" for name in (("p", "p_adjusted") if several else ("p",))
+        ]
+        method = difference["method"] + (
+            f", {clusters_text(difference)} clusters" if "clusters" in difference else ""
+        )
         rows.append(
             [
-                one["metric"],
-                f"{named[one['run']]} - {names[0]}",
+                difference["metric"],
+                f"{named[difference['run']]} - {names[0]}",
                 *change,
                 *chances,
                 method,
-                one["verdict"],
+                difference["verdict"],
             ]
         )
     header = [

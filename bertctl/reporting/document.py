@@ -1,7 +1,8 @@
-"""A report before it has a format: sections of paragraphs, tables, charts. html.py and markdown.py write it.
+"""A report before it has a format: sections of paragraphs, tables, charts. html.py and markdown.py
+write it.
 
-Everything is plain text here; the writers escape it. `Cell.data` marks text that came from the data set and
-may be anything: markup, a script, another direction of writing.
+Everything is plain text here; the writers escape it. `Cell.data` marks text that came from the data
+set and may be anything: markup, a script, another direction of writing.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -44,7 +45,8 @@ class Column:
         name: its heading; may be empty.
         number: whether it is aligned as numbers are.
         data: whether the heading is text of the data set.
-        turned: whether the heading stands upright where it can, so that the column is as narrow as its numbers.
+        turned: whether the heading stands upright where it can, so that the column is as narrow as
+            its numbers.
     """
 
     name: str
@@ -54,7 +56,9 @@ class Column:
 
 
 def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:
-    """Returns the numbers of the columns in which some row has something; all of them where there are no rows."""
+    """Returns the numbers of the columns in which some row has something; all of them where there
+    are no rows.
+    """
     return [i for i in range(columns) if not rows or any(str(row[i]).strip() for row in rows)]
 
 
@@ -95,7 +99,8 @@ def record_table(
     shaded: Collection[str] = (),
     data: Collection[str] = (),
 ) -> TableBlock:
-    """Returns a table with a row for each record and a column for each of their keys; numbers as people read them.
+    """Returns a table with a row for each record and a column for each of their keys; numbers as
+    people read them.
 
     Args:
         records: the rows.
@@ -127,8 +132,12 @@ def record_table(
 
 def _shown(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.2g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        if value == 0 or abs(value) >= 0.001:
+            return f"{value:.4f}"
+        return f"{value:.2g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)
 
 
 @dataclass(frozen=True)
@@ -178,7 +187,9 @@ class ShadedWord:
 
 @dataclass(frozen=True)
 class Passage:
-    """Holds a text whose words are shaded by what they contribute, under a title, with the numbers in a note."""
+    """Holds a text whose words are shaded by what they contribute, under a title, with the numbers
+    in a note.
+    """
 
     title: str
     words: Sequence[ShadedWord]

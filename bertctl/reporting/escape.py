@@ -1,7 +1,8 @@
-"""Texts of the data, made harmless for where they are shown: a terminal, Markdown, XML, a pipeline's commands.
+"""Texts of the data, made harmless for where they are shown: a terminal, Markdown, XML, a
+pipeline's commands.
 
-A text is data. Whatever it holds, it must not end a table cell, open a tag, start a workflow command or turn the
-reading direction of what follows.
+A text is data. Whatever it holds, it must not end a table cell, open a tag, start a workflow
+command or turn the reading direction of what follows.
 """
 
 import re
@@ -15,17 +16,25 @@ _BLOCK_START = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 
 def one_line(text: str, *, limit: int = _CUT) -> str:
-    """Returns a text on one line: single blanks, invisible characters as codes, cut at `limit` characters.
+    """Returns a text on one line: single blanks, invisible characters as codes, cut at `limit`
+    characters.
 
     It starts no workflow command in a log either: neither `::` at its start nor `##[` within.
     """
     shown = harmless(" ".join(text[: 4 * limit].split())).replace("##[", "# #[")
-    shown = ": :" + shown[2:] if shown.startswith("::") else shown
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+    if shown.startswith("::"):
+        shown = ": :" + shown[2:]
+    else:
+        shown = shown
+    if len(shown) <= limit:
+        return shown
+    return shown[: limit - 1] + "…"
 
 
 def markdown(text: str, *, limit: int = _CUT) -> str:
-    """Returns a text as one line of Markdown that means nothing but itself, in a table cell and a list too."""
+    """Returns a text as one line of Markdown that means nothing but itself, in a table cell and a
+    list too.
+    """
     shown = (
         one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     )

@@ -1,4 +1,6 @@
-"""What answers rest on, for people: the words of a text shaded by what they contribute, and how far to believe it."""
+"""What answers rest on, for people: the words of a text shaded by what they contribute, and how far
+to believe it.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,16 +21,22 @@ _MOST_DECIMALS = 6
 _SHADED = 0.05  # of the strongest word's number: less is not shaded
 
 READING = (
-    "A word's number is its share of the value: what the network gives for the answer (a logit, a score, an answer's "
-    "start and end) above what it gives for the same text of empty tokens. Blue words speak for the answer; red, "
-    "underlined ones against it. Rollout says where attention leads, which is no evidence for any label."
+    "A word's number is its share of the value: what the network gives for the answer (a logit, a "
+    "score, an answer's "
+    "start and end) above what it gives for the same text of empty tokens. Blue words speak for "
+    "the answer; red, "
+    "underlined ones against it. Rollout says where attention leads, which is no evidence for any "
+    "label."
 )
 
 
 def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
     """Yields a shaded text for each number that a row was explained by, and each method."""
     said = line["prediction"]
-    answer = f"{said:.4g}" if isinstance(said, float) else shorten(str(said), 80)
+    if isinstance(said, float):
+        answer = f"{said:.4g}"
+    else:
+        answer = shorten(str(said), 80)
     if not line["targets"]:
         yield Passage(f"{line['id']}: nothing to explain in {answer}", (), "")
     for target in line["targets"]:
@@ -39,7 +47,10 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
         ]
         about += [f"choice {target['choice']}"] if "choice" in target else []
         about += [f"'{target['text']}'"] if "text" in target else []
-        gold = f", gold {shorten(str(line['gold']), 80)}" if "gold" in line else ""
+        if "gold" in line:
+            gold = f", gold {shorten(str(line['gold']), 80)}"
+        else:
+            gold = ""
         for method, facts in target["methods"].items():
             probability = _probability(line, target)
             value = f"value {format_number(target['value'], target['value'])}"
@@ -50,17 +61,24 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
 
 
 def _probability(line: Mapping[str, Any], target: Mapping[str, Any]) -> str:
-    """Returns how likely the model finds the label that is explained, where it gives probabilities by label."""
+    """Returns how likely the model finds the label that is explained, where it gives probabilities
+    by label.
+    """
     by_label = line.get("probabilities")
     label = target.get("label", line["prediction"])
-    probability = (
-        by_label.get(label) if isinstance(by_label, Mapping) and isinstance(label, str) else None
-    )
-    return "" if probability is None else f" (probability {probability:.3f})"
+    if isinstance(by_label, Mapping) and isinstance(label, str):
+        probability = by_label.get(label)
+    else:
+        probability = None
+    if probability is None:
+        return ""
+    return f" (probability {probability:.3f})"
 
 
 def coloured(line: Mapping[str, Any]) -> Iterator[Text]:
-    """Yields an explained row as lines for a terminal: the words in colours, and what counts most in numbers."""
+    """Yields an explained row as lines for a terminal: the words in colours, and what counts most
+    in numbers.
+    """
     for passage in passages(line):
         yield from coloured_passage(passage)
     yield Text("")
@@ -72,7 +90,12 @@ def coloured_passage(passage: Passage) -> Iterator[Text]:
         yield Text(harmless(passage.title), style="bold")
     words = Text()
     for word in passage.words:
-        colour = "" if abs(word.share) < 0.1 else "green" if word.share > 0 else "red"
+        if abs(word.share) < 0.1:
+            colour = ""
+        elif word.share > 0:
+            colour = "green"
+        else:
+            colour = "red"
         words.append(
             harmless(word.text), f"{'bold ' if abs(word.share) > 0.5 else ''}{colour}".strip()
         )
@@ -83,15 +106,21 @@ def coloured_passage(passage: Passage) -> Iterator[Text]:
 def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]:
     most = max((abs(word[method] or 0.0) for word in words), default=0.0) or 1.0
     found: list[ShadedWord] = []
-    column, end = "", 0
+    column = ""
+    end = 0
     for word in words:
-        new, apart = word["column"] != column, word["column"] == "words" or word["start"] > end
+        new = word["column"] != column
+        apart = word["column"] == "words" or word["start"] > end
         if found and (new or apart):
             found.append(ShadedWord(" | " if new else " "))
-        number = "" if word[method] is None else format_number(word[method], most)
+        if word[method] is None:
+            number = ""
+        else:
+            number = format_number(word[method], most)
         share = (word[method] or 0.0) / most
         found.append(ShadedWord(word["word"], share if abs(share) >= _SHADED else 0.0, number))
-        column, end = word["column"], word["end"]
+        column = word["column"]
+        end = word["end"]
     return found
 
 
@@ -105,7 +134,10 @@ def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> s
         )
     ]
     if "steps" in facts:
-        right = "" if facts["converged"] else "NOT CONVERGED: "
+        if facts["converged"]:
+            right = ""
+        else:
+            right = "NOT CONVERGED: "
         change = format_number(facts["change"], facts["change"])
         sums = f"all numbers together miss the value by {facts['error']:.1g} of {change}"
         parts.append(f"{right}{sums} ({facts['steps']} steps)")
@@ -115,19 +147,28 @@ def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> s
 
 
 def _without_top_words(figures: Mapping[str, Any], method: str) -> str:
-    """Returns what the value loses without the strongest words, and a warning where as many random words do more."""
+    """Returns what the value loses without the strongest words, and a warning where as many random
+    words do more.
+    """
     drop = figures[method]["comprehensiveness"]
     chance = figures["random"]["comprehensiveness"]
     most = max(abs(drop), abs(chance))
     words = f"without the strongest words the value falls by {format_number(drop, most, sign='-')}"
     words += f", without as many random ones by {format_number(chance, most, sign='-')}"
-    return words if drop > chance else f"{words}: do not trust these words"
+    if drop > chance:
+        return words
+    return f"{words}: do not trust these words"
 
 
 def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
-    """Returns a figure of a method, that of a random order and, where it is known, how far they are apart."""
+    """Returns a figure of a method, that of a random order and, where it is known, how far they are
+    apart.
+    """
     errors = figures[method].get("standard_errors", {})
-    apart = f", {errors[figure]:.1f} standard errors" if figure in errors else ""
+    if figure in errors:
+        apart = f", {errors[figure]:.1f} standard errors"
+    else:
+        apart = ""
     value, chance = (
         format_number(figures[name][figure], figures[name][figure], sign="-")
         for name in (method, "random")
@@ -150,12 +191,15 @@ def format_number(value: float, largest: float, *, sign: Literal["+", "-"] = "+"
     if decimals > _MOST_DECIMALS:
         return f"{value:{sign}.1e}"
     shown = f"{value:{sign}.{decimals}f}"
-    return shown.removeprefix("-").removeprefix("+") if float(shown) == 0 else shown
+    if float(shown) == 0:
+        return shown.removeprefix("-").removeprefix("+")
+    return shown
 
 
 def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
     """Returns what is to be known of all explanations together."""
-    rows, answers = count(summary["examples"], "row"), count(summary["targets"], "answer")
+    rows = count(summary["examples"], "row")
+    answers = count(summary["targets"], "answer")
     sentences = [f"{answers} of {rows} explained in fp32, against {summary['baseline']}"]
     if summary["not_converged"]:
         missed = count_of(summary["not_converged"], summary["targets"], "answer")
@@ -173,17 +217,21 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
 
 
 def doubts(summary: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each method whose top words matter no more than words in a random order."""
+    """Returns a sentence for each method whose top words matter no more than words in a random
+    order.
+    """
     figures = summary.get("faithfulness", {})
     sentences = []
     for method in (name for name in figures if name != "random"):
-        own, chance = figures[method]["comprehensiveness"], figures["random"]["comprehensiveness"]
+        own = figures[method]["comprehensiveness"]
+        chance = figures["random"]["comprehensiveness"]
         if own <= chance:
             most = max(abs(own), abs(chance))
             of_top_words = format_number(own, most, sign="-")
             of_random_words = format_number(chance, most, sign="-")
             sentences.append(
-                f"without the words that {method} ranks highest the answer changes by {of_top_words}, without random "
+                f"without the words that {method} ranks highest the answer changes by "
+                f"{of_top_words}, without random "
                 f"ones by {of_random_words}: its words explain nothing here"
             )
     return sentences
@@ -215,6 +263,9 @@ def explained_page(
     rows = iter(lines)
     kept = list(islice(rows, MOST_ROWS))
     more = sum(1 for _ in rows)
-    shown = f"the first {MOST_ROWS} of {MOST_ROWS + more:,} rows" if more else f"{len(kept):,} rows"
+    if more:
+        shown = f"the first {MOST_ROWS} of {MOST_ROWS + more:,} rows"
+    else:
+        shown = f"{len(kept):,} rows"
     section = explained_section(kept, summary(), title="Explained answers")
     return Report("What the answers rest on", f"{run} · {shown}", [], [section])

@@ -13,7 +13,8 @@ def few_shot_table(metrics: Mapping[str, Any]) -> TableBlock:
     Args:
         metrics: content of metrics.json.
     """
-    found, name = metrics["few_shot"], metrics["primary"]["name"]
+    found = metrics["few_shot"]
+    name = metrics["primary"]["name"]
     columns = [
         Column("draw"),
         *(Column(text, number=True) for text in (f"few-shot {name}", "frozen", "difference")),
@@ -41,5 +42,6 @@ def few_shot_section(metrics: Mapping[str, Any]) -> Section:
 
 
 def _figures(scores: Mapping[str, float]) -> list[str]:
-    ours, frozen = scores["few_shot"], scores["frozen"]
+    ours = scores["few_shot"]
+    frozen = scores["frozen"]
     return [figure(ours), figure(frozen), f"{ours - frozen:+.4f}"]

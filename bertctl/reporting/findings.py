@@ -1,4 +1,6 @@
-"""What a gate, a data check or any other judgement found: the one form that every pipeline writer takes."""
+"""What a gate, a data check or any other judgement found: the one form that every pipeline writer
+takes.
+"""
 
 import os
 from collections.abc import Iterable
@@ -18,10 +20,12 @@ class Check:
 
     Attributes:
         name: what was asked, short and the same from one build to the next: `min accuracy=0.91`.
-        group: what it belongs to: `gate runs/sst2-1a2b3c4d`, `data check recipe.yaml`. A JUnit suite, a heading.
+        group: what it belongs to: `gate runs/sst2-1a2b3c4d`, `data check recipe.yaml`. A JUnit
+            suite, a heading.
         verdict: `warning` is a pass with something to look at.
         message: one line: what was found.
-        detail: more lines (examples, what to do); may be empty. Text of the data may stand in it: writers escape it.
+        detail: more lines (examples, what to do); may be empty. Text of the data may stand in it:
+            writers escape it.
         file: the file it is about, as the person named it; None where there is none.
         line: in that file, from 1.
     """
@@ -46,15 +50,19 @@ def worst_first(checks: Iterable[Check]) -> list[Check]:
 
 
 def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
-    """Returns how many checks have each verdict, the worst first; verdicts that don't occur are left out."""
+    """Returns how many checks have each verdict, the worst first; verdicts that don't occur are
+    left out.
+    """
     given = [check.verdict for check in checks]
     return {verdict: given.count(verdict) for verdict in BAD_FIRST if verdict in given}
 
 
 def in_repository(file: str) -> str:
-    """Returns a path as GitHub and GitLab want it, whatever folder the job is in: from the root of the checkout.
+    """Returns a path as GitHub and GitLab want it, whatever folder the job is in: from the root of
+    the checkout.
 
-    Outside of them, and for files that lie elsewhere, it is seen from the current folder where it is in it.
+    Outside of them, and for files that lie elsewhere, it is seen from the current folder where it
+    is in it.
     """
     path = Path(os.path.normpath(Path.cwd() / file))
     for root in (os.environ.get("GITHUB_WORKSPACE"), os.environ.get("CI_PROJECT_DIR"), "."):

@@ -1,12 +1,15 @@
-"""The gate: is a run good enough, and not worse than another? Decided by intervals, not by two floats.
+"""The gate: is a run good enough, and not worse than another? Decided by intervals, not by two
+floats.
 
-A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it is on the bad side,
-and is inconclusive in between. Each check is judged by itself; the worst verdict is the gate's.
+A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it
+is on the bad side, and is inconclusive in between. Each check is judged by itself; the worst
+verdict is the gate's.
 
-Where the split that is looked at has chosen the weights, the best of k evaluations, the interval is widened to one that
-holds for all k together (Bonferroni): on the bad side only, as the choice makes scores too good. Two runs that were
-chosen among equally many need no correction of their difference. Nothing passes that gives one answer to everything, or
-is not above the best constant answer.
+Where the split that is looked at has chosen the weights, the best of k evaluations, the interval is
+widened to one that holds for all k together (Bonferroni): on the bad side only, as the choice makes
+scores too good. Two runs that were chosen among equally many need no correction of their
+difference. Nothing passes that gives one answer to everything, or is not above the best constant
+answer.
 """
 
 import math
@@ -47,7 +50,9 @@ from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
 from bertctl.words import count
 
-_RARE = 5  # examples of a label below which its F1 is hardly known: of 20 such labels macro F1 is covered in 81 %
+# examples of a label below which its F1 is hardly known: of 20 such labels macro F1 is covered in
+# 81 %
+_RARE = 5
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,14 @@ class Judgement:
         metric: of the run (or its slice), with its interval.
         change: run minus baseline, for drops and gains.
         baseline: the baseline's value, for drops and gains.
-        corrected: the interval for the best of all that was compared on the split; the plain one without a choice.
-        detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None without interval.
+        corrected: the interval for the best of all that was compared on the split; the plain one
+            without a choice.
+        detectable: smallest distance from the limit that these examples show in 4 of 5 cases; None
+            without interval.
         message: a sentence.
         ways_out: what would decide an inconclusive check, a sentence each.
-        examples_needed: about how many examples would pass an inconclusive check if the value stays; None where no
-            number would, or where nothing is inconclusive.
+        examples_needed: about how many examples would pass an inconclusive check if the value
+            stays; None where no number would, or where nothing is inconclusive.
     """
 
     limit: Limit
@@ -81,12 +88,15 @@ class Judgement:
 
     @property
     def judged(self) -> tuple[float, float | None, float | None]:
-        """Returns value, low and high of what is compared: the change for drops, else the metric."""
+        """Returns value, low and high of what is compared: the change for drops, else the
+        metric.
+        """
         return (self.change or self.metric).value, *self.corrected
 
     def as_json(self) -> dict[str, Any]:
         """Returns one entry of the answer's `checks`."""
-        limit, change = self.limit, self.change
+        limit = self.limit
+        change = self.change
         entry: dict[str, Any] = {
             "check": limit.name,
             "kind": limit.kind,
@@ -130,7 +140,9 @@ class GateResult:
 
     @property
     def verdict(self) -> GateVerdict:
-        """Returns the worst of all: fail if any check fails, else inconclusive if any is, else pass."""
+        """Returns the worst of all: fail if any check fails, else inconclusive if any is, else
+        pass.
+        """
         return min((judgement.verdict for judgement in self.judgements), key=BAD_FIRST.index)
 
     @property
@@ -145,11 +157,10 @@ class GateResult:
     @property
     def headline(self) -> str:
         """Returns the verdict in a line."""
-        lenient = (
-            ", let through by --policy lenient"
-            if self.verdict == "inconclusive" and not self.exit_code
-            else ""
-        )
+        if self.verdict == "inconclusive" and not self.exit_code:
+            lenient = ", let through by --policy lenient"
+        else:
+            lenient = ""
         return f"gate of {self.run.path}: {self.verdict}{lenient} (exit {int(self.exit_code)})"
 
     def as_json(self) -> dict[str, Any]:
@@ -167,7 +178,9 @@ class GateResult:
         }
 
     def checks(self) -> list[Check]:
-        """Returns the checks for pipelines, under the same names in every build; lenient makes warnings."""
+        """Returns the checks for pipelines, under the same names in every build; lenient makes
+        warnings.
+        """
         shown: dict[Verdict, Verdict] = (
             {"inconclusive": "warning"} if self.policy == "lenient" else {}
         )
@@ -185,7 +198,9 @@ class GateResult:
         ]
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
-        """Returns what a metrics report holds: every metric of the split, its interval, and the checks by verdict."""
+        """Returns what a metrics report holds: every metric of the split, its interval, and the
+        checks by verdict.
+        """
         found: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics["metrics"][self.split]:
             metric = self.run.metric(self.split, name)
@@ -221,21 +236,23 @@ def gate(
     Args:
         run: a run's folder, or a metrics.json.
         limits: at least one.
-        baseline: what drops are measured from: a run's folder (paired), or a metrics.json (unpaired).
+        baseline: what drops are measured from: a run's folder (paired), or a metrics.json
+            (unpaired).
         split: see `FinishedRun.split`.
         policy: strict, point or lenient.
         allow_constant: whether a run may pass that is not above the best constant answer.
 
     Raises:
-        UsageError: no limit, drops without a baseline or a baseline without drops, a metric that is not there, or is
-            better the other way, different data.
+        UsageError: no limit, drops without a baseline or a baseline without drops, a metric that is
+            not there, or is better the other way, different data.
         UnavailableError: no finished run, or predictions that are not there.
         DataError: predictions that contradict the metrics.
     """
     if not limits:
         raise UsageError(
             "the gate was given nothing to check",
-            remedy="Say what must hold: --min accuracy=0.91, --max loss=0.4, --min-slice 'label=neg:recall=0.85', "
+            remedy="Say what must hold: --min accuracy=0.91, --max loss=0.4, --min-slice "
+            "'label=neg:recall=0.85', "
             "--baseline RUN2 --max-drop accuracy=0.005, or --beats frozen.",
         )
     drops = any(limit.kind == "max-drop" for limit in limits)
@@ -250,7 +267,10 @@ def gate(
             remedy="Say what may be lost: --max-drop accuracy=0.005.",
         )
     ours = read_run(run)
-    theirs = read_run(baseline) if baseline is not None else None
+    if baseline is not None:
+        theirs = read_run(baseline)
+    else:
+        theirs = None
     chosen = ours.split(split)
     limits = [
         replace(limit, metric=ours.primary) if limit.kind == "beats" else limit for limit in limits
@@ -261,21 +281,28 @@ def gate(
     notes = [*judge.notes, *_cautions(ours, chosen, judgements, policy)]
     if split is None and chosen not in ("validation", CONFIRM):
         notes.append(f"looked at the split '{chosen}', as there is no 'validation'")
-    return GateResult(ours, theirs, chosen, policy, judgements, tuple(notes))
+    return GateResult(
+        ours,
+        theirs,
+        chosen,
+        policy,
+        judgements,
+        tuple(notes),
+    )
 
 
 class _Judge:
-    """Judges a run, and what it is measured against; predictions are read when the first limit needs them."""
+    """Judges a run, and what it is measured against; predictions are read when the first limit
+    needs them.
+    """
 
     def __init__(
         self, ours: FinishedRun, theirs: FinishedRun | None, split: str, *, allow_constant: bool
     ) -> None:
-        self.ours, self.theirs, self.split, self.allow_constant = (
-            ours,
-            theirs,
-            split,
-            allow_constant,
-        )
+        self.ours = ours
+        self.theirs = theirs
+        self.split = split
+        self.allow_constant = allow_constant
         self.compared = ours.compared_on(split)
         self.notes: list[str] = []
         self._pair: Pair | None = None
@@ -302,11 +329,10 @@ class _Judge:
             return self._judge_drop(limit, policy, self.theirs)
         if limit.baseline is not None:
             return self._judge_gain(limit, policy, limit.baseline)
-        metric = (
-            self._slice(limit, *limit.slice)
-            if limit.slice
-            else self.ours.metric(self.split, limit.metric)
-        )
+        if limit.slice:
+            metric = self._slice(limit, *limit.slice)
+        else:
+            metric = self.ours.metric(self.split, limit.metric)
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
             better, option = ("higher", "--min") if metric.higher_is_better else ("lower", "--max")
@@ -325,14 +351,29 @@ class _Judge:
             policy=policy,
             clusters=metric.clusters,
         )
-        where = f" of {limit.slice[0]}={limit.slice[1]}" if limit.slice else ""
-        best = f", best of {self.compared}" if self.compared > 1 else ""
-        interval = "" if ends[0] is None else f" ({ends[0]:.4f} to {ends[1]:.4f}{best})"
-        together = f" in {metric.clusters} clusters" if metric.clusters else ""
+        if limit.slice:
+            where = f" of {limit.slice[0]}={limit.slice[1]}"
+        else:
+            where = ""
+        if self.compared > 1:
+            best = f", best of {self.compared}"
+        else:
+            best = ""
+        if ends[0] is None:
+            interval = ""
+        else:
+            interval = f" ({ends[0]:.4f} to {ends[1]:.4f}{best})"
+        if metric.clusters:
+            together = f" in {metric.clusters} clusters"
+        else:
+            together = ""
         named = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
         found = f"{named} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
         allowed = f"{'at least' if at_least else 'at most'} {limit.limit:g}"
-        is_good = metric.value >= limit.limit if at_least else metric.value <= limit.limit
+        if at_least:
+            is_good = metric.value >= limit.limit
+        else:
+            is_good = metric.value <= limit.limit
         message = _sentence(
             found,
             verdict,
@@ -343,7 +384,13 @@ class _Judge:
             bad_end_is_low=at_least,
             clusters=metric.clusters,
         )
-        verdict, message = self._above_constant(limit, metric, policy, verdict, message)
+        verdict, message = self._above_constant(
+            limit,
+            metric,
+            policy,
+            verdict,
+            message,
+        )
         judgement = Judgement(
             limit=limit,
             verdict=verdict,
@@ -351,35 +398,52 @@ class _Judge:
             change=None,
             baseline=None,
             corrected=ends,
-            detectable=_detectable(metric.value, *ends, n=metric.n, at_least=at_least),
+            detectable=_detectable(
+                metric.value,
+                *ends,
+                n=metric.n,
+                at_least=at_least,
+            ),
             message=message,
         )
         return _with_ways_out(judgement, limit.limit, at_least=at_least)
 
     def _undefined(self, limit: Limit, metric: MetricValue, policy: Policy) -> Judgement:
-        """Returns the judgement of a metric that is no number: it never passes, not with `lenient` either."""
+        """Returns the judgement of a metric that is no number: it never passes, not with `lenient`
+        either.
+        """
         examples = count(metric.n, "example")
         message = (
             f"{limit.metric} is undefined on {examples}: all answers, or all gold scores, are equal"
         )
         is_failure = self.constant is not None or policy == "lenient"
         verdict: GateVerdict = "fail" if is_failure else "inconclusive"
-        return Judgement(limit, verdict, metric, None, None, (None, None), None, message)
+        return Judgement(
+            limit,
+            verdict,
+            metric,
+            None,
+            None,
+            (None, None),
+            None,
+            message,
+        )
 
     def _above_constant(
         self, limit: Limit, metric: MetricValue, policy: Policy, verdict: GateVerdict, message: str
     ) -> tuple[GateVerdict, str]:
-        """Returns verdict and sentence, the worse ones where the run is no better than an answer that reads nothing."""
+        """Returns verdict and sentence, the worse ones where the run is no better than an answer
+        that reads nothing.
+        """
         if self.constant is not None:
             return "fail", f"{message}; but the run answers {self.constant} to everything"
         baseline = baseline_of(self.ours.metrics, self.split, limit.metric)
         if self.allow_constant or baseline is None or limit.slice is not None or verdict == "fail":
             return verdict, message
-        baseline = (
-            self.answers.best_constant(limit.metric, self.lines, baseline)
-            if self.answers
-            else baseline
-        )
+        if self.answers:
+            baseline = self.answers.best_constant(limit.metric, self.lines, baseline)
+        else:
+            baseline = baseline
         # Recall of a label: a constant answer has all of it, and nothing has more.
         is_full = (
             baseline >= 1.0 > (baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0)
@@ -390,7 +454,8 @@ class _Judge:
             return verdict, message
         return (
             most,
-            f"{message}; but it is not clearly better than the best constant answer's {baseline:.4f}",
+            f"{message}; but it is not clearly better than the best constant answer's "
+            f"{baseline:.4f}",
         )
 
     @cached_property
@@ -399,9 +464,14 @@ class _Judge:
         return self.ours.lines(self.split)
 
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
-        lines, task = self.lines, str(self.ours.task)
+        lines = self.lines
+        task = str(self.ours.task)
         found = slice_contributions(
-            answer_type(task), lines, limit.metric, column=column, value=value
+            answer_type(task),
+            lines,
+            limit.metric,
+            column=column,
+            value=value,
         )
         if found is None:
             raise not_computable(limit.metric, task)
@@ -409,19 +479,23 @@ class _Judge:
 
     def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
         name = limit.metric
-        metric, baseline = (
-            self.ours.metric(self.split, name),
-            theirs.metric(theirs.split(self.split), name),
-        )
+        metric = self.ours.metric(self.split, name)
+        baseline = theirs.metric(theirs.split(self.split), name)
         if not (metric.is_defined and baseline.is_defined):
             return self._undefined(limit, metric, policy)
         change = self._change(name, theirs)
         at_least = metric.higher_is_better
-        bound = -limit.limit if at_least else limit.limit
+        if at_least:
+            bound = -limit.limit
+        else:
+            bound = limit.limit
         k = math.ceil(self.compared / theirs.compared_on(theirs.split(self.split)))
         ends = (None, None) if change is None else (change.low, change.high)
         low, high = simultaneous(metric.value - baseline.value, ends, k, at_least=at_least)
-        clusters = None if change is None else change.clusters
+        if change is None:
+            clusters = None
+        else:
+            clusters = change.clusters
         verdict = decide(
             metric.value - baseline.value,
             low,
@@ -431,23 +505,25 @@ class _Judge:
             policy=policy,
             clusters=clusters,
         )
-        found = f"{metric_name(name, self.ours.metrics)} is {metric.value:.4f} against {baseline.value:.4f}"
+        found = (
+            f"{metric_name(name, self.ours.metrics)} is {metric.value:.4f} against "
+            f"{baseline.value:.4f}"
+        )
         if change is not None:
-            differing = (
-                ""
-                if change.changed is None
-                else f", {change.changed} of {change.n} examples differ"
-            )
+            if change.changed is None:
+                differing = ""
+            else:
+                differing = f", {change.changed} of {change.n} examples differ"
             found += (
                 f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
-                f"p {change.p:.2g}{differing}{f', {change.clusters} clusters' if change.clusters else ''})"
+                "p "
+                f"{change.p:.2g}{differing}{f', {change.clusters} clusters' if change.clusters else ''})"
             )
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
-        is_good = (
-            (metric.value - baseline.value >= bound)
-            if at_least
-            else (metric.value - baseline.value <= bound)
-        )
+        if at_least:
+            is_good = metric.value - baseline.value >= bound
+        else:
+            is_good = metric.value - baseline.value <= bound
         message = _sentence(
             found,
             verdict,
@@ -458,9 +534,19 @@ class _Judge:
             bad_end_is_low=at_least,
             clusters=clusters,
         )
-        verdict, message = self._above_constant(limit, metric, policy, verdict, message)
+        verdict, message = self._above_constant(
+            limit,
+            metric,
+            policy,
+            verdict,
+            message,
+        )
         detectable = _detectable(
-            metric.value - baseline.value, low, high, n=metric.n, at_least=at_least
+            metric.value - baseline.value,
+            low,
+            high,
+            n=metric.n,
+            at_least=at_least,
         )
         judgement = Judgement(
             limit=limit,
@@ -475,7 +561,9 @@ class _Judge:
         return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _judge_gain(self, limit: Limit, policy: Policy, baseline_name: str) -> Judgement:
-        """Returns whether a run is better than a baseline: the interval of their difference has to exclude no gain."""
+        """Returns whether a run is better than a baseline: the interval of their difference has to
+        exclude no gain.
+        """
         metric = self.ours.metric(self.split, limit.metric)
         if not metric.is_defined:
             return self._undefined(limit, metric, policy)
@@ -499,12 +587,14 @@ class _Judge:
             clusters=change.clusters,
         )
         title = baseline_title(baseline_name)
-        differing = (
-            "" if change.changed is None else f", {change.changed} of {change.n} examples differ"
-        )
+        if change.changed is None:
+            differing = ""
+        else:
+            differing = f", {change.changed} of {change.n} examples differ"
         interval = f"{low:+.4f} to {high:+.4f}; {change.method}, p {change.p:.2g}{differing}"
         message = _sentence(
-            f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against {baseline:.4f} of {title}, "
+            f"{metric_name(limit.metric, self.ours.metrics)} is {metric.value:.4f} against "
+            f"{baseline:.4f} of {title}, "
             f"a change of {change.value:+.4f} ({interval})",
             verdict,
             policy,
@@ -514,7 +604,13 @@ class _Judge:
             bad_end_is_low=at_least,
             clusters=change.clusters,
         )
-        verdict, message = self._above_constant(limit, metric, policy, verdict, message)
+        verdict, message = self._above_constant(
+            limit,
+            metric,
+            policy,
+            verdict,
+            message,
+        )
         judgement = Judgement(
             limit=limit,
             verdict=verdict,
@@ -522,7 +618,13 @@ class _Judge:
             change=change,
             baseline=baseline,
             corrected=(low, high),
-            detectable=_detectable(change.value, low, high, n=metric.n, at_least=at_least),
+            detectable=_detectable(
+                change.value,
+                low,
+                high,
+                n=metric.n,
+                at_least=at_least,
+            ),
             message=message,
         )
         return _with_ways_out(judgement, bound, at_least=at_least)
@@ -532,12 +634,20 @@ class _Judge:
             if self._pair is None:
                 their_lines = theirs.lines(self.split)
                 self._pair = Pair(
-                    self.ours, theirs, self.split, lines=self.lines, their_lines=their_lines
+                    self.ours,
+                    theirs,
+                    self.split,
+                    lines=self.lines,
+                    their_lines=their_lines,
                 )
             return self._pair.difference(name)
-        bare = theirs if theirs.folder is None else self.ours
+        if theirs.folder is None:
+            bare = theirs
+        else:
+            bare = self.ours
         note = (
-            f"unpaired: {bare.path} has no predictions, so whether both saw the same examples can't be checked, and "
+            f"unpaired: {bare.path} has no predictions, so whether both saw the same examples "
+            "can't be checked, and "
             "the interval is wider than a paired one; give the run's folder for that"
         )
         self.notes += [] if note in self.notes else [note]
@@ -547,11 +657,18 @@ class _Judge:
 def _cautions(
     ours: FinishedRun, split: str, judgements: Sequence[Judgement], policy: Policy
 ) -> list[str]:
-    """Returns what else should be known of the verdict: choices made on this split, few clusters, several checks."""
-    chosen, k, notes = ours.chosen_on(split), len(judgements), []
+    """Returns what else should be known of the verdict: choices made on this split, few clusters,
+    several checks.
+    """
+    chosen = ours.chosen_on(split)
+    k = len(judgements)
+    notes = []
     if chosen:
         names = ", ".join(choice_text(name, of) for name, of in chosen.items())
-        untouched = "" if ours.chosen_on("test") else ", and --split test would not need it"
+        if ours.chosen_on("test"):
+            untouched = ""
+        else:
+            untouched = ", and --split test would not need it"
         notes.append(f"{split} has also chosen: {names}; intervals allow for it{untouched}")
     notes += decision_sentences(ours.metrics)
     clusters = [judgement.metric.clusters for judgement in judgements if judgement.metric.clusters]
@@ -560,7 +677,8 @@ def _cautions(
     if k > 1 and policy != "point":
         chance = f"up to {min(100, 2.5 * k):g} % (2.5 % each)"
         notes.append(
-            f"a model that is exactly at all {k} limits fails at least one check with a chance of {chance}"
+            f"a model that is exactly at all {k} limits fails at least one check with a chance of "
+            f"{chance}"
         )
     return notes
 
@@ -576,12 +694,23 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
     ):  # only the constant answer is too near
         more = "More examples would show whether it is better than the best constant answer."
         return replace(judgement, ways_out=(more, "--allow-constant decides by the limit alone."))
-    needed = (
-        None
-        if end is None
-        else examples_needed(judgement.limit, value, end, bound, judgement.metric.n)
+    if end is None:
+        needed = None
+    else:
+        needed = examples_needed(
+            judgement.limit,
+            value,
+            end,
+            bound,
+            judgement.metric.n,
+        )
+    sentences = ways_out(
+        judgement.limit,
+        value,
+        end,
+        bound,
+        judgement.metric,
     )
-    sentences = ways_out(judgement.limit, value, end, bound, judgement.metric)
     return replace(judgement, ways_out=sentences, examples_needed=needed)
 
 
@@ -609,7 +738,10 @@ def _sentence(
         clusters: Groups of examples behind the interval; None where there are none.
     """
     if policy == "point":
-        meets = "meets" if verdict == "pass" else "misses"
+        if verdict == "pass":
+            meets = "meets"
+        else:
+            meets = "misses"
         return f"{found}: the value {meets} the limit ({allowed})"
     if None in ends:
         return (
@@ -617,7 +749,8 @@ def _sentence(
         )
     if has_too_few(clusters):
         return (
-            f"{found}: the limit is {allowed}, and {count(clusters or 0, 'cluster')} can't decide that; "
+            f"{found}: the limit is {allowed}, and {count(clusters or 0, 'cluster')} can't decide "
+            "that; "
             f"it takes at least {TOO_FEW}"
         )
     if verdict == "pass":
@@ -626,16 +759,30 @@ def _sentence(
         return f"{found}: the whole 95 % interval misses the limit ({allowed})"
     bad, good = ("lower", "upper") if bad_end_is_low else ("upper", "lower")
     if is_good:
-        return f"{found}: the value meets the limit ({allowed}), the {bad} end of its 95 % interval does not"
-    return f"{found}: the value misses the limit ({allowed}), the {good} end of its 95 % interval meets it"
+        return (
+            f"{found}: the value meets the limit ({allowed}), the {bad} end of its 95 % interval "
+            "does not"
+        )
+    return (
+        f"{found}: the value misses the limit ({allowed}), the {good} end of its 95 % interval "
+        "meets it"
+    )
 
 
 def _detectable(
     value: float, low: float | None, high: float | None, *, n: int, at_least: bool
 ) -> float | None:
-    """Returns what these examples can show; for a model and itself, what one different answer would show."""
+    """Returns what these examples can show; for a model and itself, what one different answer would
+    show.
+    """
     if low is None or high is None:
         return None
-    half = value - low if at_least else high - value  # the side that a limit is passed on
+    # the side that a limit is passed on
+    if at_least:
+        half = value - low
+    else:
+        half = high - value
     half = half or high - low  # at the end of its scale a metric has one side only
-    return detectable(-half, half) if low < high else detectable(*score_interval(0, 0, n))
+    if low < high:
+        return detectable(-half, half)
+    return detectable(*score_interval(0, 0, n))

@@ -1,7 +1,7 @@
 """Checks for GitHub: the step summary (Markdown) and annotations (workflow commands).
 
-Limits: a step's summary holds 1 MiB, and more is refused as a whole; of annotations 10 of a kind are shown per step,
-and more are dropped. So the worst come first, and what has no room is counted.
+Limits: a step's summary holds 1 MiB, and more is refused as a whole; of annotations 10 of a kind
+are shown per step, and more are dropped. So the worst come first, and what has no room is counted.
 https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
 """
 
@@ -23,7 +23,8 @@ SUMMARY_LIMIT = 1024 * 1024
 
 ANNOTATIONS_OF_A_KIND = 10
 
-_RESERVE = 4096  # for the line that says how much was left out, and for a step that appends a line of its own
+# for the line that says how much was left out, and for a step that appends a line of its own
+_RESERVE = 4096
 _TITLE = 100
 _KINDS: Mapping[Verdict, str] = {"fail": "error", "inconclusive": "warning", "warning": "warning"}
 _MARKS: Mapping[Verdict, str] = {"fail": "❌", "inconclusive": "❔", "warning": "⚠️", "pass": "✅"}
@@ -35,18 +36,18 @@ def wants_annotations() -> bool:
 
 
 def annotations(checks: Sequence[Check]) -> list[str]:
-    """Returns workflow commands for all checks that did not pass: at most 10 errors and 10 warnings, the worst first.
+    """Returns workflow commands for all checks that did not pass: at most 10 errors and 10
+    warnings, the worst first.
 
     Where there are more of a kind, the tenth says how many were left out.
     """
     lines: list[str] = []
     for kind in ("error", "warning"):
         bad = [check for check in worst_first(checks) if _KINDS.get(check.verdict) == kind]
-        room = (
-            ANNOTATIONS_OF_A_KIND
-            if len(bad) <= ANNOTATIONS_OF_A_KIND
-            else ANNOTATIONS_OF_A_KIND - 1
-        )
+        if len(bad) <= ANNOTATIONS_OF_A_KIND:
+            room = ANNOTATIONS_OF_A_KIND
+        else:
+            room = ANNOTATIONS_OF_A_KIND - 1
         lines += [_annotation(kind, check) for check in bad[:room]]
         if len(bad) > room:
             lines.append(
@@ -69,11 +70,14 @@ def write_summary(make: Callable[[int], str]) -> None:
         return
     path = Path(name)
     with failures_of(path):
-        used = path.stat().st_size if path.exists() else 0
+        if path.exists():
+            used = path.stat().st_size
+        else:
+            used = 0
         content = ("\n" if used else "") + make(SUMMARY_LIMIT - used)
         if used + _size([content]) > SUMMARY_LIMIT:
-            what = f"{path}: the step's summary is full (1 MiB)"
-            raise UnavailableError(what, remedy="Write less to it before, or use another step.")
+            message = f"{path}: the step's summary is full (1 MiB)"
+            raise UnavailableError(message, remedy="Write less to it before, or use another step.")
         append_text(path, content)
 
 
@@ -101,7 +105,10 @@ def checks_summary(
         f"{markdown(headline, limit=1000)} ({tally})" if headline else tally,
         "",
     ]
-    tail = ["", *(f"- {markdown(note, limit=1000)}" for note in notes)] if notes else []
+    if notes:
+        tail = ["", *(f"- {markdown(note, limit=1000)}" for note in notes)]
+    else:
+        tail = []
     table = (
         _table_head(["", "verdict", "check", "found"]),
         [_check_row(check) for check in worst_first(checks)],
@@ -110,7 +117,9 @@ def checks_summary(
 
 
 def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMMARY_LIMIT) -> str:
-    """Returns tables as Markdown in fewer than `limit` bytes; those without rows are left out, and empty columns."""
+    """Returns tables as Markdown in fewer than `limit` bytes; those without rows are left out, and
+    empty columns.
+    """
     found = []
     for heading, header, rows in tables:
         head, *kept = ([row[i] for i in filled(len(header), rows)] for row in (header, *rows))
@@ -126,8 +135,11 @@ def _fitted(
     tail: Sequence[str],
     limit: int,
 ) -> str:
-    """Returns head, tables (each a head and rows) and tail as one text; rows that don't fit are counted."""
-    lines, left_out = list(head), 0
+    """Returns head, tables (each a head and rows) and tail as one text; rows that don't fit are
+    counted.
+    """
+    lines = list(head)
+    left_out = 0
     room = limit - _RESERVE - _size([*head, *tail])
     for own_head, rows in tables:
         room -= _size(own_head)
@@ -145,7 +157,10 @@ def _fitted(
 
 
 def _annotation(kind: str, check: Check) -> str:
-    file = None if check.file is None else in_repository(check.file)
+    if check.file is None:
+        file = None
+    else:
+        file = in_repository(check.file)
     properties = {"file": file, "line": check.line, "title": one_line(check.name, limit=_TITLE)}
     given = ",".join(
         f"{name}={command_property(str(text))}"
@@ -156,8 +171,14 @@ def _annotation(kind: str, check: Check) -> str:
 
 
 def _check_row(check: Check) -> str:
-    found = f"{check.message} ({check.place})" if check.place else check.message
-    more = f"<br>{markdown(check.detail, limit=400)}" if check.detail else ""
+    if check.place:
+        found = f"{check.message} ({check.place})"
+    else:
+        found = check.message
+    if check.detail:
+        more = f"<br>{markdown(check.detail, limit=400)}"
+    else:
+        more = ""
     row = _row([_MARKS[check.verdict], check.verdict, check.name, found])
     return row.removesuffix(" |") + f"{more} |"
 

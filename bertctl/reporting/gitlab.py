@@ -1,7 +1,9 @@
-"""Checks and metrics for GitLab: a metrics report and a code-quality report, both shown in the merge request.
+"""Checks and metrics for GitLab: a metrics report and a code-quality report, both shown in the
+merge request.
 
-artifacts:reports:metrics takes OpenMetrics text, artifacts:reports:codequality a JSON list of issues.
-https://docs.gitlab.com/ci/testing/metrics_reports/ and https://docs.gitlab.com/ci/testing/code_quality/
+artifacts:reports:metrics takes OpenMetrics text, artifacts:reports:codequality a JSON list of
+issues. https://docs.gitlab.com/ci/testing/metrics_reports/ and
+https://docs.gitlab.com/ci/testing/code_quality/
 """
 
 import hashlib
@@ -28,8 +30,8 @@ Sample = tuple[str, Mapping[str, str], float]
 def metrics_report(samples: Sequence[Sample]) -> str:
     """Returns OpenMetrics text, one line per sample: `bertctl_accuracy{split="validation"} 0.91`.
 
-    GitLab compares samples of one name and the same labels between two pipelines: no label may change from run to run
-    (no path, no date). What is no finite number is left out.
+    GitLab compares samples of one name and the same labels between two pipelines: no label may
+    change from run to run (no path, no date). What is no finite number is left out.
     """
     lines = []
     for name, labels, value in samples:
@@ -42,11 +44,13 @@ def metrics_report(samples: Sequence[Sample]) -> str:
 
 
 def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str, Any]]:
-    """Returns the checks that did not pass, the worst first, as GitLab's subset of the Code Climate format.
+    """Returns the checks that did not pass, the worst first, as GitLab's subset of the Code Climate
+    format.
 
     Args:
         checks: in any order.
-        default_file: the file that checks without one are shown at (a recipe, a pipeline's own file).
+        default_file: the file that checks without one are shown at (a recipe, a pipeline's own
+            file).
     """
     issues = []
     seen: dict[str, int] = {}
@@ -54,7 +58,8 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
         if check.verdict == "pass":
             continue
         path = harmless(in_repository(check.file or default_file))
-        # The same finding in the next pipeline must have the same fingerprint, and no other one: no number, no message.
+        # The same finding in the next pipeline must have the same fingerprint, and no other one: no
+        # number, no message.
         key = f"{check.name}\0{check.file or ''}\0{check.line}"
         seen[key] = seen.get(key, 0) + 1
         digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,7 +1,7 @@
 """A report as a page (page.py) without scripts, by `templates/report.html.j2`.
 
-Text of the data stands in `<bdi dir="auto">`, so that its direction of writing (and any control character for it) ends
-where it ends.
+Text of the data stands in `<bdi dir="auto">`, so that its direction of writing (and any control
+character for it) ends where it ends.
 """
 
 import re
@@ -22,7 +22,9 @@ _SHADES: dict[str, Any] = {"right": "31,111,235", "wrong": "207,34,46", "stronge
 
 
 def render_html(report: Report) -> str:
-    """Returns the whole page; the SVG of its charts is taken as it is, everything else is escaped."""
+    """Returns the whole page; the SVG of its charts is taken as it is, everything else is
+    escaped.
+    """
     pages = page_templates()
     pages.filters["grouped"] = _grouped
     pages.filters["breakable"] = _breakable
@@ -38,7 +40,9 @@ def render_html(report: Report) -> str:
 
 
 def _breakable(text: str) -> Markup:
-    """Returns a text whose long words may go on in the next line after `_`, `-`, `/` and `.`, not within a word."""
+    """Returns a text whose long words may go on in the next line after `_`, `-`, `/` and `.`, not
+    within a word.
+    """
 
     def broken(word: re.Match[str]) -> str:
         return re.sub(r"([_/.-])(?=[^_/.-])", r"\1<wbr>", word[0])
@@ -47,20 +51,27 @@ def _breakable(text: str) -> Markup:
 
 
 def _columns(tiles: Sequence[Tile]) -> int:
-    """Returns how many tiles stand in a row, so that no row has a single one where there are several."""
+    """Returns how many tiles stand in a row, so that no row has a single one where there are
+    several.
+    """
     rows = -(-len(tiles) // _MOST_TILES)
     return -(-len(tiles) // rows)
 
 
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
-    """Yields the blocks that stand together, with the CSS class of their layout (empty for a block by itself).
+    """Yields the blocks that stand together, with the CSS class of their layout (empty for a block
+    by itself).
 
-    A chart and the table of its numbers stand side by side where there is room, several charts in a grid.
+    A chart and the table of its numbers stand side by side where there is room, several charts in a
+    grid.
     """
     while blocks:
         charts = list(takewhile(lambda block: isinstance(block, Chart), blocks))
         wide = any(isinstance(chart, Chart) and chart.wide for chart in charts)
         several = wide or len(charts) > 1 or len(charts) == len(blocks)
-        taken = len(charts) if several else len(charts) + 1
+        if several:
+            taken = len(charts)
+        else:
+            taken = len(charts) + 1
         yield ("charts" if several else "beside") if charts else "", blocks[:taken]
         blocks = blocks[taken:]

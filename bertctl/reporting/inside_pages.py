@@ -1,9 +1,10 @@
-"""What looking into a model finds, as pages: the attention of one text, its heads, what is near a word.
+"""What looking into a model finds, as pages: the attention of one text, its heads, what is near a
+word.
 
-Of the page of attention, lines between tokens, all heads at a glance, and query times key, the numbers travel as bytes,
-compressed and in base64: attention as the rounded square root (small weights keep two digits, and rounding moves none
-by more than `1 / levels`), the elements of queries and keys as shares of their layer's largest. A page that would be
-too large is rounded more.
+Of the page of attention, lines between tokens, all heads at a glance, and query times key, the
+numbers travel as bytes, compressed and in base64: attention as the rounded square root (small
+weights keep two digits, and rounding moves none by more than `1 / levels`), the elements of queries
+and keys as shares of their layer's largest. A page that would be too large is rounded more.
 """
 
 import base64
@@ -33,7 +34,8 @@ from bertctl.reporting.page import render_page
 from bertctl.words import count, harmless, shorten
 
 _LEVELS = ((255, 127), (255, 31), (127, 31), (63, 31), (63, 15), (31, 15), (15, 7))
-"""From fine to coarse: steps of an attention from 0 to 1, and of an element from 0 to its layer's largest."""
+"""From fine to coarse: steps of an attention from 0 to 1, and of an element from 0 to its layer's
+largest."""
 
 _SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
 """Attentions (128 tokens, 6 x 12 heads) up to which the numbers take the fewer bytes, and bytes."""
@@ -41,7 +43,10 @@ _SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
 
 def attention_page(found: Mapping[str, Any], texts: Sequence[str]) -> str:
     """Returns the page of what `read_attention` gives for a text, or pair."""
-    cut = f" ({count(found['cut'], 'more token')} cut off)" if found["cut"] else ""
+    if found["cut"]:
+        cut = f" ({count(found['cut'], 'more token')} cut off)"
+    else:
+        cut = ""
     tokens, layers, heads = (
         count(len(found[f"{noun}s"]), noun) for noun in ("token", "layer", "head")
     )
@@ -51,16 +56,24 @@ def attention_page(found: Mapping[str, Any], texts: Sequence[str]) -> str:
         if name in found
     }
     data |= {"tokens": [harmless(token) for token in found["tokens"]], **_packed(found)}
-    read = " · ".join(shorten(one, 160) for one in texts)
+    read = " · ".join(shorten(text, 160) for text in texts)
     size = f"{tokens}{cut}, {layers} × {heads}"
     return render_page(
-        "attention.html.j2", scripts=["attention.js"], data=data, found=found, text=read, size=size
+        "attention.html.j2",
+        scripts=["attention.js"],
+        data=data,
+        found=found,
+        text=read,
+        size=size,
     )
 
 
 def _packed(found: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attention, queries and keys as text for each layer, as fine as there is room for."""
-    room = _SMALL_BYTES if found["attentions"].size <= _SMALL else _BYTES
+    if found["attentions"].size <= _SMALL:
+        room = _SMALL_BYTES
+    else:
+        room = _BYTES
     vectors = {
         one: found[several]
         for one, several in (("query", "queries"), ("key", "keys"))
@@ -130,25 +143,30 @@ def heads_report(
     """
     sections: list[Section] = []
     if patterns is not None:
-        texts, tokens, cut = (
-            count(patterns["texts"], "text"),
-            count(patterns["tokens"], "token"),
-            patterns["cut"],
-        )
+        texts = count(patterns["texts"], "text")
+        tokens = count(patterns["tokens"], "token")
+        cut = patterns["cut"]
         table = _strongest(patterns, records, f"{texts}, {tokens}; {count(cut, 'text')} cut.")
         what = Note(
-            "A share is the mean attention that a token pays to what the pattern names, over the tokens that have such "
+            "A share is the mean attention that a token pays to what the pattern names, over the "
+            "tokens that have such "
             f"a thing. A head has a pattern if its share is over {MAJORITY}; else it is `{MIXED}`."
         )
         sections.append(Section("patterns", "What heads attend to", [table, what]))
     if importance is not None:
-        by = "loss_rise" if "loss_rise" in importance["columns"] else "gradient"
+        if "loss_rise" in importance["columns"]:
+            by = "loss_rise"
+        else:
+            by = "gradient"
         ranked = sorted(records, key=lambda one: -float(one[by]))[:10]
         first = [
             {name: one[name] for name in ("layer", "head", *importance["columns"])}
             for one in ranked
         ]
-        whole = f"loss of the whole {importance['loss']:.4f}, {importance['metric']} {importance['value']:.4f}"
+        whole = (
+            f"loss of the whole {importance['loss']:.4f}, {importance['metric']} "
+            f"{importance['value']:.4f}"
+        )
         caption = (
             f"The ten that matter most to '{importance['split']}' (Michel et al. 2019); {whole}."
         )
@@ -186,12 +204,12 @@ def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> T
 
 def _maps(records: Records) -> list[TableBlock]:
     """Returns a heat map for each pattern: a row for each layer, a column for each head."""
-    layers = sorted({one["layer"] for one in records})
-    heads = sorted({one["head"] for one in records})
-    by_place = {(one["layer"], one["head"]): one for one in records}
+    layers = sorted({record["layer"] for record in records})
+    heads = sorted({record["head"] for record in records})
+    by_place = {(record["layer"], record["head"]): record for record in records}
     maps = []
     for name, what in PATTERNS.items():
-        if any(name in one for one in records):
+        if any(name in record for record in records):
             columns = [Column("layer \\ head"), *(Column(str(head), number=True) for head in heads)]
             rows: list[list[str | Cell]] = [
                 [str(layer), *(_map_cell(by_place[layer, head][name]) for head in heads)]
@@ -217,10 +235,9 @@ def neighbours_page(found: Mapping[str, Any]) -> str:
     caption = "Principal components of the vectors; the star is what they are compared with."
     picture = Chart(partial(places_chart, found["at"], near), caption, wide=True)
     table = replace(record_table(rows, data=["text"]), stacked=True)
-    about = (
-        f"{found['model']}, layer {found['layer']}: {found['context']}"
-        if "context" in found
-        else found["model"]
-    )
+    if "context" in found:
+        about = f"{found['model']}, layer {found['layer']}: {found['context']}"
+    else:
+        about = found["model"]
     section = Section("neighbours", "Neighbours", [picture, table])
     return render_html(Report(f"Neighbours of {found['query']}", about, [], [section]))

@@ -1,8 +1,9 @@
 """Checks as JUnit XML, the form that Jenkins, GitLab, GitHub actions and the rest read.
 
-`<testsuites>` holds a `<testsuite>` for each group and a `<testcase>` for each check. A failed check has a `<failure>`,
-an undecided one an `<error>`, a warning passes and has its text in `<system-out>`. Only elements and attributes that
-the Jenkins schema and Ant's have in common are used; a file and line stand in the text.
+`<testsuites>` holds a `<testsuite>` for each group and a `<testcase>` for each check. A failed
+check has a `<failure>`, an undecided one an `<error>`, a warning passes and has its text in
+`<system-out>`. Only elements and attributes that the Jenkins schema and Ant's have in common are
+used; a file and line stand in the text.
 """
 
 from collections.abc import Sequence
@@ -52,7 +53,10 @@ def _add_case(suite: ElementTree.Element, check: Check) -> None:
         "\n".join(part for part in (check.place, check.message, check.detail) if part)[:_DETAIL]
     )
     if check.verdict in ("fail", "inconclusive"):
-        tag = "failure" if check.verdict == "fail" else "error"
+        if check.verdict == "fail":
+            tag = "failure"
+        else:
+            tag = "error"
         outcome = ElementTree.SubElement(
             case, tag, {"message": xml(check.message[:_MESSAGE]), "type": check.verdict}
         )

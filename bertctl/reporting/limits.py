@@ -18,7 +18,8 @@ GateVerdict = Literal["pass", "fail", "inconclusive"]
 Kind = Literal["min", "max", "min-slice", "max-drop", "beats"]
 
 ANY_GAIN = 1e-9
-"""The least by which a run has to be better than a baseline: more than what rounding makes of no difference."""
+"""The least by which a run has to be better than a baseline: more than what rounding makes of no
+difference."""
 
 _SAME = 1e-12
 _SLICE = re.compile(r"^(?P<column>[^=:]+)=(?P<value>.*):(?P<metric>[^=:]+)$", re.DOTALL)
@@ -53,12 +54,16 @@ class Limit:
         """As typed: `min accuracy=0.91`."""
         if self.baseline is not None:
             return f"{self.kind} {self.baseline}"
-        where = f"{self.slice[0]}={self.slice[1]}:" if self.slice else ""
+        if self.slice:
+            where = f"{self.slice[0]}={self.slice[1]}:"
+        else:
+            where = ""
         return f"{self.kind} {where}{self.metric}={self.limit:g}"
 
 
 def baseline_limit(name: str) -> Limit:
-    """Returns the limit of `--beats NAME`; its metric is the run's primary one, which is known once the run is read.
+    """Returns the limit of `--beats NAME`; its metric is the run's primary one, which is known once
+    the run is read.
 
     Raises:
         UsageError: There is no such baseline.
@@ -79,21 +84,27 @@ def parse_limit(kind: Kind, text: str) -> Limit:
         UsageError: it is neither, or the number is impossible.
     """
     name, equals, number = text.rpartition("=")
-    where = _SLICE.match(name) if kind == "min-slice" else None
+    if kind == "min-slice":
+        where = _SLICE.match(name)
+    else:
+        where = None
     limit = as_number(number)
     complete = bool(equals and name.strip()) and (where is not None or kind != "min-slice")
     if not complete or not math.isfinite(limit):
-        what = "COLUMN=VALUE:METRIC=NUMBER" if kind == "min-slice" else "METRIC=NUMBER"
+        if kind == "min-slice":
+            message = "COLUMN=VALUE:METRIC=NUMBER"
+        else:
+            message = "METRIC=NUMBER"
         raise UsageError(
-            f"--{kind} {text}: {what} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'."
+            f"--{kind} {text}: {message} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'."
         )
     metric = (where["metric"] if where else name).strip()
     known = find_metric(metric)
     if abs(limit) > 1 and (
         metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)
     ):
-        what = f"--{kind} {text}: {metric} is a fraction, at most 1"
-        raise UsageError(what, remedy=f"Did you mean {metric}={limit / 100:g}?")
+        message = f"--{kind} {text}: {metric} is a fraction, at most 1"
+        raise UsageError(message, remedy=f"Did you mean {metric}={limit / 100:g}?")
     if kind == "max-drop" and limit < 0:
         raise UsageError(
             f"--max-drop {text}: a drop is 0 or more",
@@ -110,27 +121,40 @@ def has_too_few(clusters: int | None) -> bool:
 
 
 def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> GateVerdict:
-    """Returns the best verdict that a run can have which may be no better than the best constant answer.
+    """Returns the best verdict that a run can have which may be no better than the best constant
+    answer.
 
-    That answer's score on these examples is no more certain than the run's, so the run's own interval stands for both;
-    only a metric that is 0 for every constant answer is known. What is not clear is not let through by `lenient`.
+    That answer's score on these examples is no more certain than the run's, so the run's own
+    interval stands for both; only a metric that is 0 for every constant answer is known. What is
+    not clear is not let through by `lenient`.
 
     Args:
         metric: of the run.
         baseline: of the answer that ignores the input.
         policy: `point` goes by the values alone.
     """
-    sign = 1.0 if metric.higher_is_better else -1.0
-    gap, end = (
-        sign * (metric.value - baseline),
-        metric.low if metric.higher_is_better else metric.high,
-    )
+    if metric.higher_is_better:
+        sign = 1.0
+    else:
+        sign = -1.0
+    gap = sign * (metric.value - baseline)
+    if metric.higher_is_better:
+        end = metric.low
+    else:
+        end = metric.high
     if gap <= _SAME:
         return "fail"
-    half = 0.0 if policy == "point" else math.inf if end is None else sign * (metric.value - end)
+    if policy == "point":
+        half = 0.0
+    elif end is None:
+        half = math.inf
+    else:
+        half = sign * (metric.value - end)
     if gap > half * (math.sqrt(2) if baseline else 1.0):
         return "pass"
-    return "fail" if policy == "lenient" else "inconclusive"
+    if policy == "lenient":
+        return "fail"
+    return "inconclusive"
 
 
 def decide(
@@ -152,14 +176,19 @@ def decide(
         bound: the limit.
         at_least: whether the good side is above the limit (which belongs to it) or below.
         policy: `point` goes by the value alone.
-        clusters: groups of examples behind the interval; too few of them decide nothing. None where there are none.
+        clusters: groups of examples behind the interval; too few of them decide nothing. None where
+            there are none.
     """
     sign = 1.0 if at_least else -1.0
     if policy == "point":
-        return "pass" if sign * (value - bound) >= -_SAME else "fail"
+        if sign * (value - bound) >= -_SAME:
+            return "pass"
+        return "fail"
     if low is None or high is None or has_too_few(clusters):
         return "inconclusive"
     worst, best = (low, high) if at_least else (high, low)
     if sign * (worst - bound) >= -_SAME:
         return "pass"
-    return "fail" if sign * (best - bound) < -_SAME else "inconclusive"
+    if sign * (best - bound) < -_SAME:
+        return "fail"
+    return "inconclusive"

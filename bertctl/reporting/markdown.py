@@ -1,6 +1,8 @@
-"""A report as Markdown for a pull request or a step summary: the tables, the first errors, no charts.
+"""A report as Markdown for a pull request or a step summary: the tables, the first errors, no
+charts.
 
-Text of the data stands in code spans, where a platform reads neither markup nor `@names` nor `#numbers`.
+Text of the data stands in code spans, where a platform reads neither markup nor `@names` nor
+`#numbers`.
 """
 
 import re
@@ -26,11 +28,19 @@ _HARMLESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9 .,:;%/()–·'+-]|(?<=[a-z0
 
 
 def render_markdown(report: Report) -> str:
-    """Returns the short form of a report: the sections marked brief, the first rows of long tables."""
-    first = report.tiles[0] if report.tiles else None
+    """Returns the short form of a report: the sections marked brief, the first rows of long
+    tables.
+    """
+    if report.tiles:
+        first = report.tiles[0]
+    else:
+        first = None
     lines = [f"## {escaped(report.title)}", "", escaped(report.subtitle), ""]
     if first is not None:
-        rest = f" ({escaped(first.note)})" if first.note else ""
+        if first.note:
+            rest = f" ({escaped(first.note)})"
+        else:
+            rest = ""
         lines += [f"**{escaped(first.label)}: {escaped(first.value)}**{rest}", "", ""]
     sections = [
         text for section in report.sections if section.brief and (text := _section(section))
@@ -45,22 +55,31 @@ def render_markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Returns text as part of a line or a cell; figures and plain words stay as they are."""
-    return text if _HARMLESS.fullmatch(text) else markdown(text, limit=_LONGEST)
+    if _HARMLESS.fullmatch(text):
+        return text
+    return markdown(text, limit=_LONGEST)
 
 
 def code_span(text: str) -> str:
-    """Returns text of the data as a code span of one line; the fence is longer than any in it, bars are escaped."""
+    """Returns text of the data as a code span of one line; the fence is longer than any in it, bars
+    are escaped.
+    """
     line = one_line(text)
     if not line:
         return ""
     fence = "`" * (max((len(run) for run in re.findall(r"`+", line)), default=0) + 1)
-    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    if line.startswith("`") or line.endswith("`"):
+        pad = " "
+    else:
+        pad = ""
     return f"{fence}{pad}{line}{pad}{fence}".replace("|", "\\|")
 
 
 def _section(section: Section) -> str:
     blocks = [text for block in section.blocks if (text := _block(block))]
-    return "\n".join([f"### {escaped(section.title)}", "", *blocks, ""]) if blocks else ""
+    if blocks:
+        return "\n".join([f"### {escaped(section.title)}", "", *blocks, ""])
+    return ""
 
 
 def _block(block: Block) -> str:
@@ -72,7 +91,9 @@ def _block(block: Block) -> str:
         )
     if isinstance(block, Passage):
         return f"- {code_span(block.title)}: {code_span(block.note)}\n"
-    return table_lines(block) if isinstance(block, TableBlock) else ""
+    if isinstance(block, TableBlock):
+        return table_lines(block)
+    return ""
 
 
 def _note(text: str) -> str:
@@ -102,5 +123,10 @@ def _row(cells: list[str]) -> str:
 
 
 def _cell(cell: Cell, column: Column) -> str:
-    text = code_span(cell.text) if cell.data or cell.code else escaped(cell.text)
-    return f"**{text}**" if cell.strong and text and not column.data else text
+    if cell.data or cell.code:
+        text = code_span(cell.text)
+    else:
+        text = escaped(cell.text)
+    if cell.strong and text and not column.data:
+        return f"**{text}**"
+    return text

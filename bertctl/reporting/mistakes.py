@@ -45,11 +45,20 @@ def mistakes_section(lines: Lines, answers: Answers, *, most: int) -> Section:
         row += [Cell(shorten(side, MOST_OF_ANSWER), data=True) for side in (gold, predicted)]
         rows.append(row + ([order.layout.format(number)] if number is not None else []))
     caption = f"{len(wrong):,} in all, {order.words}."
-    blocks: list[Block] = [TableBlock(columns, rows, caption, stacked=True, brief=BRIEF)]
+    blocks: list[Block] = [
+        TableBlock(
+            columns,
+            rows,
+            caption,
+            stacked=True,
+            brief=BRIEF,
+        )
+    ]
     if not any(answers.shown_input(line) for line in worst):
         blocks.append(
             Note(
-                "The run was made without texts (evaluation.keep_text is false): look them up by id."
+                "The run was made without texts (evaluation.keep_text is false): look them up by "
+                "id."
             )
         )
     return Section("errors", order.title, blocks)
@@ -65,4 +74,6 @@ def surest_errors(lines: Lines, answers: Answers) -> list[Line]:
 
 def shorten(text: str, most: int = MOST_CHARACTERS) -> str:
     """Returns the text, or its beginning and how many characters more there are."""
-    return text if len(text) <= most else f"{text[:most]} … ({len(text) - most} characters more)"
+    if len(text) <= most:
+        return text
+    return f"{text[:most]} … ({len(text) - most} characters more)"

@@ -1,4 +1,6 @@
-"""Sections about the answers of one split: by label, calibration, by length, by slice. Reads prediction lines only."""
+"""Sections about the answers of one split: by label, calibration, by length, by slice. Reads
+prediction lines only.
+"""
 
 import itertools
 from collections import Counter
@@ -53,14 +55,14 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
     if found.points:
         gold, predicted = map(list, zip(*found.points, strict=True))
         chart = partial(charts.scatter_chart, gold, predicted, same_unit=found.same_unit)
-        caption = (
-            "On the dotted line a score is right" if found.same_unit else "Gold scores and cosines"
-        )
-        more = (
-            f"; {charts.MAX_POINTS} of {len(lines)} examples"
-            if len(lines) > charts.MAX_POINTS
-            else ""
-        )
+        if found.same_unit:
+            caption = "On the dotted line a score is right"
+        else:
+            caption = "Gold scores and cosines"
+        if len(lines) > charts.MAX_POINTS:
+            more = f"; {charts.MAX_POINTS} of {len(lines)} examples"
+        else:
+            more = ""
         blocks.append(Chart(chart, f"{caption}{more}."))
     is_long = len(found.rows) > MOST_LABELS
     if found.header:
@@ -80,7 +82,9 @@ def outcome_table(found: Outcome, *, without: str = "nothing") -> TableBlock:
 
 
 def _worst_first(found: Outcome) -> TableBlock:
-    """Returns the table of many labels, the lowest F1 on top; labels that no answer named are marked."""
+    """Returns the table of many labels, the lowest F1 on top; labels that no answer named are
+    marked.
+    """
     f1 = found.header.index("F1")
     rows = sorted(found.rows, key=lambda row: as_number(row[f1]) if row[f1] is not None else -1.0)
     never = [row[0] for row in rows if row[1] and not row[2]]
@@ -89,15 +93,19 @@ def _worst_first(found: Outcome) -> TableBlock:
         [replace(cell, shade=0.4, wrong=True) for cell in row] if source[0] in never else row
         for row, source in zip(table.cells(), rows, strict=True)
     ]
-    marked = f" Marked: never predicted ({len(never)} of {len(rows)})." if never else ""
+    if never:
+        marked = f" Marked: never predicted ({len(never)} of {len(rows)})."
+    else:
+        marked = ""
     return replace(table, rows=cells, caption=f"The lowest F1 first.{marked}")
 
 
 def closing_tables(
     path: Path, metrics: Mapping[str, Any], *, dataset: str | None, by_label: bool
 ) -> tuple[list[Table | str], dict[str, Any]]:
-    """Returns the tables that a verb ends with, and lines between them: the metrics; where it is asked for what was
-    right of each label; and the score by windows where rows have several, which is returned by split, too.
+    """Returns the tables that a verb ends with, and lines between them: the metrics; where it is
+    asked for what was right of each label; and the score by windows where rows have several, which
+    is returned by split, too.
 
     Args:
         path: the run.
@@ -124,13 +132,15 @@ def closing_tables(
 
 
 def _window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Returns the `metric` and its value for each number of `windows`, by split, where rows have several.
+    """Returns the `metric` and its value for each number of `windows`, by split, where rows have
+    several.
 
     Args:
         path: the run.
         metrics: content of its metrics.json.
     """
-    run, found = read_run(path), {}
+    run = read_run(path)
+    found = {}
     for split in metrics["metrics"]:
         if metrics["data"].get(split, {}).get("windowed"):
             lines = run.lines(split)
@@ -147,7 +157,9 @@ def _cell(value: Any) -> str | Cell:
         return "–"
     if isinstance(value, tuple):
         return f"{figure(value[0])} to {figure(value[1])}"
-    return f"{value:,}" if isinstance(value, int) else figure(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return figure(value)
 
 
 def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
@@ -176,14 +188,25 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
     turned = sum(map(len, labels)) > _MOST_OF_HEADINGS
     columns = [
         Column("gold \\ predicted"),
-        *(Column(name, number=True, data=True, turned=turned) for name in labels),
+        *(
+            Column(
+                name,
+                number=True,
+                data=True,
+                turned=turned,
+            )
+            for name in labels
+        ),
     ]
     matrix: list[list[str | Cell]] = []
     for one in labels:
         row: list[str | Cell] = [Cell(one, data=True, strong=True)]
         for other in labels:
             count = pairs[one, other]
-            share = count / gold[one] if gold[one] else 0.0
+            if gold[one]:
+                share = count / gold[one]
+            else:
+                share = 0.0
             row.append(Cell(f"{count:,}", shade=share, wrong=one != other))
         matrix.append(row)
     return TableBlock(
@@ -196,11 +219,14 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
 def calibration_error(lines: Lines, answers: Answers) -> float | None:
     """Returns the ECE of the answers' probabilities; None where the lines have none."""
     stated = answers.stated(lines)
-    return None if stated is None else calibration.expected_calibration_error(*stated)
+    if stated is None:
+        return None
+    return calibration.expected_calibration_error(*stated)
 
 
 def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> Section:
-    """Returns reliability diagram, ECE and what a temperature would make of it; empty without probabilities.
+    """Returns reliability diagram, ECE and what a temperature would make of it; empty without
+    probabilities.
 
     Args:
         lines: of a prediction file.
@@ -214,13 +240,19 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
     bins = calibration.reliability(probability, held)
     error = calibration.expected_calibration_error(probability, held)
     _, limit = calibration.honest_calibration_error(probability)
-    caption = "Share right by the probability given, with 95 % intervals; honest probabilities lie on the dotted line."
+    caption = (
+        "Share right by the probability given, with 95 % intervals; honest probabilities lie on "
+        "the dotted line."
+    )
     blocks: list[Block] = [
         Note(_calibration_words(stated, error, limit, answers) + _of_all_labels(lines, answers)),
         Chart(partial(charts.reliability_chart, bins), caption),
         _reliability_table(bins),
     ]
-    hint = None if calibrated or error <= limit else _temperature_hint(lines, answers, error)
+    if calibrated or error <= limit:
+        hint = None
+    else:
+        hint = _temperature_hint(lines, answers, error)
     if hint:
         blocks.insert(1, Note(hint))
     return Section("calibration", "Calibration", blocks)
@@ -230,8 +262,12 @@ def _calibration_words(
     stated: tuple[Floats, Bools], error: float, limit: float, answers: Answers
 ) -> str:
     probability, held = stated
-    of_what = "of labels that are there" if answers.multi_label else "right"
-    mean, share = float(probability.mean()), float(held.mean())
+    if answers.multi_label:
+        of_what = "of labels that are there"
+    else:
+        of_what = "right"
+    mean = float(probability.mean())
+    share = float(held.mean())
     low, high = wilson_interval(int(held.sum()), held.size)
     if error <= limit:
         verdict = "That is no more than chance"
@@ -242,7 +278,8 @@ def _calibration_words(
     else:
         verdict = "The probabilities are too high in some places and too low in others"
     return (
-        f"Expected calibration error (ECE, {calibration.BINS} bins of equal width): {figure(error)}. "
+        f"Expected calibration error (ECE, {calibration.BINS} bins of equal width): "
+        f"{figure(error)}. "
         f"Mean probability {figure(mean)}, share {of_what} {figure(share)}. "
         f"{verdict}: honest probabilities have an ECE below {figure(limit)} in 19 of 20 such sets."
     )
@@ -253,8 +290,10 @@ def _of_all_labels(lines: Lines, answers: Answers) -> str:
     if found is None:
         return ""
     return (
-        f" Over all labels: ECE {figure(calibration.classwise_calibration_error(*found))} on average, Brier score "
-        f"{figure(calibration.brier_score(*found, multi_label=answers.multi_label))} (0 is perfect)."
+        f" Over all labels: ECE {figure(calibration.classwise_calibration_error(*found))} on "
+        "average, Brier score "
+        f"{figure(calibration.brier_score(*found, multi_label=answers.multi_label))} (0 is "
+        "perfect)."
     )
 
 
@@ -278,7 +317,9 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock
 
 
 def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | None:
-    """Returns what temperature scaling would do; None where it can't be fitted, or is not worth it."""
+    """Returns what temperature scaling would do; None where it can't be fitted, or is not worth
+    it.
+    """
     calibrated = answers.calibrated(lines)
     if calibrated is None:
         return None
@@ -287,27 +328,37 @@ def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | No
     if after > WORTH_IT * before:
         return None
     return (
-        f"Dividing the logits by a temperature of {temperature:.3f}, fitted on these very examples, would bring the "
+        f"Dividing the logits by a temperature of {temperature:.3f}, fitted on these very "
+        "examples, would bring the "
         f"ECE to {figure(after)}. `bertctl evaluate RUN --calibrate` stores it in the run."
     )
 
 
 def length_section(lines: Lines, answers: Answers) -> Section:
-    """Returns the score by number of tokens, in bins of about equal size; empty where lengths say nothing."""
+    """Returns the score by number of tokens, in bins of about equal size; empty where lengths say
+    nothing.
+    """
     tokens = np.array([int(line.get("tokens", 0)) for line in lines])
     edges = np.unique(
         np.quantile(tokens, np.linspace(0, 1, LENGTH_BINS + 1), method="inverted_cdf")
     )
     if len(lines) < 4 * LENGTH_BINS or len(edges) < 3:
         return Section("length", "By length", [])
-    names, scores = [], []
+    names = []
+    scores = []
     for number, (low, high) in enumerate(itertools.pairwise(edges)):
         first = low if number == 0 else low + 1
         names.append(f"{first}–{high}" if first < high else f"{high}")
         group = list(itertools.compress(lines, (first <= tokens) & (tokens <= high)))
         scores.append(_group_score(group, answers))
     score = answers.group_score(lines)[0]
-    chart = partial(charts.group_chart, names, scores, score=score, group="tokens")
+    chart = partial(
+        charts.group_chart,
+        names,
+        scores,
+        score=score,
+        group="tokens",
+    )
     blocks: list[Block] = [
         Chart(chart, f"{score[0].upper()}{score[1:]} by length in tokens, with 95 % intervals."),
         _score_table("tokens", list(zip(names, scores, strict=True)), score, data=False),
@@ -316,7 +367,9 @@ def length_section(lines: Lines, answers: Answers) -> Section:
 
 
 def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
-    """Returns `value`, `low`, `high` (95 %; None where there is none) and `n` of a group of lines."""
+    """Returns `value`, `low`, `high` (95 %; None where there is none) and `n` of a group of
+    lines.
+    """
     return answers.group_score(lines)[1].metric(resamples=RESAMPLES).as_json()
 
 
@@ -384,9 +437,14 @@ def _slice_scores(
 
 
 def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """Returns the values and their order: numbers by size, many as ranges of about equal size; others by frequency."""
+    """Returns the values and their order: numbers by size, many as ranges of about equal size;
+    others by frequency.
+    """
     counted = Counter(values)
-    missing = [_MISSING] if _MISSING in counted else []
+    if _MISSING in counted:
+        missing = [_MISSING]
+    else:
+        missing = []
     with suppress(ValueError):
         number = {value: float(value) for value in counted if value != _MISSING}
         if not all(map(isfinite, number.values())):

@@ -1,8 +1,9 @@
-"""Every page is one HTML file: no network, light and dark by the reader's setting, and fit for paper.
+"""Every page is one HTML file: no network, light and dark by the reader's setting, and fit for
+paper.
 
-A page is a template that extends `templates/page.html.j2`, rendered with autoescape on; its control characters become
-visible. A Content-Security-Policy forbids requests, and all scripts but the page's own, should anything ever slip
-through.
+A page is a template that extends `templates/page.html.j2`, rendered with autoescape on; its control
+characters become visible. A Content-Security-Policy forbids requests, and all scripts but the
+page's own, should anything ever slip through.
 """
 
 import base64
@@ -21,7 +22,8 @@ _KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 @cache
 def page_templates() -> Environment:
-    """Returns the templates, which escape whatever they are given; compiled once for all pages of a process.
+    """Returns the templates, which escape whatever they are given; compiled once for all pages of a
+    process.
 
     A caller adds filters and tests of its own templates.
     """
@@ -41,23 +43,35 @@ def render_page(template: str, *, scripts: Sequence[str] = (), **values: Any) ->
 
     Args:
         template: name of a file in `templates/` that extends `page.html.j2`.
-        scripts: names of JavaScript files in `templates/`, run in this order at the end of the page.
-        values: what the template shows; with scripts also `data`, what JSON can say, which they read by
-            `JSON.parse(document.getElementById("data").textContent)`. Its texts are not escaped: scripts put them into
-            `textContent`, never into `innerHTML`.
+        scripts: names of JavaScript files in `templates/`, run in this order at the end of the
+            page.
+        values: what the template shows; with scripts also `data`, what JSON can say, which they
+            read by `JSON.parse(document.getElementById("data").textContent)`. Its texts are not
+            escaped: scripts put them into `textContent`, never into `innerHTML`.
     """
     pages = page_templates()
     script = "".join(_source(pages, name) for name in scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    source = f"script-src 'sha256-{digest}'; " if script else ""
+    if script:
+        source = f"script-src 'sha256-{digest}'; "
+    else:
+        source = ""
     return pages.get_template(template).render(script=script, script_source=source, **values)
 
 
 def _source(pages: Environment, name: str) -> str:
-    """Returns a file of `templates/` as it is: braces of JavaScript are no expressions of a template."""
-    return pages.loader.get_source(pages, name)[0] if pages.loader else ""
+    """Returns a file of `templates/` as it is: braces of JavaScript are no expressions of a
+    template.
+    """
+    if pages.loader:
+        return pages.loader.get_source(pages, name)[0]
+    return ""
 
 
 def visible_text(value: Any) -> Any:
-    """Returns a text with its control characters made visible; what is markup already stays as it is."""
-    return harmless(value, keep=_KEPT) if type(value) is str else value
+    """Returns a text with its control characters made visible; what is markup already stays as it
+    is.
+    """
+    if type(value) is str:
+        return harmless(value, keep=_KEPT)
+    return value

@@ -1,4 +1,6 @@
-"""Two runs on the same examples: the difference of a metric, paired by id; or of their metrics alone, unpaired."""
+"""Two runs on the same examples: the difference of a metric, paired by id; or of their metrics
+alone, unpaired.
+"""
 
 from collections.abc import Sequence
 
@@ -22,10 +24,10 @@ def refuse_other_task(ours: FinishedRun, theirs: FinishedRun) -> None:
         UnlikeRunsError: they are.
     """
     if None not in (ours.task, theirs.task) and ours.task != theirs.task:
-        what = (
+        message = (
             f"{ours.path} and {theirs.path} are of different tasks: {ours.task} and {theirs.task}"
         )
-        raise UnlikeRunsError(what, remedy="Compare runs of one task, on the same data.")
+        raise UnlikeRunsError(message, remedy="Compare runs of one task, on the same data.")
 
 
 class Pair:
@@ -54,7 +56,9 @@ class Pair:
     ) -> None:
         refuse_other_task(ours, theirs)
         names = (str(ours.path), str(theirs.path))
-        self.ours, self.theirs, self.split = ours, theirs, split
+        self.ours = ours
+        self.theirs = theirs
+        self.split = split
         self.task = str(ours.task)
         self.lines = lines
         self.answers = _common_answers(self.task, lines, their_lines, names)
@@ -62,7 +66,8 @@ class Pair:
         self.one_model = _is_one_model(lines, self.their_lines)
 
     def difference(self, name: str) -> Difference:
-        """Returns our metric minus theirs. A model and itself differ by nothing, whatever other examples there may be.
+        """Returns our metric minus theirs. A model and itself differ by nothing, whatever other
+        examples there may be.
 
         Raises:
             UsageError: the metric can't be computed from predictions.
@@ -72,7 +77,13 @@ class Pair:
         theirs = self._contributions(self.theirs, self.their_lines, name)
         if self.one_model:
             return Difference(
-                0.0, 0.0, 0.0, 1.0, len(ours.rows), "the same answers with the same losses", 0
+                0.0,
+                0.0,
+                0.0,
+                1.0,
+                len(ours.rows),
+                "the same answers with the same losses",
+                0,
             )
         return ours.difference(theirs)
 
@@ -83,9 +94,11 @@ class Pair:
         written = run.metric(self.split, name).value
         if not found.agrees_with(written):
             raise DataError(
-                f"{run.path}: its predictions of '{self.split}' give {name} {found.value:.4f}, its metrics.json says "
+                f"{run.path}: its predictions of '{self.split}' give {name} {found.value:.4f}, its "
+                "metrics.json says "
                 f"{written:.4f}",
-                remedy=f"Score it again: bertctl evaluate {run.path} --split {self.split}. Or compare without pairing: "
+                remedy=f"Score it again: bertctl evaluate {run.path} --split {self.split}. Or "
+                "compare without pairing: "
                 f"give {run.path / 'metrics.json'}.",
             )
         return found
@@ -95,21 +108,30 @@ def not_computable(name: str, task: str) -> UsageError:
     """Returns the refusal of a metric that prediction lines don't give."""
     return UsageError(
         f"{name} can't be computed from the predictions of a {task} run, example by example",
-        remedy="For a comparison without pairing give the run's metrics.json; slices need a metric of the task's own.",
+        remedy="For a comparison without pairing give the run's metrics.json; slices need a metric "
+        "of the task's own.",
     )
 
 
 def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> Difference | None:
-    """Returns the difference of two metrics as if of different examples; None where one of them has no interval.
+    """Returns the difference of two metrics as if of different examples; None where one of them has
+    no interval.
 
     Raises:
-        UsageError: the metric is not there, or stands on another number of examples, so on other data.
+        UsageError: the metric is not there, or stands on another number of examples, so on other
+            data.
     """
-    a, b = ours.metric(split, name), theirs.metric(split, name)
+    a = ours.metric(split, name)
+    b = theirs.metric(split, name)
     if a.n != b.n:
-        what = f"{ours.path} and {theirs.path} were scored on different data: {name} stands on {a.n} and {b.n} examples"
-        raise UsageError(what, remedy="Score both on the same split of the same data.")
-    return None if None in (a.low, a.high, b.low, b.high) else unpaired_difference(a, b)
+        message = (
+            f"{ours.path} and {theirs.path} were scored on different data: {name} stands on {a.n} "
+            f"and {b.n} examples"
+        )
+        raise UsageError(message, remedy="Score both on the same split of the same data.")
+    if None in (a.low, a.high, b.low, b.high):
+        return None
+    return unpaired_difference(a, b)
 
 
 def _common_answers(
@@ -117,21 +139,27 @@ def _common_answers(
 ) -> Answers:
     """Returns what the answers of both mean."""
     kind = answer_type(task)
-    a, b = _labels(kind, ours), _labels(kind, theirs)
+    a = _labels(kind, ours)
+    b = _labels(kind, theirs)
     if set(a) != set(b) or kind.from_lines(ours).positive != kind.from_lines(theirs).positive:
         only = [
             [name for name in one if name not in other] or one for one, other in ((a, b), (b, a))
         ]
-        what = f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and {listing(only[1])}"
+        message = (
+            f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and "
+            f"{listing(only[1])}"
+        )
         remedy = (
             "Compare models that answer with the same labels, of which the same one is positive."
         )
-        raise UnlikeRunsError(what, remedy=remedy)
+        raise UnlikeRunsError(message, remedy=remedy)
     return kind.from_lines([*ours, *theirs])
 
 
 def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
-    """Returns the labels of a model where its lines name all of them, else those that are there, such as entities."""
+    """Returns the labels of a model where its lines name all of them, else those that are there,
+    such as entities.
+    """
     answers = kind.from_lines(lines)
     if "probabilities" in lines[0]:
         return answers.labels
@@ -141,7 +169,9 @@ def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:
-    """Returns whether two runs are the same model: every answer and every loss, to the last digit."""
+    """Returns whether two runs are the same model: every answer and every loss, to the last
+    digit.
+    """
     return all(
         "loss" in a and a["prediction"] == b["prediction"] and a["loss"] == b.get("loss")
         for a, b in zip(ours, theirs, strict=True)

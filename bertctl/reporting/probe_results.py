@@ -1,4 +1,6 @@
-"""What a probe found: a table of layers and poolings, and a picture of it, from metrics.json of its run."""
+"""What a probe found: a table of layers and poolings, and a picture of it, from metrics.json of its
+run.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,16 +17,15 @@ if TYPE_CHECKING:
 
 
 def probe_table(metrics: Mapping[str, Any]) -> TableBlock:
-    """Returns a row per layer and pooling: cross-validation score, validation score with its interval; the best bold.
+    """Returns a row per layer and pooling: cross-validation score, validation score with its
+    interval; the best bold.
 
     Args:
         metrics: content of metrics.json.
     """
-    probe, primary, split = (
-        metrics["probe"],
-        metrics["primary"]["name"],
-        metrics["primary"]["split"],
-    )
+    probe = metrics["probe"]
+    primary = metrics["primary"]["name"]
+    split = metrics["primary"]["split"]
     numbers = [
         "C",
         "cross-validation",
@@ -58,7 +59,8 @@ def probe_table(metrics: Mapping[str, Any]) -> TableBlock:
 
 
 def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str) -> None:
-    """Draws the score by layer, a line for each pooling, with intervals and the score of the answer that reads nothing.
+    """Draws the score by layer, a line for each pooling, with intervals and the score of the answer
+    that reads nothing.
 
     Args:
         metrics: content of metrics.json.
@@ -70,16 +72,32 @@ def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str)
     """
     table = metrics["probe"]["table"]
     if len({row["layer"] for row in table}) > 1:
-        draw, width, height = _draw_layers, _width(metrics), 4.5
+        draw = _draw_layers
+        width = _width(metrics)
+        height = 4.5
     else:
-        draw, width, height = _draw_poolings, 6.0, 1.5 + 0.3 * len(table)
-    write_charts(partial(draw, metrics=metrics, title=title), paths, width=width, height=height)
+        draw = _draw_poolings
+        width = 6.0
+        height = 1.5 + 0.3 * len(table)
+    write_charts(
+        partial(draw, metrics=metrics, title=title),
+        paths,
+        width=width,
+        height=height,
+    )
 
 
 def layer_chart(metrics: Mapping[str, Any]) -> str:
     """Draws the same for a page."""
     draw = partial(_draw_layers, metrics=metrics, title="")
-    return svg("layers", "score by layer", draw, width=_width(metrics), height=4.5, left=None)
+    return svg(
+        "layers",
+        "score by layer",
+        draw,
+        width=_width(metrics),
+        height=4.5,
+        left=None,
+    )
 
 
 def _width(metrics: Mapping[str, Any]) -> float:
@@ -88,11 +106,9 @@ def _width(metrics: Mapping[str, Any]) -> float:
 
 def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
     """Draws the poolings of the only layer below each other, with their intervals."""
-    probe, primary, split = (
-        metrics["probe"],
-        metrics["primary"]["name"],
-        metrics["primary"]["split"],
-    )
+    probe = metrics["probe"]
+    primary = metrics["primary"]["name"]
+    split = metrics["primary"]["split"]
     rows = probe["table"]
     axes = figure.subplots()
     for place, row in enumerate(rows):
@@ -106,11 +122,22 @@ def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) 
                 alpha=0.35,
             )
         axes.plot(
-            [metric["value"]], [place], marker="o", markersize=6, color=SERIES[0], linestyle=""
+            [metric["value"]],
+            [place],
+            marker="o",
+            markersize=6,
+            color=SERIES[0],
+            linestyle="",
         )
     baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
-        axes.axvline(baseline, color=MUTED, linestyle=":", linewidth=1, label="majority")
+        axes.axvline(
+            baseline,
+            color=MUTED,
+            linestyle=":",
+            linewidth=1,
+            label="majority",
+        )
         axes.legend()
     axes.set_yticks(range(len(rows)), [f"layer {row['layer']}, {row['pooling']}" for row in rows])
     axes.set(title=title, xlabel=f"{primary}, {split}, 95 % interval", ylim=(len(rows) - 0.4, -0.6))
@@ -118,11 +145,9 @@ def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) 
 
 
 def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
-    probe, primary, split = (
-        metrics["probe"],
-        metrics["primary"]["name"],
-        metrics["primary"]["split"],
-    )
+    probe = metrics["probe"]
+    primary = metrics["primary"]["name"]
+    split = metrics["primary"]["split"]
     layers = list(dict.fromkeys(row["layer"] for row in probe["table"]))
     poolings = list(dict.fromkeys(row["pooling"] for row in probe["table"]))
     axes = figure.subplots()
@@ -135,14 +160,34 @@ def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) ->
         values = [
             math.nan if row[primary]["value"] is None else row[primary]["value"] for row in rows
         ]
-        axes.plot(places, values, marker="o", markersize=4, color=colour, label=pooling)
+        axes.plot(
+            places,
+            values,
+            marker="o",
+            markersize=4,
+            color=colour,
+            label=pooling,
+        )
         for place, row in zip(places, rows, strict=True):
-            low, high = row[primary]["low"], row[primary]["high"]
+            low = row[primary]["low"]
+            high = row[primary]["high"]
             if low is not None and high is not None:
-                axes.plot([place, place], [low, high], color=colour, linewidth=1, alpha=0.5)
+                axes.plot(
+                    [place, place],
+                    [low, high],
+                    color=colour,
+                    linewidth=1,
+                    alpha=0.5,
+                )
     baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
-        axes.axhline(baseline, color=MUTED, linestyle=":", linewidth=1, label="majority")
+        axes.axhline(
+            baseline,
+            color=MUTED,
+            linestyle=":",
+            linewidth=1,
+            label="majority",
+        )
     axes.set_xticks(
         range(len(layers)), ["0 (embeddings)" if layer == "0" else layer for layer in layers]
     )

@@ -1,4 +1,6 @@
-"""A finished run's model, put on the hub in one commit: weights, tokenizer, config, card; predictions only if asked."""
+"""A finished run's model, put on the hub in one commit: weights, tokenizer, config, card;
+predictions only if asked.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -24,13 +26,15 @@ def push_run(
     message: str | None,
     listener: Listener,
 ) -> dict[str, Any]:
-    """Makes the repository where there is none, and uploads RUN/model; checkpoints and the rest of the run stay here.
+    """Makes the repository where there is none, and uploads RUN/model; checkpoints and the rest of
+    the run stay here.
 
     Args:
         folder: a finished run.
         hub_id: `org/name`, or `name` for the token's own user.
         private: a repository that is made is private; one that is there stays as it is.
-        predictions: RUN/predictions too. They hold the texts of the data, unless the run was made with --no-text.
+        predictions: RUN/predictions too. They hold the texts of the data, unless the run was made
+            with --no-text.
         message: of the commit.
         listener: hears what is uploaded, and where the card is missing.
 
@@ -39,7 +43,8 @@ def push_run(
 
     Raises:
         UsageError: a name that can't be one of the hub.
-        UnavailableError: the run is not finished or has no model; offline; no token; the hub refuses or is silent.
+        UnavailableError: the run is not finished or has no model; offline; no token; the hub
+            refuses or is silent.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
@@ -87,8 +92,8 @@ def check_hub_id(hub_id: str) -> None:
     try:
         validate_repo_id(hub_id)
     except HFValidationError as error:
-        what = f"'{hub_id}' is no hub id: {error}"
-        raise UsageError(what, remedy="Give org/name, such as my-org/my-model.") from error
+        message = f"'{hub_id}' is no hub id: {error}"
+        raise UsageError(message, remedy="Give org/name, such as my-org/my-model.") from error
 
 
 def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
@@ -126,14 +131,15 @@ def _check_way(hub_id: str) -> None:
         UnavailableError: offline, no token, or no answer.
     """
     if is_offline():
-        what = f"offline mode is on, so nothing is pushed to {hub_id}"
+        message = f"offline mode is on, so nothing is pushed to {hub_id}"
         raise UnavailableError(
-            what, remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}"
+            message, remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}"
         )
     if not has_token():
         raise UnavailableError(
             f"nobody is logged in at {shown(endpoint())}, so nothing is pushed to {hub_id}",
-            remedy="Set HF_TOKEN to a token that may write (https://huggingface.co/settings/tokens), or type "
+            remedy="Set HF_TOKEN to a token that may write "
+            "(https://huggingface.co/settings/tokens), or type "
             "`hf auth login` once.",
         )
     problem = unreachable()
@@ -148,7 +154,10 @@ def _refused(hub_id: str, error: Exception) -> UnavailableError:
     status = getattr(getattr(error, "response", None), "status_code", None)
     remedy = _ALSO
     if status in (401, 403):
-        remedy = "Is HF_TOKEN a token that may write there? https://huggingface.co/settings/tokens shows it."
+        remedy = (
+            "Is HF_TOKEN a token that may write there? https://huggingface.co/settings/tokens "
+            "shows it."
+        )
     said = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
-    what = shown(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {said}")
-    return UnavailableError(what, remedy=remedy)
+    message = shown(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {said}")
+    return UnavailableError(message, remedy=remedy)

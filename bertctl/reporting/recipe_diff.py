@@ -1,4 +1,6 @@
-"""What differs between two recipes, and what of it moves numbers: what the recipe's hash is made of."""
+"""What differs between two recipes, and what of it moves numbers: what the recipe's hash is made
+of.
+"""
 
 from typing import Any
 
@@ -14,9 +16,10 @@ from bertctl.run_folder import SCHEMA, RunFolder
 def diff_recipes(one: str, other: str) -> dict[str, Any]:
     """Compares two recipes, and returns the document of `--json`.
 
-    Each entry of `differences` has a `field`, its `values` and whether it `moves_numbers`: None where that can't be
-    told, of what is left to the machine, such as `auto`, and of a path or a model's name, where what is behind it
-    decides. Two runs keep hashes of that, which are compared for themselves.
+    Each entry of `differences` has a `field`, its `values` and whether it `moves_numbers`: None
+    where that can't be told, of what is left to the machine, such as `auto`, and of a path or a
+    model's name, where what is behind it decides. Two runs keep hashes of that, which are compared
+    for themselves.
 
     Args:
         one: a built-in recipe, a file or a run folder.
@@ -40,7 +43,12 @@ def diff_recipes(one: str, other: str) -> dict[str, Any]:
             values = [known.get(name, "none")[:8] for known in (here, there)]
             rows.append({"field": f"content of {name}", "values": values, "moves_numbers": True})
     moves = {row["moves_numbers"] for row in rows}
-    whole = True if True in moves else None if None in moves else False
+    if True in moves:
+        whole = True
+    elif None in moves:
+        whole = None
+    else:
+        whole = False
     return {"schema": SCHEMA, "recipes": [one, other], "differences": rows, "moves_numbers": whole}
 
 
@@ -50,17 +58,20 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
     if not path.is_dir() and not is_of_run(path):
         return load_recipe(name), {}
     folder = RunFolder.open(path if path.is_dir() else path.parent)
-    known = folder.read(folder.environment) if folder.environment.exists() else {}
+    if folder.environment.exists():
+        known = folder.read(folder.environment)
+    else:
+        known = {}
     hashes = {**known.get("data_hashes", {}), "model": known.get("model_hash", "")}
     return load_recipe(str(folder.recipe)), hashes if known else {}
 
 
 def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
-    """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared for itself."""
+    """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared
+    for itself.
+    """
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
     by_rows = AUTO in values and name in AUTO_FIELDS
-    return (
-        None
-        if by_machine or by_rows or (name in marked(Mark.BY_CONTENT) and not known)
-        else name not in NOT_IN_HASH
-    )
+    if by_machine or by_rows or (name in marked(Mark.BY_CONTENT) and not known):
+        return None
+    return name not in NOT_IN_HASH

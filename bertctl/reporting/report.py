@@ -1,4 +1,6 @@
-"""The report of a run as a document: which sections there are, and what of the run folder stands in each."""
+"""The report of a run as a document: which sections there are, and what of the run folder stands in
+each.
+"""
 
 import json
 import os
@@ -55,7 +57,8 @@ PRETRAIN_RECIPE = "pretrain"
 """Name of the recipe whose task is pretraining."""
 
 _OF_MACHINE = ("device", "precision", "threads")
-"""Fields that every run resolves, so that they tell nothing of a choice; the environment has them."""
+"""Fields that every run resolves, so that they tell nothing of a choice; the environment has
+them."""
 
 _NAMED = 8
 """Runs of a folder that a refusal names."""
@@ -101,7 +104,8 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
 
     Args:
         path: RUN.
-        split: which split's answers; `validation`, or the one that picked the weights, when left out.
+        split: which split's answers; `validation`, or the one that picked the weights, when left
+            out.
 
     Raises:
         UsageError: a folder of several runs, metrics alone, or a split that was not scored.
@@ -112,11 +116,10 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
         names = [child.name for child in path.iterdir() if (child / "status.json").exists()]
         inner = sorted(names, key=natural_order)
         if inner:
-            more = (
-                f" and {len(inner) - _NAMED} more, which `bertctl runs ls {path}` lists"
-                if inner[_NAMED:]
-                else ""
-            )
+            if inner[_NAMED:]:
+                more = f" and {len(inner) - _NAMED} more, which `bertctl runs ls {path}` lists"
+            else:
+                more = ""
             remedy = (
                 f"Name one of them: {', '.join(str(path / name) for name in inner[:_NAMED])}{more}."
             )
@@ -125,12 +128,21 @@ def gather(path: Path, *, split: str | None = None) -> RunContents:
             )
     run = read_run(path)
     if run.folder is None or not run.recipe:
-        what = f"{path} has metrics only; a report needs the recipe and predictions too"
-        raise UsageError(what, remedy="Give the run's folder instead.")
+        message = f"{path} has metrics only; a report needs the recipe and predictions too"
+        raise UsageError(message, remedy="Give the run's folder instead.")
     chosen = run.split(split)
-    answered = run.lines(chosen) if run.folder.predictions(chosen).exists() else []
+    if run.folder.predictions(chosen).exists():
+        answered = run.lines(chosen)
+    else:
+        answered = []
     return RunContents(
-        run.path, run.folder, run.metrics, run.recipe, chosen, answered, read_decision(run.folder)
+        run.path,
+        run.folder,
+        run.metrics,
+        run.recipe,
+        chosen,
+        answered,
+        read_decision(run.folder),
     )
 
 
@@ -178,7 +190,9 @@ def build_report(
 
 
 def _pages(run: RunContents, path: Path | None) -> Section:
-    """Returns links to the pages that lie in the run's folder, such as those of `attention` and `explain`."""
+    """Returns links to the pages that lie in the run's folder, such as those of `attention` and
+    `explain`.
+    """
     pages = [
         page
         for page in sorted(run.folder.path.glob("*.html"))
@@ -218,11 +232,10 @@ def _tiles(run: RunContents) -> list[Tile]:
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
         tiles.append(Tile("examples scored", f"{metric['n']:,}", run.shown))
-    ece = (
-        outcomes.calibration_error(run.answered, run.answers.from_lines(run.answered))
-        if run.answered
-        else None
-    )
+    if run.answered:
+        ece = outcomes.calibration_error(run.answered, run.answers.from_lines(run.answered))
+    else:
+        ece = None
     if ece is not None:
         tiles.append(Tile("calibration error", figure(ece), "0 is perfect"))
     seconds = run.document("performance").get("seconds", {}).get("train")
@@ -277,12 +290,18 @@ def decision_words(decision: Decision) -> str:
     if decision.temperature is not None:
         parts.append(f"logits are divided by a temperature of {decision.temperature:.4g}")
     if decision.threshold is not None:
-        about = f"'{decision.positive}'" if decision.positive else "a label"
+        if decision.positive:
+            about = f"'{decision.positive}'"
+        else:
+            about = "a label"
         parts.append(f"{about} counts from a probability of {decision.threshold:.4g}")
     if decision.null_threshold is not None:
         parts.append(f"a question has no answer from null odds of {decision.null_threshold:.4g}")
     chosen = " and ".join(parts) or "nothing was chosen"
-    examples = f"{decision.n} examples of " if decision.n else ""
+    if decision.n:
+        examples = f"{decision.n} examples of "
+    else:
+        examples = ""
     others = "".join(f"; the {name} on {of['split']}" for name, of in decision.selected_on.items())
     return f"For prediction, {chosen} (fitted on {examples}{decision.fitted_on}{others})."
 
@@ -300,8 +319,12 @@ def _layers(run: RunContents) -> Section:
 
 
 def _learning(run: RunContents) -> Section:
-    path, remedy = run.folder.history, "Delete it to have a report without curves."
-    history = read_json_lines(path, "history", remedy=remedy) if path.exists() else []
+    path = run.folder.history
+    remedy = "Delete it to have a report without curves."
+    if path.exists():
+        history = read_json_lines(path, "history", remedy=remedy)
+    else:
+        history = []
     selection = run.metrics["primary"]["split"]
     training, held, scores = (
         [(line["step"], line[name]) for line in history if name in line]
@@ -312,7 +335,12 @@ def _learning(run: RunContents) -> Section:
     if training:
         blocks.append(Chart(partial(charts.loss_chart, training, held), "Loss by optimizer step."))
     if scores:
-        drawn = partial(charts.score_chart, scores, name=f"{selection} {run.primary}", best=best)
+        drawn = partial(
+            charts.score_chart,
+            scores,
+            name=f"{selection} {run.primary}",
+            best=best,
+        )
         average = run.metrics.get("average", {})
         kept = f"the weights of step {best} were kept"
         if average.get("kept"):
@@ -346,7 +374,10 @@ def _data(run: RunContents) -> Section:
     rows: list[list[str | Cell]] = []
     for split, counts in run.metrics.get("data", {}).items():
         n = counts["examples"]
-        share = f" ({100 * counts['truncated'] / n:.1f} %)" if n and counts["truncated"] else ""
+        if n and counts["truncated"]:
+            share = f" ({100 * counts['truncated'] / n:.1f} %)"
+        else:
+            share = ""
         row: list[str | Cell] = [split, f"{n:,}", f"{counts['truncated']:,}{share}"]
         row += [f"{counts[key]:,}" for key in ("lost_tokens", "unknown_tokens", "tokens")]
         rows.append([*row, f"{counts['tokens'] / n:.1f}" if n else ""])
@@ -356,7 +387,10 @@ def _data(run: RunContents) -> Section:
     windowed = run.answers.in_windows or any(
         "windowed" in counts for counts in run.metrics["data"].values()
     )
-    how = "read in windows" if windowed else "cut"
+    if windowed:
+        how = "read in windows"
+    else:
+        how = "cut"
     return Section(
         "data",
         "Data",
@@ -365,9 +399,17 @@ def _data(run: RunContents) -> Section:
 
 
 def _recipe(run: RunContents) -> Section:
-    """Returns the settings that are not those of the task's own recipe, and the recipe as a whole."""
-    generic = PRETRAIN_RECIPE if run.task == PRETRAINING else run.task
-    usual_recipe = load_recipe(generic) if generic in builtin_recipes() else Recipe()
+    """Returns the settings that are not those of the task's own recipe, and the recipe as a
+    whole.
+    """
+    if run.task == PRETRAINING:
+        generic = PRETRAIN_RECIPE
+    else:
+        generic = run.task
+    if generic in builtin_recipes():
+        usual_recipe = load_recipe(generic)
+    else:
+        usual_recipe = Recipe()
     usual = shown_values(usual_recipe)
     rows: list[list[str | Cell]] = []
     for section, fields in run.recipe.items():
@@ -377,12 +419,14 @@ def _recipe(run: RunContents) -> Section:
             known = usual.get(section, {})
             is_of_machine = section == "runtime" and name in _OF_MACHINE
             if name in known and known[name] != value and value is not None and not is_of_machine:
-                shown = (
-                    json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
-                )
-                default = (
-                    json.dumps(known[name], ensure_ascii=False) if known[name] is not None else "–"
-                )
+                if not isinstance(value, str):
+                    shown = json.dumps(value, ensure_ascii=False)
+                else:
+                    shown = value
+                if known[name] is not None:
+                    default = json.dumps(known[name], ensure_ascii=False)
+                else:
+                    default = "–"
                 rows.append(
                     [
                         Cell(f"{section}.{name}", code=True),

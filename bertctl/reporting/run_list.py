@@ -1,4 +1,6 @@
-"""The runs in a folder as a list: what each has reached, its size and age, and which are not among the best."""
+"""The runs in a folder as a list: what each has reached, its size and age, and which are not among
+the best.
+"""
 
 import socket
 import time
@@ -26,7 +28,8 @@ class ListedRun:
 
     Attributes:
         run: its folder.
-        recipe: the name of its recipe; empty where that can't be read, as the next three, `scored_on` and `model`.
+        recipe: the name of its recipe; empty where that can't be read, as the next three,
+            `scored_on` and `model`.
         split: that `score` is of; see `FinishedRun.split`.
         metric: the primary one.
         score: as in metrics.json; None where the run has none.
@@ -35,7 +38,8 @@ class ListedRun:
         age_seconds: since the state was written.
         scored_on: hash of the rows of the split.
         model: name of its model in the recipe.
-        kind: `fine-tuning`, `pretraining`, `probe`, or `scores` of a file; empty where the recipe can't be read.
+        kind: `fine-tuning`, `pretraining`, `probe`, or `scores` of a file; empty where the recipe
+            can't be read.
     """
 
     run: str
@@ -54,13 +58,11 @@ class ListedRun:
     def badness(self) -> float:
         """Is a number that is lower for a better score; infinite without a score."""
         score = self.score
-        return (
-            float("inf")
-            if score is None
-            else -score.value
-            if score.higher_is_better
-            else score.value
-        )
+        if score is None:
+            return float("inf")
+        if score.higher_is_better:
+            return -score.value
+        return score.value
 
 
 def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
@@ -68,12 +70,16 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
 
     Args:
         folder: such as `runs`.
-        order: what they are sorted by: name, age, size, state, or score (of each recipe the best first).
+        order: what they are sorted by: name, age, size, state, or score (of each recipe the best
+            first).
 
     Raises:
         OSError: there is no such folder.
     """
-    paths = [folder] if RunFolder(folder).own_status() else sorted(folder.iterdir(), key=_by_name)
+    if RunFolder(folder).own_status():
+        paths = [folder]
+    else:
+        paths = sorted(folder.iterdir(), key=_by_name)
     found = (
         (RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink()
     )
@@ -94,10 +100,12 @@ def _by_name(path: Path) -> tuple[object, str]:
 
 
 def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
-    """Returns the finished runs that are not among the best `keep` of their kind, the best first; later ones win ties.
+    """Returns the finished runs that are not among the best `keep` of their kind, the best first;
+    later ones win ties.
 
-    Of a kind are runs whose scores can be compared: of one recipe by name, by one metric on the same rows. Where a
-    folder does not say which rows (an evaluation of another file), it is never left out.
+    Of a kind are runs whose scores can be compared: of one recipe by name, by one metric on the
+    same rows. Where a folder does not say which rows (an evaluation of another file), it is never
+    left out.
     """
     kinds: dict[tuple[str, ...], list[ListedRun]] = {}
     for run in sorted(runs, key=lambda run: (run.badness, run.age_seconds)):
@@ -112,12 +120,15 @@ def _kind(folder: RunFolder, task: str, state: str) -> str:
         return "probe"
     if not folder.environment.exists() and state == "done":  # `evaluate --file` trains nothing
         return "scores"
-    return "pretraining" if task == PRETRAINING else "fine-tuning"
+    if task == PRETRAINING:
+        return "pretraining"
+    return "fine-tuning"
 
 
 def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
     known: dict[str, Any] = {}
-    size, age = 0, 0.0
+    size = 0
+    age = 0.0
     for file in folder.path.rglob("*"):
         with suppress(OSError):  # gone meanwhile
             size += file.lstat().st_size * file.is_file()
@@ -131,7 +142,8 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
         known["model"] = str((recipe.get("model") or {}).get("name", ""))
         known["kind"] = _kind(folder, str(recipe.get("task", "")), status["state"])
         run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
-        split, metric = run.split(None), run.primary
+        split = run.split(None)
+        metric = run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
         again = (
             run.metrics.get("data", {}).get(split, {}).get("sha256")
@@ -139,4 +151,10 @@ def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
         known["scored_on"] = str(
             again or run.document("environment").get("data_hashes", {}).get(split, "")
         )
-    return ListedRun(str(folder.path), status["state"], size, max(0, int(age)), **known)
+    return ListedRun(
+        str(folder.path),
+        status["state"],
+        size,
+        max(0, int(age)),
+        **known,
+    )

@@ -1,4 +1,5 @@
-"""Finished runs, read for gates and comparisons: metrics, predictions, recipe. A bare metrics.json is read too.
+"""Finished runs, read for gates and comparisons: metrics, predictions, recipe. A bare metrics.json
+is read too.
 
 Nothing here is written, and nothing imports torch.
 """
@@ -25,11 +26,13 @@ from bertctl.tasks.text_classification import TextClassification
 DEFAULT_SPLIT = "validation"
 
 FITTED = 6
-"""As the best of how many a threshold flatters the examples it was fitted on: with F1 at 150 to 872 examples a limit
-that is the model's true F1 is passed in at most 3.5 %, and without correction in up to 10."""
+"""As the best of how many a threshold flatters the examples it was fitted on: with F1 at 150 to 872
+examples a limit that is the model's true F1 is passed in at most 3.5 %, and without correction in
+up to 10."""
 
 _LAYOUT = (
-    'A metrics.json of bertctl has {"metrics": {"validation": {"accuracy": {"value": 0.91, "low": 0.89, "high": 0.93, '
+    'A metrics.json of bertctl has {"metrics": {"validation": {"accuracy": {"value": 0.91, "low": '
+    '0.89, "high": 0.93, '
     '"n": 872}}}, "primary": {"split": "validation", "name": "accuracy"}}.'
 )
 
@@ -56,16 +59,16 @@ class FinishedRun:
     @property
     def task(self) -> str | None:
         """As in the recipe; None for a bare metrics.json."""
-        return (
-            str(self.recipe.get("task", Recipe.model_fields["task"].default))
-            if self.folder
-            else None
-        )
+        if self.folder:
+            return str(self.recipe.get("task", Recipe.model_fields["task"].default))
+        return None
 
     @property
     def metrics_file(self) -> Path:
         """Returns where its metrics stand."""
-        return self.folder.metrics if self.folder else self.path
+        if self.folder:
+            return self.folder.metrics
+        return self.path
 
     @property
     def primary(self) -> str:
@@ -73,7 +76,8 @@ class FinishedRun:
         return str(self.metrics["primary"]["name"])
 
     def split(self, asked: str | None) -> str:
-        """Returns the split to look at: the one asked for, else `confirm`, else `validation`, else the one that chose.
+        """Returns the split to look at: the one asked for, else `confirm`, else `validation`, else
+        the one that chose.
 
         Raises:
             UsageError: it has not been scored.
@@ -83,17 +87,16 @@ class FinishedRun:
             choice = (CONFIRM, DEFAULT_SPLIT, self.metrics["primary"]["split"])
             asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
         if asked not in scored:
-            evaluate = (
-                f" Or score it: bertctl evaluate {self.path} --split {asked}."
-                if self.folder
-                else ""
-            )
+            if self.folder:
+                evaluate = f" Or score it: bertctl evaluate {self.path} --split {asked}."
+            else:
+                evaluate = ""
             if "file" in (asked, *scored):  # the scores of a file, which is no split of a run
                 evaluate = (
                     " Score both runs on one file: bertctl evaluate RUN --file FILE -o SCORES."
                 )
-            what = f"{self.path} has no metrics of the split '{asked}'"
-            raise UsageError(what, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
+            message = f"{self.path} has no metrics of the split '{asked}'"
+            raise UsageError(message, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
         return asked
 
     def metric(self, split: str, name: str) -> MetricValue:
@@ -109,14 +112,23 @@ class FinishedRun:
         value, low, high, clusters = (
             by_name[name].get(key) for key in ("value", "low", "high", "clusters")
         )
-        n, higher = by_name[name].get("n", 0), by_name[name].get("higher_is_better", True)
+        n = by_name[name].get("n", 0)
+        higher = by_name[name].get("higher_is_better", True)
         is_defined = value is not None
         return MetricValue(
-            float(value) if is_defined else 0.0, low, high, n, higher, clusters, is_defined
+            float(value) if is_defined else 0.0,
+            low,
+            high,
+            n,
+            higher,
+            clusters,
+            is_defined,
         )
 
     def chosen_on(self, split: str) -> dict[str, int]:
-        """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many, where it is known."""
+        """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many,
+        where it is known.
+        """
         entries = self.metrics.get("selected_on", {})
         return {
             name: int(entry.get("of", 1))
@@ -125,7 +137,9 @@ class FinishedRun:
         }
 
     def compared_on(self, split: str) -> int:
-        """Returns among how many a run is the best of a split; a threshold fitted there counts as `FITTED`."""
+        """Returns among how many a run is the best of a split; a threshold fitted there counts as
+        `FITTED`.
+        """
         return math.prod(
             FITTED if name == "threshold" else of for name, of in self.chosen_on(split).items()
         )
@@ -138,20 +152,26 @@ class FinishedRun:
             DataError: a line that is no prediction, by the published schema.
         """
         if self.folder is None:
-            what = f"{self.path} has metrics only, no predictions"
-            raise UnavailableError(what, remedy="Give the run's folder instead.")
+            message = f"{self.path} has metrics only, no predictions"
+            raise UnavailableError(message, remedy="Give the run's folder instead.")
         path = self.folder.predictions(split)
         remedy = f"Write it with `bertctl evaluate {self.path} --split {split}`."
         lines: list[Line] = [*read_json_lines(path, "prediction", remedy=remedy)]
         if not lines:
             raise UsageError(f"{path} holds no predictions, so nothing can be said of them")
         positive = self.metrics.get("positive_label")
-        return [{**line, POSITIVE: positive} for line in lines] if positive else lines
+        if positive:
+            return [{**line, POSITIVE: positive} for line in lines]
+        return lines
 
     def document(self, name: str) -> Mapping[str, Any]:
-        """Returns another JSON file of the run (`performance`, `environment`); empty where it is not there."""
+        """Returns another JSON file of the run (`performance`, `environment`); empty where it is
+        not there.
+        """
         path: Path | None = getattr(self.folder, name) if self.folder else None
-        return self.folder.read(path) if self.folder and path and path.exists() else {}
+        if self.folder and path and path.exists():
+            return self.folder.read(path)
+        return {}
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -178,7 +198,9 @@ def read_run(path: Path) -> FinishedRun:
 
 
 def _named_today(run: FinishedRun) -> Mapping[str, Any]:
-    """Returns the metrics under the names they have now; of an older run the predictions say how many labels it has."""
+    """Returns the metrics under the names they have now; of an older run the predictions say how
+    many labels it has.
+    """
     older = [
         split
         for split, found in run.metrics["metrics"].items()
@@ -208,7 +230,8 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
             one = missing or sorted(extra, key=str) or ["given twice"]
             raise _different(
                 names,
-                f"{len(ours)} and {len(theirs)} examples, {len(missing)} + {len(extra)} unmatched ids ({one[0]!r})",
+                f"{len(ours)} and {len(theirs)} examples, {len(missing)} + {len(extra)} unmatched "
+                f"ids ({one[0]!r})",
             )
         ordered = [by_id[line["id"]] for line in ours]
     for what in ("gold", *TEXTS):
@@ -224,9 +247,13 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
 
 
 def _comparable(line: Line, what: str) -> Any:
-    """Returns a field of a line; of several labels which they are, as their order is that of the run's columns."""
+    """Returns a field of a line; of several labels which they are, as their order is that of the
+    run's columns.
+    """
     several = isinstance(line[what], list) and isinstance(line.get("probabilities"), Mapping)
-    return sorted(line[what]) if several else line[what]
+    if several:
+        return sorted(line[what])
+    return line[what]
 
 
 def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -244,5 +271,6 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _different(names: tuple[str, str], how: str) -> UsageError:
     return UsageError(
         f"{names[0]} and {names[1]} were scored on different data: {how}",
-        remedy="Score both on the same split of the same data (bertctl evaluate RUN --split SPLIT or --file FILE).",
+        remedy="Score both on the same split of the same data (bertctl evaluate RUN --split SPLIT "
+        "or --file FILE).",
     )

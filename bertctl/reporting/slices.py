@@ -16,9 +16,9 @@ def slice_contributions(
 ) -> Contributions | None:
     """Returns what the examples of a slice add to a metric.
 
-    `label=X` is the gold label (or type of entity); there `precision`, `recall` and `f1` are those of X against all
-    else, and other metrics are those of the examples whose gold label is X. Any other column selects the lines that
-    have the value in it.
+    `label=X` is the gold label (or type of entity); there `precision`, `recall` and `f1` are those
+    of X against all else, and other metrics are those of the examples whose gold label is X. Any
+    other column selects the lines that have the value in it.
 
     Args:
         kind: of the answers.
@@ -31,7 +31,8 @@ def slice_contributions(
         None where the metric can't be computed from such lines.
 
     Raises:
-        UsageError: a column that the lines don't have, a value that does not occur, a metric that is undefined there.
+        UsageError: a column that the lines don't have, a value that does not occur, a metric that
+            is undefined there.
     """
     answers = kind.from_lines(lines)
     has_labels = answers.labels_of(lines[0]) is not None
@@ -53,16 +54,20 @@ def slice_contributions(
         )
     chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]
     if not chosen:
-        what = (
-            f"no example has the gold label '{value}'"
-            if by_label
-            else f"no example has {column}={value}"
-        )
+        if by_label:
+            message = f"no example has the gold label '{value}'"
+        else:
+            message = f"no example has {column}={value}"
         occurring = sorted({each for of_line in values for each in of_line}, key=natural_order)
-        raise UsageError(what, remedy=f"Values: {listing(occurring)}.")
-    of_label = answers.of_label(lines, name, value) if by_label else None
+        raise UsageError(message, remedy=f"Values: {listing(occurring)}.")
+    if by_label:
+        of_label = answers.of_label(lines, name, value)
+    else:
+        of_label = None
     return of_label or answers.contributions(chosen, name)
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

@@ -1,4 +1,6 @@
-"""The tables at the end of a run, read from its metrics.json, for a terminal and for reports alike."""
+"""The tables at the end of a run, read from its metrics.json, for a terminal and for reports
+alike.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +13,13 @@ from bertctl.words import count, visible
 
 
 def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> TableBlock:
-    """Returns a row per split and metric, the primary one first: value, 95 % interval, n, baseline, published score.
+    """Returns a row per split and metric, the primary one first: value, 95 % interval, n, baseline,
+    published score.
 
     Args:
         metrics: content of metrics.json.
-        dataset: catalog name, for the published score; shown beside its own metric with the split it stands for.
+        dataset: catalog name, for the published score; shown beside its own metric with the split
+            it stands for.
     """
     numbers = ("value", "95 % interval", "n", "clusters", "majority")
     columns = [
@@ -30,12 +34,22 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
     rows: list[list[str | Cell]] = []
     for split, by_name in metrics["metrics"].items():
         for name in headline(by_name, primary["name"]):
-            metric, baseline = by_name[name], baseline_of(metrics, split, name)
-            published = row.published_for(split, name) if row else None
-            source = published.source if published else source
+            metric = by_name[name]
+            baseline = baseline_of(metrics, split, name)
+            if row:
+                published = row.published_for(split, name)
+            else:
+                published = None
+            if published:
+                source = published.source
+            else:
+                source = source
             found = (metric_name(name, metrics), figure(metric["value"]), interval(metric))
             stands_on = (f"{metric['n']:,}", clusters_text(metric))
-            known = f"{figure(published.value)} ({published.split})" if published else ""
+            if published:
+                known = f"{figure(published.value)} ({published.split})"
+            else:
+                known = ""
             strong = [Cell(text, strong=name == primary["name"]) for text in found]
             rows.append([split, *strong, *stands_on, figure(baseline), known])
     said = [*selection_sentences(metrics), *decision_sentences(metrics)]
@@ -44,7 +58,9 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
 
 
 def selection_sentences(metrics: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each split on which something was chosen: scores there are a little too good."""
+    """Returns a sentence for each split on which something was chosen: scores there are a little
+    too good.
+    """
     chosen: dict[str, list[str]] = {}
     for name, entry in metrics.get("selected_on", {}).items():
         chosen.setdefault(entry["split"], []).append(choice_text(name, entry.get("of", 1)))
@@ -56,17 +72,21 @@ def selection_sentences(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def training_sentences(metrics: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence for each reason to train longer: a time limit, and scores that were still improving."""
+    """Returns a sentence for each reason to train longer: a time limit, and scores that were still
+    improving.
+    """
     sentences = []
     if limited := metrics.get("time_limit"):
         sentences.append(
             f"The time limit of {limited['limit']} ended the training at {limited['epochs']:g} of "
-            f"{count(limited['whole_epochs'], 'epoch')} (step {limited['steps']:,} of {limited['whole_steps']:,})."
+            f"{count(limited['whole_epochs'], 'epoch')} (step {limited['steps']:,} of "
+            f"{limited['whole_steps']:,})."
         )
     if improving := metrics.get("still_improving"):
         values = ", ".join(figure(value) for value in improving["values"][-4:])
         sentences.append(
-            f"The run was still improving when it ended ({improving['split']} {improving['metric']}: {values}). Train "
+            f"The run was still improving when it ended ({improving['split']} "
+            f"{improving['metric']}: {values}). Train "
             f"longer with {improving['option']}."
         )
     return sentences
@@ -83,13 +103,16 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
     if fit["fits"]:
         return f"the whole run fits into {fit['limit']}"
     return (
-        f"about {fit['steps']:,} of {whole_steps:,} steps fit into {fit['limit']} ({fit['epochs']:g} of "
+        f"about {fit['steps']:,} of {whole_steps:,} steps fit into {fit['limit']} "
+        f"({fit['epochs']:g} of "
         f"{count(whole_epochs, 'epoch')})"
     )
 
 
 def decision_sentences(metrics: Mapping[str, Any]) -> list[str]:
-    """Returns with which threshold and temperature each split was scored, where they are not all scored alike."""
+    """Returns with which threshold and temperature each split was scored, where they are not all
+    scored alike.
+    """
     used = metrics.get("decisions", {})
     words = {
         split: " and ".join(
@@ -108,13 +131,17 @@ def decision_sentences(metrics: Mapping[str, Any]) -> list[str]:
 
 def choice_text(name: str, of: int) -> str:
     """Returns `epoch (best of 4)`, or the name alone where it is not known of how many."""
-    return f"{name} (best of {of})" if of > 1 else name
+    if of > 1:
+        return f"{name} (best of {of})"
+    return name
 
 
 def metric_name(name: str, metrics: Mapping[str, Any]) -> str:
     """Returns a metric's name for a person: of two labels, `f1` says of which."""
     positive = metrics.get("positive_label")
-    return f"{name} of {visible(positive)}" if positive and name == "f1" else name
+    if positive and name == "f1":
+        return f"{name} of {visible(positive)}"
+    return name
 
 
 def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | None:
@@ -124,14 +151,22 @@ def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | No
 
 
 def figure(value: float | None) -> str:
-    """Returns four decimals, since a set of 872 examples has steps of 0.0011; nothing for a value that is not known."""
-    return "" if value is None else f"{value:.4f}"
+    """Returns four decimals, since a set of 872 examples has steps of 0.0011; nothing for a value
+    that is not known.
+    """
+    if value is None:
+        return ""
+    return f"{value:.4f}"
 
 
 def clusters_text(metric: Mapping[str, Any]) -> str:
-    """Returns how many groups of examples an interval stands on, and whether they are few; nothing without."""
+    """Returns how many groups of examples an interval stands on, and whether they are few; nothing
+    without.
+    """
     number = metric.get("clusters")
-    return "" if number is None else f"{number:,}{' (few: rough)' if number < FEW else ''}"
+    if number is None:
+        return ""
+    return f"{number:,}{' (few: rough)' if number < FEW else ''}"
 
 
 def interval(metric: Mapping[str, Any]) -> str:
@@ -145,7 +180,10 @@ def time_line(performance: Mapping[str, Any], *, total: float) -> str:
     """Returns where the time went, in a line."""
     seconds = performance["seconds"]
     return (
-        f"{total:.1f} s: training {seconds['train']:.1f} s ({performance['examples_per_second']:.0f} examples/s, "
-        f"{performance['tokens_per_second']:.0f} tokens/s, padding {100 * performance['padding_share']:.1f} %), "
-        f"evaluation {seconds['evaluate']:.1f} s; peak memory {performance['peak_memory_bytes'] / 1e9:.1f} GB"
+        f"{total:.1f} s: training {seconds['train']:.1f} s "
+        f"({performance['examples_per_second']:.0f} examples/s, "
+        f"{performance['tokens_per_second']:.0f} tokens/s, padding "
+        f"{100 * performance['padding_share']:.1f} %), "
+        f"evaluation {seconds['evaluate']:.1f} s; peak memory "
+        f"{performance['peak_memory_bytes'] / 1e9:.1f} GB"
     )

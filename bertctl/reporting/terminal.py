@@ -7,8 +7,16 @@ from bertctl.reporting.document import TableBlock
 
 
 def rich_table(table: TableBlock, *, title: str | None = None) -> Table:
-    """Returns a table for a terminal; the rows to look at are bold, and marked where there are no colours."""
-    made = Table(title=title, box=None, header_style="bold", pad_edge=False, caption=table.caption)
+    """Returns a table for a terminal; the rows to look at are bold, and marked where there are no
+    colours.
+    """
+    made = Table(
+        title=title,
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+        caption=table.caption,
+    )
     made.title_justify = made.caption_justify = "left"
     for column in table.columns:
         made.add_column(column.name, justify="right" if column.number else "left", overflow="fold")

@@ -1,4 +1,6 @@
-"""What can be done about a check that is inconclusive: more examples, another limit, another policy."""
+"""What can be done about a check that is inconclusive: more examples, another limit, another
+policy.
+"""
 
 import math
 
@@ -14,7 +16,8 @@ _MOST = 10_000_000
 
 
 def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int) -> int | None:
-    """Returns about how many examples would pass a check if the value stays; None where no number would.
+    """Returns about how many examples would pass a check if the value stays; None where no number
+    would.
 
     Args:
         limit: What was asked.
@@ -24,7 +27,10 @@ def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int
         n: Examples that the interval rests on.
     """
     gap = abs(value - bound)
-    is_good = value > bound if end < value else value < bound
+    if end < value:
+        is_good = value > bound
+    else:
+        is_good = value < bound
     if not is_good or gap <= _SAME:
         return None
     if (
@@ -47,7 +53,9 @@ def _is_fraction(metric: str) -> bool:
 
 
 def limit_that_passes(limit: Limit, end: float) -> str:
-    """Returns the option with the strictest limit of four digits that an interval with this bad end meets."""
+    """Returns the option with the strictest limit of four digits that an interval with this bad end
+    meets.
+    """
     scale = 10**_DIGITS
     if limit.kind == "max-drop":
         number = math.ceil(abs(end) * scale - _SAME) / scale
@@ -73,14 +81,26 @@ def ways_out(
     if end is None:
         return ("--policy point decides by the value alone.",)
 
-    needed = examples_needed(limit, value, end, bound, metric.n)
+    needed = examples_needed(
+        limit,
+        value,
+        end,
+        bound,
+        metric.n,
+    )
     if needed is not None:
-        more = f"About {needed:,} examples would pass it if the value stays at {value:.4f} (it has {metric.n:,})."
+        more = (
+            f"About {needed:,} examples would pass it if the value stays at {value:.4f} (it has "
+            f"{metric.n:,})."
+        )
     elif (value > bound) == (end < value):
         more = "Hardly any number of examples would pass it: the value is at the limit."
     else:
         more = "More examples like these would fail it: the value itself misses the limit."
-    policies = "--policy point decides by the value alone, --policy lenient passes inconclusive checks with a warning."
+    policies = (
+        "--policy point decides by the value alone, --policy lenient passes inconclusive checks "
+        "with a warning."
+    )
     if limit.kind == "beats":
         return more, policies
     return more, f"These examples are enough for {limit_that_passes(limit, end)}.", policies

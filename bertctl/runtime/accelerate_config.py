@@ -1,7 +1,8 @@
-"""Accelerate's configuration: what a file or the environment of `accelerate launch` asks for, and refusals.
+"""Accelerate's configuration: what a file or the environment of `accelerate launch` asks for, and
+refusals.
 
-Only data parallel training (DDP) is done: each process has a whole copy of the model. Everything else is refused before
-any data is read.
+Only data parallel training (DDP) is done: each process has a whole copy of the model. Everything
+else is refused before any data is read.
 """
 
 import os
@@ -12,7 +13,8 @@ from bertctl.documents import loading, read_text
 from bertctl.errors import UsageError
 
 _KINDS = ("NO", "MULTI_CPU", "MULTI_GPU")
-_TRUE, _FALSE = ("1", "true", "yes", "y", "on", "t"), ("0", "false", "no", "n", "off", "f")
+_TRUE = ("1", "true", "yes", "y", "on", "t")
+_FALSE = ("0", "false", "no", "n", "off", "f")
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,14 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
     with loading(path, kind=UsageError):
         document = yaml.safe_load(read_text(path, limit=2**20, kind=UsageError))
     if not isinstance(document, dict) or "distributed_type" not in document:
-        what = f"{path} is no configuration of accelerate: it has no distributed_type"
-        raise UsageError(what, remedy=f"Write one with `accelerate config --config_file {path}`.")
-    kind = (
-        "NO" if document["distributed_type"] is False else str(document["distributed_type"]).upper()
-    )
+        message = f"{path} is no configuration of accelerate: it has no distributed_type"
+        raise UsageError(
+            message, remedy=f"Write one with `accelerate config --config_file {path}`."
+        )
+    if document["distributed_type"] is False:
+        kind = "NO"
+    else:
+        kind = str(document["distributed_type"]).upper()
     if kind not in _KINDS:
         raise _unsupported(str(path), f"distributed_type: {kind}")
     if document.get("parallelism_config"):
@@ -72,7 +77,8 @@ def check_environment() -> None:
     """Refuses what somebody's own `accelerate launch` asks for and bertctl does not do.
 
     Raises:
-        UsageError: DeepSpeed, Megatron, FSDP or a parallelism configuration; or a variable is neither true nor false.
+        UsageError: DeepSpeed, Megatron, FSDP or a parallelism configuration; or a variable is
+            neither true nor false.
     """
     _is_on("ACCELERATE_DEBUG_MODE")  # accelerate reads it too, and would stop at what is neither
     for kind in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
@@ -82,16 +88,20 @@ def check_environment() -> None:
 
 
 def lone_process_warning() -> str:
-    """Returns what to say where a meeting place is named and this process is not told that it has others; else ""."""
+    """Returns what to say where a meeting place is named and this process is not told that it has
+    others; else "".
+    """
     if not os.environ.get("MASTER_ADDR") or "RANK" in os.environ:
         return ""
     if "ACCELERATE_USE_CPU" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ:
         return (
-            "`accelerate launch` starts one process on CPUs, however many are asked for: bertctl's --num-processes N "
+            "`accelerate launch` starts one process on CPUs, however many are asked for: bertctl's "
+            "--num-processes N "
             "or --accelerate-config FILE starts all of them"
         )
     return (
-        "MASTER_ADDR is set and RANK is not, so this process works alone. One of several needs RANK and WORLD_SIZE, "
+        "MASTER_ADDR is set and RANK is not, so this process works alone. One of several needs "
+        "RANK and WORLD_SIZE, "
         "too; torchrun, srun and bertctl's --num-processes N set them"
     )
 
@@ -99,7 +109,8 @@ def lone_process_warning() -> str:
 def _unsupported(source: str, what: str) -> UsageError:
     return UsageError(
         f"{source} asks for {what}, which bertctl does not do",
-        remedy="Use MULTI_CPU or MULTI_GPU (a whole copy of the model in each process). For less memory per device, "
+        remedy="Use MULTI_CPU or MULTI_GPU (a whole copy of the model in each process). For less "
+        "memory per device, "
         "raise training.accumulation_steps, give --gradient-checkpointing or lower --max-length.",
     )
 
@@ -107,6 +118,6 @@ def _unsupported(source: str, what: str) -> UsageError:
 def _is_on(name: str) -> bool:
     given = os.environ.get(name, "no")
     if given.lower() not in (*_TRUE, *_FALSE):
-        what = f"{name}={given!r} in the environment: true or false fits"
-        raise UsageError(what, remedy=f"Set one, or unset {name}.")
+        message = f"{name}={given!r} in the environment: true or false fits"
+        raise UsageError(message, remedy=f"Set one, or unset {name}.")
     return given.lower() in _TRUE

@@ -1,6 +1,7 @@
 """Which examples go together: batches of similar lengths, in an order fixed by seed and epoch.
 
-Batches are formed once, for all processes together; each process and micro-batch computes a share of them.
+Batches are formed once, for all processes together; each process and micro-batch computes a share
+of them.
 """
 
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ import numpy as np
 from bertctl.arrays import Bools, Ints
 
 POOL_BATCHES = 64
-"""Batches drawn at random and then sorted by length among themselves: enough to leave little padding
-(3 % on SST-2, against 1 % when the whole set is sorted), few enough that batches stay mixed from epoch to epoch."""
+"""Batches drawn at random and then sorted by length among themselves: enough to leave little
+padding (3 % on SST-2, against 1 % when the whole set is sorted), few enough that batches stay mixed
+from epoch to epoch."""
 
 Plan = list[Ints]
 
@@ -24,7 +26,8 @@ class Padding:
         id: of the padding token.
         left: whether padding goes before the text (XLNet).
         width: length to fill up to; that of the longest window of the batch where it is None.
-        unwanted: whether it changes the model's answers, so that only windows of one length share a batch.
+        unwanted: whether it changes the model's answers, so that only windows of one length share a
+            batch.
         multiple: of tokens, that the longest window is filled up to as well.
     """
 
@@ -35,10 +38,14 @@ class Padding:
     multiple: int = 1
 
     def mask(self, lengths: Ints) -> Bools:
-        """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are no padding."""
+        """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are
+        no padding.
+        """
         width = self.width or -(-int(lengths.max()) // self.multiple) * self.multiple
         columns = np.arange(width)
-        return columns >= (width - lengths)[:, None] if self.left else columns < lengths[:, None]
+        if self.left:
+            return columns >= (width - lengths)[:, None]
+        return columns < lengths[:, None]
 
 
 def training_plan(
@@ -51,18 +58,18 @@ def training_plan(
         batch_size: examples per optimizer step, over all devices and accumulation steps.
         seed: the run's seed.
         epoch: counted from 0; each has an order of its own.
-        group_by_length: sort pools of batches by length; the order of the batches is random all the same.
+        group_by_length: sort pools of batches by length; the order of the batches is random all the
+            same.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
     if group_by_length:
         pools = _cut(order, batch_size * POOL_BATCHES)
         # A stable sort keeps the random order among examples of one length.
-        order = (
-            np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools])
-            if pools
-            else order
-        )
+        if pools:
+            order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools])
+        else:
+            order = order
     batches = _cut(order, batch_size)
     if group_by_length:
         batches = [batches[i] for i in rng.permutation(len(batches))]
@@ -70,7 +77,8 @@ def training_plan(
 
 
 def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False) -> Plan:
-    """Returns batches for a forward pass over all examples: longest first, so that memory peaks at the start.
+    """Returns batches for a forward pass over all examples: longest first, so that memory peaks at
+    the start.
 
     Args:
         lengths: (N,) tokens of each example.
@@ -83,10 +91,11 @@ def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False)
 
 
 def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -> Plan:
-    """Returns batches for a forward pass, longest first, each of about `budget` tokens with its padding.
+    """Returns batches for a forward pass, longest first, each of about `budget` tokens with its
+    padding.
 
-    A batch ends early where the next example is shorter, once it is a quarter full: without padding there is no mask
-    to apply.
+    A batch ends early where the next example is shorter, once it is a quarter full: without padding
+    there is no mask to apply.
 
     Args:
         lengths: (N,) tokens of each example.
@@ -98,7 +107,8 @@ def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -
     batches: Plan = []
     first = 0
     for i, length in enumerate(sorted_lengths):
-        widest, count = sorted_lengths[first], i - first
+        widest = sorted_lengths[first]
+        count = i - first
         if count and (
             widest * (count + 1) > budget
             or (length < sorted_lengths[i - 1] and (one_length or 4 * widest * count >= budget))
@@ -122,18 +132,24 @@ def _cut(order: Ints, size: int) -> Plan:
 
 
 def set_apart(plan: Plan, distinct: Ints) -> Plan:
-    """Returns the same rows in as many batches, in none of which a number stands twice, as far as that can be.
+    """Returns the same rows in as many batches, in none of which a number stands twice, as far as
+    that can be.
 
-    What shares a number with its batch waits for the next one that it fits; what fits none goes where there is room.
+    What shares a number with its batch waits for the next one that it fits; what fits none goes
+    where there is room.
 
     Args:
         plan: batches, of which the first is as large as any.
         distinct: (N, K) numbers of each example, -1 for none.
     """
-    left, numbers = np.concatenate(plan).tolist(), [set(row) - {-1} for row in distinct.tolist()]
-    size, batches = len(max(plan, key=len)), list[list[int]]()
+    left = np.concatenate(plan).tolist()
+    numbers = [set(row) - {-1} for row in distinct.tolist()]
+    size = len(max(plan, key=len))
+    batches = list[list[int]]()
     for _ in plan:
-        taken, batch, waiting = set[int](), list[int](), list[int]()
+        taken = set[int]()
+        batch = list[int]()
+        waiting = list[int]()
         for place, row in enumerate(left):
             if len(batch) == size:
                 waiting += left[place:]

@@ -1,4 +1,6 @@
-"""How long the command that was typed has been running, in this process and in those that it starts."""
+"""How long the command that was typed has been running, in this process and in those that it
+starts.
+"""
 
 import os
 import time

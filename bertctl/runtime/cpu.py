@@ -12,7 +12,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @functools.cache
 def cpu_words() -> frozenset[str]:
-    """Returns the words of /proc/cpuinfo, the CPU's flags among them; none where there is no such file."""
+    """Returns the words of /proc/cpuinfo, the CPU's flags among them; none where there is no such
+    file.
+    """
     return frozenset(system_file(_CPUINFO).split())
 
 
@@ -26,8 +28,12 @@ def cpu_name() -> str:
 
 
 def available_cores() -> int:
-    """Returns how many cores this process may use (taskset may allow fewer than the machine has)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Returns how many cores this process may use (taskset may allow fewer than the machine
+    has).
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 CPU_FEATURES = frozenset(
@@ -37,7 +43,9 @@ CPU_FEATURES = frozenset(
 
 
 def has_bf16() -> bool:
-    """Returns whether the CPU multiplies bf16 in hardware (AVX-512 BF16, AMX, Arm's extension), fast or not."""
+    """Returns whether the CPU multiplies bf16 in hardware (AVX-512 BF16, AMX, Arm's extension),
+    fast or not.
+    """
     is_arm = platform.machine() == "aarch64"
     return bool(cpu_words() & {"avx512_bf16", "amx_bf16"}) or ("bf16" in cpu_words() and is_arm)
 

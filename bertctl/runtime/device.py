@@ -37,7 +37,8 @@ class Compute:
 def choose_compute(
     settings: "RuntimeSection", *, only_fp32: str = "", reasons: Mapping[str, str] | None = None
 ) -> Compute:
-    """Resolves `auto`, checks what was asked for, and sets the number of CPU threads of this process.
+    """Resolves `auto`, checks what was asked for, and sets the number of CPU threads of this
+    process.
 
     Processes that share a job, and have met, all take the first one's precision.
 
@@ -59,7 +60,8 @@ def choose_compute(
     if settings.device != "auto":
         device_why = reasons.get("device", device_why)
     if device == "cuda":
-        # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches have many shapes.
+        # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches
+        # have many shapes.
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     threads = settings.threads or max(1, available_cores() // sharing)
     torch.set_num_threads(threads)
@@ -70,17 +72,26 @@ def choose_compute(
         precision, precision_why = "fp32", f"not {precision}: {only_fp32}"
     if _has_met_others():  # other machines, or another measurement, might differ
         precision = workers().share(precision)
-    share = "all cores of this process" if sharing == 1 else "its share of the cores"
-    threads_why = "" if settings.threads else f", {share}"
-    why = f"{device} ({device_why}), {precision} ({precision_why}), {count(threads, 'thread')}{threads_why}"
-    return Compute(device, precision, threads, why)
+    if sharing == 1:
+        share = "all cores of this process"
+    else:
+        share = "its share of the cores"
+    if settings.threads:
+        threads_why = ""
+    else:
+        threads_why = f", {share}"
+    reason = (
+        f"{device} ({device_why}), {precision} ({precision_why}), "
+        f"{count(threads, 'thread')}{threads_why}"
+    )
+    return Compute(device, precision, threads, reason)
 
 
 def exact_on_cpu(settings: "RuntimeSection") -> "RuntimeSection":
     """Returns the settings with fp32 where the precision is left open and a CPU computes.
 
-    Similarities are compared with each other, and near ones change places by the rounding of bf16. On a CPU fp32 costs
-    little.
+    Similarities are compared with each other, and near ones change places by the rounding of bf16.
+    On a CPU fp32 costs little.
     """
     if settings.precision == "auto" and _choose_device(settings.device)[0] == "cpu":
         return settings.model_copy(update={"precision": "fp32"})
@@ -90,14 +101,18 @@ def exact_on_cpu(settings: "RuntimeSection") -> "RuntimeSection":
 def workers_here() -> int:
     """Returns how many processes of this job share the cores of this one.
 
-    torchrun says it. Processes that something else has started tell each other their machine and their cores.
+    torchrun says it. Processes that something else has started tell each other their machine and
+    their cores.
     """
     local_size = os.environ.get("LOCAL_WORLD_SIZE", "")
     if local_size and "RANK" in os.environ:
         return max(1, int(local_size))
     if not _has_met_others():
         return 1
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if hasattr(os, "sched_getaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+    else:
+        cores = []
     return workers().count_alike(platform.node(), cores)
 
 
@@ -120,7 +135,8 @@ def _choose_device(asked: str) -> tuple[str, str]:
             there = ", ".join(name for name, is_there in present.items() if is_there)
             raise DeviceError(
                 f"the device '{asked}' was asked for and is not there (found: {there})",
-                remedy=f"Use --device auto or --device {there.split(', ')[0]}, or run where there is one "
+                remedy=f"Use --device auto or --device {there.split(', ')[0]}, or run where there "
+                "is one "
                 "(a CUDA device needs a CUDA build of torch).",
             )
         return asked, "as set"
@@ -134,8 +150,8 @@ def _choose_precision(asked: str, device: str, threads: int) -> tuple[str, str]:
     if asked == "auto":
         return _fastest_precision(device, threads)
     if asked == "fp16" and device == "cpu":
-        what = "fp16 was asked for, and a CPU does not train in it"
-        raise DeviceError(what, remedy="Use --precision bf16 or --precision fp32.")
+        message = "fp16 was asked for, and a CPU does not train in it"
+        raise DeviceError(message, remedy="Use --precision bf16 or --precision fp32.")
     return asked, "as set"
 
 
@@ -158,7 +174,8 @@ def fastest_on_cpu(threads: int) -> tuple[str, str]:
     if not has_bf16():
         return "fp32", "this CPU has no bf16"
     speeds = measured_products(threads)
-    fp32, bf16 = speeds["fp32"], speeds["bf16"]
+    fp32 = speeds["fp32"]
+    bf16 = speeds["bf16"]
     if bf16 >= WORTH * fp32:  # so much faster that it is worth its rounding
         return "bf16", f"multiplied here at {bf16:.0f} GFLOP/s, fp32 at {fp32:.0f}"
     return "fp32", f"multiplied here at {fp32:.0f} GFLOP/s, bf16 at {bf16:.0f}"

@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # mallopt(3)
+# mallopt(3)
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
 
 
 def trim_heap() -> None:
@@ -13,10 +15,11 @@ def trim_heap() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Has the C library (glibc) reuse freed memory instead of returning it to the system after each batch.
+    """Has the C library (glibc) reuse freed memory instead of returning it to the system after each
+    batch.
 
-    The system would hand it out again page by page: a tenth of BERT-base's training step on two cores. Where a process
-    may have only so much memory, what is kept would be missing elsewhere.
+    The system would hand it out again page by page: a tenth of BERT-base's training step on two
+    cores. Where a process may have only so much memory, what is kept would be missing elsewhere.
     """
     with contextlib.suppress(ImportError, OSError, AttributeError, TypeError):
         import resource  # not on Windows

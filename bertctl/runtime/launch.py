@@ -1,4 +1,6 @@
-"""Several processes that share one job: how they are started, how they exchange numbers, how they end."""
+"""Several processes that share one job: how they are started, how they exchange numbers, how they
+end.
+"""
 
 import contextlib
 import ctypes
@@ -48,7 +50,8 @@ class Workers:
         rank: its number, from 0. The first process writes files and prints.
         count: how many there are.
         group: of torch.distributed, over host memory; None where the process is alone.
-        is_apart: whether it never meets the others: of a sum it has its own share, and nothing can be made of that.
+        is_apart: whether it never meets the others: of a sum it has its own share, and nothing can
+            be made of that.
     """
 
     rank: int = 0
@@ -62,26 +65,31 @@ class Workers:
         return self.rank % self.count == 0 and not self.is_apart
 
     def seen(self, parts: Iterable[Any]) -> Iterable[Any]:
-        """Returns the rows, some at a time, that the work is about: all who share it have the same."""
+        """Returns the rows, some at a time, that the work is about: all who share it have the
+        same.
+        """
         for rows in parts:
             self.agree(rows.ids, rows.columns)
             yield rows
         self.agree()
 
     def agree(self, *said: object) -> None:
-        """Refuses processes that don't say the same: they would wait for each other without end, or mix what they have.
+        """Refuses processes that don't say the same: they would wait for each other without end, or
+        mix what they have.
 
         Raises:
             UsageError: in all of them.
         """
         if self.group is not None and self.count_alike(*said) < self.count:
-            what = "the processes of this job have different settings, rows or models"
+            message = "the processes of this job have different settings, rows or models"
             raise UsageError(
-                what, remedy="Start all of them with the same command, on the same files."
+                message, remedy="Start all of them with the same command, on the same files."
             )
 
     def count_alike(self, *said: object) -> int:
-        """Returns how many processes say the same as this one, itself among them; all of them have to call it."""
+        """Returns how many processes say the same as this one, itself among them; all of them have
+        to call it.
+        """
         if self.group is None:
             return 1
         import numpy as np
@@ -100,7 +108,9 @@ class Workers:
             dist.barrier(group=self.group)
 
     def sum(self, values: "Array") -> "Array":
-        """Returns the element-wise sum over all processes; all call it with arrays of the same shape."""
+        """Returns the element-wise sum over all processes; all call it with arrays of the same
+        shape.
+        """
         if self.group is None:
             return values
         import numpy as np
@@ -139,7 +149,8 @@ ALONE = Workers()
 
 
 def workers() -> Workers:
-    """Returns this process among those of torchrun or `accelerate launch`; `ALONE` where it is the only one.
+    """Returns this process among those of torchrun or `accelerate launch`; `ALONE` where it is the
+    only one.
 
     Raises:
         UsageError: the environment does not say where the processes meet, or they can't meet there.
@@ -154,9 +165,11 @@ def workers() -> Workers:
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
         if missing:
             raise UsageError(
-                f"RANK and WORLD_SIZE say that this is one of several processes, and {' and '.join(missing)} "
+                "RANK and WORLD_SIZE say that this is one of several processes, and "
+                f"{' and '.join(missing)} "
                 f"{'are' if len(missing) > 1 else 'is'} not set",
-                remedy="Set MASTER_ADDR to the first machine's name and MASTER_PORT to a free port of it, the same "
+                remedy="Set MASTER_ADDR to the first machine's name and MASTER_PORT to a free port "
+                "of it, the same "
                 "in all processes; or start them with torchrun, or with --num-processes.",
             )
         # accelerate takes a process without a LOCAL_RANK for one that is alone.
@@ -166,8 +179,12 @@ def workers() -> Workers:
         if torch.cuda.is_available():
             # From here on "cuda" is this process's own GPU, in verbs without an Accelerator too.
             torch.cuda.set_device(local % torch.cuda.device_count())
-        # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes through gloo.
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        # Gradients on GPUs go through NCCL, what `Workers` exchanges lies in host memory and goes
+        # through gloo.
+        if torch.cuda.is_available():
+            backend = "cpu:gloo,cuda:nccl"
+        else:
+            backend = "gloo"
         # Python hears no signal while torch waits for the others, so another thread does that.
         meeting = ThreadPoolExecutor(1)
         try:
@@ -175,9 +192,11 @@ def workers() -> Workers:
         except (ValueError, dist.DistNetworkError) as error:
             if _lost_connection(error):
                 raise another_ended() from error
-            what = f"the processes can't meet at MASTER_PORT={os.environ['MASTER_PORT']}: {error}"
+            message = (
+                f"the processes can't meet at MASTER_PORT={os.environ['MASTER_PORT']}: {error}"
+            )
             raise UsageError(
-                what, remedy="Set it to a free port of the first machine, in all of them."
+                message, remedy="Set it to a free port of the first machine, in all of them."
             ) from error
         # Who ends now would be waited for by those that are still connecting.
         meeting.submit(dist.barrier).result()
@@ -187,7 +206,8 @@ def workers() -> Workers:
 def _lost_connection(error: Exception) -> bool:
     """Returns whether the first process was reached and then went away.
 
-    Which message torch gives depends on the moment: whether this process was reading, writing or about to.
+    Which message torch gives depends on the moment: whether this process was reading, writing or
+    about to.
     """
     message = str(error)
     return any(sign in message for sign in _SIGNS_OF_A_LOST_CONNECTION)
@@ -195,13 +215,16 @@ def _lost_connection(error: Exception) -> bool:
 
 def is_worker() -> bool:
     """Returns whether this process was started as one of several."""
-    rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
-    # A rank beyond the last one is nobody's: `check_ranks` refuses it, and says so, as only one alone or the first can.
+    rank = os.environ.get("RANK", "")
+    size = os.environ.get("WORLD_SIZE", "1")
+    # A rank beyond the last one is nobody's: `check_ranks` refuses it, and says so, as only one
+    # alone or the first can.
     return rank.isdecimal() and size.isdecimal() and int(size) > max(1, int(rank))
 
 
 def take_ranks_of_slurm() -> None:
-    """Takes rank and number of processes from Slurm where they are to meet (MASTER_ADDR) and nothing else says them.
+    """Takes rank and number of processes from Slurm where they are to meet (MASTER_ADDR) and
+    nothing else says them.
 
     Tasks of `srun` that don't meet, such as shards, have no MASTER_ADDR, and stay alone.
     """
@@ -216,7 +239,8 @@ def take_ranks_of_slurm() -> None:
 
 
 def check_ranks() -> None:
-    """Refuses an environment whose number of this process, or of all, is none, or does not fit the other.
+    """Refuses an environment whose number of this process, or of all, is none, or does not fit the
+    other.
 
     Raises:
         UsageError: with the variable.
@@ -227,16 +251,20 @@ def check_ranks() -> None:
     numbers = {name: os.environ.get(name, "0") for name in names}
     for name, given in numbers.items():
         if not (given.isascii() and given.isdecimal()):
-            remedy = f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} themselves."
+            remedy = (
+                f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} "
+                "themselves."
+            )
             raise UsageError(
                 f"{name}={given!r} in the environment: a whole number of at least 0 fits",
                 remedy=remedy,
             )
-    rank, size = int(numbers["RANK"]), int(numbers["WORLD_SIZE"])
+    rank = int(numbers["RANK"])
+    size = int(numbers["WORLD_SIZE"])
     if 1 < size <= rank:
-        what = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
+        message = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
         raise UsageError(
-            what,
+            message,
             remedy="Unset both for a process that is alone; torchrun and --num-processes set them.",
         )
 
@@ -247,7 +275,8 @@ def is_first_worker() -> bool:
 
 
 def note_exit(code: int) -> bool:
-    """Writes the exit code down for the launcher, since torchrun returns 1 whatever a worker returned.
+    """Writes the exit code down for the launcher, since torchrun returns 1 whatever a worker
+    returned.
 
     Returns:
         Whether this is the first worker that fails: only that one prints why.
@@ -267,20 +296,24 @@ def note_exit(code: int) -> bool:
 
 def another_ended() -> DeviceError:
     """Returns the error of a worker that another one has left alone."""
-    what = "another process of this job ended without a message (killed, or out of memory)"
+    message = "another process of this job ended without a message (killed, or out of memory)"
     remedy = (
         "Look at the machine's log. --resume continues a training run from its last checkpoint."
     )
-    return DeviceError(what, remedy=remedy)
+    return DeviceError(message, remedy=remedy)
 
 
 def was_left() -> bool:
-    """Returns whether a SIGTERM to this worker is torchrun's, after another one has died: its launcher had none."""
+    """Returns whether a SIGTERM to this worker is torchrun's, after another one has died: its
+    launcher had none.
+    """
     return _CODES in os.environ and not (Path(os.environ[_CODES]) / "asked").exists()
 
 
 def _is_first_to_fail() -> bool:
-    """Returns the same where another launcher started the workers, by a counter in their common store."""
+    """Returns the same where another launcher started the workers, by a counter in their common
+    store.
+    """
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_initialized():
         return is_first_worker()
@@ -293,9 +326,10 @@ def _is_first_to_fail() -> bool:
 def leave(code: int) -> NoReturn:
     """Ends this worker with the code, without the interpreter's shutdown.
 
-    gloo's threads outlive the last exchange by a moment. When one of them lets go of a tensor while Python shuts down,
-    the process dies with "terminate called without an active exception", and a finished job counts as failed. After
-    an error the others may never answer, so the group is left as it is.
+    gloo's threads outlive the last exchange by a moment. When one of them lets go of a tensor while
+    Python shuts down, the process dies with "terminate called without an active exception", and a
+    finished job counts as failed. After an error the others may never answer, so the group is left
+    as it is.
     """
     if code == ExitCode.OK and "torch" in sys.modules:
         import torch.distributed as dist
@@ -318,13 +352,17 @@ def launch(
 ) -> int:
     """Runs a `bertctl` command line in several processes.
 
-    Ctrl-C, SIGTERM and SIGHUP are passed on once; a second one kills everything. If this process dies, the others do.
+    Ctrl-C, SIGTERM and SIGHUP are passed on once; a second one kills everything. If this process
+    dies, the others do.
 
     Args:
         arguments: what is typed after `bertctl`; the options of the launcher itself are taken out.
-        count: processes on this machine. On CPUs each gets its share of the cores unless `--threads` says otherwise.
-        stdin: whether `-` names it as the input; a file takes its place, for every process has to read it.
-        config: of accelerate; it says how the processes share the work, and how many they are where `count` is 1.
+        count: processes on this machine. On CPUs each gets its share of the cores unless
+            `--threads` says otherwise.
+        stdin: whether `-` names it as the input; a file takes its place, for every process has to
+            read it.
+        config: of accelerate; it says how the processes share the work, and how many they are where
+            `count` is 1.
         listener: hears of more processes than cores.
 
     Returns:
@@ -362,7 +400,8 @@ def launch(
             )
             passed[at] = str(spooled)
         environment = {
-            "TORCH_CPP_LOG_LEVEL": "ERROR",  # each process would warn of an exchange that finds nothing unused
+            # each process would warn of an exchange that finds nothing unused
+            "TORCH_CPP_LOG_LEVEL": "ERROR",
             **os.environ,
             _CODES: str(codes),
             "OMP_NUM_THREADS": "1",
@@ -372,7 +411,8 @@ def launch(
             [*starter, "-m", "bertctl", *passed],
             env=environment,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C reaches this process only, which passes it on once
+            # a terminal's Ctrl-C reaches this process only, which passes it on once
+            start_new_session=True,
             preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
         asked: list[int] = []
@@ -398,17 +438,22 @@ def launch(
             return int(first.read_text(encoding="ascii"))
         if asked:
             raise_for(asked[0])
-        what = "the processes ended without a message (killed, or out of memory)"
-        raise DeviceError(what, remedy="Look at the machine's log.")
+        message = "the processes ended without a message (killed, or out of memory)"
+        raise DeviceError(message, remedy="Look at the machine's log.")
 
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
-    """Returns torchrun on CPUs (accelerate starts one process there), accelerate on GPUs and with a configuration."""
+    """Returns torchrun on CPUs (accelerate starts one process there), accelerate on GPUs and with a
+    configuration.
+    """
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
     meeting = ["--standalone"]
     if config is not None:
         asked = read_accelerate_config(config)
-        total = count if count > 1 else asked.processes
+        if count > 1:
+            total = count
+        else:
+            total = asked.processes
         if asked.kind != "MULTI_CPU":
             return [*accelerate, "--config_file", str(config), f"--num_processes={total}"]
         count = max(1, total // asked.machines)
@@ -418,15 +463,18 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
     elif not on_cpu and (gpus := _gpu_count()):
         if count > gpus:
             raise DeviceError(
-                f"--num-processes {count}: there {'are' if gpus > 1 else 'is'} {number_of(gpus, 'GPU')}, "
+                f"--num-processes {count}: there {'are' if gpus > 1 else 'is'} "
+                f"{number_of(gpus, 'GPU')}, "
                 "and each process needs one of its own",
-                remedy=f"Use --num-processes {gpus}; --set training.accumulation_steps=2 for batches that do not fit.",
+                remedy=f"Use --num-processes {gpus}; --set training.accumulation_steps=2 for "
+                "batches that do not fit.",
             )
         return [*accelerate, *(["--multi_gpu"] if count > 1 else []), f"--num_processes={count}"]
     cores = available_cores()
     if count > cores:
         listener.warn(
-            f"{count} processes on {number_of(cores, 'core')} wait for each other and take more memory: "
+            f"{count} processes on {number_of(cores, 'core')} wait for each other and take more "
+            "memory: "
             f"--num-processes {cores} is faster"
         )
     return [sys.executable, "-m", "torch.distributed.run", *meeting, f"--nproc_per_node={count}"]
@@ -435,7 +483,9 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
 def _gpu_count() -> int:
     import torch
 
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    return 0
 
 
 def die_with_parent() -> None:
@@ -455,7 +505,9 @@ def die_when_parent_does(number: int = signal.SIGTERM) -> None:
 
 
 def _pass_on(lines: Iterable[bytes], asked: Sequence[int]) -> None:
-    """Prints what the workers say, without the launcher's own lines and its traceback at the end (or when `asked`)."""
+    """Prints what the workers say, without the launcher's own lines and its traceback at the end
+    (or when `asked`).
+    """
     spoken = mute = False
     for line in lines:
         if (

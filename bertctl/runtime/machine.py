@@ -17,10 +17,12 @@ from bertctl.runtime.device import fastest_on_cpu
 
 
 def packages() -> list[dict[str, Any]]:
-    """Returns what is installed of the packages in bertctl's own metadata; those of extras only where installed.
+    """Returns what is installed of the packages in bertctl's own metadata; those of extras only
+    where installed.
 
-    Each has its `name` on PyPI, the `wanted` versions (such as `>=2.6,<2.14`), the installed `version` (None where
-    nothing is), the `extra` that requires it (empty where bertctl itself does), and whether it `fits`.
+    Each has its `name` on PyPI, the `wanted` versions (such as `>=2.6,<2.14`), the installed
+    `version` (None where nothing is), the `extra` that requires it (empty where bertctl itself
+    does), and whether it `fits`.
     """
     from packaging.requirements import Requirement
 
@@ -59,9 +61,9 @@ def packages() -> list[dict[str, Any]]:
 
 
 def processor() -> dict[str, Any]:
-    """Returns the CPU: its name, the `cores` of the machine and those `usable` by this process, the cores' worth of
-    time that its control group (a container) gets as `quota` (None without a limit), and its `features` that speed up
-    matrix products.
+    """Returns the CPU: its name, the `cores` of the machine and those `usable` by this process, the
+    cores' worth of time that its control group (a container) gets as `quota` (None without a
+    limit), and its `features` that speed up matrix products.
     """
     return {
         "name": cpu_name(),
@@ -75,8 +77,8 @@ def processor() -> dict[str, Any]:
 def devices() -> list[dict[str, Any]]:
     """Returns everything that computes here, the fastest kind first. Imports torch.
 
-    Each has a `kind` (`cpu`, `cuda` or `mps`), a `name`, its bytes of `memory` and the `free` ones of them (None where
-    they are the machine's own), and whether `bf16` is fast on it.
+    Each has a `kind` (`cpu`, `cuda` or `mps`), a `name`, its bytes of `memory` and the `free` ones
+    of them (None where they are the machine's own), and whether `bf16` is fast on it.
     """
     import torch
 
@@ -86,7 +88,11 @@ def devices() -> list[dict[str, Any]]:
         free, total = torch.cuda.mem_get_info(number)
         found.append(
             _device(
-                "cuda", str(properties.name), bf16=properties.major >= 8, memory=total, free=free
+                "cuda",
+                str(properties.name),
+                bf16=properties.major >= 8,
+                memory=total,
+                free=free,
             )
         )
     if torch.backends.mps.is_available():

@@ -1,4 +1,6 @@
-"""Speeds that are measured once per machine and kept in the cache folder, so that no choice flips on noise."""
+"""Speeds that are measured once per machine and kept in the cache folder, so that no choice flips
+on noise.
+"""
 
 import contextlib
 import hashlib
@@ -13,7 +15,8 @@ from bertctl.runtime.cpu import CPU_FEATURES, cpu_name, cpu_words
 from bertctl.writing import cache_folder, write_json
 
 WORTH = 1.2
-"""How many times as fast as the plain way another one has to be: a choice must not hang on noise."""
+"""How many times as fast as the plain way another one has to be: a choice must not hang on
+noise."""
 
 Speeds = Mapping[str, float]
 
@@ -25,7 +28,8 @@ def measured_once(
     threads: int,
     measure: Callable[[], Speeds],
 ) -> Speeds:
-    """Returns speeds on this machine with so many threads and this version of torch; measures them if need be.
+    """Returns speeds on this machine with so many threads and this version of torch; measures them
+    if need be.
 
     The first of several processes that measure at once is right: all read what it has written.
 
@@ -56,15 +60,24 @@ def measured_once(
 
 def _read(path: Path, names: Sequence[str]) -> Speeds | None:
     """Returns what a file says; None where it says nothing that can be read, or no speed."""
-    with contextlib.suppress(BertctlError, KeyError, TypeError, ValueError, OverflowError):
+    with contextlib.suppress(
+        BertctlError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):
         document = read_json(path)
         found = {name: float(document[name]) for name in names}
-        return found if all(0 <= one < float("inf") for one in found.values()) else None
+        if all(0 <= one < float("inf") for one in found.values()):
+            return found
+        return None
     return None
 
 
 def _kept(measured: Speeds, path: Path) -> Speeds:
-    """Writes what was measured, if no other process has; returns what the file says then, or what was measured.
+    """Writes what was measured, if no other process has; returns what the file says then, or what
+    was measured.
 
     A file that can't be read is replaced.
     """

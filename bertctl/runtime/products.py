@@ -1,6 +1,8 @@
-"""How fast this machine multiplies matrices in fp32 and in bf16: measured, since a CPU's flags don't say it.
+"""How fast this machine multiplies matrices in fp32 and in bf16: measured, since a CPU's flags
+don't say it.
 
-A CPU may have `avx512_bf16` and multiply bf16 at half the speed of fp32; a library may be told to leave a flag unused.
+A CPU may have `avx512_bf16` and multiply bf16 at half the speed of fp32; a library may be told to
+leave a flag unused.
 """
 
 import functools
@@ -9,22 +11,33 @@ from concurrent.futures import ThreadPoolExecutor
 
 from bertctl.runtime.measured import Speeds, measured_once
 
-_TOKENS, _HIDDEN, _WIDER = 1024, 384, 1536
+_TOKENS = 1024
+_HIDDEN = 384
+_WIDER = 1536
 _ROUNDS = 8
 
 
 def measured_products(threads: int) -> Speeds:
-    """Returns 10^9 operations per second of products in `fp32` and in `bf16`, as measured on this machine, once.
+    """Returns 10^9 operations per second of products in `fp32` and in `bf16`, as measured on this
+    machine, once.
 
     Args:
         threads: that multiply.
     """
-    return measured_once("products", ("fp32", "bf16"), (), threads, lambda: _measure(threads))
+    return measured_once(
+        "products",
+        ("fp32", "bf16"),
+        (),
+        threads,
+        lambda: _measure(threads),
+    )
 
 
 @functools.cache  # where the file can't be kept, a process chooses once all the same
 def _measure(threads: int) -> Speeds:
-    """Multiplies in a thread of its own: OpenMP's threads end with it, for which a forked worker would wait forever."""
+    """Multiplies in a thread of its own: OpenMP's threads end with it, for which a forked worker
+    would wait forever.
+    """
     import torch
 
     with ThreadPoolExecutor(1) as alone:
@@ -32,7 +45,9 @@ def _measure(threads: int) -> Speeds:
 
 
 def _multiply(threads: int, before: int) -> Speeds:
-    """Multiplies matrices of an encoder's shapes, forward and for the weight's gradient, the precisions by turns."""
+    """Multiplies matrices of an encoder's shapes, forward and for the weight's gradient, the
+    precisions by turns.
+    """
     import torch
 
     torch.set_num_threads(threads)

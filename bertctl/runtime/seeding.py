@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowRandom:
-    """The random numbers of a training step, the same for a window whatever micro-batch or process it is in.
+    """The random numbers of a training step, the same for a window whatever micro-batch or process
+    it is in.
 
     Attributes:
         seed: of the run.
@@ -33,7 +34,9 @@ class WindowRandom:
 
 
 def only_deterministic() -> None:
-    """Makes torch use deterministic algorithms only, and raise where there is none; call it before any computing."""
+    """Makes torch use deterministic algorithms only, and raise where there is none; call it before
+    any computing.
+    """
     import torch
 
     os.environ.setdefault(
@@ -72,8 +75,12 @@ def set_generators(states: "Mapping[str, Tensor]") -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Has the generators of Python, NumPy and torch go on afterwards as if nothing had been drawn or seeded within."""
-    of_python, of_numpy, of_torch = random.getstate(), np.random.get_state(), generator_states()
+    """Has the generators of Python, NumPy and torch go on afterwards as if nothing had been drawn
+    or seeded within.
+    """
+    of_python = random.getstate()
+    of_numpy = np.random.get_state()
+    of_torch = generator_states()
     try:
         yield
     finally:

@@ -11,15 +11,18 @@ _MOST = 4  # threads that do not wait for each other's Python
 
 
 def side_by_side(work: Callable[[_In], _Out], items: Iterable[_In], threads: int) -> Iterator[_Out]:
-    """Yields what some work makes of each item, in their order, where few threads compute: as many items at once.
+    """Yields what some work makes of each item, in their order, where few threads compute: as many
+    items at once.
 
-    The threads of a torch operator wait for each other at its end, and all but one between two operators: with MiniLM
-    on two cores for an eighth of the time. An item alone in its thread waits for none, and its numbers are the same.
+    The threads of a torch operator wait for each other at its end, and all but one between two
+    operators: with MiniLM on two cores for an eighth of the time. An item alone in its thread waits
+    for none, and its numbers are the same.
 
     Args:
         work: no gradient is kept.
         items: read a little ahead.
-        threads: that torch computes with; one item comes after the other where these are one or many.
+        threads: that torch computes with; one item comes after the other where these are one or
+            many.
     """
     import torch
 

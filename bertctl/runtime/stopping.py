@@ -1,12 +1,15 @@
-"""Ctrl-C, SIGTERM and SIGHUP, from the first line of a command to its last. Nothing is imported here that takes time.
+"""Ctrl-C, SIGTERM and SIGHUP, from the first line of a command to its last. Nothing is imported
+here that takes time.
 
-While a command starts, a signal ends it at once. While it works, the first one raises, so that work is saved and parts
-of files are taken away; the second one ends it at once, as any does once the answer is given. SIGTERM and SIGHUP come
-several times from a batch system: within a few seconds of the first one they are no second one. A signal that was
-ignored from the start (SIGHUP under nohup, Ctrl-C in a shell's background) stays ignored.
+While a command starts, a signal ends it at once. While it works, the first one raises, so that work
+is saved and parts of files are taken away; the second one ends it at once, as any does once the
+answer is given. SIGTERM and SIGHUP come several times from a batch system: within a few seconds of
+the first one they are no second one. A signal that was ignored from the start (SIGHUP under nohup,
+Ctrl-C in a shell's background) stays ignored.
 
-SIGXCPU, which comes when the processor time of `ulimit -t` is used up, is told and ends the work as SIGTERM does.
-(Where a file becomes larger than `ulimit -f` allows, Python ignores the signal; the write fails as on a full disk.)
+SIGXCPU, which comes when the processor time of `ulimit -t` is used up, is told and ends the work as
+SIGTERM does. (Where a file becomes larger than `ulimit -f` allows, Python ignores the signal; the
+write fails as on a full disk.)
 """
 
 import os
@@ -26,15 +29,19 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """Says that SIGTERM or SIGHUP arrived; whoever handles Ctrl-C handles it too, and can tell the two apart."""
+    """Says that SIGTERM or SIGHUP arrived; whoever handles Ctrl-C handles it too, and can tell the
+    two apart.
+    """
 
 
 _ECHO_SECONDS = 5.0
-"""Batch systems signal a job several times at once: each process of a step, and srun, which passes it on."""
+"""Batch systems signal a job several times at once: each process of a step, and srun, which passes
+it on."""
 
 
 class StopRequest:
-    """The signal that asked for the end of some work, and whether another one asks for something new.
+    """The signal that asked for the end of some work, and whether another one asks for something
+    new.
 
     Attributes:
         number: The first signal; 0 where none came.
@@ -45,9 +52,11 @@ class StopRequest:
         self._heard_at = 0.0
 
     def hear(self, number: int) -> bool:
-        """Returns whether this is the second request, which ends at once: not an echo of the first one.
+        """Returns whether this is the second request, which ends at once: not an echo of the first
+        one.
 
-        A second Ctrl-C is a person's, and never an echo. SIGTERM and SIGHUP are, within a few seconds.
+        A second Ctrl-C is a person's, and never an echo. SIGTERM and SIGHUP are, within a few
+        seconds.
         """
         if not self.number:
             self.number = number
@@ -61,7 +70,9 @@ class StopRequest:
 
 
 class _Command:
-    """Is where this process is in its own command ("" where it runs none), and the first signal that it heard then."""
+    """Is where this process is in its own command ("" where it runs none), and the first signal
+    that it heard then.
+    """
 
     phase = ""
     asked = 0
@@ -74,7 +85,9 @@ def asked() -> int:
 
 
 def enter(phase: str) -> None:
-    """Notes that the command is `working` now, or `ending`: its answer or its error is being written."""
+    """Notes that the command is `working` now, or `ending`: its answer or its error is being
+    written.
+    """
     if _Command.phase:
         _Command.phase = phase
 
@@ -97,19 +110,23 @@ def raise_for(number: int) -> None:
 
 
 def end_now(number: int) -> None:
-    """Ends the process with 130 (Ctrl-C) or 143, without the interpreter's shutdown; of workers the launcher speaks."""
+    """Ends the process with 130 (Ctrl-C) or 143, without the interpreter's shutdown; of workers the
+    launcher speaks.
+    """
     if not _Command.phase:  # a person's own Python
         raise_for(number)
     code, how = (130, "interrupted") if number == signal.SIGINT else (143, "terminated")
     if _Command.phase != "ending" and _speaks():
-        why = (
-            "again: it ended at once"
-            if _Command.phase == "working"
-            else "before anything had been started"
-        )
+        if _Command.phase == "working":
+            reason = "again: it ended at once"
+        else:
+            reason = "before anything had been started"
         nothing = '"remedy": null, "file": null, "line": null, "field": null'
-        document = f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{how} {why}", {nothing}}}}}\n'
-        said = f"error: {how} {why}\n"
+        document = (
+            f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{how} {reason}", '
+            f"{nothing}}}}}\n"
+        )
+        said = f"error: {how} {reason}\n"
         cursor = "\r\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
         for descriptor, text in ((1, document if "--json" in sys.argv else ""), (2, cursor + said)):
             try:  # noqa: SIM105 - contextlib would have to be imported
@@ -123,7 +140,9 @@ def watch() -> None:
     """Handles the signals of this process from now on."""
 
     def unraisable(event: "Any") -> None:
-        """Ends what a destructor or a callback would have gone on with: Python drops what is raised there."""
+        """Ends what a destructor or a callback would have gone on with: Python drops what is raised
+        there.
+        """
         if _Command.asked and isinstance(event.exc_value, KeyboardInterrupt):
             end_now(_Command.asked)
         sys.__unraisablehook__(event)
@@ -136,7 +155,9 @@ def watch() -> None:
 
 
 class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would have to be imported
-    """Has another handler hear the signals within `with`; those that are ignored stay so, and all in other threads."""
+    """Has another handler hear the signals within `with`; those that are ignored stay so, and all
+    in other threads.
+    """
 
     def __init__(self, handler: "Handler") -> None:
         self._handler = handler
@@ -156,19 +177,26 @@ class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would ha
 
 
 def _used_up(number: int, frame: "FrameType | None") -> None:
-    """Tells of the limit of processor time, and ends the work; the signal comes again with each further second."""
+    """Tells of the limit of processor time, and ends the work; the signal comes again with each
+    further second.
+    """
     import resource
 
     signal.signal(number, signal.SIG_IGN)
     seconds = resource.getrlimit(resource.RLIMIT_CPU)[0]
-    message = f"the {seconds} s of processor time that `ulimit -t` allows are used up: this ends as by SIGTERM\n"
+    message = (
+        f"the {seconds} s of processor time that `ulimit -t` allows are used up: this ends as by "
+        "SIGTERM\n"
+    )
     if _speaks():
         os.write(2, message.encode())
     _arrived(signal.SIGTERM, frame)
 
 
 def _speaks() -> bool:
-    """Returns whether this process speaks for the command: of several the first does, and the launcher of all."""
+    """Returns whether this process speaks for the command: of several the first does, and the
+    launcher of all.
+    """
     return "BERTCTL_EXIT_CODES" not in os.environ and os.environ.get("RANK", "0") == "0"
 
 

@@ -1,1 +1,3 @@
-"""Texts found by their vectors: compared, searched for, paired and put into groups; numbers are numpy's."""
+"""Texts found by their vectors: compared, searched for, paired and put into groups; numbers are
+numpy's.
+"""

@@ -38,10 +38,12 @@ _METRICS = {
     "agglomerative": {"cosine": "sqeuclidean", "euclidean": "euclidean", "manhattan": "manhattan"},
     "hdbscan": {"cosine": "euclidean", "euclidean": "euclidean", "manhattan": "manhattan"},
 }
-"""scikit-learn's metric of each method and measure. A dot product is no distance; kmeans has the Euclidean one."""
+"""scikit-learn's metric of each method and measure. A dot product is no distance; kmeans has the
+Euclidean one."""
 
 _PIECES = {"CJK": 2, "HIRAGANA": 3, "KATAKANA": 4, "THAI": 4, "LAO": 4, "KHMER": 4, "MYANMAR": 4}
-"""Characters that are taken for a word in scripts without blanks, by the first word of a character's Unicode name."""
+"""Characters that are taken for a word in scripts without blanks, by the first word of a
+character's Unicode name."""
 
 
 def check_clusters(method: str, clusters: int | None, *, approximate: bool = False) -> None:
@@ -51,11 +53,14 @@ def check_clusters(method: str, clusters: int | None, *, approximate: bool = Fal
         UsageError: with what to type.
     """
     if method == "hdbscan" and clusters is not None:
-        what = f"--method hdbscan finds out how many clusters there are, and --clusters {clusters} was given"
-        raise UsageError(what, remedy="Leave --clusters out, or choose --method kmeans.")
+        message = (
+            f"--method hdbscan finds out how many clusters there are, and --clusters {clusters} "
+            "was given"
+        )
+        raise UsageError(message, remedy="Leave --clusters out, or choose --method kmeans.")
     if approximate and method != "kmeans":
-        what = f"--approximate is for --method kmeans, not {method}"
-        raise UsageError(what, remedy="Leave --approximate out, or choose --method kmeans.")
+        message = f"--approximate is for --method kmeans, not {method}"
+        raise UsageError(message, remedy="Leave --approximate out, or choose --method kmeans.")
     if method != "hdbscan" and clusters is None:
         remedy = "Say how many: --clusters 8. Or --method hdbscan, which finds it out."
         raise UsageError(
@@ -72,11 +77,10 @@ def check_measure(method: str, similarity: str) -> None:
     if similarity in _METRICS[method]:
         return
     able = [name for name, metrics in _METRICS.items() if similarity in metrics]
-    remedy = (
-        f"Choose --method {' or '.join(able)}, or --similarity cosine."
-        if able
-        else "Add --similarity cosine."
-    )
+    if able:
+        remedy = f"Choose --method {' or '.join(able)}, or --similarity cosine."
+    else:
+        remedy = "Add --similarity cosine."
     raise UsageError(
         f"--method {method} can't group texts by {similarity} similarity", remedy=remedy
     )
@@ -94,9 +98,10 @@ def clusters_of(
 ) -> Ints:
     """Returns (N,) the number of each text's cluster, the largest first; -1 for none (HDBSCAN).
 
-    Agglomerative clustering joins by the mean cosine, as the squared distance: a vector of zeros, which a layer with
-    ReLU may give, has no cosine. The others see vectors of length 1, whose distances have the
-    order of cosines. By Euclidean and Manhattan distances the vectors are as they are.
+    Agglomerative clustering joins by the mean cosine, as the squared distance: a vector of zeros,
+    which a layer with ReLU may give, has no cosine. The others see vectors of length 1, whose
+    distances have the order of cosines. By Euclidean and Manhattan distances the vectors are as
+    they are.
 
     Args:
         vectors: (N, D); for cosines of length 1.
@@ -105,7 +110,8 @@ def clusters_of(
         smallest: texts of a cluster of hdbscan, at least.
         seed: of kmeans.
         similarity: Measure of two texts, as `check_measure` lets it through.
-        approximate: Whether kmeans moves its centres by batches (Sculley 2010) and not by all texts.
+        approximate: Whether kmeans moves its centres by batches (Sculley 2010) and not by all
+            texts.
 
     Raises:
         UsageError: too few texts, or too many.
@@ -113,18 +119,27 @@ def clusters_of(
     from sklearn.cluster import HDBSCAN, AgglomerativeClustering, KMeans, MiniBatchKMeans
 
     least = clusters or smallest
-    enough = None if method == "agglomerative" else least
+    if method == "agglomerative":
+        enough = None
+    else:
+        enough = least
     different = _number_of_different(vectors, enough)
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         told = (
             f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
         )
-        most = f", {_MATRIX_ROWS:,} at most" if method == "agglomerative" else ""
+        if method == "agglomerative":
+            most = f", {_MATRIX_ROWS:,} at most"
+        else:
+            most = ""
         raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
     metric = _METRICS[method][similarity]
     if method == "kmeans" and approximate:
         kmeans = MiniBatchKMeans(
-            clusters, batch_size=_BATCH, n_init=_BATCH_STARTS, random_state=seed
+            clusters,
+            batch_size=_BATCH,
+            n_init=_BATCH_STARTS,
+            random_state=seed,
         )
         found = kmeans.fit_predict(vectors)
     elif method == "kmeans":
@@ -141,7 +156,9 @@ def clusters_of(
 
 
 def _number_of_different(vectors: Floats32, enough: int | None) -> int:
-    """Returns how many vectors are different to six decimals; no more are counted than are enough."""
+    """Returns how many vectors are different to six decimals; no more are counted than are
+    enough.
+    """
     hashes: set[int] = set()
     for first in range(0, len(vectors), _COUNTED_AT_ONCE):
         rounded = vectors[first : first + _COUNTED_AT_ONCE].round(6) + 0.0  # no negative zeros
@@ -154,11 +171,12 @@ def _number_of_different(vectors: Floats32, enough: int | None) -> int:
 def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
     """Returns the words that tell each cluster from the others, the most telling first.
 
-    A word weighs by how many more texts of the cluster have it than would by chance, in standard deviations, times the
-    square root of the logarithm of how few texts have it at all. So what is everywhere weighs nothing, and `it` and
-    `why` weigh little, in any language, where class-based tf-idf (Grootendorst 2022, section 3.3) keeps them on top
-    unless they are taken out first. Words of a single text name a cluster only where it has no other ones. A text that
-    stands several times counts once.
+    A word weighs by how many more texts of the cluster have it than would by chance, in standard
+    deviations, times the square root of the logarithm of how few texts have it at all. So what is
+    everywhere weighs nothing, and `it` and `why` weigh little, in any language, where class-based
+    tf-idf (Grootendorst 2022, section 3.3) keeps them on top unless they are taken out first. Words
+    of a single text name a cluster only where it has no other ones. A text that stands several
+    times counts once.
     """
     from sklearn.feature_extraction.text import CountVectorizer
 
@@ -189,10 +207,12 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
 
 
 def telling_words(text: str) -> list[str]:
-    """Returns the words of a text that may name its cluster: composed, without case, of two letters at least.
+    """Returns the words of a text that may name its cluster: composed, without case, of two letters
+    at least.
 
-    Marks belong to their letters, as in Hindi and in decomposed accents. Scripts that put no blanks between words are
-    read in pieces of some characters: two of Chinese, as search engines do, more of the others.
+    Marks belong to their letters, as in Hindi and in decomposed accents. Scripts that put no blanks
+    between words are read in pieces of some characters: two of Chinese, as search engines do, more
+    of the others.
 
     # "The café is open"   the cafe\u0301 is open -> the café is open
     # "银行卡丢了"          银行 行卡 卡丢 丢了
@@ -222,7 +242,9 @@ def _has_two_letters(word: str) -> bool:
 
 
 def _piece_length(character: str) -> int:
-    """Returns how many characters of a script without blanks are taken for a word; 0 for other scripts."""
+    """Returns how many characters of a script without blanks are taken for a word; 0 for other
+    scripts.
+    """
     script = unicodedata.name(character, "").partition(" ")[0]
     return _PIECES.get(script, 0)
 
@@ -257,8 +279,8 @@ def silhouette(
 ) -> dict[str, Any] | None:
     """Returns how much nearer texts are to their own cluster than to the next one: -1 to 1.
 
-    It is the mean over a sample of the different texts that are in a cluster; None where fewer than two clusters are
-    among them.
+    It is the mean over a sample of the different texts that are in a cluster; None where fewer than
+    two clusters are among them.
     """
     from sklearn.metrics import silhouette_score
 

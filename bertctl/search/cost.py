@@ -34,7 +34,10 @@ def require_room(n_texts: int, size: int, *, copies: int, verb: str) -> None:
         DeviceError: With what they need, and what is free.
     """
     need = n_texts * (size * np.dtype(np.float32).itemsize * copies + _BYTES_OF_TEXT)
-    remedy = f"Give fewer texts, such as a sample: shuf -n {n_texts // 10} FILE; or take a machine with more memory."
+    remedy = (
+        f"Give fewer texts, such as a sample: shuf -n {n_texts // 10} FILE; or take a machine with "
+        "more memory."
+    )
     require_memory(need, f"bertctl {verb} of {n_texts:,} texts", remedy=remedy)
 
 
@@ -53,7 +56,8 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
     if total >= _TOLD_FROM:
         n_pairs = n_texts * (n_texts - 1) // 2
         listener.say(
-            f"each of {n_texts:,} texts is compared with each, {n_pairs:,} pairs: about {human_seconds(total)} once "
+            f"each of {n_texts:,} texts is compared with each, {n_pairs:,} pairs: about "
+            f"{human_seconds(total)} once "
             f"their vectors are there, which take {human_bytes(4 * n_texts * size)} of memory"
         )
 
@@ -74,7 +78,12 @@ def tell_grouping(
     from sklearn.cluster import KMeans
 
     vectors = np.random.default_rng(0).standard_normal((_GROUPED_ROWS, size)).astype(np.float32)
-    kmeans = KMeans(clusters, n_init=1, max_iter=10, random_state=seed)
+    kmeans = KMeans(
+        clusters,
+        n_init=1,
+        max_iter=10,
+        random_state=seed,
+    )
     kmeans.fit(vectors)  # the first fit loads libraries
     started = time.perf_counter()
     kmeans.fit(vectors)
@@ -82,8 +91,10 @@ def tell_grouping(
     total = seconds * starts * n_texts / _GROUPED_ROWS
     if total >= _TOLD_FROM:
         listener.say(
-            f"kmeans of {n_texts:,} texts with {starts} starts: about {human_seconds(total)} once their vectors are "
-            f"there, which take {human_bytes(4 * n_texts * size)} of memory; --approximate is many times faster"
+            f"kmeans of {n_texts:,} texts with {starts} starts: about {human_seconds(total)} once "
+            "their vectors are "
+            f"there, which take {human_bytes(4 * n_texts * size)} of memory; --approximate is many "
+            "times faster"
         )
 
 

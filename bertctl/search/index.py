@@ -7,8 +7,8 @@
     offsets.npy    (N,) where each row begins in rows.jsonl, in bytes; indexes of older versions have none
     graph-HASH.usearch    perhaps, under the name of what it was made of: the vectors again, and which are near
 
-They grow; index.json says how much of them is whole, and which offsets are sound. Letters: N rows, D size of a vector,
-K nearest rows.
+They grow; index.json says how much of them is whole, and which offsets are sound. Letters: N rows,
+D size of a vector, K nearest rows.
 """
 
 import hashlib
@@ -46,7 +46,8 @@ _SAMPLE, _AT = 500, 10
 """Rows that look for their nearest ones, and how many, to see what fewer bits cost."""
 
 _ASKED, _FEW = 100, 20
-"""Queries that are searched for exactly too; where there are fewer than these, rows of the index are."""
+"""Queries that are searched for exactly too; where there are fewer than these, rows of the index
+are."""
 
 _GRAPH_METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
 """usearch's names of measures."""
@@ -86,13 +87,19 @@ class Index:
             UnavailableError: there is none.
             DataError: it is damaged, or not finished.
         """
-        path, vectors = folder / "index.json", folder / "vectors.npy"
+        path = folder / "index.json"
+        vectors = folder / "vectors.npy"
         if not path.exists():
-            what = f"{folder} is no index: it has no index.json"
+            message = f"{folder} is no index: it has no index.json"
             raise UnavailableError(
-                what, remedy="Make one: bertctl index CORPUS -o INDEX.", file=folder
+                message, remedy="Make one: bertctl index CORPUS -o INDEX.", file=folder
             )
-        document = read_json(path, "index", kind=DataError, remedy=_AGAIN)
+        document = read_json(
+            path,
+            "index",
+            kind=DataError,
+            remedy=_AGAIN,
+        )
         with loading(vectors, remedy=_AGAIN):
             stored = open_array(vectors)[: document["rows"]]
             if (*stored.shape, stored.dtype.name) != tuple(
@@ -102,9 +109,9 @@ class Index:
                     f"it holds {stored.shape} {stored.dtype}, and index.json says something else"
                 )
         if not (document["complete"] or unfinished):
-            what = f"{folder} is not finished: {document['rows']:,} texts are in it"
+            message = f"{folder} is not finished: {document['rows']:,} texts are in it"
             raise DataError(
-                what, remedy="Type the command that made it again, with --resume.", file=folder
+                message, remedy="Type the command that made it again, with --resume.", file=folder
             )
         return cls(folder, document)
 
@@ -135,12 +142,11 @@ class Index:
         own = {"long_text": None, "similarity": COSINE} | self.document
         if differ := [name for name in made if name != "model" and made[name] != own[name]]:
             name = differ[0]
-            what = (
-                "another model"
-                if name == "model_hash"
-                else f"{name} {made[name]!r} in place of {own[name]!r}"
-            )
-            told = f"'{own['model']}' made {self.folder}, and {what} is given"
+            if name == "model_hash":
+                message = "another model"
+            else:
+                message = f"{name} {made[name]!r} in place of {own[name]!r}"
+            told = f"'{own['model']}' made {self.folder}, and {message} is given"
             raise DataError(
                 told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}"
             )
@@ -169,7 +175,8 @@ class Index:
     def search(
         self, queries: Iterable[tuple[Rows, Floats32]], top: int
     ) -> Iterator[dict[str, Any]]:
-        """Yields a line for each of the K nearest rows of each query, the nearest first; of equals the first row.
+        """Yields a line for each of the K nearest rows of each query, the nearest first; of equals
+        the first row.
 
         Raises:
             DataError: damaged files.
@@ -189,8 +196,8 @@ class Index:
 class IndexRows:
     """Rows of an index, by their numbers.
 
-    Each is read by its offset, so that the others stay on the disk. Where an index has no sound offsets, the file is
-    looked through once.
+    Each is read by its offset, so that the others stay on the disk. Where an index has no sound
+    offsets, the file is looked through once.
 
     Args:
         index: The index.
@@ -204,7 +211,10 @@ class IndexRows:
         if isinstance(digest, str):
             offsets = stored_offsets(index.folder / "offsets.npy", self._n_rows, digest)
         self._are_stored = offsets is not None
-        self._offsets = offsets if offsets is not None else self._scanned()
+        if offsets is not None:
+            self._offsets = offsets
+        else:
+            self._offsets = self._scanned()
 
     def read(self, numbers: Collection[int]) -> dict[int, dict[str, Any]]:
         """Returns rows by their numbers: id, text and label.
@@ -224,8 +234,11 @@ class IndexRows:
                 number: dict(json.loads(line)) for number, line in lines.items() if line is not None
             }
         if len(rows) < len(lines) or not all({"id", "text"} <= row.keys() for row in rows.values()):
-            what = f"{self._path} is damaged: it has fewer rows than vectors, or one without an id and a text"
-            raise DataError(what, remedy=_AGAIN, file=self._path)
+            message = (
+                f"{self._path} is damaged: it has fewer rows than vectors, or one without an id "
+                "and a text"
+            )
+            raise DataError(message, remedy=_AGAIN, file=self._path)
         return rows
 
     def _scanned(self) -> Offsets:
@@ -233,7 +246,9 @@ class IndexRows:
             return line_offsets(self._path, self._n_rows)
 
     def _line(self, file: io.FileIO, number: int) -> bytes | None:
-        """Returns the line of a row; None where no line begins at its offset, or it ends elsewhere."""
+        """Returns the line of a row; None where no line begins at its offset, or it ends
+        elsewhere.
+        """
         if number >= len(self._offsets):
             return None
         start = int(self._offsets[number])
@@ -250,7 +265,9 @@ class IndexRows:
 
 
 def _up_to_line_feed(file: io.FileIO, start: int, *, skipped: int) -> bytes:
-    """Returns the bytes of a file from an offset up to the first line feed behind the skipped ones."""
+    """Returns the bytes of a file from an offset up to the first line feed behind the skipped
+    ones.
+    """
     content = b""
     while piece := os.pread(file.fileno(), _PIECE, start + len(content)):
         content += piece
@@ -268,20 +285,24 @@ class ApproximateIndex(Index):
 
     Attributes:
         graph: usearch's, of all rows.
-        measured: of the first search, the `recall`: how many of the rows `at` the first places were found, as so many
-            `queries`, `of` those that were searched for (queries) or of the index (texts), looked for theirs.
+        measured: of the first search, the `recall`: how many of the rows `at` the first places were
+            found, as so many `queries`, `of` those that were searched for (queries) or of the index
+            (texts), looked for theirs.
     """
 
     graph: Any
     measured: dict[str, Any] = field(default_factory=dict)
 
     def nearest(self, queries: Floats32, top: int) -> Nearest:
-        """Returns K rows near to (Q, D) queries; of the first ones, it measures how many are the nearest."""
+        """Returns K rows near to (Q, D) queries; of the first ones, it measures how many are the
+        nearest.
+        """
         if not self.measured:
             own = len(queries) < _FEW < self.document["rows"]  # then a row finds itself first
-            asked = (
-                open_array(self.folder / "vectors.npy")[: self.document["rows"]] if own else queries
-            )
+            if own:
+                asked = open_array(self.folder / "vectors.npy")[: self.document["rows"]]
+            else:
+                asked = queries
             asked = as_read(asked[:: -(-len(asked) // _ASKED)], self.similarity)
             found, right = (
                 search(asked, top + own).rows[:, own:] for search in (self._near, super().nearest)
@@ -291,11 +312,9 @@ class ApproximateIndex(Index):
         return self._near(queries, top)
 
     def _near(self, queries: Floats32, top: int) -> Nearest:
-        found, stored, each = (
-            Nearest(queries, top, self.similarity),
-            open_array(self.folder / "vectors.npy"),
-            [],
-        )
+        found = Nearest(queries, top, self.similarity)
+        stored = open_array(self.folder / "vectors.npy")
+        each = []
         for i, asked in enumerate(as_stored(queries, self.document["dtype"])):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
                 rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
@@ -321,14 +340,18 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
     """
     metric = _GRAPH_METRICS.get(index.similarity)
     if metric is None:
-        what = f"--approximate has no graph for {index.similarity} similarity, by which {index.folder} is searched"
-        raise UsageError(what, remedy="Leave --approximate out.")
+        message = (
+            f"--approximate has no graph for {index.similarity} similarity, by which "
+            f"{index.folder} is searched"
+        )
+        raise UsageError(message, remedy="Leave --approximate out.")
     if find_spec("usearch") is None:
         remedy = "Install it: pip install 'bertctl[search]'; or leave --approximate out."
         raise UnavailableError("--approximate needs the package usearch", remedy=remedy)
     from usearch.index import Index as Graph
 
-    vectors, rows = index.folder / "vectors.npy", index.document["rows"]
+    vectors = index.folder / "vectors.npy"
+    rows = index.document["rows"]
     made_of = f"{index.document} {vectors.stat().st_size} {vectors.stat().st_mtime_ns}"
     path = index.folder / f"graph-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.usearch"
     if not path.is_file():
@@ -348,7 +371,8 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     """Returns the index in a folder that is gone on with; None where one is made anew.
 
     Raises:
-        UsageError: something is there, and nothing was said of it, or two things, or it is no index.
+        UsageError: something is there, and nothing was said of it, or two things, or it is no
+            index.
         DataError: an index that is added to is damaged, or not finished.
     """
     if append and overwrite:
@@ -369,14 +393,13 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     if names and not (
         (overwrite or resume) and "rows.jsonl" in names <= _FILES
     ):  # perhaps killed before index.json
-        what = (
-            "Add to it with --append, go on with --resume, or replace it: --overwrite."
-            if names <= _FILES
-            else ""
-        )
+        if names <= _FILES:
+            message = "Add to it with --append, go on with --resume, or replace it: --overwrite."
+        else:
+            message = ""
         raise UsageError(
             f"{folder} is there",
-            remedy=what or "It holds more than an index: choose another with -o.",
+            remedy=message or "It holds more than an index: choose another with -o.",
         )
     return None
 
@@ -387,14 +410,18 @@ def _digested(rows: Rows) -> bytes:
 
 
 def _of_others(index: Index) -> int:
-    """Returns how many rows of an index are not of the corpus that it is made of, or gone on with, now."""
+    """Returns how many rows of an index are not of the corpus that it is made of, or gone on with,
+    now.
+    """
     return int(index.document["rows"] - index.document["corpus"]["rows"])
 
 
 def _rows_in(folder: Path) -> int:
     """Returns how many rows of an index are whole."""
     document = folder / "index.json"
-    return int(read_json(document)["rows"]) if document.exists() else 0
+    if document.exists():
+        return int(read_json(document)["rows"])
+    return 0
 
 
 def identified(
@@ -402,8 +429,9 @@ def identified(
 ) -> Iterator[Rows]:
     """Yields rows of an index under the ids that they have in it.
 
-    Rows without ids of their own are numbered, and where they are added to an index the numbers go on after its rows.
-    Ids of the file's own stay. Those that occur twice are counted, and a warning says so in the end.
+    Rows without ids of their own are numbered, and where they are added to an index the numbers go
+    on after its rows. Ids of the file's own stay. Those that occur twice are counted, and a warning
+    says so in the end.
 
     Args:
         parts: Rows, some at a time; without ids of their own they are numbered from 0.
@@ -414,12 +442,21 @@ def identified(
     Raises:
         DataError: Rows without ids for an index whose texts have ids of their own.
     """
-    n_before = _of_others(index) if index is not None else 0
-    own_ids = _own_ids(index, n_before) if index is not None else {}
+    if index is not None:
+        n_before = _of_others(index)
+    else:
+        n_before = 0
+    if index is not None:
+        own_ids = _own_ids(index, n_before)
+    else:
+        own_ids = {}
     if not has_ids:
         if index is not None and own_ids:
-            what = f"the texts to add have no ids, and those of {index.folder} have, such as '{next(iter(own_ids))}'"
-            raise DataError(what, remedy="Name the column with their ids: --id-column NAME.")
+            message = (
+                f"the texts to add have no ids, and those of {index.folder} have, such as "
+                f"'{next(iter(own_ids))}'"
+            )
+            raise DataError(message, remedy="Name the column with their ids: --id-column NAME.")
         for rows in parts:
             yield (
                 replace(rows, ids=[str(n_before + int(number)) for number in rows.ids])
@@ -428,7 +465,10 @@ def identified(
             )
         return
 
-    known = own_ids if own_ids else dict.fromkeys(map(str, range(n_before)))
+    if own_ids:
+        known = own_ids
+    else:
+        known = dict.fromkeys(map(str, range(n_before)))
     repeated: list[str] = []
     for rows in parts:
         for row_id in rows.ids:
@@ -437,29 +477,41 @@ def identified(
             known[row_id] = None
         yield rows
     if repeated:
-        what = f"{count(len(repeated), 'text')} of {rows.source} {'has' if len(repeated) == 1 else 'have'} an id that"
-        place = "there or in the index" if index is not None else "there"
+        message = (
+            f"{count(len(repeated), 'text')} of {rows.source} "
+            f"{'has' if len(repeated) == 1 else 'have'} an id that"
+        )
+        if index is not None:
+            place = "there or in the index"
+        else:
+            place = "there"
         listener.warn(
-            f"{what} another text {place} has, such as '{repeated[0]}': an id is to stand for one text"
+            f"{message} another text {place} has, such as '{repeated[0]}': an id is to stand for one "
+            "text"
         )
 
 
 def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
-    """Returns the different ids of the first rows of an index, in their order; none where they are numbers of rows."""
+    """Returns the different ids of the first rows of an index, in their order; none where they are
+    numbers of rows.
+    """
     path = index.folder / "rows.jsonl"
     if not n_rows:
         return {}
     with loading(path, remedy=_AGAIN), path.open("rb") as file:
         ids = [str(json.loads(line)["id"]) for line in islice(file, n_rows)]
     are_numbers = all(row_id == str(number) for number, row_id in enumerate(ids))
-    return {} if are_numbers else dict.fromkeys(ids)
+    if are_numbers:
+        return {}
+    return dict.fromkeys(ids)
 
 
 def make_index(
     folder: Path, source: str, parts: Iterable[Rows], model: "TextVectors", dtype: str, *, before: Index | None = None,
     listener: Listener = SILENT, remembered: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Makes an index, adds to one, or goes on with one that is not finished; whole chunks of rows outlive a kill.
+    """Makes an index, adds to one, or goes on with one that is not finished; whole chunks of rows
+    outlive a kill.
 
     Args:
         folder: of the index.
@@ -472,8 +524,9 @@ def make_index(
         remembered: How the rows are read, for those that are added later.
 
     Returns:
-        index.json. Where dtype is not float32 it has the `recall` of the ten nearest rows: some of the first rows look
-        for theirs among all rows of this call, with the numbers as they are and as they are kept.
+        index.json. Where dtype is not float32 it has the `recall` of the ten nearest rows: some of
+        the first rows look for theirs among all rows of this call, with the numbers as they are and
+        as they are kept.
 
     Raises:
         DataError: an unfinished index's rows are not the first ones of `parts`.
@@ -481,12 +534,10 @@ def make_index(
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
     said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
-    begun, read, digest, searches = (
-        said["corpus"],
-        _NOTHING | {"source": source},
-        hashlib.sha256(),
-        list[Nearest](),
-    )
+    begun = said["corpus"]
+    read = _NOTHING | {"source": source}
+    digest = hashlib.sha256()
+    searches = list[Nearest]()
 
     earlier = list(said.get("sources", []))
     if earlier and (
@@ -494,8 +545,13 @@ def make_index(
     ):  # gone on with: the last one is this corpus
         earlier = earlier[:-1]
     if dtype == "int8" and model.similarity != COSINE:
-        what = f"int8 keeps the direction of vectors alone, and {model.similarity} similarity needs their length"
-        raise UsageError(what, remedy="Choose --dtype float16 or float32, or --similarity cosine.")
+        message = (
+            f"int8 keeps the direction of vectors alone, and {model.similarity} similarity needs "
+            "their length"
+        )
+        raise UsageError(
+            message, remedy="Choose --dtype float16 or float32, or --similarity cosine."
+        )
 
     def passed(rows: Rows) -> Rows:
         digest.update(_digested(rows))
@@ -507,11 +563,10 @@ def make_index(
         while read["rows"] < begun["rows"] and (rows := next(left, None)):
             passed(rows)
         if read | {"source": ""} != begun | {"source": ""}:
-            remedy = (
-                "It is finished: add other rows with --append alone."
-                if said["complete"]
-                else _AGAIN
-            )
+            if said["complete"]:
+                remedy = "It is finished: add other rows with --append alone."
+            else:
+                remedy = _AGAIN
             raise DataError(
                 f"the first rows of {source} are not those that {folder} has of it", remedy=remedy
             )
@@ -536,7 +591,11 @@ def make_index(
         return document
 
     layout = VectorLayout(
-        (model.made["layer"],), model.made["size"], dtype, by_token=False, pooling=""
+        (model.made["layer"],),
+        model.made["size"],
+        dtype,
+        by_token=False,
+        pooling="",
     )
     state = said if before else None
     opened = closing(VectorStore(folder, layout, state, has_offsets=True))
@@ -572,4 +631,6 @@ def as_read(stored: Array, similarity: str = COSINE) -> Floats32:
     if stored.dtype == np.float32:
         return stored
     vectors = stored.astype(np.float32)
-    return unit_length(vectors) if similarity == COSINE else vectors
+    if similarity == COSINE:
+        return unit_length(vectors)
+    return vectors

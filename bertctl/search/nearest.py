@@ -1,5 +1,5 @@
-"""Which of many vectors are near: exactly, in blocks, so that memory holds no matrix of all against all; and the lines
-that say it of texts.
+"""Which of many vectors are near: exactly, in blocks, so that memory holds no matrix of all against
+all; and the lines that say it of texts.
 
 Letters: Q queries, N rows, B rows of a block, D size of a vector, K nearest rows of each query.
 """
@@ -23,7 +23,8 @@ Pairs = tuple[Ints, Ints, Floats32]
 """Numbers of rows, those of their partners, and their similarities."""
 
 _CLOSE = 1e-5
-"""More than rounding takes from a product of two vectors of length 1 in fp32, whatever their size."""
+"""More than rounding takes from a product of two vectors of length 1 in fp32, whatever their
+size."""
 
 _DECIMALS = 6
 """Of a similarity in an answer."""
@@ -31,7 +32,8 @@ _DECIMALS = 6
 _DISTANCES = ("euclidean", "manhattan")
 
 _SAME = 5e-7
-"""Half of the last of six decimals: equal texts have a cosine of 1, of which fp32 may lose that much."""
+"""Half of the last of six decimals: equal texts have a cosine of 1, of which fp32 may lose that
+much."""
 
 _SCORES = 1 << 22  # of a block against the queries, in memory at once (16 MB)
 _AGAIN = 1 << 13  # pairs that are computed again at once
@@ -44,10 +46,11 @@ def block_rows(queries: int) -> int:
 
 
 class Nearest:
-    """Keeps the K nearest rows of each of Q queries while all rows go by in blocks; of equally near ones the first.
+    """Keeps the K nearest rows of each of Q queries while all rows go by in blocks; of equally near
+    ones the first.
 
-    A block is compared in fp32, by distances in fp64. What comes near the K-th is computed again in fp64, the same way
-    wherever a row stands, so that equal rows are equally near.
+    A block is compared in fp32, by distances in fp64. What comes near the K-th is computed again in
+    fp64, the same way wherever a row stands, so that equal rows are equally near.
 
     Args:
         queries: (Q, D); for cosines of length 1, as the rows are.
@@ -133,7 +136,8 @@ def row_by_row(first: Floats32, second: Floats32, measure: str = COSINE) -> Pair
 def pairs_above(
     threshold: float, first: Floats32, second: Floats32 | None = None, measure: str = COSINE
 ) -> Iterator[Pairs]:
-    """Yields every pair of rows whose similarity, to six decimals, is the threshold or more, some at a time.
+    """Yields every pair of rows whose similarity, to six decimals, is the threshold or more, some
+    at a time.
 
     Args:
         threshold: A similarity.
@@ -146,7 +150,10 @@ def pairs_above(
         for j in range(i if second is None else 0, len(others), _BLOCK):
             scores = _block_similarities(measure, first[i : i + _BLOCK], others[j : j + _BLOCK])
             near = scores >= threshold - _SAME
-            near = np.triu(near, 1) if second is None and i == j else near
+            if second is None and i == j:
+                near = np.triu(near, 1)
+            else:
+                near = near
             row, column = np.divmod(np.flatnonzero(near), scores.shape[1])
             yield row + i, column + j, scores[row, column]
 
@@ -158,7 +165,8 @@ def _block_similarities(measure: str, first: Floats32, second: Floats32) -> Floa
 
 
 class NearestPairs:
-    """Keeps the N nearest of all pairs that go by, and counts them; of equally near ones those of the first rows.
+    """Keeps the N nearest of all pairs that go by, and counts them; of equally near ones those of
+    the first rows.
 
     Args:
         most: N.
@@ -193,7 +201,8 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
 
     Args:
         first: texts, or pairs of them.
-        second: what they are compared with; None where that is their second texts, or they are themselves.
+        second: what they are compared with; None where that is their second texts, or they are
+            themselves.
         every: whether each is compared with each, and not row by row.
 
     Raises:
@@ -211,9 +220,10 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
             remedy="Give what it is compared with, or --all.",
         )
     if second is None:
-        second = (
-            replace(first, columns={"text": first.columns["pair"]}) if first.has("pair") else first
-        )
+        if first.has("pair"):
+            second = replace(first, columns={"text": first.columns["pair"]})
+        else:
+            second = first
     if not every and len(first) != len(second):
         told = f"{first.source} has {len(first):,} rows, {second.source} {len(second):,}"
         raise DataError(told, remedy="Add --all to compare each with each.")
@@ -221,10 +231,11 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
 
 
 def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> dict[str, Any]:
-    """Returns how (N,) cosines go with the scores that people gave the pairs; nothing where the rows have none.
+    """Returns how (N,) cosines go with the scores that people gave the pairs; nothing where the
+    rows have none.
 
-    Nor is there anything of fewer than three pairs, or of scores that are all the same. The listener is warned of rows
-    that have no score, which are left out.
+    Nor is there anything of fewer than three pairs, or of scores that are all the same. The
+    listener is warned of rows that have no score, which are left out.
     """
     gold = np.array([as_number(label) for label in rows.columns.get("label", ())])
     is_score = np.isfinite(gold)
@@ -232,9 +243,12 @@ def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> d
         return {}
     if not is_score.all():
         first = int(np.argmin(is_score))
-        what = f"{rows.where(first)}: {rows.columns['label'][first]!r} is no score"
-        listener.warn(f"{what}; the correlation leaves {count(int((~is_score).sum()), 'row')} out")
-    gold, cosines = gold[is_score], cosines[is_score]
+        message = f"{rows.where(first)}: {rows.columns['label'][first]!r} is no score"
+        listener.warn(
+            f"{message}; the correlation leaves {count(int((~is_score).sum()), 'row')} out"
+        )
+    gold = gold[is_score]
+    cosines = cosines[is_score]
     found = {
         one.__name__: one(gold, cosines.astype(np.float64)).metric().as_json()
         for one in (spearman, pearson)
@@ -251,7 +265,8 @@ def pair_lines(
 ) -> Iterator[dict[str, Any]]:
     """Yields a line for each pair of rows: ids, similarity, texts.
 
-    Where the model knows no token of some text, every line has `unknown`, which names those of the pair.
+    Where the model knows no token of some text, every line has `unknown`, which names those of the
+    pair.
 
     Args:
         first: Texts.

@@ -30,21 +30,25 @@ from bertctl.words import count
 
 
 class TextVectors:
-    """Is a model that makes a vector of each text: of several layers or poolings those side by side.
+    """Is a model that makes a vector of each text: of several layers or poolings those side by
+    side.
 
     Args:
         recipe: names the model, what is read of long texts, and where it computes.
         names: which vectors; without a pooling as the model's folder says, else the mean.
-        length: longest input in tokens; None for what the folder says, else what the model can read, at most 512.
+        length: longest input in tokens; None for what the folder says, else what the model can
+            read, at most 512.
         side: `query` or `document`, of a search, for which the folder may have a prompt.
-        similarity: Measure by which the vectors are compared; None for what the folder says, else the cosine. For
-            cosines every vector is brought to length 1, for other measures it stays as the model makes it.
+        similarity: Measure by which the vectors are compared; None for what the folder says, else
+            the cosine. For cosines every vector is brought to length 1, for other measures it stays
+            as the model makes it.
 
     Attributes:
-        made: what the vectors are made with: the model, the hash of it and of what its folder says, layer, pooling,
-            longest input, what is read of longer texts, measure of similarity.
+        made: what the vectors are made with: the model, the hash of it and of what its folder says,
+            layer, pooling, longest input, what is read of longer texts, measure of similarity.
 
-        unreadable: Numbers of the rows read last of which no token is in the vocabulary: their vectors say nothing.
+        unreadable: Numbers of the rows read last of which no token is in the vocabulary: their
+            vectors say nothing.
 
     Raises:
         UsageError: no such model, layer or pooling; vectors of tokens.
@@ -61,11 +65,10 @@ class TextVectors:
         similarity: str | None = None,
     ) -> None:
         source = inspect_model(recipe.with_fields("model", max_length=length or 4).model)
-        said = (
-            read_modules(source.folder)
-            if names.poolings in ((), ("model",)) and names.layers == ("last",)
-            else None
-        )
+        if names.poolings in ((), ("model",)) and names.layers == ("last",):
+            said = read_modules(source.folder)
+        else:
+            said = None
         if said is not None:
             prompt = next((name for name in SIDES.get(side, ()) if name in said.prompts), None)
             names = replace(names, poolings=("model",), prompt=names.prompt or prompt)
@@ -78,8 +81,8 @@ class TextVectors:
         )
         spec = VectorSpec.of(names, source, long.pooling)
         if spec.by_token:
-            what = "vectors of tokens go into files"
-            raise UsageError(what, remedy="Type `bertctl extract-features --pooling none`.")
+            message = "vectors of tokens go into files"
+            raise UsageError(message, remedy="Type `bertctl extract-features --pooling none`.")
         self._encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
         made_by = hashlib.sha256(f"{source.content_hash()} {said}".encode()).hexdigest()
         self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}
@@ -89,13 +92,17 @@ class TextVectors:
         self.made["similarity"] = self.similarity
         self.unreadable: frozenset[int] = frozenset()
         self._rows = RowEncoder(
-            self._encoder.engine.tokenizer, long, by_token=False, said=spec.said
+            self._encoder.engine.tokenizer,
+            long,
+            by_token=False,
+            said=spec.said,
         )
 
     def stream(
         self, parts: Iterable[Rows], listener: Listener = SILENT
     ) -> Iterator[tuple[Rows, Floats32]]:
-        """Yields rows, more at a time than they come in, with (N, D) vectors of their texts; says what was cut.
+        """Yields rows, more at a time than they come in, with (N, D) vectors of their texts; says
+        what was cut.
 
         Args:
             parts: rows, whose column `text` is read.
@@ -104,7 +111,8 @@ class TextVectors:
         Raises:
             DataError: vectors that are no numbers.
         """
-        counts, most = Counter[str](), self.made["max_length"]
+        counts = Counter[str]()
+        most = self.made["max_length"]
         unreadable: list[int] = []
         for rows in chunks(parts):
             windows = self._rows.encode(replace(rows, columns={"text": rows.columns["text"]}))
@@ -124,10 +132,14 @@ class TextVectors:
         listener.finish("texts")
         self.unreadable = frozenset(unreadable)
         if unreadable:
-            what = f"the model knows no token of {count(len(unreadable), 'text')}"
-            listener.warn(f"{what}: their vectors are alike whatever they say")
+            message = f"the model knows no token of {count(len(unreadable), 'text')}"
+            listener.warn(f"{message}: their vectors are alike whatever they say")
         warn_of_truncation(
-            "texts", counts, message=TruncationMessage(), max_length=most, listener=listener
+            "texts",
+            counts,
+            message=TruncationMessage(),
+            max_length=most,
+            listener=listener,
         )
 
     def of(self, rows: Rows, listener: Listener = SILENT) -> Floats32:

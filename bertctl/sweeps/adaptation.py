@@ -1,4 +1,5 @@
-"""Whether pretraining on a corpus pays: a task fine-tuned without it and with it, over the same seeds and rows.
+"""Whether pretraining on a corpus pays: a task fine-tuned without it and with it, over the same
+seeds and rows.
 
 DIR/pretrain   the run of pretraining
 DIR/sweep      the runs of fine-tuning: a sweep of two settings, the model as it was and as it is after pretraining
@@ -68,19 +69,27 @@ class Adaptation:
         """Returns the fine-tuning of these models, made ready.
 
         Raises:
-            BertctlError: any refusal of the task: settings, files, labels, a model that it can't take.
+            BertctlError: any refusal of the task: settings, files, labels, a model that it can't
+                take.
         """
         settings = [{"model.name": model} for model in models]
         forks = (
             self.job.compute.threads == 1
         )  # the pretraining starts no thread then that a worker would lack
         task = self.task.with_fields("evaluation", splits=without_test(self.task))
-        request = SweepRequest(task, settings, self.seeds, jobs=self.jobs, forks=forks)
+        request = SweepRequest(
+            task,
+            settings,
+            self.seeds,
+            jobs=self.jobs,
+            forks=forks,
+        )
         return make_sweep(request, self.folder / "sweep", listener=listener)
 
 
 def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
-    """Refuses what the fine-tuning would refuse, before the pretraining is paid for; returns the half without it.
+    """Refuses what the fine-tuning would refuse, before the pretraining is paid for; returns the
+    half without it.
 
     Raises:
         UsageError: fewer than two seeds.
@@ -91,22 +100,24 @@ def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
             "one seed can't tell a gain from luck", remedy="Take two or more: --seeds 5."
         )
     if without_test(asked.task) != asked.task.evaluation.splits:
-        what = "evaluation.splits names test: the runs of adapt are not scored on it"
-        listener.say(f"{what}; `bertctl evaluate RUN --split test` scores one")
+        message = "evaluation.splits names test: the runs of adapt are not scored on it"
+        listener.say(f"{message}; `bertctl evaluate RUN --split test` scores one")
     return asked.sweep([asked.task.model.name], listener)
 
 
 def estimate_adaptation(
     asked: Adaptation, without: Sweep, *, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Returns the steps and the memory of the pretraining, and the time of the fine-tuning, twice that of one arm.
+    """Returns the steps and the memory of the pretraining, and the time of the fine-tuning, twice
+    that of one arm.
 
     Args:
         asked: what is to be done.
         without: what `check_adaptation` returned.
         listener: hears of progress.
     """
-    half, job = dry_run(without, listener=listener), asked.job
+    half = dry_run(without, listener=listener)
+    job = asked.job
     seconds = {name: round(len(ARMS) * value, 3) for name, value in half["seconds"].items()}
     pretraining = {"steps": job.steps, "epochs": job.epochs, "memory_bytes": job.memory}
     finetuning = {
@@ -125,7 +136,8 @@ def estimate_adaptation(
 def adapt(
     asked: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
 ) -> tuple[dict[str, Any], int]:
-    """Pretrains, fine-tunes without and with it, and judges; what is done in the folder already stays.
+    """Pretrains, fine-tunes without and with it, and judges; what is done in the folder already
+    stays.
 
     Args:
         asked: what is to be done; checked.
@@ -139,7 +151,11 @@ def adapt(
         BertctlError: see `Adaptation.sweep`, `start` and `run_sweep`.
     """
     pretrained = start(
-        asked.job, asked.folder / "pretrain", resume="if any", options=options, listener=listener
+        asked.job,
+        asked.folder / "pretrain",
+        resume="if any",
+        options=options,
+        listener=listener,
     )
     made = asked.sweep([asked.task.model.name, str(pretrained.folder.path.absolute())], listener)
     made.folder.mkdir(parents=True, exist_ok=True)
@@ -160,21 +176,23 @@ def adapt(
 
 
 def judged(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns whether the second setting of a sweep is better than the first, by the sweep's paired comparison.
+    """Returns whether the second setting of a sweep is better than the first, by the sweep's paired
+    comparison.
 
     Args:
         document: content of sweep.json; its first two settings are without and with pretraining.
 
     Returns:
-        `primary`, the scores of both `arms`, `difference` (with less without; None where the runs can't be compared),
-        `verdict` (`gain`, `worse`, `no gain`, `not compared`) and a `sentence`.
+        `primary`, the scores of both `arms`, `difference` (with less without; None where the runs
+        can't be compared), `verdict` (`gain`, `worse`, `no gain`, `not compared`) and a `sentence`.
     """
     rows = {row["setting"]: row for row in document["settings"]}
     arms = {
         arm: {key: rows[i][key] for key in ("mean", "deviation", "min", "max", "n")}
         for i, arm in enumerate(ARMS)
     }
-    compared, primary = document["comparison"], document["primary"]
+    compared = document["comparison"]
+    primary = document["primary"]
     answer = {"primary": primary, "arms": arms, "difference": None, "verdict": "not compared"}
     if compared["verdict"] == "not compared":
         return answer | {"sentence": f"not compared: {compared['sentence'].partition(': ')[2]}"}
@@ -187,13 +205,19 @@ def judged(document: Mapping[str, Any]) -> dict[str, Any]:
         compared["verdict"] == "different"
         and value * (arms["with"]["mean"] - arms["without"]["mean"]) > 0
     )
-    verdict = words[(value > 0) == primary["higher_is_better"]] if told else "no gain"
+    if told:
+        verdict = words[(value > 0) == primary["higher_is_better"]]
+    else:
+        verdict = "no gain"
     means = {arm: figure(arms[arm]["mean"]) for arm in ARMS}
-    what = f"{primary['name']} on {primary['split']} {means['with']} with pretraining, {means['without']} without"
+    message = (
+        f"{primary['name']} on {primary['split']} {means['with']} with pretraining, "
+        f"{means['without']} without"
+    )
     digits = f"{value:+.4f}, 95 % {low:+.4f} to {high:+.4f}, p {compared['p']:.2g}"
     n = f"{count(len(compared['seeds']), 'seed')}, {count(compared['n'], 'example')}"
     difference = {"value": value, "low": low, "high": high, "p": compared["p"], "n": compared["n"]}
-    sentence = f"{verdict}: {what} ({digits}; {compared['method']}, {n})"
+    sentence = f"{verdict}: {message} ({digits}; {compared['method']}, {n})"
     sentence += f"; {count(away, 'run')} that diverged in the means alone" if away else ""
     return answer | {
         "difference": difference | {"seeds": len(compared["seeds"]), "method": compared["method"]},

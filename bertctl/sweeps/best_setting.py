@@ -1,17 +1,19 @@
 """Which setting a sweep chooses, and whether the first two differ at all.
 
-The setting with the best mean over its seeds on the selection split is chosen; with `best-run` the setting of the best
-single run. One whose runs have all collapsed is chosen only where all others have too. Ties go to the setting with
-fewer epochs, then to the earlier one of the plan.
+The setting with the best mean over its seeds on the selection split is chosen; with `best-run` the
+setting of the best single run. One whose runs have all collapsed is chosen only where all others
+have too. Ties go to the setting with fewer epochs, then to the earlier one of the plan.
 
-The first two settings are compared on the same examples, with seeds and examples both as samples of others
-(`two_way_difference`): equal settings are called different in at most 6 % of sweeps, however far their seeds lie apart.
-From four seeds on, the two runs of a seed that begin with the same head and see the same batches are compared with each
-other (`paired_difference`): where they end alike, the interval is up to five times as short.
-With one seed per setting nothing is said of settings. Where the best run chooses, the two best runs are compared.
+The first two settings are compared on the same examples, with seeds and examples both as samples of
+others (`two_way_difference`): equal settings are called different in at most 6 % of sweeps, however
+far their seeds lie apart. From four seeds on, the two runs of a seed that begin with the same head
+and see the same batches are compared with each other (`paired_difference`): where they end alike,
+the interval is up to five times as short. With one seed per setting nothing is said of settings.
+Where the best run chooses, the two best runs are compared.
 
-Scores of a setting are a table, examples down and seeds across, whose mean is the score: `Contributions.linear_parts`
-of each run. Letters: G examples (or clusters, or blocks of many examples), S seeds, R draws.
+Scores of a setting are a table, examples down and seeds across, whose mean is the score:
+`Contributions.linear_parts` of each run. Letters: G examples (or clusters, or blocks of many
+examples), S seeds, R draws.
 """
 
 import math
@@ -34,8 +36,8 @@ from bertctl.tasks.answers import Line
 
 ALPHA = 0.05
 _FEWEST_PAIRED = 4
-"""Seeds from which runs of equal seeds are compared in pairs. The spread of 2 or 3 differences is hardly known: up to
-10 % of equal settings would be called different."""
+"""Seeds from which runs of equal seeds are compared in pairs. The spread of 2 or 3 differences is
+hardly known: up to 10 % of equal settings would be called different."""
 
 _START_AND_ORDER = ("model.", "data.", "task", "training.batch_size")
 """Fields, or their sections, with which equal seeds give another initial head or other batches."""
@@ -66,13 +68,16 @@ def ranked(
 ) -> list[SettingScores]:
     """Returns the settings, the best one first; by their mean or by their best score.
 
-    Settings whose runs have all collapsed come after all others: one answer to everything can score well where one
-    label is frequent. Those without any value come last.
+    Settings whose runs have all collapsed come after all others: one answer to everything can score
+    well where one label is frequent. Those without any value come last.
     """
 
     def place(one: SettingScores) -> tuple[bool, bool, float, float, int]:
         best = best_score(plan, one)
-        value = one.mean if by == "mean" or best is None else best.value
+        if by == "mean" or best is None:
+            value = one.mean
+        else:
+            value = best.value
         epochs = one.values.get("training.epochs", 0)
         has_collapsed = best is not None and best.state == "collapsed"
         return (
@@ -87,8 +92,8 @@ def ranked(
 
 
 def best_score(plan: SweepPlan, one: SettingScores) -> Score | None:
-    """Returns the best score of a setting: among the seeds that went well, else among those trained to their end, else
-    among all. Ties go to the first seed.
+    """Returns the best score of a setting: among the seeds that went well, else among those trained
+    to their end, else among all. Ties go to the first seed.
     """
     valued = [score for score in one.scores if score.value is not None]
     well = [score for score in valued if score.state == "done"]
@@ -99,29 +104,34 @@ def best_score(plan: SweepPlan, one: SettingScores) -> Score | None:
 
 
 def is_whole(score: Score) -> bool:
-    """Returns whether its runs were trained to their end, so that their recipe alone gives the same. A collapsed run
-    that was not stopped early was.
+    """Returns whether its runs were trained to their end, so that their recipe alone gives the
+    same. A collapsed run that was not stopped early was.
     """
     return all(cell.state in ("done", "collapsed") and not cell.message for cell in score.cells)
 
 
 def best_cell(plan: SweepPlan, found: Sequence[SettingScores]) -> CellResult | None:
-    """Returns the run that the sweep recommends: of the chosen setting that with its best score, of folds the first;
-    None when no run has been trained to its end.
+    """Returns the run that the sweep recommends: of the chosen setting that with its best score, of
+    folds the first; None when no run has been trained to its end.
     """
     score = best_score(plan, ranked(plan, found, by=plan.choose)[0])
-    return score.cells[0] if score is not None and is_whole(score) else None
+    if score is not None and is_whole(score):
+        return score.cells[0]
+    return None
 
 
 def compare_settings(
     plan: SweepPlan, first: SettingScores, second: SettingScores
 ) -> SettingComparison:
-    """Compares two settings example by example, over the seeds that both have; with `best-run` their best runs alone.
+    """Compares two settings example by example, over the seeds that both have; with `best-run`
+    their best runs alone.
 
     Raises:
-        BertctlError: no seed with predictions in both, other examples, or predictions that don't give the metric.
+        BertctlError: no seed with predictions in both, other examples, or predictions that don't
+            give the metric.
     """
-    ours, theirs = _answered(first), _answered(second)
+    ours = _answered(first)
+    theirs = _answered(second)
     if plan.choose == "best-run":
         pairs = [(best_score(plan, first), best_score(plan, second))]
     else:
@@ -138,7 +148,8 @@ def compare_settings(
     told = difference.p < ALPHA and (len(compared) > 1 or plan.choose == "best-run")
     taken = {id(score) for pair in compared for score in pair}
     left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
-    seeds, verdict = tuple(a.seed for a, _ in compared), "different" if told else "undecided"
+    seeds = tuple(a.seed for a, _ in compared)
+    verdict = "different" if told else "undecided"
     return SettingComparison(
         seeds, difference, verdict, () if plan.choose == "best-run" else tuple(left_out)
     )
@@ -154,7 +165,9 @@ def _answered(one: SettingScores) -> dict[int, Score]:
 
 
 def _start_alike(first: SettingScores, second: SettingScores) -> bool:
-    """Returns whether runs of equal seeds begin with the same head and see the same batches in both settings."""
+    """Returns whether runs of equal seeds begin with the same head and see the same batches in both
+    settings.
+    """
     fields = first.values.keys() | second.values.keys()
     differing = [field for field in fields if first.values.get(field) != second.values.get(field)]
     return not any(field.startswith(_START_AND_ORDER) for field in differing)
@@ -170,31 +183,40 @@ def _difference(
         np.stack([one.linear_parts() for one in side], axis=1)
         for side in (scored[0::2], scored[1::2])
     )
-    compute_difference = paired_difference if is_paired else two_way_difference
-    return compute_difference(a, b, n=len(scored[0].rows), clusters=number_of(scored[0].clusters))
+    if is_paired:
+        compute_difference = paired_difference
+    else:
+        compute_difference = two_way_difference
+    return compute_difference(
+        a,
+        b,
+        n=len(scored[0].rows),
+        clusters=number_of(scored[0].clusters),
+    )
 
 
 def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contributions]:
     """Returns what each example adds to each score, the examples in the same order.
 
     Raises:
-        BertctlError: predictions that are not there, are of other examples, or of a single example or cluster.
+        BertctlError: predictions that are not there, are of other examples, or of a single example
+            or cluster.
     """
     lines: list[list[Line]] = []
     for score in scores:
         read = read_lines(plan, score.cells)
         names = (scores[0].cells[0].name, score.cells[0].name)
         lines.append(aligned(lines[0], read, names=names) if lines else read)
-    found = [score_lines(plan, one) for one in lines]
+    found = [score_lines(plan, line) for line in lines]
     if not found or (number_of(found[0].clusters) or len(found[0].rows)) < 2:
         raise UnavailableError("no run has answers to two examples that do not hang together")
     return found
 
 
 def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, float]:
-    """Returns what to expect of the choice among these settings, without the luck of having been the best of many: of
-    the chosen setting with another seed, and of its best run, on other examples. Diverged runs count with what they are
-    worth.
+    """Returns what to expect of the choice among these settings, without the luck of having been
+    the best of many: of the chosen setting with another seed, and of its best run, on other
+    examples. Diverged runs count with what they are worth.
 
     Raises:
         BertctlError: a score without predictions, or with others.
@@ -207,8 +229,8 @@ def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, floa
     }
     if len({part.size for part in parts.values()}) != 1:
         raise UnavailableError("the runs were scored on different numbers of examples")
-    # What a diverged run is worth moves with the examples as the others' scores do: a constant would be chosen wherever
-    # hard ones are drawn, and be scored on the easy ones.
+    # What a diverged run is worth moves with the examples as the others' scores do: a constant
+    # would be chosen wherever hard ones are drawn, and be scored on the easy ones.
     usual = np.mean(list(parts.values()), axis=0)
     tables = [
         np.stack(
@@ -225,11 +247,13 @@ def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, floa
 
 
 def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:
-    """Returns the difference of two settings, a's mean less b's, for other seeds and other examples than these.
+    """Returns the difference of two settings, a's mean less b's, for other seeds and other examples
+    than these.
 
-    The variance over examples (both settings' answers to one together) and that over seeds are added; what is in both,
-    the noise of single answers, is taken off once. Student's distribution with Satterthwaite's degrees of freedom
-    (1946) gives interval and p. Drawing seeds again (Sellam et al. 2022, "The MultiBERTs") needs more of them.
+    The variance over examples (both settings' answers to one together) and that over seeds are
+    added; what is in both, the noise of single answers, is taken off once. Student's distribution
+    with Satterthwaite's degrees of freedom (1946) gives interval and p. Drawing seeds again (Sellam
+    et al. 2022, "The MultiBERTs") needs more of them.
 
     Args:
         a_GS: at least two seeds.
@@ -244,29 +268,43 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
     value = float(a_GS.mean() - b_GS.mean())
     if variance <= SAME**2:
         return Difference(
-            value, value, value, float(abs(value) <= SAME), n, "no spread", None, clusters
+            value,
+            value,
+            value,
+            float(abs(value) <= SAME),
+            n,
+            "no spread",
+            None,
+            clusters,
         )
     uncertain = [of_examples**2 / (len(a_GS) - 1)]
     uncertain += [
         each**2 / (table.shape[1] - 1) for each, table in zip(of_seeds, tables, strict=True)
     ]
     # What is taken off must not leave fewer degrees than each part has.
-    freedom, error = (
-        max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1),
-        math.sqrt(variance),
-    )
+    freedom = max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1)
+    error = math.sqrt(variance)
     half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     p = 2 * float(stdtr(freedom, -abs(value) / error))
     return Difference(
-        value, value - half, value + half, p, n, "seeds and examples, Satterthwaite", None, clusters
+        value,
+        value - half,
+        value + half,
+        p,
+        n,
+        "seeds and examples, Satterthwaite",
+        None,
+        clusters,
     )
 
 
 def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:
-    """Returns the difference of two settings like `two_way_difference`, from the differences of equal seeds.
+    """Returns the difference of two settings like `two_way_difference`, from the differences of
+    equal seeds.
 
-    What a seed does to both settings alike is in none of them. Their variance over examples and that over seeds are
-    added, and the noise of single answers, which is in both, is left in twice: of a few seeds it is not known well.
+    What a seed does to both settings alike is in none of them. Their variance over examples and
+    that over seeds are added, and the noise of single answers, which is in both, is left in twice:
+    of a few seeds it is not known well.
 
     Args:
         a_GS: at least two seeds.
@@ -282,7 +320,14 @@ def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | Non
     variance = of_examples + of_seeds
     if variance <= SAME**2:
         return Difference(
-            value, value, value, float(abs(value) <= SAME), n, "no spread", None, clusters
+            value,
+            value,
+            value,
+            float(abs(value) <= SAME),
+            n,
+            "no spread",
+            None,
+            clusters,
         )
 
     uncertainty = of_examples**2 / (G - 1) + of_seeds**2 / (S - 1)
@@ -311,26 +356,31 @@ def _noise(table_GS: Floats) -> float:
 def scores_of_the_choice(
     settings: Sequence[Floats], *, sign: float, by_best_run: bool
 ) -> tuple[float, float]:
-    """Returns what to expect of the choice: of the chosen setting with a new seed, and of its best run on new examples.
+    """Returns what to expect of the choice: of the chosen setting with a new seed, and of its best
+    run on new examples.
 
-    The best of many was lucky too. So the choice is made again and again, on examples drawn with replacement and
-    without one of the seeds, and scored on the examples that were not drawn, with that seed (or for the best run, as it
-    is): Tsamardinos, Greasidou and Borboudakis 2018, "Bootstrapping the out-of-sample predictions for efficient and
-    accurate cross-validation". Of a single seed its luck stays in the score.
+    The best of many was lucky too. So the choice is made again and again, on examples drawn with
+    replacement and without one of the seeds, and scored on the examples that were not drawn, with
+    that seed (or for the best run, as it is): Tsamardinos, Greasidou and Borboudakis 2018,
+    "Bootstrapping the out-of-sample predictions for efficient and accurate cross-validation". Of a
+    single seed its luck stays in the score.
 
     Args:
         settings: (G, S) of each.
         sign: 1 where higher is better, else -1.
-        by_best_run: whether the setting of the best single run is chosen, not that of the best mean.
+        by_best_run: whether the setting of the best single run is chosen, not that of the best
+            mean.
     """
-    G, merit = len(settings[0]), np.max if by_best_run else np.mean
+    G = len(settings[0])
+    merit = np.max if by_best_run else np.mean
     drawn = (
         np.random.Generator(np.random.PCG64(_SEED))
         .multinomial(G, np.full(G, 1 / G), size=_DRAWS)
         .astype(float)
     )
     drawn = drawn[(drawn == 0).any(axis=1)]
-    others, every = (drawn == 0).astype(np.float64), np.arange(len(drawn))
+    others = (drawn == 0).astype(np.float64)
+    every = np.arange(len(drawn))
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
     before = [sign * np.einsum("rg,gs->rs", drawn, each) for each in settings]
     after = [

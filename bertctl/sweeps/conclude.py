@@ -1,7 +1,8 @@
-"""The result of a sweep: one document from its runs, written as sweep.json, sweep.html, best.yaml and pictures.
+"""The result of a sweep: one document from its runs, written as sweep.json, sweep.html, best.yaml
+and pictures.
 
-The document holds nothing that differs between two equal sweeps, except under `performance`: a sweep that was stopped
-and went on writes the same one as an undisturbed sweep.
+The document holds nothing that differs between two equal sweeps, except under `performance`: a
+sweep that was stopped and went on writes the same one as an undisturbed sweep.
 """
 
 import re
@@ -47,7 +48,8 @@ BEST = "best.yaml"
 _FOLDERS = re.compile(r"(?<![\w.~/])(?!//)~?/(?:[^\s:;,'\"()]+/)+")
 _NAMED = 3
 _WORTH = {
-    "collapsed": "one answer to every example, at the end or when it was stopped; counts with its best score",
+    "collapsed": "one answer to every example, at the end or when it was stopped; counts with its "
+    "best score",
     "failed": "can't be valued, so it is in no mean",
     "missing": "not there or not finished, so in no mean",
 }
@@ -56,11 +58,13 @@ _WORTH = {
 def conclude(
     folder: Path, *, test_split: bool = False, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Reads all runs of a sweep and writes their result: sweep.json, sweep.html, best.yaml, pictures.
+    """Reads all runs of a sweep and writes their result: sweep.json, sweep.html, best.yaml,
+    pictures.
 
     Args:
         folder: SWEEP, with its plan and whatever runs there are.
-        test_split: whether to show the chosen run's score on a test split, if that has been computed.
+        test_split: whether to show the chosen run's score on a test split, if that has been
+            computed.
         listener: hears what could not be written.
 
     Returns:
@@ -154,27 +158,39 @@ def _score(score: Score) -> dict[str, Any]:
 
 def _run(cell: CellResult) -> dict[str, Any]:
     row = {"run": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold}
-    # Folders differ from one machine to the next, and are nobody's business in a file that is passed on.
-    told = (
-        _FOLDERS.sub("", cell.message) if cell.state in ("failed", "diverged", "collapsed") else ""
-    )
+    # Folders differ from one machine to the next, and are nobody's business in a file that is
+    # passed on.
+    if cell.state in ("failed", "diverged", "collapsed"):
+        told = _FOLDERS.sub("", cell.message)
+    else:
+        told = ""
     return {**row, "state": cell.state, "value": cell.value, "message": told}
 
 
 def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str, Any] | None:
-    """Returns the chosen setting, its recommended run, and a sentence that says what it was chosen by."""
+    """Returns the chosen setting, its recommended run, and a sentence that says what it was chosen
+    by.
+    """
     first = order[0]
     best = best_score(plan, first)
     if first.mean is None or best is None or best.value is None:
         return None
-    metric, words = str(plan.primary), setting_text(first.values, plan.axes)
-    spread = "" if first.deviation is None else f" ± {figure(first.deviation)}"
+    metric = str(plan.primary)
+    words = setting_text(first.values, plan.axes)
+    if first.deviation is None:
+        spread = ""
+    else:
+        spread = f" ± {figure(first.deviation)}"
     mean = f"{figure(first.mean)}{spread}, mean over {count(len(first.reached), 'seed')}"
     if plan.choose == "best-run":
-        sentence = f"{words}: {metric} {figure(best.value)}, the best of {count(n, 'run')}; its setting: {mean}"
+        sentence = (
+            f"{words}: {metric} {figure(best.value)}, the best of {count(n, 'run')}; its setting: "
+            f"{mean}"
+        )
     else:
         sentence = f"{words}: {metric} {mean}"
-    whole, own = is_whole(best), _setting(plan, first)
+    whole = is_whole(best)
+    own = _setting(plan, first)
     return {
         "by": plan.choose,
         "of": n,
@@ -189,7 +205,9 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str
 
 
 def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]:
-    """Returns what to expect of the choice, corrected for its having been the best; else why not."""
+    """Returns what to expect of the choice, corrected for its having been the best; else why
+    not.
+    """
     try:
         new_seed, best_run = expect(plan, found)
     except BertctlError as error:
@@ -246,22 +264,34 @@ def _not_compared(why: str) -> dict[str, Any]:
 
 def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of: int) -> str:
     difference = found.difference
-    digits = f"{difference.value:+.4f}, 95 % {difference.low:+.4f} to {difference.high:+.4f}, p {difference.p:.2g}"
-    better = "better" if (difference.value > 0) == plan.primary.higher_is_better else "worse"
+    digits = (
+        f"{difference.value:+.4f}, 95 % {difference.low:+.4f} to {difference.high:+.4f}, p "
+        f"{difference.p:.2g}"
+    )
+    if (difference.value > 0) == plan.primary.higher_is_better:
+        better = "better"
+    else:
+        better = "worse"
     said = f"{names[0]} is {better} than {names[1]}"
     seeds = count(len(found.seeds), "seed")
-    what = "the best run of each" if plan.choose == "best-run" else f"the mean over {seeds} of each"
+    if plan.choose == "best-run":
+        message = "the best run of each"
+    else:
+        message = f"the mean over {seeds} of each"
     if found.verdict == "undecided":
         said = f"{names[0]} and {names[1]} are not told apart"
         said += ", which takes two seeds" if difference.p < ALPHA else ""
     elif plan.choose == "best-run":
         said = f"the best run of {names[0]} is {better} than that of {names[1]}"
     if of > 2:
-        what += f", the first two of {of} settings"
-    said += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {what})"
+        message += f", the first two of {of} settings"
+    said += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {message})"
     if found.left_out:
         away = count(len(found.left_out), "score")
-        said += f"; {away} without predictions in both settings {'is' if len(found.left_out) == 1 else 'are'} left out"
+        said += (
+            f"; {away} without predictions in both settings "
+            f"{'is' if len(found.left_out) == 1 else 'are'} left out"
+        )
     return said
 
 
@@ -304,13 +334,25 @@ def _write_best(
 
 def _header(plan: SweepPlan, chosen: Mapping[str, Any]) -> Iterator[str]:
     """Yields what best.yaml says of the run that it is the recipe of."""
-    held_out = "" if chosen["fold"] is None else f", fold {chosen['fold']} of {plan.folds} held out"
-    value = "" if chosen["run_value"] is None else f"; {plan.primary} {figure(chosen['run_value'])}"
+    if chosen["fold"] is None:
+        held_out = ""
+    else:
+        held_out = f", fold {chosen['fold']} of {plan.folds} held out"
+    if chosen["run_value"] is None:
+        value = ""
+    else:
+        value = f"; {plan.primary} {figure(chosen['run_value'])}"
     seed = seed_text(plan.seeds[chosen["seed"]])
     yield f"Run {chosen['run']} of the sweep '{plan.name}' ({seed}{held_out}){value}."
     yield f"Chosen by {chosen_by(chosen)}: {setting_text(chosen['values'], plan.axes)}."
-    spread = "" if chosen["deviation"] is None else f" ± {figure(chosen['deviation'])}"
-    measured = f"{figure(chosen['mean'])}{spread} (mean over {count(chosen['n'], 'seed')}, on the split that chose)"
+    if chosen["deviation"] is None:
+        spread = ""
+    else:
+        spread = f" ± {figure(chosen['deviation'])}"
+    measured = (
+        f"{figure(chosen['mean'])}{spread} (mean over {count(chosen['n'], 'seed')}, on the split "
+        "that chose)"
+    )
     if chosen["expected"] is None:
         yield f"Expect of a new seed at most {measured}."
     else:
@@ -326,13 +368,16 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
     Args:
         document: content of sweep.json, without the notes.
     """
-    counts, chosen = document["counts"], document["chosen"]
+    counts = document["counts"]
+    chosen = document["chosen"]
     baseline = document["baseline"]
-    majority = (
-        "without answers; the majority's score is not known, so it counts with the worst score of all runs"
-        if baseline is None
-        else f"without answers; counts with the majority's score, {figure(baseline)}"
-    )
+    if baseline is None:
+        majority = (
+            "without answers; the majority's score is not known, so it counts with the worst score "
+            "of all runs"
+        )
+    else:
+        majority = f"without answers; counts with the majority's score, {figure(baseline)}"
     worth = {"diverged": majority, **_WORTH}
     notes = [
         f"{state}, {_runs(document, state)}: {worth[state]}" for state in worth if counts[state]
@@ -348,7 +393,8 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
         return [*notes, "no run has a score, so nothing is chosen"]
     if chosen["by"] == "best-run":
         notes.append(
-            f"chosen as the best of {count(chosen['of'], 'run')}: its score is too good to be expected again, "
+            f"chosen as the best of {count(chosen['of'], 'run')}: its score is too good to be "
+            "expected again, "
             "and says nothing of the setting's other seeds"
         )
     if chosen["expected"] is None:
@@ -367,14 +413,15 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
 
 
 def _runs(document: Mapping[str, Any], state: str) -> str:
-    """Returns `2 runs (learning_rate 1 with seed 1, ...)`, and why they failed where that is known."""
+    """Returns `2 runs (learning_rate 1 with seed 1, ...)`, and why they failed where that is
+    known.
+    """
     rows = [row for row in document["runs"] if row["state"] == state]
-    values, seeds = (
-        {row["setting"]: row["values"] for row in document["settings"]},
-        document["seeds"],
-    )
+    values = {row["setting"]: row["values"] for row in document["settings"]}
+    seeds = document["seeds"]
     names = [
-        f"{setting_text(values[row['setting']], document['axes'])} with {seed_text(seeds[row['seed']])}"
+        f"{setting_text(values[row['setting']], document['axes'])} with "
+        f"{seed_text(seeds[row['seed']])}"
         + ("" if row["fold"] is None else f", fold {row['fold']}")
         + (
             f": {one_line(row['message'], limit=120)}"
@@ -383,7 +430,10 @@ def _runs(document: Mapping[str, Any], state: str) -> str:
         )
         for row in rows[:_NAMED]
     ]
-    more = "" if len(rows) <= _NAMED else f"; and {len(rows) - _NAMED} more"
+    if len(rows) <= _NAMED:
+        more = ""
+    else:
+        more = f"; and {len(rows) - _NAMED} more"
     return f"{count(len(rows), 'run')} ({'; '.join(names)}{more})"
 
 
@@ -394,11 +444,13 @@ def _folds(document: Mapping[str, Any]) -> list[str]:
     notes = []
     if means < len(valued):
         notes.append(
-            f"a score is that of the answers of all {K} folds together, each from the run that did not see it"
+            f"a score is that of the answers of all {K} folds together, each from the run that did "
+            "not see it"
         )
     if means:
         notes.append(
-            f"{count(means, 'score')} of {len(valued)}: the mean over the {K} folds, as their answers can't be "
+            f"{count(means, 'score')} of {len(valued)}: the mean over the {K} folds, as their "
+            "answers can't be "
             "scored together"
         )
     return notes

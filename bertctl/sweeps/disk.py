@@ -20,8 +20,9 @@ _LINE = 400  # bytes of a line of predictions, about
 def delete_models(folder: Path, mine: Collection[str]) -> None:
     """Deletes model/ of every run that `--keep best` does not keep.
 
-    While runs are missing or have failed, so that the same command runs them again, the best run of each setting that
-    isn't complete stays, and of the complete ones that of the best; afterwards the recommended run alone.
+    While runs are missing or have failed, so that the same command runs them again, the best run of
+    each setting that isn't complete stays, and of the complete ones that of the best; afterwards
+    the recommended run alone.
 
     Args:
         folder: SWEEP.
@@ -31,8 +32,14 @@ def delete_models(folder: Path, mine: Collection[str]) -> None:
     own = [cell for cell in cells if cell.name in mine]
     found = [one for one in by_setting(plan, own) if one.scores]
     if all(cell.is_over for cell in own):
-        best = best_cell(plan, found) if found else None
-        kept = {best.name} if best is not None else set()
+        if found:
+            best = best_cell(plan, found)
+        else:
+            best = None
+        if best is not None:
+            kept = {best.name}
+        else:
+            kept = set()
     else:
         closed = [one for one in found if all(cell.is_over for cell in one.cells)]
         scores = [
@@ -51,14 +58,17 @@ def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
     Args:
         plan: of the sweep.
         encoded: model and rows of one of the runs.
-        cells: runs to be made. Each that is under way may leave a checkpoint (weights, AdamW's two moments, the best
-            weights).
+        cells: runs to be made. Each that is under way may leave a checkpoint (weights, AdamW's two
+            moments, the best weights).
     """
     model_bytes = sum(file.stat().st_size for file in encoded.source.folder.glob("*.safetensors"))
     rows = sum(len(rows) for split, rows in encoded.data.splits.items() if split != "train")
-    # The best setting's, one of each open setting (as many as jobs, or all where a shard has parts of each), and those
-    # being written.
-    open_settings = len(plan.settings) if plan.shard else plan.jobs
+    # The best setting's, one of each open setting (as many as jobs, or all where a shard has parts
+    # of each), and those being written.
+    if plan.shard:
+        open_settings = len(plan.settings)
+    else:
+        open_settings = plan.jobs
     models = {"all": cells, "best": min(cells, 1 + open_settings) + plan.jobs, "none": 0}[plan.keep]
     return (
         models * model_bytes + plan.jobs * 4 * model_bytes + cells * (_OTHER_FILES + rows * _LINE)

@@ -29,29 +29,30 @@ Timed = Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]
 
 
 def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
-    """Counts the cells that are to be run, times a few steps, and says what time and disk they take. Nothing is kept.
+    """Counts the cells that are to be run, times a few steps, and says what time and disk they
+    take. Nothing is kept.
 
-    Runs that differ in learning rate, epochs or seeds alone take the same time per step: one of each other kind is
-    timed, of the first four kinds. Runs that are done in the sweep's folder are not counted.
+    Runs that differ in learning rate, epochs or seeds alone take the same time per step: one of
+    each other kind is timed, of the first four kinds. Runs that are done in the sweep's folder are
+    not counted.
 
     Returns:
-        `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time), `run_seconds` (of the
-        shortest and longest run), `disk_bytes` (needed, free), `cells`.
+        `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time),
+        `run_seconds` (of the shortest and longest run), `disk_bytes` (needed, free), `cells`.
     """
-    plan, mine, folder = sweep.plan, sweep.mine, sweep.folder
-    there = (
-        {cell.name for cell in read_cells(folder)[1] if cell.is_over}
-        if (folder / PLAN).exists()
-        else set()
-    )
+    plan = sweep.plan
+    mine = sweep.mine
+    folder = sweep.folder
+    if (folder / PLAN).exists():
+        there = {cell.name for cell in read_cells(folder)[1] if cell.is_over}
+    else:
+        there = set()
     waiting = [cell for cell in mine if cell.name not in there]
     timed = _timed(sweep, waiting, listener)
     each = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
     worked = {name: sum(one[name] for one in each) for name in _BOUNDS}
-    longest, shortest = (
-        max(each, key=lambda one: one["estimate"]),
-        min(one["estimate"] for one in each),
-    )
+    longest = max(each, key=lambda one: one["estimate"])
+    shortest = min(one["estimate"] for one in each)
     jobs = min(plan.jobs, max(1, len(waiting)))
 
     needed = disk_needed(
@@ -97,13 +98,20 @@ def _timed(sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener) -> Ti
         listener.say(f"timing a few steps in batches of {cell.recipe.training.batch_size}")
         timed[kind] = (
             cell,
-            estimate_run(cell.recipe, place=sweep.folder, steps=STEPS, listener=SILENT),
+            estimate_run(
+                cell.recipe,
+                place=sweep.folder,
+                steps=STEPS,
+                listener=SILENT,
+            ),
         )
     return timed
 
 
 def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
-    """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is written once."""
+    """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is
+    written once.
+    """
     other, found = timed.get(_kind(cell)) or next(iter(timed.values()))
     examples = [len(sweep.encoded[one.key].features["train"]) for one in (cell, other)]
     steps = [total_steps(one.recipe, n) for one, n in zip((cell, other), examples, strict=True)]
@@ -117,7 +125,10 @@ def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
         "save": 1 / max(1, found["evaluations"]),
     }
     limit = cell.recipe.training.time_limit
-    longest = math.inf if limit is None else seconds_in(limit)
+    if limit is None:
+        longest = math.inf
+    else:
+        longest = seconds_in(limit)
     seconds = {}
     for name in _BOUNDS:
         unlimited = sum(share * found["seconds"][phase][name] for phase, share in shares.items())

@@ -1,7 +1,7 @@
 """Runs of a sweep that can't win stop early: those that diverge and those that collapse.
 
-A decision rests on the run's `TrainingState` alone, which is saved in checkpoints: an interrupted sweep that is resumed
-decides as an undisturbed one.
+A decision rests on the run's `TrainingState` alone, which is saved in checkpoints: an interrupted
+sweep that is resumed decides as an undisturbed one.
 """
 
 import math
@@ -14,14 +14,16 @@ from bertctl.training.early_stopping import EarlyStopping
 from bertctl.training.loop import TrainingState
 
 _SLOW, _SLOW_AFTER = 1.5, 15
-"""How many times the mean of the first 5 losses the mean of the last 10 may be, once these are other steps."""
+"""How many times the mean of the first 5 losses the mean of the last 10 may be, once these are
+other steps."""
 
 _CHANCE = math.log(2)
-"""Log likelihood of two labels by chance: a head that starts as a regression begins far below it, and is not lost for
-coming up to it while the encoder moves."""
+"""Log likelihood of two labels by chance: a head that starts as a regression begins far below it,
+and is not lost for coming up to it while the encoder moves."""
 
 _SUDDEN = 5.0
-"""How many times the first loss, and how many times 1, a single loss may be, where it is a mean of log likelihoods."""
+"""How many times the first loss, and how many times 1, a single loss may be, where it is a mean of
+log likelihoods."""
 
 _STILL_LEARNING = 0.99
 """A validation loss below this share of the last epoch's has fallen."""
@@ -30,18 +32,20 @@ _STILL_LEARNING = 0.99
 class SweepWatch(EarlyStopping):
     """Stops a run of a sweep that diverges or collapses.
 
-    Divergence. The loop itself stops at a loss that is no number. Here a run is lost as well when the mean of its last
-    10 losses is above 1.5 times the mean of its first 5, and above 1.5 times what chance gives; and, because 15 steps
-    can be more than a tenth of a short run, when a single loss is above 5 times the very first one, which is that of
-    the untouched weights, and above 5: the right answers of a whole batch then have a probability of 0.7 % on average,
-    which no hard batch explains. That holds for log likelihoods, not for squared errors, where one example can do it:
-    those go by the first rule alone, without chance.
+    Divergence. The loop itself stops at a loss that is no number. Here a run is lost as well when
+    the mean of its last 10 losses is above 1.5 times the mean of its first 5, and above 1.5 times
+    what chance gives; and, because 15 steps can be more than a tenth of a short run, when a single
+    loss is above 5 times the very first one, which is that of the untouched weights, and above 5:
+    the right answers of a whole batch then have a probability of 0.7 % on average, which no hard
+    batch explains. That holds for log likelihoods, not for squared errors, where one example can do
+    it: those go by the first rule alone, without chance.
 
-    Collapse. A run that answers one thing to everything at the end of its first epoch or two often learns later,
-    the more so on small sets, so this alone stops nothing. It is stopped when it has done so at the ends of two
-    epochs in a row, both after the warm-up, and its validation loss has not fallen by 1 % from the one to the other:
-    the learning rate only falls from there on, so it will not get out (the failed runs of Mosbach et al. 2021 look like
-    this). A run whose final weights answer one thing to everything is counted as collapsed in any case.
+    Collapse. A run that answers one thing to everything at the end of its first epoch or two often
+    learns later, the more so on small sets, so this alone stops nothing. It is stopped when it has
+    done so at the ends of two epochs in a row, both after the warm-up, and its validation loss has
+    not fallen by 1 % from the one to the other: the learning rate only falls from there on, so it
+    will not get out (the failed runs of Mosbach et al. 2021 look like this). A run whose final
+    weights answer one thing to everything is counted as collapsed in any case.
 
     Args:
         warmup: steps of the warm-up.
@@ -50,16 +54,20 @@ class SweepWatch(EarlyStopping):
     """
 
     def __init__(self, *, warmup: int, parent: int, likelihood: bool = True) -> None:
-        self._warmup, self._parent, self._likelihood = warmup, parent, likelihood
+        self._warmup = warmup
+        self._parent = parent
+        self._likelihood = likelihood
 
     def after_step(self, state: TrainingState) -> None:
-        """Raises a DivergedError when the run is lost, a KeyboardInterrupt when the sweep's process is gone."""
+        """Raises a DivergedError when the run is lost, a KeyboardInterrupt when the sweep's process
+        is gone.
+        """
         if os.getppid() != self._parent:
             raise KeyboardInterrupt
         trouble = divergence(state, likelihood=self._likelihood)
         if trouble:
-            what = f"training diverged at step {state.step}: {trouble}"
-            raise DivergedError(what, remedy="Try a lower learning rate.")
+            message = f"training diverged at step {state.step}: {trouble}"
+            raise DivergedError(message, remedy="Try a lower learning rate.")
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""
@@ -80,7 +88,8 @@ def divergence(outcome: TrainingState, *, likelihood: bool = True) -> str:
     """
     if not outcome.last_losses:
         return ""
-    first, loss = outcome.first_losses, outcome.last_losses[-1]
+    first = outcome.first_losses
+    loss = outcome.last_losses[-1]
     if likelihood and loss > _SUDDEN * max(1.0, first[0]):
         return f"the loss is {loss:.3g}, and was {first[0]:.3g} in the first step"
     last = float(np.mean(outcome.last_losses))

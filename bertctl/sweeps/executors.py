@@ -1,8 +1,9 @@
-"""The runs of a sweep as jobs of Slurm (by submitit) or tasks of a Ray cluster, in place of workers on this machine.
+"""The runs of a sweep as jobs of Slurm (by submitit) or tasks of a Ray cluster, in place of workers
+on this machine.
 
-A job is a process on some machine that runs one cell with a worker of its own (pool.py). The machines share the sweep's
-folder. A job that is lost with its machine, or ran out of time, is cancelled, submitted again, and goes on from its
-checkpoint.
+A job is a process on some machine that runs one cell with a worker of its own (pool.py). The
+machines share the sweep's folder. A job that is lost with its machine, or ran out of time, is
+cancelled, submitted again, and goes on from its checkpoint.
 """
 
 import contextlib
@@ -59,7 +60,9 @@ class Engine(Protocol):
         """Submits the job of a cell, and returns what the library knows it by."""
 
     def result(self, job: Any) -> dict[str, Any]:
-        """Waits for a job, and returns its reply as a dictionary; raises what the library has for a lost one."""
+        """Waits for a job, and returns its reply as a dictionary; raises what the library has for a
+        lost one.
+        """
 
     def cancel(self, job: Any) -> None:
         """Has a job stop; it saves what it has."""
@@ -106,9 +109,9 @@ class RayCluster:
 class SlurmCluster:
     """Slurm, by submitit, which runs the jobs on this machine where there is no Slurm.
 
-    submitit asks only `sacct` what has become of a job, and that is not there without accounting. So the queue is read
-    here. No job is requeued by Slurm: a second job of the same run would begin beside the one that is submitted in
-    place of the lost one.
+    submitit asks only `sacct` what has become of a job, and that is not there without accounting.
+    So the queue is read here. No job is requeued by Slurm: a second job of the same run would begin
+    beside the one that is submitted in place of the lost one.
 
     Args:
         folder: Of submitit's files.
@@ -148,7 +151,8 @@ class SlurmCluster:
         ]
         if earlier:
             listener.warn(
-                f"{count(len(earlier), 'job')} of an earlier command cancelled: {', '.join(earlier)}"
+                f"{count(len(earlier), 'job')} of an earlier command cancelled: "
+                f"{', '.join(earlier)}"
             )
             queue.cancel(earlier)
 
@@ -157,7 +161,11 @@ class SlurmCluster:
         with self._submitting:
             self._executor.update_parameters(name=self._names[cell])
             return self._executor.submit(
-                run_far, settings, cell, Path.cwd(), os.environ.get("HF_HUB_OFFLINE", "0")
+                run_far,
+                settings,
+                cell,
+                Path.cwd(),
+                os.environ.get("HF_HUB_OFFLINE", "0"),
             )
 
     def result(self, job: Any) -> dict[str, Any]:
@@ -192,7 +200,9 @@ class SlurmCluster:
 
 
 def _appears(path: Path) -> bool:
-    """Returns whether a file is seen within a minute: NFS remembers for a while what is not there."""
+    """Returns whether a file is seen within a minute: NFS remembers for a while what is not
+    there.
+    """
     for _ in range(_SECONDS_UNSEEN):
         with contextlib.suppress(OSError):
             os.listdir(path.parent)  # noqa: PTH208 - it asks the server again
@@ -232,13 +242,20 @@ class Jobs:
         self._running: dict[str, Any] = {}
         runtime = next(iter(settings.recipes.values()))["runtime"]
         cpus = runtime["threads"]
-        gpus = 1 if runtime["device"] == "cuda" else None
+        if runtime["device"] == "cuda":
+            gpus = 1
+        else:
+            gpus = None
         self._engine: Engine
         if executor == "ray":
             self._engine = RayCluster(cpus, gpus)
         else:
             self._engine = SlurmCluster(
-                settings.folder / "jobs", settings.recipes.keys(), cpus, gpus, listener
+                settings.folder / "jobs",
+                settings.recipes.keys(),
+                cpus,
+                gpus,
+                listener,
             )
 
     @property
@@ -247,8 +264,11 @@ class Jobs:
         return self._request.number
 
     def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
-        """Runs the cells; a signal cancels the jobs, which save what they have, and a second one waits for none."""
-        # Ray has words of its own for stdout, of nodes that die; it has left before the answer is printed.
+        """Runs the cells; a signal cancels the jobs, which save what they have, and a second one
+        waits for none.
+        """
+        # Ray has words of its own for stdout, of nodes that die; it has left before the answer is
+        # printed.
         with self._threads as threads, handled_by(self._stop), redirect_stdout(sys.stderr):
             for future in as_completed([threads.submit(self._run, cell) for cell in cells]):
                 if (reply := future.result()) is not None:
@@ -265,9 +285,11 @@ class Jobs:
             self._engine.cancel(job)
 
     def _run(self, cell: str) -> CellReply | None:
-        """Runs a cell to its end, by several jobs where they are lost; returns None where it was not begun any more.
+        """Runs a cell to its end, by several jobs where they are lost; returns None where it was
+        not begun any more.
 
-        A job that has brought the run further is none of the few that may be lost: a long run takes many time limits.
+        A job that has brought the run further is none of the few that may be lost: a long run takes
+        many time limits.
         """
         folder = RunFolder(self._settings.folder / CELLS / cell)
         settings = replace(self._settings, recipes={cell: self._settings.recipes[cell]})
@@ -289,13 +311,21 @@ class Jobs:
                 return _seen(reply, folder)
             if job is not None:
                 self._engine.end(job)
-            step_before, step = step, _saved_step(folder)
-            losses = losses + 1 if step <= step_before else 1
+            step_before = step
+            step = _saved_step(folder)
+            if step <= step_before:
+                losses = losses + 1
+            else:
+                losses = 1
             job_id = getattr(job, "job_id", "")
             number = f" {job_id}" if job_id else ""
-            where = f"goes on from step {step}" if step else "starts again"
+            if step:
+                where = f"goes on from step {step}"
+            else:
+                where = "starts again"
             self._listener.warn(
-                f"{self._labels.get(cell, cell)}: job{number} ended before the run did ({reply.message}); "
+                f"{self._labels.get(cell, cell)}: job{number} ended before the run did "
+                f"({reply.message}); "
                 + (f"it {where} in another job" if losses < _MOST_LOSSES else "it is given up")
             )
         message = f"{_MOST_LOSSES} jobs in a row were lost"
@@ -351,10 +381,17 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
         os.chdir(where)
         os.environ["HF_HUB_OFFLINE"] = offline
         sys.argv[1:] = settings.command  # the worker gets it, and environment.json
-        devices = visible_devices() if settings.recipes[cell]["runtime"]["device"] == "cuda" else []
+        if settings.recipes[cell]["runtime"]["device"] == "cuda":
+            devices = visible_devices()
+        else:
+            devices = []
         replies = [CellReply(cell, "interrupted", "it was told to stop, and saved nothing new")]
         pool = Pool(
-            replace(settings, parent=os.getpid()), {}, jobs=1, devices=devices, request=request
+            replace(settings, parent=os.getpid()),
+            {},
+            jobs=1,
+            devices=devices,
+            request=request,
         )
         pool.run([cell], replies.append)
     return vars(replies[-1])
@@ -362,10 +399,12 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
 
 @contextlib.contextmanager
 def ignored_until_heard(request: StopRequest) -> Iterator[None]:
-    """Notes signals from the first line of a job on, while nothing is there yet that could save a checkpoint.
+    """Notes signals from the first line of a job on, while nothing is there yet that could save a
+    checkpoint.
 
     Args:
-        request: Hears of the signals; `Pool.run` looks at it when it begins, and hears the later ones itself.
+        request: Hears of the signals; `Pool.run` looks at it when it begins, and hears the later
+            ones itself.
     """
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001

@@ -1,15 +1,16 @@
 """The best score to be expected of n runs: what a result of "the best of n" is to be held against.
 
-Dodge, Gururangan, Card, Schwartz, Smith: "Show Your Work: Improved Reporting of Experimental Results" (EMNLP 2019,
-arXiv 1909.03004), section 3. Of N runs with the values v_1 <= ... <= v_N, n drawn with replacement have a maximum of at
-most v_i with probability (i / N)^n, the empirical distribution function to the n-th power. So
+Dodge, Gururangan, Card, Schwartz, Smith: "Show Your Work: Improved Reporting of Experimental
+Results" (EMNLP 2019, arXiv 1909.03004), section 3. Of N runs with the values v_1 <= ... <= v_N, n
+drawn with replacement have a maximum of at most v_i with probability (i / N)^n, the empirical
+distribution function to the n-th power. So
 
     E[max of n]   = sum over i of v_i   ((i / N)^n - ((i - 1) / N)^n)
     E[max^2 of n] = sum over i of v_i^2 ((i / N)^n - ((i - 1) / N)^n),   Var = E[max^2] - E[max]^2
 
-Where lower is better, the same of the negated values. The estimate stands on the runs that there are: near n = N it is
-hardly more than the best of them and too low for other runs of the same kind (Tang et al., "Showing Your Work Doesn't
-Always Work", ACL 2020).
+Where lower is better, the same of the negated values. The estimate stands on the runs that there
+are: near n = N it is hardly more than the best of them and too low for other runs of the same kind
+(Tang et al., "Showing Your Work Doesn't Always Work", ACL 2020).
 """
 
 import math
@@ -29,8 +30,8 @@ def expected_best(
         higher_is_better: direction.
 
     Returns:
-        For each n (`runs`) the `value` that they can be expected to reach, and its standard `deviation`; nothing
-        without values.
+        For each n (`runs`) the `value` that they can be expected to reach, and its standard
+        `deviation`; nothing without values.
     """
     N = len(values)
     sign = 1.0 if higher_is_better else -1.0
@@ -42,6 +43,7 @@ def expected_best(
         # About the best value: differences of the squares would lose the digits that matter.
         mean = math.fsum((chances * (ordered - ordered[-1])).tolist())
         variance = math.fsum((chances * (ordered - ordered[-1] - mean) ** 2).tolist())
-        value, deviation = sign * (float(ordered[-1]) + mean), math.sqrt(max(0.0, variance))
+        value = sign * (float(ordered[-1]) + mean)
+        deviation = math.sqrt(max(0.0, variance))
         found.append({"runs": n, "value": value, "deviation": deviation})
     return found

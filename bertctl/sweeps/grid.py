@@ -1,4 +1,6 @@
-"""What a sweep varies: settings from a named grid, a line or a YAML file; seeds; a share of the runs."""
+"""What a sweep varies: settings from a named grid, a line or a YAML file; seeds; a share of the
+runs.
+"""
 
 import itertools
 import re
@@ -37,11 +39,13 @@ def read_grid(given: str) -> list[Setting]:
     They are all combinations of the values, the last field the fastest.
 
     Raises:
-        RecipeError: a UsageError with every unknown key, doubled key and value that doesn't fit, at once.
+        RecipeError: a UsageError with every unknown key, doubled key and value that doesn't fit, at
+            once.
         UsageError: an empty grid, or an unknown name.
         UnavailableError: a file that is not there.
     """
-    text, grids = given.strip(), _tables()["grids"]
+    text = given.strip()
+    grids = _tables()["grids"]
     if text in grids:
         return _combinations(grids[text])
     if Path(text).suffix in (".yaml", ".yml"):
@@ -53,7 +57,8 @@ def read_grid(given: str) -> list[Setting]:
     else:
         raise UsageError(
             unknown("grid", text, grids),
-            remedy=f"Grids: {', '.join(grids)}; or --grid 'optimizer.learning_rate=1e-5,2e-5 training.batch_size=16', "
+            remedy=f"Grids: {', '.join(grids)}; or --grid 'optimizer.learning_rate=1e-5,2e-5 "
+            "training.batch_size=16', "
             "or a YAML file with a list for each field.",
         )
     grid = _checked(pairs, problems)
@@ -69,7 +74,8 @@ def read_grid(given: str) -> list[Setting]:
 
 
 def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[Setting]:
-    """Returns a seeded sample of the settings, in the grid's order; all of them where no count is given.
+    """Returns a seeded sample of the settings, in the grid's order; all of them where no count is
+    given.
 
     Raises:
         UsageError: fewer than one.
@@ -83,7 +89,8 @@ def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[S
 
 
 def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
-    """Reads `--seeds`: `5` (initialisation and data order together), or `init=3,order=3` (each with each).
+    """Reads `--seeds`: `5` (initialisation and data order together), or `init=3,order=3` (each with
+    each).
 
     Args:
         given: as typed.
@@ -111,7 +118,8 @@ def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
 
 def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
     """Reads `a=1,2 b=x`; commas within brackets belong to the value."""
-    pairs, problems = [], []
+    pairs = []
+    problems = []
     for word in re.findall(r"(?:\[[^\]]*\]|\S)+", text):
         dotted, separator, values = word.partition("=")
         if separator and dotted:
@@ -124,11 +132,14 @@ def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
 
 
 def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
-    """Reads a file of fields with lists; one with a base has the base's fields too, but for those of its own."""
+    """Reads a file of fields with lists; one with a base has the base's fields too, but for those
+    of its own.
+    """
     pairs: list[tuple[str, list[Any]]] = []
     problems: list[str] = []
     for file in read_files(expanded_path(name), name):
-        document, own = file.document, []
+        document = file.document
+        own = []
         problems += [f"{file.shown}:{line}: {sentence}" for line, sentence in document.problems]
         for key, value in document.values.items():
             nested = isinstance(value, dict)
@@ -188,7 +199,8 @@ def with_values(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """Returns the recipe with other values, checked as a whole.
 
     Raises:
-        ValidationError: of pydantic; values that don't go together come as a `DisagreementError` inside it.
+        ValidationError: of pydantic; values that don't go together come as a `DisagreementError`
+            inside it.
     """
     document = given_values(recipe)
     for dotted, value in values.items():

@@ -23,7 +23,8 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
         listener: hears what was found, and what is missing.
 
     Raises:
-        UsageError: no folder; or they are shards of different sweeps, with what differs; or the output holds another.
+        UsageError: no folder; or they are shards of different sweeps, with what differs; or the
+            output holds another.
         UnavailableError: a folder that holds no sweep; or the output can't be written.
         DataError, UnavailableError: shards that ran on other data or with other model files.
     """
@@ -55,7 +56,8 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
         listener.say(f"{len(found) - len(missing)} of {len(found)} runs are there")
         if missing:
             listener.warn(
-                f"{len(missing)} of {len(found)} runs are missing: the table is made of the others; "
+                f"{len(missing)} of {len(found)} runs are missing: the table is made of the "
+                "others; "
                 "run their shards, and merge again"
             )
         if plan.keep == "best":
@@ -63,11 +65,18 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
 
 
 def _copy(folder: Path, output: Path) -> None:
-    """Copies the runs that are over and better known here than there; a failed one gives way to one that succeeded."""
+    """Copies the runs that are over and better known here than there; a failed one gives way to one
+    that succeeded.
+    """
     for cell, there in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
         if there.is_over or STATES.index(cell.state) >= STATES.index(there.state):
             continue
         with replacing(there.path) as aside:
             ignored = shutil.ignore_patterns(".lock", "checkpoints", "*.part")
-            shutil.copytree(cell.path, aside, symlinks=True, ignore=ignored)
+            shutil.copytree(
+                cell.path,
+                aside,
+                symlinks=True,
+                ignore=ignored,
+            )
             RunFolder(there.path).clear()

@@ -1,4 +1,6 @@
-"""What a person sees of a sweep, made from its document: the tables of the terminal and of sweep.html."""
+"""What a person sees of a sweep, made from its document: the tables of the terminal and of
+sweep.html.
+"""
 
 import itertools
 import math
@@ -41,8 +43,8 @@ STOPPED = ("collapsed", "diverged", "failed", "missing")
 
 
 def sweep_tables(document: Document) -> RenderableType:
-    """Returns the answer on a terminal: settings by their mean, the chosen one in bold; the choice, the comparison,
-    and what to know.
+    """Returns the answer on a terminal: settings by their mean, the chosen one in bold; the choice,
+    the comparison, and what to know.
 
     Args:
         document: content of sweep.json.
@@ -52,7 +54,13 @@ def sweep_tables(document: Document) -> RenderableType:
     )
     lines = [f"{what}: {text}" for what, text in _findings(document)]
     notes = [f"- {note}" for note in document["notes"]]
-    return Group(table, Text(), *map(Text, lines), *([Text()] if notes else []), *map(Text, notes))
+    return Group(
+        table,
+        Text(),
+        *map(Text, lines),
+        *([Text()] if notes else []),
+        *map(Text, notes),
+    )
 
 
 def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Report:
@@ -73,10 +81,8 @@ def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Repor
         sections.append(
             Section("recipe", "Recipe", [Listing("best.yaml, which runs as it is", recipe)])
         )
-    settings, runs = (
-        count(len(document["settings"]), "setting"),
-        count(document["counts"]["runs"], "run"),
-    )
+    settings = count(len(document["settings"]), "setting")
+    runs = count(document["counts"]["runs"], "run")
     return Report(
         title=document["name"],
         subtitle=f"sweep · {document['task']} · {document['model']} · {settings} · {runs}",
@@ -87,24 +93,27 @@ def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Repor
 
 def chosen_by(chosen: Mapping[str, Any]) -> str:
     """Returns what the setting was chosen by."""
-    return (
-        "the mean over seeds"
-        if chosen["by"] == "mean"
-        else f"the best of {count(chosen['of'], 'run')}"
-    )
+    if chosen["by"] == "mean":
+        return "the mean over seeds"
+    return f"the best of {count(chosen['of'], 'run')}"
 
 
 def _tiles(document: Document) -> Iterator[Tile]:
-    chosen, counts, primary = document["chosen"], document["counts"], document["primary"]
+    chosen = document["chosen"]
+    counts = document["counts"]
+    primary = document["primary"]
     if chosen is not None:
         words = setting_text(chosen["values"], document["axes"])
-        what = f"{primary['name']}, {primary['split']}"
+        message = f"{primary['name']}, {primary['split']}"
         if chosen["by"] == "best-run":
-            label = f"{what}, best of {count(chosen['of'], 'run')}"
+            label = f"{message}, best of {count(chosen['of'], 'run')}"
             yield Tile(label, figure(chosen["value"]), f"a run of {words}")
-        spread = "" if chosen["deviation"] is None else f"± {figure(chosen['deviation'])}; "
+        if chosen["deviation"] is None:
+            spread = ""
+        else:
+            spread = f"± {figure(chosen['deviation'])}; "
         yield Tile(
-            f"{what}, mean over {count(chosen['n'], 'seed')}",
+            f"{message}, mean over {count(chosen['n'], 'seed')}",
             figure(chosen["mean"]),
             spread + words,
         )
@@ -114,7 +123,10 @@ def _tiles(document: Document) -> Iterator[Tile]:
         of_one = f"of one run: {figure(best[0]['value'])}"
         yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1]["value"]), of_one)
     for entry in document["test"] or ():
-        spread = f"95 %: {interval(entry)}" if interval(entry) else ""
+        if interval(entry):
+            spread = f"95 %: {interval(entry)}"
+        else:
+            spread = ""
         yield Tile(f"{entry['metric']}, {entry['split']}", figure(entry["value"]), spread)
     if document["baseline"] is not None:
         yield Tile("majority", figure(document["baseline"]), "the answer that ignores the input")
@@ -137,17 +149,22 @@ def _result(document: Document) -> Section:
 
 def _findings(document: Document) -> Iterator[tuple[str, str]]:
     """Yields what was found: a word for what it is, and a sentence."""
-    chosen, counts = document["chosen"], document["counts"]
+    chosen = document["chosen"]
+    counts = document["counts"]
     if chosen is not None:
         yield f"chosen by {chosen_by(chosen)}", chosen["sentence"]
         if chosen["expected"] is not None:
             run = f"; of its best run on new examples {figure(chosen['run_expected'])}"
-            said = f"{figure(chosen['expected'])}, {_corrected(document)}; measured {figure(chosen['mean'])}"
+            said = (
+                f"{figure(chosen['expected'])}, {_corrected(document)}; measured "
+                f"{figure(chosen['mean'])}"
+            )
             yield "expect of a new seed", said + run
         yield "comparison", document["comparison"]["sentence"]
         best = document["expected_best"]
         parts = [
-            f"{figure(best[n - 1]['value'])} ± {figure(best[n - 1]['deviation'])} of {count(n, 'run')}"
+            f"{figure(best[n - 1]['value'])} ± {figure(best[n - 1]['deviation'])} of "
+            f"{count(n, 'run')}"
             for n in dict.fromkeys((1, 5, len(best)))
             if n <= len(best)
         ]
@@ -156,7 +173,10 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
         yield "majority", f"{figure(document['baseline'])}, the answer that ignores the input"
     settings = {row["setting"]: row["values"] for row in document["settings"]}
     for entry in document["test"] or ():
-        spread = f" ({interval(entry)})" if interval(entry) else ""
+        if interval(entry):
+            spread = f" ({interval(entry)})"
+        else:
+            spread = ""
         number = next(row["setting"] for row in document["runs"] if row["run"] == entry["run"])
         run = f"run {entry['run']} of {setting_text(settings[number], document['axes'])}"
         yield (
@@ -166,16 +186,20 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
     if document["test"] == []:
         yield "test", "not scored: the recommended run has no test split, or was not asked for it"
     if chosen is not None and chosen["run"] is not None:
-        value = "" if chosen["run_value"] is None else f", which gave {figure(chosen['run_value'])}"
-        fold = "" if chosen["fold"] is None else f", fold {chosen['fold']}"
+        if chosen["run_value"] is None:
+            value = ""
+        else:
+            value = f", which gave {figure(chosen['run_value'])}"
+        if chosen["fold"] is None:
+            fold = ""
+        else:
+            fold = f", fold {chosen['fold']}"
         yield (
             "best.yaml",
             f"run {chosen['run']}, {seed_text(document['seeds'][chosen['seed']])}{fold}{value}",
         )
-    time, there = (
-        human_seconds(document["performance"]["seconds"]),
-        counts["runs"] - counts["missing"],
-    )
+    time = human_seconds(document["performance"]["seconds"])
+    there = counts["runs"] - counts["missing"]
     yield "runs", f"{there:,} of {counts['runs']:,}, {time} of computing"
 
 
@@ -184,7 +208,10 @@ def _settings(document: Document, folder: Path) -> Section:
     if document["chosen"] is not None:
         grid = grid_table(document)
         blocks += [grid] if grid is not None else []
-        dashed = ", dashed the answer that ignores the input" if shows_majority(document) else ""
+        if shows_majority(document):
+            dashed = ", dashed the answer that ignores the input"
+        else:
+            dashed = ""
         caption = f"A dot for each seed, the mean as a bar{dashed}."
         drawn = partial(picture, folder / "scores.svg", "scores of all seeds by setting")
         blocks.append(Chart(drawn, caption, wide=True))
@@ -192,8 +219,9 @@ def _settings(document: Document, folder: Path) -> Section:
 
 
 def grid_table(document: Document) -> TableBlock | None:
-    """Returns the means as a heat map: a row for each learning rate, a column for each combination of the other fields;
-    None where the fields that vary are not two or three, or most of their combinations were not run.
+    """Returns the means as a heat map: a row for each learning rate, a column for each combination
+    of the other fields; None where the fields that vary are not two or three, or most of their
+    combinations were not run.
 
     Args:
         document: content of sweep.json, with a chosen setting.
@@ -235,8 +263,14 @@ def grid_table(document: Document) -> TableBlock | None:
         ]
         columns.append(Column(", ".join(texts), number=True))
     has_deviation = any(row["deviation"] is not None for row in document["settings"])
-    what = "mean ± deviation over seeds" if has_deviation else "one seed each"
-    caption = f"{metric_text(document)}: {what}; the stronger the colour the better, bold the chosen setting."
+    if has_deviation:
+        message = "mean ± deviation over seeds"
+    else:
+        message = "one seed each"
+    caption = (
+        f"{metric_text(document)}: {message}; the stronger the colour the better, bold the chosen "
+        "setting."
+    )
     return TableBlock(columns, rows, caption)
 
 
@@ -254,12 +288,18 @@ def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:
     """Returns a setting's mean, shaded by where it is between the worst and the best one."""
     if row is None or row["mean"] is None:
         return Cell("" if row is None else "no score")
-    means = [one["mean"] for one in document["settings"] if one["mean"] is not None]
+    means = [setting["mean"] for setting in document["settings"] if setting["mean"] is not None]
     worst, best = sorted(
         (min(means), max(means)), reverse=not document["primary"]["higher_is_better"]
     )
-    share = (row["mean"] - worst) / (best - worst) if best != worst else 0.5
-    deviation = "" if row["deviation"] is None else f" ± {figure(row['deviation'])}"
+    if best != worst:
+        share = (row["mean"] - worst) / (best - worst)
+    else:
+        share = 0.5
+    if row["deviation"] is None:
+        deviation = ""
+    else:
+        deviation = f" ± {figure(row['deviation'])}"
     return Cell(
         figure(row["mean"]) + deviation,
         strong=row["setting"] == document["chosen"]["setting"],
@@ -272,7 +312,9 @@ def _settings_table(document: Document) -> TableBlock:
 
     Columns for states in which no run is are left out, but for the collapsed.
     """
-    axes, chosen, counts = document["axes"], document["chosen"], document["counts"]
+    axes = document["axes"]
+    chosen = document["chosen"]
+    counts = document["counts"]
     stopped = [state for state in STOPPED if counts[state] or state == "collapsed"]
     times = document["performance"]["settings"]
     rows: list[list[str | Cell]] = []
@@ -287,7 +329,10 @@ def _settings_table(document: Document) -> TableBlock:
         ]
         rows.append([*values, Cell(figure(row["mean"]), strong=is_chosen), *spread, *numbers])
     names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
-    by = chosen_by(chosen).removesuffix(" over seeds") if chosen is not None else "the mean"
+    if chosen is not None:
+        by = chosen_by(chosen).removesuffix(" over seeds")
+    else:
+        by = "the mean"
     caption = f"By mean; bold: chosen by {by}. Time: mean of a run."
     return TableBlock([Column(name, number=True) for name in names], rows, caption)
 
@@ -302,7 +347,10 @@ def _expected(document: Document, folder: Path) -> Section:
         for n in numbers
     ]
     columns = [Column(name, number=True) for name in ("runs", "expected best", "deviation")]
-    caption = "What the best of so many runs of this sweep can be expected to reach (Dodge et al. 2019, section 3)."
+    caption = (
+        "What the best of so many runs of this sweep can be expected to reach (Dodge et al. 2019, "
+        "section 3)."
+    )
     drawn = partial(picture, folder / "expected.svg", "expected best score by number of runs")
     chart = Chart(drawn, "By number of runs.")
     return Section("expected", "Expected best", [chart, TableBlock(columns, rows, caption)])
@@ -322,8 +370,14 @@ def _runs(document: Document) -> Section:
     for run in document["runs"]:
         setting = setting_text(values[run["setting"]], document["axes"])
         seed = seed_text(document["seeds"][run["seed"]]).removeprefix("seed ")
-        fold = "" if run["fold"] is None else str(run["fold"])
-        took = human_seconds(seconds[run["run"]]) if seconds.get(run["run"]) else ""
+        if run["fold"] is None:
+            fold = ""
+        else:
+            fold = str(run["fold"])
+        if seconds.get(run["run"]):
+            took = human_seconds(seconds[run["run"]])
+        else:
+            took = ""
         found = (run["state"], figure(run["value"]), took, Cell(run["message"], data=True))
         rows.append([Cell(run["run"], code=True), setting, seed, fold, *found])
     return Section(

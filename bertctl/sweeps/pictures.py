@@ -35,7 +35,8 @@ def picture(file: Path, label: str) -> str:
 
 
 def write_pictures(document: Document, folder: Path) -> None:
-    """Writes scores.png and expected.png, and both as .svg; without a chosen setting, those of an earlier call go.
+    """Writes scores.png and expected.png, and both as .svg; without a chosen setting, those of an
+    earlier call go.
 
     Raises:
         UnavailableError: a file can't be written.
@@ -50,12 +51,24 @@ def write_pictures(document: Document, folder: Path) -> None:
     height = 1.4 + 0.26 * min(
         _MOST_ROWS, len(document["settings"])
     )  # inches that the rows of dots need
-    write_charts(partial(_draw_seeds, document=document), scores, width=9.5, height=height)
-    write_charts(partial(_draw_expected, document=document), expected, width=WIDTH, height=3.4)
+    write_charts(
+        partial(_draw_seeds, document=document),
+        scores,
+        width=9.5,
+        height=height,
+    )
+    write_charts(
+        partial(_draw_expected, document=document),
+        expected,
+        width=WIDTH,
+        height=3.4,
+    )
 
 
 def _draw_seeds(figure: "Figure", *, document: Document) -> None:
-    """Draws a row for each setting, the best on top: a dot for each seed, the mean as a bar, the majority dashed."""
+    """Draws a row for each setting, the best on top: a dot for each seed, the mean as a bar, the
+    majority dashed.
+    """
     rows = document["settings"][:_MOST_ROWS]
     places = {row["setting"]: place for place, row in enumerate(rows)}
     seeds = sorted({score["seed"] for score in document["scores"]})
@@ -80,23 +93,21 @@ def _draw_seeds(figure: "Figure", *, document: Document) -> None:
             )
     means = [(row["mean"], place) for place, row in enumerate(rows) if row["mean"] is not None]
     axes.plot(*zip(*means, strict=True), marker="|", markersize=13, markeredgewidth=1.8, color=INK, linestyle="",
-              label="mean")  # fmt: skip
+              label="mean",)  # fmt: skip
     _draw_majority(document, [score["value"] for score in scores], axes, axes.axvline)
     labels = [one_line(values_text(row["values"], document["axes"]), limit=50) for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         if row["setting"] == document["chosen"]["setting"]:
             label.set(fontweight="bold", color=INK)
-    few = (
-        ""
-        if len(rows) == len(document["settings"])
-        else f"; the best {len(rows)} of {len(document['settings'])}"
-    )
-    by = (
-        f", by {one_line(', '.join(short_names(document['axes'])), limit=70)}"
-        if document["axes"]
-        else ""
-    )
+    if len(rows) == len(document["settings"]):
+        few = ""
+    else:
+        few = f"; the best {len(rows)} of {len(document['settings'])}"
+    if document["axes"]:
+        by = f", by {one_line(', '.join(short_names(document['axes'])), limit=70)}"
+    else:
+        by = ""
     title = f"a dot for each seed{by}{few}"
     axes.set(title=title, xlabel=metric_text(document), ylim=(len(rows) - 0.4, -0.6))
     axes.grid(visible=False, axis="x")
@@ -110,12 +121,19 @@ def _draw_expected(figure: "Figure", *, document: Document) -> None:
     axes = figure.subplots()
     entries = document["expected_best"]
     values = [score["value"] for score in document["scores"] if score["value"] is not None]
-    n, mean = [entry["runs"] for entry in entries], [entry["value"] for entry in entries]
+    n = [entry["runs"] for entry in entries]
+    mean = [entry["value"] for entry in entries]
     low = [max(min(values), entry["value"] - entry["deviation"]) for entry in entries]
     high = [min(max(values), entry["value"] + entry["deviation"]) for entry in entries]
     many = len(n) > 20
     axes.fill_between(
-        n, low, high, color=ACCENT, alpha=0.18, linewidth=0, label="± standard deviation"
+        n,
+        low,
+        high,
+        color=ACCENT,
+        alpha=0.18,
+        linewidth=0,
+        label="± standard deviation",
     )
     axes.plot(
         n,
@@ -159,11 +177,25 @@ def _is_near(baseline: float, values: Sequence[float]) -> bool:
 def _draw_majority(
     document: Document, values: Sequence[float], axes: "Axes", line: Callable[..., Any]
 ) -> None:
-    """Draws the majority's score as a dashed line; says it in words where it would squeeze all else into a corner."""
+    """Draws the majority's score as a dashed line; says it in words where it would squeeze all else
+    into a corner.
+    """
     baseline = document["baseline"]
     if baseline is None:
         return
     if _is_near(baseline, values):
-        line(baseline, color=MUTED, linestyle="--", linewidth=1, label="majority", zorder=1)
+        line(
+            baseline,
+            color=MUTED,
+            linestyle="--",
+            linewidth=1,
+            label="majority",
+            zorder=1,
+        )
     else:
-        axes.plot([], [], linestyle="", label=f"majority {number(baseline)}, off the scale")
+        axes.plot(
+            [],
+            [],
+            linestyle="",
+            label=f"majority {number(baseline)}, off the scale",
+        )

@@ -1,4 +1,6 @@
-"""plan.json: what a sweep is, fixed by the first call; a later call that asks for something else is refused."""
+"""plan.json: what a sweep is, fixed by the first call; a later call that asks for something else is
+refused.
+"""
 
 import hashlib
 import json
@@ -35,7 +37,9 @@ class PrimaryMetric(BaseModel):
 
 
 class PlannedCell(BaseModel):
-    """Names one run of the plan: its folder, the numbers of its setting and seed, and its fold (from 1)."""
+    """Names one run of the plan: its folder, the numbers of its setting and seed, and its fold
+    (from 1).
+    """
 
     name: str
     setting: int
@@ -50,7 +54,8 @@ class SweepPlan(BaseModel):
         recipe: the base recipe, as `model_dump` gives it.
         settings: dotted field -> value, for each setting.
         seeds: `init` and `order`, for each seed.
-        folds: number of folds of the training rows, each held out once; None for the validation rows as they are.
+        folds: number of folds of the training rows, each held out once; None for the validation
+            rows as they are.
         baseline: metrics of the answer that ignores the input; the mean over the folds.
         shard: number and count, where one call was to run a part of the sweep alone.
         jobs: number of parallel runs.
@@ -88,10 +93,14 @@ class SweepPlan(BaseModel):
     @property
     def sign(self) -> float:
         """Returns the factor that makes the best score the lowest."""
-        return -1.0 if self.primary.higher_is_better else 1.0
+        if self.primary.higher_is_better:
+            return -1.0
+        return 1.0
 
     def base_recipe(self) -> Recipe:
-        """Returns the base recipe; fields that recipes no longer have are read over at their old default."""
+        """Returns the base recipe; fields that recipes no longer have are read over at their old
+        default.
+        """
         document = {
             key: dict(value) if isinstance(value, dict) else value
             for key, value in self.recipe.items()
@@ -100,7 +109,9 @@ class SweepPlan(BaseModel):
         return Recipe.model_validate(document)
 
     def identity(self) -> str:
-        """Returns a hash of what the sweep is, whatever the machine: base recipe without threads, settings, seeds."""
+        """Returns a hash of what the sweep is, whatever the machine: base recipe without threads,
+        settings, seeds.
+        """
         recipe = self.base_recipe().with_fields("runtime", threads=None)
         own = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
         own["early_kill"] = False  # an option of earlier versions; folders keep their names
@@ -117,7 +128,8 @@ def read_plan(folder: Path) -> SweepPlan:
         UnavailableError: there is no sweep.
         DataError: the plan is damaged.
     """
-    path, remedy = folder / PLAN, "Give the folder that `bertctl sweep` was given with -o."
+    path = folder / PLAN
+    remedy = "Give the folder that `bertctl sweep` was given with -o."
     if not path.exists():
         raise UnavailableError(
             f"{folder} holds no sweep: there is no {path}", remedy=remedy, file=path
@@ -130,7 +142,8 @@ def read_plan(folder: Path) -> SweepPlan:
 
 
 def find_plan(folder: Path) -> SweepPlan | None:
-    """Returns the plan of the sweep that is to be resumed in a folder; None when it is empty or does not exist.
+    """Returns the plan of the sweep that is to be resumed in a folder; None when it is empty or
+    does not exist.
 
     Raises:
         UsageError: it holds something else.
@@ -161,7 +174,8 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     Raises:
         DataError: the data is not what it was.
         UnavailableError: the model's files are not.
-        UsageError: other settings; each is shown with both values. Or the folder holds something else.
+        UsageError: other settings; each is shown with both values. Or the folder holds something
+            else.
     """
     before = find_plan(folder)
     if before is not None:
@@ -192,7 +206,8 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
     """
     recipes = before.base_recipe(), now.base_recipe()
     shown = [f"{name}: {old} then, {new} now" for name, old, new in differing(*recipes)]
-    old, new = before.model_dump(), now.model_dump()
+    old = before.model_dump()
+    new = now.model_dump()
     shown += [
         f"{name}: {_shown(old[name])} then, {_shown(new[name])} now"
         for name in ("primary", "settings", "seeds", "folds")
@@ -221,4 +236,6 @@ def _shown(value: Any) -> str:
     if isinstance(value, list) and len(value) > 3:
         return f"{len(value)} of them"
     text = json.dumps(value)
-    return text if len(text) <= 120 else f"{text[:117]}..."
+    if len(text) <= 120:
+        return text
+    return f"{text[:117]}..."

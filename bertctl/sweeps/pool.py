@@ -1,4 +1,6 @@
-"""The worker processes of a sweep: started, given cells, replaced when one dies, and none left behind."""
+"""The worker processes of a sweep: started, given cells, replaced when one dies, and none left
+behind.
+"""
 
 import contextlib
 import importlib
@@ -42,16 +44,18 @@ class _Worker:
 class Pool:
     """Runs cells in long-lived worker processes.
 
-    On a CPU under Linux they are forked, so they have the imports, the rows and the tokens of this process, in which
-    torch must not have computed anything with threads. Elsewhere they are started anew and read for themselves.
+    On a CPU under Linux they are forked, so they have the imports, the rows and the tokens of this
+    process, in which torch must not have computed anything with threads. Elsewhere they are started
+    anew and read for themselves.
 
     Args:
         settings: of the workers.
         encoded: rows and tokens, for forked ones; without any, workers are started anew.
         jobs: number of workers.
         devices: GPUs, handed out in turn; empty on a CPU.
-        request: of a job of a batch system: heard before the pool was there, and no second signal kills the workers,
-            as the batch system does that itself. None where a person may press Ctrl-C twice.
+        request: of a job of a batch system: heard before the pool was there, and no second signal
+            kills the workers, as the batch system does that itself. None where a person may press
+            Ctrl-C twice.
     """
 
     def __init__(
@@ -63,7 +67,9 @@ class Pool:
         devices: Sequence[str],
         request: StopRequest | None = None,
     ) -> None:
-        self._settings, self._jobs, self._devices = settings, jobs, devices
+        self._settings = settings
+        self._jobs = jobs
+        self._devices = devices
         import torch
 
         # CUDA that has been initialised, and Apple's systems, don't survive a fork.
@@ -84,8 +90,8 @@ class Pool:
     def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
         """Runs the cells, as many at a time as there are workers.
 
-        Ctrl-C, SIGTERM and SIGHUP end it: each worker saves a checkpoint, and `stopped_by` says which signal it was. A
-        second one kills the workers.
+        Ctrl-C, SIGTERM and SIGHUP end it: each worker saves a checkpoint, and `stopped_by` says
+        which signal it was. A second one kills the workers.
 
         Args:
             cells: names, in order.
@@ -112,9 +118,9 @@ class Pool:
                         deaths = deaths + 1 if died else 0
                         on_reply(reply)
                     if deaths >= _DEATHS_IN_A_ROW:
-                        what = f"{deaths} workers in a row have died before they finished a run"
+                        message = f"{deaths} workers in a row have died before they finished a run"
                         raise DeviceError(
-                            what,
+                            message,
                             remedy="Is there memory for so many at once? Try fewer with --jobs.",
                         )
                 while self.stopped_by and any(worker.cell for worker in self._workers):
@@ -125,7 +131,10 @@ class Pool:
 
     def _start(self, number: int) -> _Worker:
         here, there = self._context.Pipe()
-        device = self._devices[number % len(self._devices)] if self._devices else None
+        if self._devices:
+            device = self._devices[number % len(self._devices)]
+        else:
+            device = None
         settings = replace(self._settings, device=device)
         process = self._context.Process(
             target=work, args=(there, settings, self._encoded), daemon=True
@@ -148,14 +157,17 @@ class Pool:
             worker.connection.send_bytes(json.dumps({"cell": cell}).encode())
 
     def _replies(self) -> Iterator[tuple[CellReply, bool]]:
-        """Yields each reply, and whether its worker has died. Dead workers are replaced, unless all are to stop."""
+        """Yields each reply, and whether its worker has died. Dead workers are replaced, unless all
+        are to stop.
+        """
         ready = wait([worker.connection for worker in self._workers], timeout=0.5)
         for worker in [one for one in self._workers if one.connection in ready]:
             try:
                 reply = CellReply(**json.loads(worker.connection.recv_bytes()))
             except (EOFError, OSError):
                 worker.process.join()
-                cell, place = worker.cell, self._workers.index(worker)
+                cell = worker.cell
+                place = self._workers.index(worker)
                 if self.stopped_by:
                     self._workers.remove(worker)
                 else:
@@ -168,12 +180,14 @@ class Pool:
 
     def _died(self, cell: str, code: int | None) -> CellReply:
         """Returns the reply that a dead worker could not give; status.json says the same."""
-        how = (
-            f"signal {-code} ({signal.Signals(-code).name})"
-            if code is not None and code < 0
-            else f"exit code {code}"
-        )
-        hint = "; out of memory?" if code == -signal.SIGKILL else ""
+        if code is not None and code < 0:
+            how = f"signal {-code} ({signal.Signals(-code).name})"
+        else:
+            how = f"exit code {code}"
+        if code == -signal.SIGKILL:
+            hint = "; out of memory?"
+        else:
+            hint = ""
         reply = CellReply(cell, "failed", f"its worker died: {how}{hint}", ExitCode.DEVICE)
         folder = RunFolder(self._settings.folder / CELLS / cell)
         if folder.status.exists() and folder.read(folder.status).get("state") == "done":
@@ -211,7 +225,8 @@ class Pool:
 
 
 def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
-    """Imports what training and scoring would import later, so that forked workers have it; nothing is computed.
+    """Imports what training and scoring would import later, so that forked workers have it; nothing
+    is computed.
 
     Args:
         source: the model; its family's file is imported, if transformers makes it.
@@ -239,6 +254,6 @@ def visible_devices() -> list[str]:
     import torch
 
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return (
-        given.split(",") if given else [str(number) for number in range(torch.cuda.device_count())]
-    )
+    if given:
+        return given.split(",")
+    return [str(number) for number in range(torch.cuda.device_count())]

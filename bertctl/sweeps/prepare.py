@@ -1,4 +1,6 @@
-"""A sweep made ready: its runs planned, their data read and tokenized once, everything refused that can be."""
+"""A sweep made ready: its runs planned, their data read and tokenized once, everything refused that
+can be.
+"""
 
 import itertools
 import math
@@ -41,14 +43,17 @@ class SweepRequest:
         recipe: the base.
         settings: dotted field -> value, for each setting.
         seeds: `init` and `order`, for each seed.
-        folds: number of folds of the training rows, each held out once; None for the validation rows as they are.
-        jobs: number of parallel runs; None for one per GPU, or 1 on CPU; of jobs elsewhere for all at once.
+        folds: number of folds of the training rows, each held out once; None for the validation
+            rows as they are.
+        jobs: number of parallel runs; None for one per GPU, or 1 on CPU; of jobs elsewhere for all
+            at once.
         shard: number and count, to run a part of the sweep alone.
         keep: whose model stays: `best`, `all` or `none`.
         choose: by `mean` over the seeds, or by `best-run`.
         test: whether the chosen model is to be scored on the test split.
         executor: `local` for workers on this machine; else see executors.py.
-        forks: whether workers may be forked; not where this process has computed with torch in several threads.
+        forks: whether workers may be forked; not where this process has computed with torch in
+            several threads.
     """
 
     recipe: Recipe
@@ -104,23 +109,26 @@ class Sweep:
     request: SweepRequest
 
     def by_cost(self, cells: Sequence[SweepCell]) -> list[SweepCell]:
-        """Returns the longest first, so that no worker is left with a long one at the end; a setting stays together."""
+        """Returns the longest first, so that no worker is left with a long one at the end; a
+        setting stays together.
+        """
 
         def cost(cell: SweepCell) -> tuple[int, int, int]:
             training = cell.recipe.training
             examples = len(self.encoded[cell.key].features["train"])
-            seen = (
-                training.max_steps * training.batch_size
-                if training.max_steps
-                else training.epochs * examples
-            )
+            if training.max_steps:
+                seen = training.max_steps * training.batch_size
+            else:
+                seen = training.epochs * examples
             return -seen, -total_steps(cell.recipe, examples), cell.setting
 
         return sorted(cells, key=cost)
 
     @property
     def mine(self) -> list[SweepCell]:
-        """Returns the cells to be run: of a shard every n-th by cost, so that shards take about as long; else all."""
+        """Returns the cells to be run: of a shard every n-th by cost, so that shards take about as
+        long; else all.
+        """
         number, count = self.request.shard or (1, 1)
         return self.by_cost(self.cells)[number - 1 :: count]
 
@@ -130,8 +138,8 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
 
     Args:
         request: what is asked for.
-        folder: SWEEP; runs/sweep-NAME-HASH when None. The threads of the sweep in it, if there is one, stand in every
-            run's recipe, so they are taken where the recipe names none.
+        folder: SWEEP; runs/sweep-NAME-HASH when None. The threads of the sweep in it, if there is
+            one, stand in every run's recipe, so they are taken where the recipe names none.
         listener: hears what was read, and how.
 
     Raises:
@@ -162,27 +170,49 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         for cell in cells
     ]
     encoded, checked = _read(cells, listener)
-    plan = _plan(request, base, cells, encoded, checked)
+    plan = _plan(
+        request,
+        base,
+        cells,
+        encoded,
+        checked,
+    )
     folder = folder or Path("runs") / f"sweep-{plan.name}-{plan.identity()[:8]}"
     before = find_plan(folder)
     jobs = request.jobs or (max(1, len(visible_devices())) if compute.device == "cuda" else 1)
     threads = request.recipe.runtime.threads or (
         before.threads if before else max(1, available_cores() // jobs)
     )
-    jobs = jobs if request.executor == "local" else request.jobs or len(cells)
+    if request.executor == "local":
+        jobs = jobs
+    else:
+        jobs = request.jobs or len(cells)
     cells = [_named(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells]
     _refuse_twins(cells)
     planned = [
-        PlannedCell(name=cell.name, setting=cell.setting, seed=cell.seed, fold=cell.fold)
+        PlannedCell(
+            name=cell.name,
+            setting=cell.setting,
+            seed=cell.seed,
+            fold=cell.fold,
+        )
         for cell in cells
     ]
     recipe = given_values(base.with_fields("runtime", threads=threads))
     update = {"recipe": recipe, "jobs": jobs, "threads": threads, "cells": planned}
-    return Sweep(plan.model_copy(update=update), cells, encoded, folder, request)
+    return Sweep(
+        plan.model_copy(update=update),
+        cells,
+        encoded,
+        folder,
+        request,
+    )
 
 
 def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener) -> SweepRequest:
-    """Returns the request with as many folds as there are rows, or groups of rows that stay together, at most."""
+    """Returns the request with as many folds as there are rows, or groups of rows that stay
+    together, at most.
+    """
     if request.folds is None or base.data.name or base.data.validation_file:
         return request
     data = load_data(base, splits=("train",), whole=True)
@@ -227,10 +257,21 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
                 raise
             problems += [f"{item.fields[0]}: {item.message}" for item in found]
         else:
-            cells.append(SweepCell(i, j, fold, recipe, encoding_key(recipe)))
+            cells.append(
+                SweepCell(
+                    i,
+                    j,
+                    fold,
+                    recipe,
+                    encoding_key(recipe),
+                )
+            )
             if "training.epochs" in setting and (steps := recipe.training.max_steps):
-                why = f"of no effect beside training.max_steps {steps}; leave one out (--set training.max_steps=null)"
-                problems.append(f"training.epochs: {why}")
+                reason = (
+                    f"of no effect beside training.max_steps {steps}; leave one out (--set "
+                    "training.max_steps=null)"
+                )
+                problems.append(f"training.epochs: {reason}")
     if problems:
         raise RecipeError("the settings of this sweep", list(dict.fromkeys(problems)))
     return cells
@@ -242,18 +283,23 @@ def without_test(recipe: Recipe) -> list[str]:
 
 
 def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
-    """Returns the recipe with test splits left out: whoever sees 36 test scores will choose by them."""
+    """Returns the recipe with test splits left out: whoever sees 36 test scores will choose by
+    them.
+    """
     kept = without_test(recipe)
     if kept == recipe.evaluation.splits:
         return recipe
     listener.say(
-        "evaluation.splits names test: a sweep's runs are not scored on it; --test scores the chosen one once"
+        "evaluation.splits names test: a sweep's runs are not scored on it; --test scores the "
+        "chosen one once"
     )
     return recipe.with_fields("evaluation", splits=kept)
 
 
 def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
-    """Returns a cell's recipe with the device and precision of the base, unless its setting names the precision."""
+    """Returns a cell's recipe with the device and precision of the base, unless its setting names
+    the precision.
+    """
     own = {name: value for name, value in setting.items() if name.startswith("runtime.")}
     runtime = base.runtime.model_copy(
         update={name.removeprefix("runtime."): value for name, value in own.items()}
@@ -264,7 +310,9 @@ def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
 def _read(
     cells: Sequence[SweepCell], listener: Listener
 ) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
-    """Reads and tokenizes what the cells need, each data once, and checks each setting on each data."""
+    """Reads and tokenizes what the cells need, each data once, and checks each setting on each
+    data.
+    """
     encoded: dict[str, Encoded] = {}
     checked: dict[str, Inputs] = {}
     for cell in cells:
@@ -320,7 +368,9 @@ def _plan(
 
 
 def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
-    """Returns what tells the data of the cells apart, by key; one empty label where all have the same."""
+    """Returns what tells the data of the cells apart, by key; one empty label where all have the
+    same.
+    """
     first = {cell.key: cell for cell in reversed(cells)}
     keys = list(dict.fromkeys(cell.key for cell in cells))
     if len(keys) == 1:
@@ -334,7 +384,9 @@ def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
 
 
 def _named(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) -> SweepCell:
-    """Returns the cell with a complete recipe, what the preset `auto` chooses included, and with its name."""
+    """Returns the cell with a complete recipe, what the preset `auto` chooses included, and with
+    its name.
+    """
     traits = TrainingTraits.of(cell.recipe, inputs.data, inputs.task, inputs.source)
     recipe, _ = resolve_auto(cell.recipe, traits)
     recipe = recipe.with_fields("runtime", threads=threads)
@@ -351,7 +403,9 @@ def _refuse_twins(cells: Sequence[SweepCell]) -> None:
         twin = by_name.setdefault(cell.name, cell)
         if twin is not cell:
             raise UsageError(
-                f"settings {twin.setting + 1} and {cell.setting + 1} of the grid give the same run: what tells them "
+                f"settings {twin.setting + 1} and {cell.setting + 1} of the grid give the same "
+                "run: what tells them "
                 "apart decides no number",
-                remedy="Take fields out of the grid that decide none (names, logging, paths of equal files).",
+                remedy="Take fields out of the grid that decide none (names, logging, paths of "
+                "equal files).",
             )

@@ -1,8 +1,10 @@
-"""The results of a sweep's runs: read from its folder, put together by seed and by setting. Nothing is dropped.
+"""The results of a sweep's runs: read from its folder, put together by seed and by setting. Nothing
+is dropped.
 
-A run that diverged has no answers; it counts with what it would be worth, the score of the answer that ignores the
-input, or where that is not known (a loss) the worst score of the sweep. Runs that collapsed count with the best score
-they had reached. Runs that failed and those that are not there can't be valued: they are counted beside the others.
+A run that diverged has no answers; it counts with what it would be worth, the score of the answer
+that ignores the input, or where that is not known (a loss) the worst score of the sweep. Runs that
+collapsed count with the best score they had reached. Runs that failed and those that are not there
+can't be valued: they are counted beside the others.
 """
 
 import math
@@ -40,8 +42,8 @@ class CellResult:
         seed: number in the plan's seeds.
         fold: number of the fold that is held out, from 1; None without folds.
         state: see `State`; a run that is not finished is missing.
-        value: primary metric on the selection split; for a diverged run that of the majority, or the worst of all runs
-            where that is not known; None for the last two states.
+        value: primary metric on the selection split; for a diverged run that of the majority, or
+            the worst of all runs where that is not known; None for the last two states.
         message: why it failed or was stopped.
         seconds: what its phases took; 0 where that is not known.
     """
@@ -109,13 +111,16 @@ class SettingScores:
 
     @property
     def mean(self) -> float | None:
-        """Returns None without a value. Rounded once, so that it does not depend on the order of the seeds."""
+        """Returns None without a value. Rounded once, so that it does not depend on the order of
+        the seeds.
+        """
         return _mean(self.reached)
 
     @property
     def deviation(self) -> float | None:
         """Returns the standard deviation over the seeds, with n - 1; None for fewer than two."""
-        found, mean = self.reached, self.mean
+        found = self.reached
+        mean = self.mean
         if mean is None or len(found) < 2:
             return None
         return math.sqrt(math.fsum((value - mean) ** 2 for value in found) / (len(found) - 1))
@@ -127,7 +132,9 @@ class SettingScores:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
+    if values:
+        return math.fsum(values) / len(values)
+    return None
 
 
 def count_states(cells: Sequence[CellResult]) -> dict[State, int]:
@@ -164,7 +171,15 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
         ):  # a time that can't be read is not known; the result does not depend on it
             seconds = math.fsum(run.read(run.performance).get("seconds", {}).values())
     return CellResult(
-        cell.name, run.path, cell.setting, cell.seed, cell.fold, state, value, message, seconds
+        cell.name,
+        run.path,
+        cell.setting,
+        cell.seed,
+        cell.fold,
+        state,
+        value,
+        message,
+        seconds,
     )
 
 
@@ -176,11 +191,9 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
         status = run.read(run.status)
     except BertctlError as error:
         return "failed", None, error.message
-    found, reason, message = (
-        status.get("state"),
-        status.get("reason", ""),
-        str(status.get("message", "")),
-    )
+    found = status.get("state")
+    reason = status.get("reason", "")
+    message = str(status.get("message", ""))
     if found == "failed" and reason == "diverged":
         return "diverged", plan.baseline.get(plan.primary.name), message
     if found == "failed":
@@ -189,7 +202,8 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
         found != "done" or reason == "hopeless"
     ):  # earlier versions stopped runs that did worse than the others
         return "missing", None, str(found)
-    split, name = plan.primary.split, plan.primary.name
+    split = plan.primary.split
+    name = plan.primary.name
     try:
         value = read_run(run.path).metric(split, name).value
     except (BertctlError, KeyError) as error:
@@ -202,7 +216,9 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
 
 
 def by_setting(plan: SweepPlan, cells: Sequence[CellResult]) -> list[SettingScores]:
-    """Returns the runs put together: by seed (all folds of one), then by setting, in the plan's order."""
+    """Returns the runs put together: by seed (all folds of one), then by setting, in the plan's
+    order.
+    """
     by_seed: dict[tuple[int, int], list[CellResult]] = {}
     for cell in cells:
         by_seed.setdefault((cell.setting, cell.seed), []).append(cell)
@@ -217,20 +233,49 @@ def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
     first = cells[0]
     worst = max((cell.state for cell in cells), key=STATES.index)
     if plan.folds is None:
-        return Score(first.setting, first.seed, (first,), worst, first.value, "run")
+        return Score(
+            first.setting,
+            first.seed,
+            (first,),
+            worst,
+            first.value,
+            "run",
+        )
     values = [cell.value for cell in cells if cell.value is not None]
     if len(values) < len(cells):
-        return Score(first.setting, first.seed, tuple(cells), worst, None, "mean of folds")
-    pooled = None if worst == "diverged" else _pooled(plan, cells)
+        return Score(
+            first.setting,
+            first.seed,
+            tuple(cells),
+            worst,
+            None,
+            "mean of folds",
+        )
+    if worst == "diverged":
+        pooled = None
+    else:
+        pooled = _pooled(plan, cells)
     how: How = "mean of folds" if pooled is None else "pooled folds"
-    value = _mean(values) if pooled is None else pooled
-    return Score(first.setting, first.seed, tuple(cells), worst, value, how)
+    if pooled is None:
+        value = _mean(values)
+    else:
+        value = pooled
+    return Score(
+        first.setting,
+        first.seed,
+        tuple(cells),
+        worst,
+        value,
+        how,
+    )
 
 
 def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
-    """Returns the metric of the answers of all folds together; None where the predictions don't give it.
+    """Returns the metric of the answers of all folds together; None where the predictions don't
+    give it.
 
-    Each fold's own lines have to give the fold's own value: else they are not what the metric was computed from.
+    Each fold's own lines have to give the fold's own value: else they are not what the metric was
+    computed from.
     """
     try:
         lines = [read_lines(plan, [cell]) for cell in cells]
@@ -260,7 +305,8 @@ def score_lines(plan: SweepPlan, lines: Sequence[Line]) -> Contributions:
     found = answer_type(plan.task).from_lines(lines).contributions(lines, name)
     if found is None:
         raise DataError(
-            f"{name} can't be computed from the predictions of a {plan.task} run, example by example"
+            f"{name} can't be computed from the predictions of a {plan.task} run, example by "
+            "example"
         )
     return found
 

@@ -1,4 +1,6 @@
-"""A sweep from its plan to its last run: parallel workers run what is missing; what is done is kept."""
+"""A sweep from its plan to its last run: parallel workers run what is missing; what is done is
+kept.
+"""
 
 import os
 import shutil
@@ -32,7 +34,8 @@ from bertctl.words import count
 
 @contextmanager
 def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
-    """Keeps others from running this sweep, or this shard of it; yields the numbers of the open lock files.
+    """Keeps others from running this sweep, or this shard of it; yields the numbers of the open
+    lock files.
 
     Raises:
         UsageError: another process does; which, and where.
@@ -47,7 +50,8 @@ def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, .
 
 
 def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener = SILENT) -> int:
-    """Runs every cell of a sweep (or of a shard of it) that is not done, and scores the chosen one on test if asked.
+    """Runs every cell of a sweep (or of a shard of it) that is not done, and scores the chosen one
+    on test if asked.
 
     Args:
         sweep: made ready; its folder is made, or holds a part of it already.
@@ -55,14 +59,18 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
         listener: hears of every run that ends.
 
     Returns:
-        The exit code of the first run that failed; 0 where none did. A run that diverged is a result.
+        The exit code of the first run that failed; 0 where none did. A run that diverged is a
+        result.
 
     Raises:
         UsageError: another process runs it, or it was started with other settings.
         InterruptedRunError: Ctrl-C or SIGTERM; the same call resumes it.
         BertctlError: see `settle_plan`.
     """
-    begun = time.perf_counter() if started is None else started
+    if started is None:
+        begun = time.perf_counter()
+    else:
+        begun = started
     with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
         if (
@@ -89,10 +97,13 @@ class SweepRunner:
     """
 
     def __init__(self, sweep: Sweep, locks: tuple[int, ...], listener: Listener) -> None:
-        self._sweep, self._folder, self._plan = sweep, sweep.folder, sweep.plan
+        self._sweep = sweep
+        self._folder = sweep.folder
+        self._plan = sweep.plan
         self._mine = [cell.name for cell in sweep.mine]
         self._planned = {cell.name: cell for cell in self._plan.cells}
-        self._locks, self._listener = locks, listener
+        self._locks = locks
+        self._listener = listener
         self._done = 0
 
     def run(self, begun: float) -> list[CellReply]:
@@ -101,7 +112,8 @@ class SweepRunner:
         Raises:
             InterruptedRunError: a signal came.
         """
-        plan, listener = self._plan, self._listener
+        plan = self._plan
+        listener = self._listener
         there = {cell.name for cell in read_cells(self._folder)[1] if cell.is_over}
         waiting = [name for name in self._mine if name not in there]
         replies: list[CellReply] = []
@@ -128,8 +140,14 @@ class SweepRunner:
             if plan.keep == "best":
                 delete_models(self._folder, self._mine)
 
-        self._carry_out(waiting, over, keep=plan.keep, jobs=plan.jobs)
-        wall, jobs = time.perf_counter() - begun, min(plan.jobs, len(waiting))
+        self._carry_out(
+            waiting,
+            over,
+            keep=plan.keep,
+            jobs=plan.jobs,
+        )
+        wall = time.perf_counter() - begun
+        jobs = min(plan.jobs, len(waiting))
         worked = sum(
             reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate")
         )
@@ -145,21 +163,30 @@ class SweepRunner:
         return replies
 
     def score_test(self) -> None:
-        """Scores the recommended run on the test split, once; where its model is gone, it is trained again first."""
+        """Scores the recommended run on the test split, once; where its model is gone, it is
+        trained again first.
+        """
         plan, cells = read_cells(self._folder)
         best = best_cell(plan, by_setting(plan, cells))
         if best is None:
             self._listener.warn("no run was trained to its end, so none is scored on test")
             return
         run = RunFolder(best.path)
-        typed, scored = self._sweep.request.recipe, run.read(run.metrics)
+        typed = self._sweep.request.recipe
+        scored = run.read(run.metrics)
         rows = load_data(typed, splits=["test"]).hashes["test"]
         if "test" in scored["metrics"] and scored["data"]["test"].get("sha256") == rows:
             return
         if not (run.model / "config.json").exists():
             self._listener.say(f"{best.name}: its model was not kept; it is trained again")
             replies: list[CellReply] = []
-            self._carry_out([best.name], replies.append, keep="best", jobs=1, trains_again=True)
+            self._carry_out(
+                [best.name],
+                replies.append,
+                keep="best",
+                jobs=1,
+                trains_again=True,
+            )
             if replies[0].state != "done":
                 raise BertctlError(f"{best.name} could not be trained again: {replies[0].message}")
         scripts = self._sweep.cells[
@@ -190,13 +217,19 @@ class SweepRunner:
         self._listener.finish("runs")
         if pool.stopped_by:
             terminated = pool.stopped_by != signal.SIGINT
-            how = "terminated" if terminated else "interrupted"
+            if terminated:
+                how = "terminated"
+            else:
+                how = "interrupted"
             over = f"{self._done} of {count(len(self._mine), 'run')} are over"
             is_local = self._sweep.request.executor == "local"
-            saved = "have saved what they had" if is_local else "go on from their last checkpoint"
-            what = f"{how}: {over}, those that were under way {saved}"
+            if is_local:
+                saved = "have saved what they had"
+            else:
+                saved = "go on from their last checkpoint"
+            message = f"{how}: {over}, those that were under way {saved}"
             remedy = f"The same command goes on in {self._folder}."
-            raise InterruptedRunError(what, remedy=remedy, terminated=terminated)
+            raise InterruptedRunError(message, remedy=remedy, terminated=terminated)
 
     def _pool(self, keep: Keep, jobs: int, *, trains_again: bool) -> Pool | Jobs:
         recipes = {cell.name: cell.recipe.model_dump() for cell in self._sweep.cells}
@@ -211,10 +244,27 @@ class SweepRunner:
         )
         if self._sweep.request.executor != "local":
             labels = {name: self._label(cell) for name, cell in self._planned.items()}
-            return Jobs(settings, self._sweep.request.executor, jobs, self._listener, labels)
-        devices = visible_devices() if self._plan.recipe["runtime"]["device"] == "cuda" else []
-        encoded = self._sweep.encoded if self._sweep.request.forks else {}
-        pool = Pool(settings, encoded, jobs=jobs, devices=devices)
+            return Jobs(
+                settings,
+                self._sweep.request.executor,
+                jobs,
+                self._listener,
+                labels,
+            )
+        if self._plan.recipe["runtime"]["device"] == "cuda":
+            devices = visible_devices()
+        else:
+            devices = []
+        if self._sweep.request.forks:
+            encoded = self._sweep.encoded
+        else:
+            encoded = {}
+        pool = Pool(
+            settings,
+            encoded,
+            jobs=jobs,
+            devices=devices,
+        )
         if pool.forks:
             for found in self._sweep.encoded.values():
                 import_what_runs_import(found.source, TASKS[self._plan.task].auto_class)
@@ -226,7 +276,8 @@ class SweepRunner:
 
     def _examples(self, cell: SweepCell) -> int:
         """Returns how many examples a run trains on, those of all its passes."""
-        rows, recipe = len(self._sweep.encoded[cell.key].features["train"]), cell.recipe
+        rows = len(self._sweep.encoded[cell.key].features["train"])
+        recipe = cell.recipe
         return total_steps(recipe, rows) * min(rows, recipe.training.batch_size)
 
     def _about(self) -> str:
@@ -235,16 +286,28 @@ class SweepRunner:
         if plan.folds:
             parts.append(f"{plan.folds} folds")
         whole = f"{count(len(plan.cells), 'run')}: {' x '.join(parts)}"
-        share = f"; {len(self._mine)} of them here" if len(self._mine) < len(plan.cells) else ""
-        done = f"; {self._done} done before" if self._done else ""
+        if len(self._mine) < len(plan.cells):
+            share = f"; {len(self._mine)} of them here"
+        else:
+            share = ""
+        if self._done:
+            done = f"; {self._done} done before"
+        else:
+            done = ""
         return (
             f"{whole}{share}{done}; {plan.jobs} at a time with {count(plan.threads, 'thread')} each"
         )
 
     def _say(self, reply: CellReply) -> None:
         cell = self._planned[reply.cell]
-        result = reply.message if reply.state == "interrupted" else self._result_text(cell, reply)
-        line = f"{self._done} of {len(self._mine)}: {self._label(cell)}: {result}, {reply.seconds.get('whole', 0.0):.1f} s"
+        if reply.state == "interrupted":
+            result = reply.message
+        else:
+            result = self._result_text(cell, reply)
+        line = (
+            f"{self._done} of {len(self._mine)}: {self._label(cell)}: {result}, "
+            f"{reply.seconds.get('whole', 0.0):.1f} s"
+        )
         if reply.state == "failed" and reply.code != ExitCode.DIVERGED:
             self._listener.warn(line)
         else:
@@ -253,14 +316,20 @@ class SweepRunner:
     def _label(self, cell: PlannedCell) -> str:
         """Returns the setting, seed and fold of a run, for people."""
         setting = setting_text(self._plan.settings[cell.setting], self._plan.axes)
-        fold = f", fold {cell.fold}" if cell.fold else ""
+        if cell.fold:
+            fold = f", fold {cell.fold}"
+        else:
+            fold = ""
         return f"{setting}, {seed_text(self._plan.seeds[cell.seed])}{fold}"
 
     def _result_text(self, cell: PlannedCell, reply: CellReply) -> str:
         found = read_cell(self._folder, self._plan, cell)
         if reply.state == "failed":
             return f"{'diverged' if found.state == 'diverged' else 'failed'}: {reply.message}"
-        value = (
-            "no score" if found.value is None else f"{self._plan.primary.name} {found.value:.4f}"
-        )
-        return value if found.state == "done" else f"{value} ({found.state})"
+        if found.value is None:
+            value = "no score"
+        else:
+            value = f"{self._plan.primary.name} {found.value:.4f}"
+        if found.state == "done":
+            return value
+        return f"{value} ({found.state})"

@@ -13,7 +13,9 @@ _UNCHANGED = "the recipe as it is"
 
 
 def short_names(axes: Sequence[str]) -> list[str]:
-    """Returns `learning_rate` for `optimizer.learning_rate`; in full where two fields would have one name."""
+    """Returns `learning_rate` for `optimizer.learning_rate`; in full where two fields would have
+    one name.
+    """
     ends = [axis.rpartition(".")[2] for axis in axes]
     return [end if ends.count(end) == 1 else axis for end, axis in zip(ends, axes, strict=True)]
 
@@ -21,7 +23,9 @@ def short_names(axes: Sequence[str]) -> list[str]:
 def value_text(value: Any) -> str:
     """Returns a field's value: `3e-04`, `5e-05`, `0.01`, `true`, `[a, b]`, a text as it is."""
     if isinstance(value, float):
-        return f"{value:.4g}" if value == 0 or abs(value) >= _SMALL else _with_power(value)
+        if value == 0 or abs(value) >= _SMALL:
+            return f"{value:.4g}"
+        return _with_power(value)
     return one_line(
         value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit=40
     )

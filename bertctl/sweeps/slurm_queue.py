@@ -1,4 +1,6 @@
-"""Slurm's queue, as `squeue` shows it. It needs no accounting (sacct), which Slurm does not have by default."""
+"""Slurm's queue, as `squeue` shows it. It needs no accounting (sacct), which Slurm does not have by
+default.
+"""
 
 import os
 import shutil
@@ -18,7 +20,8 @@ _SECONDS_BETWEEN_POLLS = 5.0
 _SECONDS_TO_END = 180.0
 """Longest wait for jobs that were cancelled: Slurm's KillWait is 30 s."""
 _POLLS_WITHOUT = 2
-"""Polls without a job after which it is over: those that have ended leave the list after MinJobAge."""
+"""Polls without a job after which it is over: those that have ended leave the list after
+MinJobAge."""
 
 _OVER = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
@@ -74,11 +77,16 @@ class SlurmQueue:
         with self._lock:
             problem = self._poll()
         if problem:
-            remedy = "Ask Slurm yourself: squeue --me. Is its controller up, and is this a machine that may ask it?"
+            remedy = (
+                "Ask Slurm yourself: squeue --me. Is its controller up, and is this a machine that "
+                "may ask it?"
+            )
             raise UnavailableError(f"Slurm does not answer: {problem}", remedy=remedy)
 
     def state(self, job_id: str) -> str:
-        """Returns the state of a job; `gone` where Slurm does not list it any more, else `` if it is not known."""
+        """Returns the state of a job; `gone` where Slurm does not list it any more, else `` if it
+        is not known.
+        """
         with self._lock:
             if time.monotonic() - self._polled_at >= _SECONDS_BETWEEN_POLLS:
                 self._warn(self._poll())
@@ -86,14 +94,18 @@ class SlurmQueue:
                 self._missing_since.pop(job_id, None)
                 return self._jobs[job_id].state
             first_missing = self._missing_since.setdefault(job_id, self._polls)
-            return "gone" if self._polls - first_missing >= _POLLS_WITHOUT else ""
+            if self._polls - first_missing >= _POLLS_WITHOUT:
+                return "gone"
+            return ""
 
     def is_over(self, job_id: str) -> bool:
         """Returns whether a job has ended, whichever way."""
         return self.state(job_id) in (*_OVER, "gone")
 
     def unfinished_below(self, folder: Path, names: Collection[str]) -> list[QueuedJob]:
-        """Returns jobs whose script lies in the folder and that have one of the names: an earlier command's."""
+        """Returns jobs whose script lies in the folder and that have one of the names: an earlier
+        command's.
+        """
         with self._lock:
             self._warn(self._poll())
             jobs = list(self._jobs.values())
@@ -114,16 +126,22 @@ class SlurmQueue:
         if not job_ids:
             return
         subprocess.run(
-            ["scancel", *job_ids], check=False, capture_output=True, stdin=subprocess.DEVNULL
+            ["scancel", *job_ids],
+            check=False,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
         )
         with self._lock:
             self._polled_at = float("-inf")
         waits_until = time.monotonic() + _SECONDS_TO_END
         while not all(self.is_over(job_id) for job_id in job_ids):
             if time.monotonic() > waits_until:
-                what = f"{count(len(job_ids), 'job')} of Slurm can't be cancelled: {', '.join(job_ids)}"
+                message = (
+                    f"{count(len(job_ids), 'job')} of Slurm can't be cancelled: "
+                    f"{', '.join(job_ids)}"
+                )
                 raise UnavailableError(
-                    what, remedy="See why with squeue --me. Then type the same command again."
+                    message, remedy="See why with squeue --me. Then type the same command again."
                 )
             time.sleep(0.5)
 

@@ -1,4 +1,5 @@
-"""A worker: one process that runs cell after cell. Imports, rows and tokens are there once, the model is loaded anew.
+"""A worker: one process that runs cell after cell. Imports, rows and tokens are there once, the
+model is loaded anew.
 
 parent  -> {"cell": "0123456789abcdef"} for each cell, {} to leave
 worker  -> {"cell": ..., "state": "done", "message": "", "code": 0, "seconds": {...}} when it is over
@@ -44,11 +45,13 @@ from bertctl.training.start import start
 from bertctl.writing import append_text, open_in_place
 
 SECONDS_BETWEEN_CHECKPOINTS = 60.0
-"""The end of an epoch saves a checkpoint in runs that last longer; shorter ones are started again."""
+"""The end of an epoch saves a checkpoint in runs that last longer; shorter ones are started
+again."""
 
 
 TIME_IS_UP = signal.SIGUSR2
-"""Signal that Slurm sends, through submitit, to every process of a job when its time is nearly up."""
+"""Signal that Slurm sends, through submitit, to every process of a job when its time is nearly
+up."""
 SIGNALS_AT_START = (*STOPS, TIME_IS_UP)
 """Signals that a worker is born with blocked, until it knows what to make of them."""
 
@@ -65,8 +68,8 @@ class WorkerSettings:
         locks: open files of the parent's locks, which a forked worker must not hold on to.
         device: GPU that this worker sees, as CUDA_VISIBLE_DEVICES names it; None without.
         trains_again: whether a run that is done is trained again, because its model was not kept.
-        command: words of the sweep's command line, of which the runs' environment.json tells; empty where this
-            process has them itself.
+        command: words of the sweep's command line, of which the runs' environment.json tells; empty
+            where this process has them itself.
     """
 
     folder: Path
@@ -104,7 +107,8 @@ def work(connection: Connection, settings: WorkerSettings, encoded: dict[str, En
     Args:
         connection: to the parent; JSON in both directions.
         settings: of the worker.
-        encoded: rows read and tokenized by the parent; empty where this process has to do it itself.
+        encoded: rows read and tokenized by the parent; empty where this process has to do it
+            itself.
     """
     _become_worker(settings, forked=bool(encoded))
     with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
@@ -147,7 +151,9 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
 
 
 def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -> CellReply:
-    """Runs one cell, from wherever it is to its end; a cell that fails says so and raises nothing."""
+    """Runs one cell, from wherever it is to its end; a cell that fails says so and raises
+    nothing.
+    """
     started = time.perf_counter()
     folder = RunFolder(settings.folder / CELLS / name)
     reply = CellReply(name, "failed")
@@ -158,17 +164,23 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
             encoded[key] = encode(recipe)
         job = prepare(recipe, encoded=encoded[key])
         if not job.hash.startswith(name):
-            raise UnavailableError(
-                "the data or the model's files have changed since the sweep was started"
-            )  # noqa: TRY301
+            message = "the data or the model's files have changed since the sweep was started"
+            raise UnavailableError(message)  # noqa: TRY301
         reply.seconds = _train(job, folder, settings)
         reply.state = "done"
     except BertctlError as error:
-        reply.state = "interrupted" if isinstance(error, InterruptedRunError) else "failed"
-        reply.message, reply.code = error.message, error.exit_code
+        if isinstance(error, InterruptedRunError):
+            reply.state = "interrupted"
+        else:
+            reply.state = "failed"
+        reply.message = error.message
+        reply.code = error.exit_code
     except Exception as error:  # noqa: BLE001 - a cell that fails doesn't end the others
         reply.message = said_of(error)
-        reply.code = ExitCode.DEVICE if is_out_of_memory(error) else ExitCode.BUG
+        if is_out_of_memory(error):
+            reply.code = ExitCode.DEVICE
+        else:
+            reply.code = ExitCode.BUG
     if reply.state == "failed":
         with contextlib.suppress(BertctlError):
             note_failure(folder, reply.message)
@@ -182,10 +194,18 @@ def note_failure(folder: RunFolder, message: str) -> None:
     Raises:
         UnavailableError: it can't be written.
     """
-    status = folder.read(folder.status) if folder.status.exists() else {}
+    if folder.status.exists():
+        status = folder.read(folder.status)
+    else:
+        status = {}
     if status.get("state") == "failed" and status.get("message") == message:
         return
-    folder.set_status("failed", step=status.get("step", 0), message=message, reason="error")
+    folder.set_status(
+        "failed",
+        step=status.get("step", 0),
+        message=message,
+        reason="error",
+    )
 
 
 def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, float]:
@@ -202,24 +222,25 @@ def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, f
             unfinished = folder.read(folder.status)["state"] != "done"
         if not unfinished:
             folder.clear()
-    warmup, likelihood = (
-        warmup_steps(job.recipe.optimizer, job.steps),
-        job.objective.is_log_likelihood,
-    )
-    watch, pause = (
-        SweepWatch(warmup=warmup, parent=settings.parent, likelihood=likelihood),
-        SECONDS_BETWEEN_CHECKPOINTS,
-    )
+    warmup = warmup_steps(job.recipe.optimizer, job.steps)
+    likelihood = job.objective.is_log_likelihood
+    watch = SweepWatch(warmup=warmup, parent=settings.parent, likelihood=likelihood)
+    pause = SECONDS_BETWEEN_CHECKPOINTS
     model_file: ModelFile = "never" if settings.keep == "none" else "at the end"
     options = RunOptions(early_stopping=watch, model_file=model_file, checkpoint_pause=pause)
     result = start(
-        job, folder.path, resume="if any", options=options, listener=_CellLog(folder.log)
+        job,
+        folder.path,
+        resume="if any",
+        options=options,
+        listener=_CellLog(folder.log),
     )
     return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
 
 
 def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
-    """Returns the seconds of a run that another worker has finished meanwhile; empty where there is none.
+    """Returns the seconds of a run that another worker has finished meanwhile; empty where there is
+    none.
 
     A job that Slurm has requeued, or one of an earlier command, may begin when the run is done.
     """
@@ -228,11 +249,9 @@ def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
         is_same = folder.read(folder.environment)["recipe_hash"] == job.hash
         folder.read(folder.metrics)
         seconds = folder.read(folder.performance)["seconds"]
-        return (
-            {phase: float(seconds[phase]) for phase in ("train", "evaluate")}
-            if is_done and is_same
-            else {}
-        )
+        if is_done and is_same:
+            return {phase: float(seconds[phase]) for phase in ("train", "evaluate")}
+        return {}
     except (BertctlError, KeyError, TypeError, ValueError):
         return {}
 

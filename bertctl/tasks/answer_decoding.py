@@ -1,6 +1,8 @@
-"""From the scores of tokens to answers: the best spans of each window at once, then the best answers of each question.
+"""From the scores of tokens to answers: the best spans of each window at once, then the best
+answers of each question.
 
-Letters: N questions, U windows, B windows of a batch, T tokens, A longest answer in tokens, K answers kept.
+Letters: N questions, U windows, B windows of a batch, T tokens, A longest answer in tokens, K
+answers kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -79,7 +81,12 @@ def best_spans(
     B, T, _ = logits_BT2.shape
     A = min(longest, T)
     lowest = float("-inf")
-    starts = torch.full((B, n_best), -1, dtype=torch.int64, device=logits_BT2.device)
+    starts = torch.full(
+        (B, n_best),
+        -1,
+        dtype=torch.int64,
+        device=logits_BT2.device,
+    )
     ends = starts.clone()
     kept = min(n_best, T * A)
     chunk = max(1, _SCORES_AT_ONCE // (T * A))
@@ -105,10 +112,11 @@ def keep_spans(
     longest: int,
     n_best: int,
 ) -> Outputs:
-    """Returns what decoding needs of a batch of windows: their best spans and the score of "no answer".
+    """Returns what decoding needs of a batch of windows: their best spans and the score of "no
+    answer".
 
-    An answer lies within the context, and begins where its first token sees most of it (`with_most_context`), so that
-    no span counts in two windows.
+    An answer lies within the context, and begins where its first token sees most of it
+    (`with_most_context`), so that no span counts in two windows.
 
     Args:
         logits_BT2: start and end score of each token.
@@ -119,8 +127,8 @@ def keep_spans(
         n_best: K.
 
     Returns:
-        `spans` (B, K, 2): first and last token in the context, -1 where there is none; `scores` (B, K, 2): their
-        logits; `null` (B, 2): the logits of "no answer".
+        `spans` (B, K, 2): first and last token in the context, -1 where there is none; `scores` (B,
+        K, 2): their logits; `null` (B, 2): the logits of "no answer".
     """
     import torch
 
@@ -134,7 +142,13 @@ def keep_spans(
     starts_BT[ends_BT] = most[np.arange(most.shape[1]) < features.counts[indices][:, None]]
     device = logits_BT2.device
     starts, ends = (torch.from_numpy(each).to(device) for each in (starts_BT, ends_BT))
-    first, last = best_spans(logits_BT2, starts, ends, longest=longest, n_best=n_best)
+    first, last = best_spans(
+        logits_BT2,
+        starts,
+        ends,
+        longest=longest,
+        n_best=n_best,
+    )
     places = torch.stack([first, last], dim=2)
     scores = logits_BT2.gather(1, places.clamp(min=0)).cpu().numpy()
     spans = places.cpu().numpy()
@@ -153,8 +167,8 @@ def ranked_answers(
 ) -> Iterator[tuple[list[Candidate], Candidate]]:
     """Yields for each question its best answers, best first, and "no answer".
 
-    Windows are merged as in `run_squad.py`: of answers with the same text the best stays, and "no answer" has the
-    lowest score that any window gives it. Texts are cut out of the context.
+    Windows are merged as in `run_squad.py`: of answers with the same text the best stays, and "no
+    answer" has the lowest score that any window gives it. Texts are cut out of the context.
 
     Args:
         outputs: what `keep_spans` kept of the windows.
@@ -162,17 +176,20 @@ def ranked_answers(
         contexts: (N,) the context of each question.
         n_best: how many answers at most.
     """
-    spans, scores = outputs["spans"].reshape(-1, 2), outputs["scores"].reshape(-1, 2)
+    spans = outputs["spans"].reshape(-1, 2)
+    scores = outputs["scores"].reshape(-1, 2)
     kept = outputs["spans"].shape[1]
     real = np.flatnonzero(spans[:, 0] >= 0)
     rows = features.rows[real // kept]
     order = np.lexsort((-scores[real].sum(axis=1), rows))
-    real, rows = real[order], rows[order]
+    real = real[order]
+    rows = rows[order]
     encoded = features.contexts
     base = encoded.tokens.starts[features.context_of[rows]]
     begins = encoded.char_starts[base + spans[real, 0]].tolist()
     stops = encoded.char_ends[base + spans[real, 1]].tolist()
-    logits, windows = scores[real].tolist(), real // kept
+    logits = scores[real].tolist()
+    windows = real // kept
     positions = spans[real] + (features.context_at[windows] - features.first[windows])[:, None]
     bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
     null_sums = outputs["null"].sum(axis=1)
@@ -181,19 +198,30 @@ def ranked_answers(
         for j in range(bounds[i], bounds[i + 1]):
             text = context[begins[j] : stops[j]].strip()
             if text and text not in found:
-                start, tokens = (
-                    context.index(text, begins[j]),
-                    (int(positions[j, 0]), int(positions[j, 1])),
+                start = context.index(text, begins[j])
+                tokens = (int(positions[j, 0]), int(positions[j, 1]))
+                found[text] = Candidate(
+                    text,
+                    start,
+                    int(windows[j]),
+                    tokens,
+                    *logits[j],
                 )
-                found[text] = Candidate(text, start, int(windows[j]), tokens, *logits[j])
                 if len(found) == n_best:
                     break
-        first, behind = features.first_window[i], features.first_window[i + 1]
+        first = features.first_window[i]
+        behind = features.first_window[i + 1]
         lowest = first + int(null_sums[first:behind].argmin())
         tokens = (int(features.null_at[lowest]),) * 2
         yield (
             list(found.values()),
-            Candidate("", None, lowest, tokens, *outputs["null"][lowest].tolist()),
+            Candidate(
+                "",
+                None,
+                lowest,
+                tokens,
+                *outputs["null"][lowest].tolist(),
+            ),
         )
 
 
@@ -215,11 +243,14 @@ def answer(
         n_best: how many of the candidates are shown, "no answer" among them where it is one.
 
     Returns:
-        prediction; probability, its share in the softmax over the candidates shown; start and end, its first character
-        in the context and the one after its last; null_odds, the score of "no answer" minus that of the best other;
-        n_best, the candidates.
+        prediction; probability, its share in the softmax over the candidates shown; start and end,
+        its first character in the context and the one after its last; null_odds, the score of "no
+        answer" minus that of the best other; n_best, the candidates.
     """
-    odds = null.score - candidates[0].score if candidates else NEVER
+    if candidates:
+        odds = null.score - candidates[0].score
+    else:
+        odds = NEVER
     shown = list(candidates)
     if unanswerable or not shown:
         # As in run_squad.py "no answer" is always among those shown, whatever its rank.
@@ -228,7 +259,10 @@ def answer(
     weights = np.exp(scores - scores.max())
     probabilities = (weights / weights.sum()).tolist()
     silent = not candidates or (unanswerable and odds > threshold)
-    chosen = shown.index(null) if silent else shown.index(candidates[0])
+    if silent:
+        chosen = shown.index(null)
+    else:
+        chosen = shown.index(candidates[0])
     listed = [
         {
             "text": one.text,

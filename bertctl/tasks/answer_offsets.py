@@ -1,4 +1,5 @@
-"""Answers by characters and by tokens: where a context's tokens stand in it, and whether an answer is at its offset.
+"""Answers by characters and by tokens: where a context's tokens stand in it, and whether an answer
+is at its offset.
 
 Letters: D contexts, T tokens of all of them together.
 """
@@ -29,8 +30,8 @@ class Contexts:
 
     Attributes:
         tokens: ids, without special tokens.
-        char_starts: (T,) first character of each token, blanks before it not counted. Never inside a grapheme (a
-            letter with its accents, an emoji of several parts).
+        char_starts: (T,) first character of each token, blanks before it not counted. Never inside
+            a grapheme (a letter with its accents, an emoji of several parts).
         char_ends: (T,) the character after its last, blanks not counted. Never inside a grapheme.
         unknown: (D,) unknown tokens.
     """
@@ -41,12 +42,16 @@ class Contexts:
     unknown: Ints
 
     def tokens_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
-        """Returns the first and last token of the characters from `start` up to `end`; None where there is none."""
+        """Returns the first and last token of the characters from `start` up to `end`; None where
+        there is none.
+        """
         at = int(self.tokens.starts[context])
         inside = slice(at, at + int(self.tokens.lengths[context]))
         first = int(np.searchsorted(self.char_ends[inside], start, side="right"))
         last = int(np.searchsorted(self.char_starts[inside], end, side="left")) - 1
-        return (first, last) if first <= last else None
+        if first <= last:
+            return (first, last)
+        return None
 
 
 def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
@@ -72,7 +77,9 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
 
 
 def _without_blanks(offsets: Ints32, text: str) -> Ints32:
-    """Returns offsets without the blanks that byte-level and SentencePiece tokens begin or end with."""
+    """Returns offsets without the blanks that byte-level and SentencePiece tokens begin or end
+    with.
+    """
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     is_space = np.append(
         _SPACES[np.minimum(codes, len(_SPACES) - 1)] & (codes < len(_SPACES)), False
@@ -115,7 +122,9 @@ def _has_graphemes(text: str) -> bool:
 
 
 def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
-    """Returns offsets that begin or end inside a grapheme, as those of uncased models do, moved to its borders."""
+    """Returns offsets that begin or end inside a grapheme, as those of uncased models do, moved to
+    its borders.
+    """
     if not _has_graphemes(text):
         return offsets
     begin_of = np.arange(len(text) + 1, dtype=np.int32)
@@ -128,9 +137,11 @@ def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
 
 
 def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
-    """Returns the characters of an answer without blanks around it; None where its text is not at its offset.
+    """Returns the characters of an answer without blanks around it; None where its text is not at
+    its offset.
 
-    White space in the text and in the context may differ, as it does where one of them was re-wrapped.
+    White space in the text and in the context may differ, as it does where one of them was
+    re-wrapped.
     """
     words = text.split()
     if start < 0 or not words:
@@ -138,11 +149,14 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
     if context.startswith(text, start):
         return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
     found = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
-    return (found.end() - len(found[0].lstrip()), found.end()) if found else None
+    if found:
+        return (found.end() - len(found[0].lstrip()), found.end())
+    return None
 
 
 def offset_units(context: str, text: str, start: int) -> set[str]:
-    """Returns the units in which an offset leads to its answer, where characters counted from 0 do not.
+    """Returns the units in which an offset leads to its answer, where characters counted from 0 do
+    not.
 
     Args:
         context: The text.

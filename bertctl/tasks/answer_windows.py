@@ -1,10 +1,12 @@
-"""Questions with their contexts as the model reads them: pairs, the context in overlapping windows where it is long.
+"""Questions with their contexts as the model reads them: pairs, the context in overlapping windows
+where it is long.
 
     # window 1   [CLS] who wrote it ? [SEP] the play was first printed in 16 ##23 , years [SEP]
     # window 2   [CLS] who wrote it ? [SEP] in 16 ##23 , years after its author had died . [SEP]
 
-As google-research/bert `run_squad.py`: each window begins `doc_stride` tokens after the one before, and a window that
-does not hold the whole answer points to [CLS]. Special tokens and segments are those of the family's pairs.
+As google-research/bert `run_squad.py`: each window begins `doc_stride` tokens after the one before,
+and a window that does not hold the whole answer points to [CLS]. Special tokens and segments are
+those of the family's pairs.
 
 Letters: N questions, D different contexts, U windows, B windows of a batch, T tokens.
 """
@@ -43,8 +45,8 @@ class AnswerFeatures(OneAnswer):
         rows: (U,) question of each window, ascending.
         first: (U,) the context's token that the window begins with.
         counts: (U,) tokens of the context in it.
-        targets: (U, 2) positions of the answer's first and last token in the window, [CLS] where it holds none,
-            `IGNORED` where the answer can't be found; or None without labels.
+        targets: (U, 2) positions of the answer's first and last token in the window, [CLS] where it
+            holds none, `IGNORED` where the answer can't be found; or None without labels.
         gold: N lists of gold answers, empty for unanswerable questions; or None.
     """
 
@@ -70,8 +72,11 @@ class AnswerFeatures(OneAnswer):
 
     @property
     def seams(self) -> int:
-        """Returns how many windows begin where the one before ends: an answer across the two is whole in neither."""
-        is_next, ends = self.rows[1:] == self.rows[:-1], self.first[:-1] + self.counts[:-1]
+        """Returns how many windows begin where the one before ends: an answer across the two is
+        whole in neither.
+        """
+        is_next = self.rows[1:] == self.rows[:-1]
+        ends = self.first[:-1] + self.counts[:-1]
         return int((is_next & (self.first[1:] >= ends)).sum())
 
     @cached_property
@@ -113,15 +118,20 @@ class AnswerFeatures(OneAnswer):
 
     @cached_property
     def null_at(self) -> Ints:
-        """(U,) position that stands for "no answer": [CLS], the first token, or the last one (XLNet)."""
+        """(U,) position that stands for "no answer": [CLS], the first token, or the last one
+        (XLNet).
+        """
         return null_positions(self.layout, self.lengths)
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
-        """Returns some windows as padded tensors; labels are (B, 2) positions of an answer's first and last token."""
+        """Returns some windows as padded tensors; labels are (B, 2) positions of an answer's first
+        and last token.
+        """
         import torch
 
         rows = self.rows[indices]
-        questions, tokens = self.questions, self.contexts.tokens
+        questions = self.questions
+        tokens = self.contexts.tokens
         starts = tokens.starts[self.context_of[rows]] + self.first[indices]
         asked = Ragged(questions.flat, questions.starts[rows], questions.lengths[rows])
         ids, type_ids, _ = self.layout.fill(
@@ -138,13 +148,16 @@ class AnswerFeatures(OneAnswer):
 
     @cached_property
     def answered(self) -> tuple[Ints, Ints]:
-        """(U,) the context's first token that sees most of it in this window, and the token after the last one."""
+        """(U,) the context's first token that sees most of it in this window, and the token after
+        the last one.
+        """
         return SlidingWindows(self.rows, self.first, self.first + self.counts).answered(
             counts_length=True
         )
 
     def with_most_context(self, indices: Ints) -> Bools:
-        """Returns which tokens of the context see more of it in these windows than in all others that hold them.
+        """Returns which tokens of the context see more of it in these windows than in all others
+        that hold them.
 
         Args:
             indices: (B,) windows.
@@ -175,23 +188,40 @@ def encode_questions(
     layout = Layout.of(tokenizer, pair=True)
     room = max_length - layout.special
     if room < 1:
-        what = f"model.max_length {max_length} leaves no room for a context beside {layout.special} special tokens"
-        raise UsageError(what, remedy="Take more: --max-length 384.")
+        message = (
+            f"model.max_length {max_length} leaves no room for a context beside {layout.special} "
+            "special tokens"
+        )
+        raise UsageError(message, remedy="Take more: --max-length 384.")
     context_of, different = numbers_of(rows.columns["context"])
     contexts = encode_contexts(different, tokenizer)
     asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
     # Where windows are short, half of one is the context's all the same.
     kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))
     lengths = contexts.tokens.lengths[context_of]
-    zeros, steps = np.zeros_like(lengths), np.full_like(lengths, settings.doc_stride)
-    windows = sliding_windows(zeros, lengths, room=room - kept, step=steps)
-    places, first, counts = windows.rows, windows.first, windows.last - windows.first
+    zeros = np.zeros_like(lengths)
+    steps = np.full_like(lengths, settings.doc_stride)
+    windows = sliding_windows(
+        zeros,
+        lengths,
+        room=room - kept,
+        step=steps,
+    )
+    places = windows.rows
+    first = windows.first
+    counts = windows.last - windows.first
     targets = gold = None
     if rows.has("label"):
         gold = [label["text"] for label in rows.columns["label"]]
         spans = _answer_tokens(rows, contexts, context_of)
         nulls = null_positions(layout, layout.special + kept[places] + counts)
-        targets = _targets(spans[places], first, counts, layout.before(1) + kept[places], nulls)
+        targets = _targets(
+            spans[places],
+            first,
+            counts,
+            layout.before(1) + kept[places],
+            nulls,
+        )
     return AnswerFeatures(
         layout=layout,
         questions=Ragged(asked.ids, asked.starts[:-1], kept),
@@ -208,28 +238,40 @@ def encode_questions(
 
 
 def null_positions(layout: Layout, lengths: Ints) -> Ints:
-    """Returns the first position where windows begin with a special token, else the last (XLNet)."""
-    return np.zeros_like(lengths) if layout.before(0) else lengths - 1
+    """Returns the first position where windows begin with a special token, else the last
+    (XLNet).
+    """
+    if layout.before(0):
+        return np.zeros_like(lengths)
+    return lengths - 1
 
 
-_NO_SPAN, _LOST = -1, -2
+_NO_SPAN = -1
+_LOST = -2
 
 
 def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
-    """Returns (N, 2) first and last token of each first answer; `_NO_SPAN` without one, `_LOST` if not found."""
+    """Returns (N, 2) first and last token of each first answer; `_NO_SPAN` without one, `_LOST` if
+    not found.
+    """
     spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
     for i, (context, label) in enumerate(
         zip(rows.columns["context"], rows.columns["label"], strict=True)
     ):
         if label["text"]:
             characters = answer_span(context, label["text"][0], label["answer_start"][0])
-            tokens = contexts.tokens_of(int(context_of[i]), *characters) if characters else None
+            if characters:
+                tokens = contexts.tokens_of(int(context_of[i]), *characters)
+            else:
+                tokens = None
             spans[i] = tokens or _LOST
     return spans
 
 
 def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: Ints) -> Ints:
-    """Returns (U, 2) positions of the answers in their windows; of [CLS] where the whole answer is not there."""
+    """Returns (U, 2) positions of the answers in their windows; of [CLS] where the whole answer is
+    not there.
+    """
     inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
     targets = np.where(
         inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None]

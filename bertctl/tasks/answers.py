@@ -1,11 +1,12 @@
 """What the answers of a task mean: the base class of one torch-free object per task.
 
-An `Answers` knows which columns are read, which metrics there are and what each line adds to them, the answer that
-ignores the input, what is right, how a line and an error are shown, and how a trained model is used in plain
-transformers. Evaluation, sweeps, folds, gates, comparisons and reports know tasks only through it.
+An `Answers` knows which columns are read, which metrics there are and what each line adds to them,
+the answer that ignores the input, what is right, how a line and an error are shown, and how a
+trained model is used in plain transformers. Evaluation, sweeps, folds, gates, comparisons and
+reports know tasks only through it.
 
-A line is an entry of a prediction file: a mapping with `id`, the shown columns, `gold`, `prediction`, `probabilities`
-where there are any, `loss`, `tokens` and `truncated`.
+A line is an entry of a prediction file: a mapping with `id`, the shown columns, `gold`,
+`prediction`, `probabilities` where there are any, `loss`, `tokens` and `truncated`.
 """
 
 from collections import Counter, defaultdict
@@ -39,8 +40,8 @@ class Outcome:
     Attributes:
         title: of the section.
         header: names of the table's columns; empty where there is no table.
-        rows: of the table. A whole number is a count, a float a score, a pair an interval, None a value that is not
-            defined, and a text is one of the data.
+        rows: of the table. A whole number is a count, a float a score, a pair an interval, None a
+            value that is not defined, and a text is one of the data.
         labels: labels that exclude each other, for a table of confusions; empty for none.
         points: pairs of gold and predicted scores.
         same_unit: whether a predicted score is right where it equals the gold one.
@@ -74,13 +75,14 @@ class Outcome:
                 answers[predicted] += 1
         rows: list[list[Value]] = []
         for name in names:
-            right, wanted, answered = (
-                sum(hit for _, hit in there[name]),
-                len(there[name]),
-                answers[name],
-            )
+            right = sum(hit for _, hit in there[name])
+            wanted = len(there[name])
+            answered = answers[name]
             recall, within = _recall(there[name]) if wanted else (None, None)
-            f1 = 2 * right / (wanted + answered) if wanted + answered else None
+            if wanted + answered:
+                f1 = 2 * right / (wanted + answered)
+            else:
+                f1 = None
             rows.append(
                 [name, wanted, answered, right / answered if answered else None, recall, within, f1]
             )
@@ -88,7 +90,9 @@ class Outcome:
 
 
 def _recall(there: Sequence[tuple[Hashable, bool]]) -> tuple[float, tuple[float, float]]:
-    """Returns the share that was found, and its interval, of what was there: its cluster, and whether it was found."""
+    """Returns the share that was found, and its interval, of what was there: its cluster, and
+    whether it was found.
+    """
     clusters, hits = zip(*there, strict=True)
     found = replace(contributions.share(hits), clusters=numbered(clusters)).metric()
     return found.value, (found.low or 0.0, found.high or 0.0)
@@ -119,14 +123,16 @@ class Answers:
 
     Class attributes:
         texts: columns that a model reads, those of them that the rows have.
-        metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's. By the first one
+        metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's.
+        By the first one
             reports compare groups of lines.
         checks: families of checks that `data check` runs for this task only.
         multi_label: whether a line may have several labels, or none.
         in_windows: whether a long row is read in windows, so that nothing of it is cut off.
         pipeline: the task's name on the Hugging Face hub, where that is another one.
         tags: of the model card, besides the task's name.
-        usage: Python code that asks a trained model in plain transformers; `{example}` is filled in, and
+        usage: Python code that asks a trained model in plain transformers; `{example}` is filled
+        in, and
             `{auto_class}`, the class of transformers that has the head.
     """
 
@@ -154,11 +160,15 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
-        """Returns the answers that these lines are, at least one; what is known of labels is read from them."""
+        """Returns the answers that these lines are, at least one; what is known of labels is read
+        from them.
+        """
         return cls()
 
     def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the content of metrics.json under the names that metrics have now, with the positive label."""
+        """Returns the content of metrics.json under the names that metrics have now, with the
+        positive label.
+        """
         return dict(metrics)
 
     # Metrics
@@ -177,12 +187,13 @@ model = {auto_class}.from_pretrained(MODEL)"""
             DataError: lines that lack a field.
         """
         metric = next((metric for metric in (*self.metrics, LOSS) if metric.name == name), None)
-        found = metric.contribute(self, lines) if metric and metric.contribute else None
-        return (
-            clustered(replace(found, higher_is_better=metric.higher_is_better), lines)
-            if metric and found
-            else None
-        )
+        if metric and metric.contribute:
+            found = metric.contribute(self, lines)
+        else:
+            found = None
+        if metric and found:
+            return clustered(replace(found, higher_is_better=metric.higher_is_better), lines)
+        return None
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
         """Returns what each line adds to every metric that the lines give, without `loss`."""
@@ -221,14 +232,18 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return {}
 
     def losses(self, lines: Lines) -> Contributions | None:
-        """Returns what each line adds to the loss; None where the lines don't say how many things it is a mean of."""
+        """Returns what each line adds to the loss; None where the lines don't say how many things
+        it is a mean of.
+        """
         sums = np.array([field(line, "loss") for line in lines], dtype=np.float64)
         return contributions.loss(sums, np.ones(len(sums)))
 
     # The answer that ignores the input
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
-        """Returns the best answer for somebody who can't read: the most frequent gold answer of the training rows."""
+        """Returns the best answer for somebody who can't read: the most frequent gold answer of the
+        training rows.
+        """
         counts = Counter(gold)
         names = [*self.labels, *sorted(counts.keys() - set(self.labels))]
         return max(names, key=counts.__getitem__)  # of equals the first in the model's order
@@ -248,11 +263,15 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return {name: each.value for name, each in self.each_contributions(answered)}
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
-        """Returns a metric of the constant answer that is best by it, given that of the most frequent one."""
+        """Returns a metric of the constant answer that is best by it, given that of the most
+        frequent one.
+        """
         return usual
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the one answer that every line got although several are right, for a person; else None."""
+        """Returns the one answer that every line got although several are right, for a person; else
+        None.
+        """
         gold, predicted = sides(lines)
         if (
             len(lines) < 2
@@ -278,13 +297,16 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def confidence(self, line: Line) -> float | None:
         """Returns the probability that the line gives its own answer; None where it has none."""
-        probabilities, prediction = line.get("probabilities"), line["prediction"]
+        probabilities = line.get("probabilities")
+        prediction = line["prediction"]
         if isinstance(probabilities, Mapping):
             return float(probabilities.get(prediction, 0.0))
         if isinstance(probabilities, Sequence):
             return float(probabilities[prediction])
         probability = line.get("probability")
-        return None if probability is None else float(probability)
+        if probability is None:
+            return None
+        return float(probability)
 
     def error_order(self) -> ErrorOrder:
         """Returns how errors are ranked."""
@@ -292,14 +314,14 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def gravity(self, line: Line) -> float | None:
         """Returns the number that errors are ranked by, the largest (in either direction) first."""
-        return (
-            float(line.get("loss", 0.0))
-            if self.error_order().column == "loss"
-            else self.confidence(line)
-        )
+        if self.error_order().column == "loss":
+            return float(line.get("loss", 0.0))
+        return self.confidence(line)
 
     def shown(self, line: Line) -> tuple[str, str, str]:
-        """Returns input, gold answer and prediction of a line, as a person reads them; no input where it has none."""
+        """Returns input, gold answer and prediction of a line, as a person reads them; no input
+        where it has none.
+        """
         return self.shown_input(line), str(line["gold"]), str(line["prediction"])
 
     def shown_input(self, line: Line) -> str:
@@ -309,11 +331,15 @@ model = {auto_class}.from_pretrained(MODEL)"""
     # Groups of lines
 
     def unit_positions(self, lines: Lines) -> Sequence[int]:
-        """Returns the positions of the lines that stand for what metrics count, each once: here every line."""
+        """Returns the positions of the lines that stand for what metrics count, each once: here
+        every line.
+        """
         return range(len(lines))
 
     def labels_of(self, line: Line) -> list[str] | None:
-        """Returns the gold labels that a slice `label=NAME` goes by; None where the task has no labels."""
+        """Returns the gold labels that a slice `label=NAME` goes by; None where the task has no
+        labels.
+        """
         return None
 
     def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
@@ -342,7 +368,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return Outcome("Answers")
 
     def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns the probability of each answer and whether the answer held; None where there are no probabilities."""
+        """Returns the probability of each answer and whether the answer held; None where there are
+        no probabilities.
+        """
         pairs = [(self.confidence(line), self.is_right(line)) for line in lines]
         if not pairs or pairs[0][0] is None or pairs[0][1] is None:
             return None
@@ -352,11 +380,15 @@ model = {auto_class}.from_pretrained(MODEL)"""
         )
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
+        """Returns (N, C) probabilities of the labels and which are right; None where lines don't
+        give all of them.
+        """
         return None
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
+        """Returns a temperature fitted on these lines and what `stated` gives with it; None where
+        none can be.
+        """
         return None
 
     @classmethod
@@ -368,7 +400,10 @@ model = {auto_class}.from_pretrained(MODEL)"""
             auto_class: the class of transformers that has the head.
         """
         pair = '{"text": "One sentence.", "text_pair": "Another one."}'
-        example = pair if line.get("pair") is not None else '"A text."'
+        if line.get("pair") is not None:
+            example = pair
+        else:
+            example = '"A text."'
         return cls.usage.replace("{example}", example).replace("{auto_class}", auto_class)
 
 
@@ -379,9 +414,9 @@ def field(line: Line, key: str) -> Any:
         DataError: the line lacks it.
     """
     if key not in line:
-        what = f"a prediction line (id {line.get('id')!r}) has no '{key}'"
+        message = f"a prediction line (id {line.get('id')!r}) has no '{key}'"
         raise DataError(
-            what, remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT."
+            message, remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT."
         )
     return line[key]
 
@@ -392,7 +427,9 @@ def accuracy(answers: Answers, lines: Lines) -> Contributions:
 
 
 def clustered(found: Contributions, lines: Lines) -> Contributions:
-    """Returns what these lines add, with the clusters that they name; where each stands by itself they name none."""
+    """Returns what these lines add, with the clusters that they name; where each stands by itself
+    they name none.
+    """
     if found.clusters is not None or len(found.rows) != len(lines) or "cluster" not in lines[0]:
         return found
     if isinstance(lines, ClassLines):

@@ -1,7 +1,8 @@
-"""The base class of tasks: one object for each task type turns columns into numbers and numbers into answers.
+"""The base class of tasks: one object for each task type turns columns into numbers and numbers
+into answers.
 
-Letters: N rows of a split, U windows and P predictions of it B windows in a batch, T tokens, C outputs
-of the head. The loop, inference and the command line know tasks only through this.
+Letters: N rows of a split, U windows and P predictions of it B windows in a batch, T tokens, C
+outputs of the head. The loop, inference and the command line know tasks only through this.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +33,8 @@ Outputs = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """A layout of answers besides JSON Lines and CSV, such as CoNLL columns or the official SQuAD files.
+    """A layout of answers besides JSON Lines and CSV, such as CoNLL columns or the official SQuAD
+    files.
 
     Attributes:
         write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
@@ -53,7 +55,8 @@ class AnswerFormat:
 
 @dataclass(frozen=True)
 class TruncationMessage:
-    """What is cut off an example that is too long, and what to do about it; `{max_length}` is filled in.
+    """What is cut off an example that is too long, and what to do about it; `{max_length}` is
+    filled in.
 
     Attributes:
         what: follows "12 of 100 examples (12.0 %)".
@@ -78,7 +81,8 @@ def alike_labels(usual: str, others: Sequence[str], counts: Mapping[str, int]) -
     """Returns a warning of labels that differ in case or spacing alone."""
     listed = ", ".join(f"{name!r} ({counts[name]:,})" for name in others)
     return (
-        f"the labels {listed} and {usual!r} ({counts[usual]:,}) differ only in case or spacing, and are learned as "
+        f"the labels {listed} and {usual!r} ({counts[usual]:,}) differ only in case or spacing, "
+        "and are learned as "
         "different labels; write them alike if they are one"
     )
 
@@ -86,8 +90,8 @@ def alike_labels(usual: str, others: Sequence[str], counts: Mapping[str, int]) -
 class Features(Protocol):
     """A split as the model reads it: numbers, no padding yet.
 
-    A window is what the model reads in one pass: a row, a part of a long row, or all the choices of a row. A prediction
-    is what it answers: a row, a word, or a choice.
+    A window is what the model reads in one pass: a row, a part of a long row, or all the choices of
+    a row. A prediction is what it answers: a row, a word, or a choice.
     """
 
     def __len__(self) -> int:
@@ -110,7 +114,9 @@ class Features(Protocol):
         """How many predictions there are."""
 
     def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the predictions that these windows alone make, in the order of `Task.collect_outputs`."""
+        """Returns the predictions that these windows alone make, in the order of
+        `Task.collect_outputs`.
+        """
 
     @property
     def tokens(self) -> Ints:
@@ -139,8 +145,9 @@ class Task(ABC):
         reader: of its files, where `data.readers.READERS` names no other.
         formats: layouts of answers that are this task's own.
         truncation: how it is said that something of an example was cut off.
-        baselines: Simple models that a run of this task is scored beside, by their names in metrics.json.
-        compares_vectors: Whether similarities are ranked; a trained model is then scored in fp32 on a CPU.
+        baselines: Simple models that a run of this task is scored beside, by their names in
+        metrics.json. compares_vectors: Whether similarities are ranked; a trained model is then
+        scored in fp32 on a CPU.
     """
 
     name: ClassVar[str]
@@ -155,7 +162,9 @@ class Task(ABC):
 
     @property
     def answers(self) -> Answers:
-        """What the answers mean: metrics, the constant answer, right or wrong, how a line is shown."""
+        """What the answers mean: metrics, the constant answer, right or wrong, how a line is
+        shown.
+        """
         return self.answer_type()
 
     @property
@@ -182,7 +191,9 @@ class Task(ABC):
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
-        """Returns fields of the model's config that the head needs: num_labels, id2label, label2id, problem_type."""
+        """Returns fields of the model's config that the head needs: num_labels, id2label, label2id,
+        problem_type.
+        """
 
     @abstractmethod
     def check(self, rows: "Rows") -> None:
@@ -197,7 +208,9 @@ class Task(ABC):
         """Returns columns as numbers; labels too where the rows have them."""
 
     def scored(self, features: Any) -> Features:
-        """Returns the windows that are read for scoring and predicting; here the same ones as in training."""
+        """Returns the windows that are read for scoring and predicting; here the same ones as in
+        training.
+        """
         windows: Features = features
         return windows
 
@@ -205,7 +218,8 @@ class Task(ABC):
     def objective(
         self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None
     ) -> "Objective":
-        """Returns what fine-tuning minimises; without `training` the plain losses that evaluation reports.
+        """Returns what fine-tuning minimises; without `training` the plain losses that evaluation
+        reports.
 
         Args:
             padding: how batches are filled up.
@@ -217,15 +231,21 @@ class Task(ABC):
         """
 
     def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Ints) -> Outputs:
-        """Returns what decoding needs of a batch: arrays with an entry per `features.prediction_indices(indices)`."""
+        """Returns what decoding needs of a batch: arrays with an entry per
+        `features.prediction_indices(indices)`.
+        """
         return {"logits": outputs.cpu().numpy()}
 
     def samples(self, outputs: Outputs, features: Any, tokenizer: "Tokenizer") -> list[str]:
-        """Returns a few answers to look at as training goes on; none here, where predictions are written at the end."""
+        """Returns a few answers to look at as training goes on; none here, where predictions are
+        written at the end.
+        """
         return []
 
     def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
-        """Returns what is chosen on labelled validation rows after training, such as a threshold."""
+        """Returns what is chosen on labelled validation rows after training, such as a
+        threshold.
+        """
         return {}
 
     def with_decision(self, decision: Mapping[str, Any]) -> Self:
@@ -233,7 +253,9 @@ class Task(ABC):
         return self
 
     def row_losses(self, outputs: Outputs, features: Any) -> Floats32 | None:
-        """Returns (N,) losses of rows where they are about the whole split; None where a window has one of its own."""
+        """Returns (N,) losses of rows where they are about the whole split; None where a window has
+        one of its own.
+        """
         return None
 
     @abstractmethod
@@ -241,18 +263,31 @@ class Task(ABC):
         """Returns one answer per row: `prediction`, and `probabilities` where there are any."""
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the numbers that answers rest on, row by row; as here, the largest of a row's outputs.
+        """Returns the numbers that answers rest on, row by row; as here, the largest of a row's
+        outputs.
 
         Args:
             answered: rows that were answered.
-            label: asks for this label instead of the answered one; only where the task has `labels`.
+            label: asks for this label instead of the answered one; only where the task has
+                `labels`.
         """
         largest = answered.outputs["logits"].argmax(axis=1).tolist()
         parts = [text_parts(answered.rows, i, self.answers.texts) for i in range(len(largest))]
-        return [Target(i, i, ((number,),), {}, parts[i]) for i, number in enumerate(largest)]
+        return [
+            Target(
+                i,
+                i,
+                ((number,),),
+                {},
+                parts[i],
+            )
+            for i, number in enumerate(largest)
+        ]
 
     def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> Sequence[dict[str, Any]]:
-        """Returns one answer per labelled row with its gold answer: what metrics are computed from."""
+        """Returns one answer per labelled row with its gold answer: what metrics are computed
+        from.
+        """
         return [
             {"gold": self.gold(rows, i), **answer}
             for i, answer in enumerate(self.decode(outputs, features, rows))
@@ -260,11 +295,15 @@ class Task(ABC):
 
     @property
     def line_bytes(self) -> int:
-        """Bytes of memory that scoring takes for each row: its prediction line, and what metrics hold of it."""
+        """Bytes of memory that scoring takes for each row: its prediction line, and what metrics
+        hold of it.
+        """
         return 2_500
 
     def constant_answer(self, train: "Rows") -> Any:
-        """Returns the answer that ignores the input, chosen on the training rows; a value of JSON."""
+        """Returns the answer that ignores the input, chosen on the training rows; a value of
+        JSON.
+        """
         return self.answers.baseline_answer([self.gold(train, i) for i in range(len(train))])
 
     def baseline(self, constant: Any, rows: "Rows") -> dict[str, float]:
@@ -292,11 +331,12 @@ class Objective(ABC):
     """What training minimises: the sum of its named losses."""
 
     spans_batch: ClassVar[bool] = False
-    """Whether a loss looks across the batch, as with negatives from the same batch. `losses` then gets the outputs of
-    the whole global batch."""
+    """Whether a loss looks across the batch, as with negatives from the same batch. `losses` then
+    gets the outputs of the whole global batch."""
 
     is_log_likelihood: ClassVar[bool] = True
-    """Whether a loss is a mean of log likelihoods, so that a single large one tells that training has diverged."""
+    """Whether a loss is a mean of log likelihoods, so that a single large one tells that training
+    has diverged."""
 
     @abstractmethod
     def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
@@ -309,7 +349,8 @@ class Objective(ABC):
         """
 
     def forward(self, network: Any, batch: Any) -> Any:
-        """Returns the outputs that the losses are computed from; with `spans_batch` a tensor with an entry per window.
+        """Returns the outputs that the losses are computed from; with `spans_batch` a tensor with
+        an entry per window.
 
         Args:
             network: called with the batch's inputs by name.
@@ -326,7 +367,8 @@ class Objective(ABC):
         """Returns each loss by name, summed over the things that `counts` counts."""
 
     def window_losses(self, outputs: Any, batch: Any) -> "Tensor | None":
-        """Returns the (B,) losses that evaluation reports, each a sum over the window's `Features.weights`.
+        """Returns the (B,) losses that evaluation reports, each a sum over the window's
+        `Features.weights`.
 
         None, as here, where a loss belongs to no single window.
         """

@@ -1,4 +1,6 @@
-"""Windows of a split as padded tensors. Letters: B windows in a batch, T tokens of the longest of them."""
+"""Windows of a split as padded tensors. Letters: B windows in a batch, T tokens of the longest of
+them.
+"""
 
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -22,7 +24,8 @@ class Batch:
     """Tensors of B windows; a task may add fields of its own.
 
     Attributes:
-        inputs: name -> (B, T) tensor for the model's forward: input_ids, attention_mask, token_type_ids.
+        inputs: name -> (B, T) tensor for the model's forward: input_ids, attention_mask,
+            token_type_ids.
         labels: tensor whose first dimension is B, or None.
     """
 
@@ -81,7 +84,8 @@ def padded_inputs(
     padded_ids = np.full(mask.shape, padding.id, dtype=np.int64)
     padded_types = np.zeros(mask.shape, dtype=np.int64)
     # The mask visits its positions row by row, which is the order of the tokens.
-    padded_ids[mask], padded_types[mask] = ids, type_ids
+    padded_ids[mask] = ids
+    padded_types[mask] = type_ids
     return {
         "input_ids": torch.from_numpy(padded_ids),
         "attention_mask": torch.from_numpy(mask.astype(np.int64)),

@@ -9,7 +9,9 @@ from bertctl.tasks.answers import Answers, Line, Lines, Outcome, accuracy, sides
 
 
 class ChoiceAnswers(Answers):
-    """The number of one of a row's own choices. Means over labels (macro F1) are left out: a number is no class."""
+    """The number of one of a row's own choices. Means over labels (macro F1) are left out: a number
+    is no class.
+    """
 
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
@@ -18,7 +20,8 @@ class ChoiceAnswers(Answers):
     )
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
-        """Returns the better of two answers that ignore the texts: always the same number, or chance.
+        """Returns the better of two answers that ignore the texts: always the same number, or
+        chance.
 
         Chance is the mean over rows of 1 / number of choices.
         """
@@ -45,4 +48,10 @@ class ChoiceAnswers(Answers):
         gold, predicted = (list(map(str, side)) for side in sides(lines))
         pairs = [[pair] for pair in zip(gold, predicted, strict=True)]
         names = [str(place) for place in range(1 + max(map(int, {*gold, *predicted})))]
-        return Outcome.counted("By place of the right choice", "choice", names, lines, pairs)
+        return Outcome.counted(
+            "By place of the right choice",
+            "choice",
+            names,
+            lines,
+            pairs,
+        )

@@ -21,8 +21,9 @@ from bertctl.tokenization.encode import encode_texts
 class ChoiceBatch(Batch):
     """Tensors of B rows with K choices in all, padded to the longest among them.
 
-    A row's choices follow each other in the first dimension, each as the only choice of its own: so rows may differ in
-    how many they have, and the heads of transformers score each pair by itself anyway.
+    A row's choices follow each other in the first dimension, each as the only choice of its own: so
+    rows may differ in how many they have, and the heads of transformers score each pair by itself
+    anyway.
 
     Attributes:
         inputs: input_ids, attention_mask, token_type_ids: (K, 1, T) int64 each.
@@ -60,11 +61,9 @@ class ChoiceFeatures(RowFeatures):
     @cached_property
     def lengths(self) -> Ints:
         """(N,) tokens of each row's longest choice."""
-        return (
-            np.maximum.reduceat(self.encoded.lengths, self.starts[:-1])
-            if len(self)
-            else np.zeros(0, dtype=np.int64)
-        )
+        if len(self):
+            return np.maximum.reduceat(self.encoded.lengths, self.starts[:-1])
+        return np.zeros(0, dtype=np.int64)
 
     @property
     def num_predictions(self) -> int:

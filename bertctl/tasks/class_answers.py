@@ -67,7 +67,8 @@ def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contr
     probabilities, gold = found
     if answers.positive is not None:
         one = [answers.labels.index(answers.positive)]
-        probabilities, gold = probabilities[:, one], gold[:, one]
+        probabilities = probabilities[:, one]
+        gold = gold[:, one]
     return ranking.ranking(name, gold, probabilities)
 
 
@@ -79,7 +80,8 @@ def _matthews(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
 
 @dataclass(frozen=True)
 class ClassAnswers(Answers):
-    """One of C labels per text or pair; or, multi-label, any number of them. `f1:LABEL` is that of one label.
+    """One of C labels per text or pair; or, multi-label, any number of them. `f1:LABEL` is that of
+    one label.
 
     Attributes:
         labels: names, in the model's order.
@@ -126,12 +128,16 @@ answer({example})"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
-        """Returns the labels in the model's order where the lines have probabilities by name, else sorted as found.
+        """Returns the labels in the model's order where the lines have probabilities by name, else
+        sorted as found.
 
         Of two labels the later one is positive, where the lines don't say: older runs had it so.
         """
         probabilities = lines[0].get("probabilities")
-        found = list(probabilities) if isinstance(probabilities, Mapping) else []
+        if isinstance(probabilities, Mapping):
+            found = list(probabilities)
+        else:
+            found = []
         occurring = {
             name
             for line in lines
@@ -140,11 +146,16 @@ answer({example})"""
         }
         labels = (*found, *sorted(occurring - set(found), key=label_order))
         multi_label = isinstance(field(lines[0], "gold"), list)
-        positive = None if multi_label or len(labels) != 2 else lines[0].get(POSITIVE, labels[-1])
+        if multi_label or len(labels) != 2:
+            positive = None
+        else:
+            positive = lines[0].get(POSITIVE, labels[-1])
         return cls(labels, multi_label, positive if positive in labels else None)
 
     def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns metrics.json with what older runs call `f1` under its name, where there are more than two labels."""
+        """Returns metrics.json with what older runs call `f1` under its name, where there are more
+        than two labels.
+        """
         if self.positive:
             return {**metrics, "positive_label": self.positive}
         new = {"f1": "f1_micro" if self.multi_label else "f1_macro"}
@@ -162,9 +173,9 @@ answer({example})"""
 
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric; `recall:spam` is that of one label."""
-        return (
-            self._of_labels(lines).get(name) if ":" in name else super().contributions(lines, name)
-        )
+        if ":" in name:
+            return self._of_labels(lines).get(name)
+        return super().contributions(lines, name)
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
         """Yields what each line adds to every metric, those of each label too."""
@@ -206,9 +217,9 @@ answer({example})"""
 
     def targets(self, lines: Lines) -> Ints:
         """Returns (N,) numbers of the gold labels; multi-label (N, C) 0 and 1."""
-        return (
-            self.present(lines)[0].astype(np.int64) if self.multi_label else self.numbers(lines)[0]
-        )
+        if self.multi_label:
+            return self.present(lines)[0].astype(np.int64)
+        return self.numbers(lines)[0]
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the most frequent label, or set of labels, of the training rows."""
@@ -226,10 +237,17 @@ answer({example})"""
         }
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
-        """Returns a metric of the best constant: of one label to give it to all, of several to give all of them."""
-        label = self.positive if name == "f1" else name.partition(":")[2]
+        """Returns a metric of the best constant: of one label to give it to all, of several to give
+        all of them.
+        """
+        if name == "f1":
+            label = self.positive
+        else:
+            label = name.partition(":")[2]
         answer = list(self.labels) if self.multi_label else label
-        return max(usual, self.baseline(answer, lines).get(name, usual)) if answer else usual
+        if answer:
+            return max(usual, self.baseline(answer, lines).get(name, usual))
+        return usual
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the only label, or set of labels, that was answered."""
@@ -239,20 +257,24 @@ answer({example})"""
 
     def is_right(self, line: Line) -> bool:
         """Returns whether the label is right; of several labels, whether all are."""
-        gold, predicted = field(line, "gold"), field(line, "prediction")
-        return set(gold) == set(predicted) if self.multi_label else bool(gold == predicted)
+        gold = field(line, "gold")
+        predicted = field(line, "prediction")
+        if self.multi_label:
+            return set(gold) == set(predicted)
+        return bool(gold == predicted)
 
     def rights(self, lines: Lines) -> Sequence[bool] | Bools:
         """Returns whether each line is right."""
-        return (
-            lines.gold == lines.predicted
-            if isinstance(lines, ClassLines)
-            else super().rights(lines)
-        )
+        if isinstance(lines, ClassLines):
+            is_right: Bools = lines.gold == lines.predicted
+            return is_right
+        return super().rights(lines)
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by probability; by loss where several labels are possible."""
-        return BY_LOSS if self.multi_label else super().error_order()
+        if self.multi_label:
+            return BY_LOSS
+        return super().error_order()
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the texts and both labels."""
@@ -292,11 +314,21 @@ answer({example})"""
             ]
             for wanted, answered in both
         ]
-        found = Outcome.counted("By label", "label", self.labels, lines, pairs)
-        return found if self.multi_label else replace(found, labels=self.labels)
+        found = Outcome.counted(
+            "By label",
+            "label",
+            self.labels,
+            lines,
+            pairs,
+        )
+        if self.multi_label:
+            return found
+        return replace(found, labels=self.labels)
 
     def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns the probability of each answer and whether it held; with several labels those of every label."""
+        """Returns the probability of each answer and whether it held; with several labels those of
+        every label.
+        """
         if not self.multi_label or not lines or not lines[0].get("probabilities"):
             return super().stated(lines)
         pairs = [
@@ -307,7 +339,9 @@ answer({example})"""
         )
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns (N, C) probabilities of the labels and which are right; None where lines don't give all of them."""
+        """Returns (N, C) probabilities of the labels and which are right; None where lines don't
+        give all of them.
+        """
         if isinstance(lines, ClassLines) and lines.labels == self.labels:
             return lines.probabilities.astype(np.float64), lines.present()[0]
         if not isinstance(lines[0].get("probabilities"), Mapping):
@@ -318,7 +352,9 @@ answer({example})"""
         return np.array(probabilities), self.present(lines)[0]
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines and what `stated` gives with it; None where none can be."""
+        """Returns a temperature fitted on these lines and what `stated` gives with it; None where
+        none can be.
+        """
         found = self.distributions(lines)
         if found is None:
             return None
@@ -336,4 +372,6 @@ answer({example})"""
 
 def _names(side: Any) -> list[str]:
     """Returns the label, or labels, as names."""
-    return list(map(str, side)) if isinstance(side, list) else [str(side)]
+    if isinstance(side, list):
+        return list(map(str, side))
+    return [str(side)]

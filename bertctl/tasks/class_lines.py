@@ -1,4 +1,6 @@
-"""Prediction lines of many rows with one label each, as arrays: a line is made when it is asked for."""
+"""Prediction lines of many rows with one label each, as arrays: a line is made when it is asked
+for.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -51,7 +53,10 @@ class ClassLines(Sequence[dict[str, Any]]):
 
     def side(self, key: str) -> list[str]:
         """Returns the names of the `gold` labels, or of those of the `prediction`."""
-        numbers = self.gold if key == "gold" else self.predicted
+        if key == "gold":
+            numbers = self.gold
+        else:
+            numbers = self.predicted
         return [self.labels[number] for number in numbers.tolist()]
 
     def present(self) -> tuple[Bools, Bools]:
@@ -60,7 +65,10 @@ class ClassLines(Sequence[dict[str, Any]]):
         return self.gold[:, None] == numbers, self.predicted[:, None] == numbers
 
     def _lines(self, part: slice) -> Iterator[dict[str, Any]]:
-        clusters = None if self.clusters is None else self.clusters[part].tolist()
+        if self.clusters is None:
+            clusters = None
+        else:
+            clusters = self.clusters[part].tolist()
         columns = (
             self.gold[part].tolist(),
             self.predicted[part].tolist(),

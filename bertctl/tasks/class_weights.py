@@ -22,9 +22,9 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
     """
     given = training.class_weights
     if isinstance(given, list) and len(given) != len(labels):
-        what = f"training.class_weights: {len(given)} given, for {len(labels)} labels"
+        message = f"training.class_weights: {len(given)} given, for {len(labels)} labels"
         raise UsageError(
-            what, remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`."
+            message, remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`."
         )
 
 
@@ -37,7 +37,8 @@ def class_weights(
 
     Args:
         training: says which.
-        gold: (N,) numbers of the labels of the training examples; or (N, C) 0 and 1, several labels per example.
+        gold: (N,) numbers of the labels of the training examples; or (N, C) 0 and 1, several labels
+            per example.
         labels: C names, in the model's order.
 
     Raises:
@@ -46,7 +47,9 @@ def class_weights(
     check_weights(training, labels)
     given = training.class_weights
     if given is None or isinstance(given, list):
-        return None if given is None else tuple(given)
+        if given is None:
+            return None
+        return tuple(given)
     if gold.ndim == 2:
         present = gold.astype(np.float64).sum(axis=0)
         absent = len(gold) - present

@@ -1,4 +1,5 @@
-"""A corpus as windows: what the model reads of it, with other masks and other pairs of sentences in each epoch.
+"""A corpus as windows: what the model reads of it, with other masks and other pairs of sentences in
+each epoch.
 
 Letters: U windows, D documents, B windows of a batch, T tokens of the longest of them.
 """
@@ -30,10 +31,12 @@ _CHUNK = 2**24  # tokens that are looked at together
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
-    """Windows with masked tokens; the labels are (B, T): the token that was there, or `IGNORED` where none was chosen.
+    """Windows with masked tokens; the labels are (B, T): the token that was there, or `IGNORED`
+    where none was chosen.
 
     Attributes:
-        order: (B,) 0 where the second part of a window follows the first one, else 1; None without pairs.
+        order: (B,) 0 where the second part of a window follows the first one, else 1; None without
+            pairs.
     """
 
     order: "Tensor | None" = None
@@ -50,9 +53,10 @@ class CorpusWindows(OneAnswer):
         rows: (U,) its document.
         layout: where special tokens stand.
         masking: which tokens are masked.
-        pairs: what the second part of a window is, half of the time: another document's text, or the first part; None
-            has windows of one part.
-        held_out: whether masks are drawn by a window's text alone, so that every evaluation has the same.
+        pairs: what the second part of a window is, half of the time: another document's text, or
+            the first part; None has windows of one part.
+        held_out: whether masks are drawn by a window's text alone, so that every evaluation has the
+            same.
         unknown_id: of the token for what the tokenizer does not know.
     """
 
@@ -71,7 +75,9 @@ class CorpusWindows(OneAnswer):
 
     @cached_property
     def lengths(self) -> Ints:
-        """(U,) tokens of each window, special ones included; a pair from two documents may have fewer."""
+        """(U,) tokens of each window, special ones included; a pair from two documents may have
+        fewer.
+        """
         return self.sizes + self.layout.special
 
     @cached_property
@@ -113,7 +119,8 @@ class CorpusWindows(OneAnswer):
         return self.masked(indices, padding, _EVALUATION)
 
     def masked(self, indices: Ints, padding: Padding, rng: WindowRandom) -> MaskedBatch:
-        """Returns some windows as padded tensors with masks, by the seed, the epoch and the window alone.
+        """Returns some windows as padded tensors with masks, by the seed, the epoch and the window
+        alone.
 
         Args:
             indices: (B,) which.
@@ -136,7 +143,9 @@ class CorpusWindows(OneAnswer):
         )
 
     def window(self, index: int, step: WindowRandom = _EVALUATION) -> tuple[Ints, Ints, Ints, int]:
-        """Returns a window's ids with masks, segments and labels, one for each token, and the order of its parts."""
+        """Returns a window's ids with masks, segments and labels, one for each token, and the order
+        of its parts.
+        """
         begin = int(self.starts[index])
         whole = (begin, begin + int(self.sizes[index]))
         if self.held_out:
@@ -171,16 +180,21 @@ class CorpusWindows(OneAnswer):
     def _parts(
         self, whole: tuple[int, int], document: int, rng: np.random.Generator
     ) -> tuple[list[tuple[int, int]], int]:
-        """Returns the two parts of a window as places in the ids, and 1 where the second does not follow the first.
+        """Returns the two parts of a window as places in the ids, and 1 where the second does not
+        follow the first.
 
-        A window is cut where a sentence ends, at random; one of a single sentence where a word ends.
+        A window is cut where a sentence ends, at random; one of a single sentence where a word
+        ends.
         """
         begin, end = whole
         bounds = self.text.sentences
         inside = bounds[np.searchsorted(bounds, begin, side="right") : np.searchsorted(bounds, end)]
         if not len(inside):
             inside = begin + 1 + np.flatnonzero(word_begins(self.text, begin + 1, end))
-        cut = int(rng.choice(inside)) if len(inside) else (begin + end) // 2
+        if len(inside):
+            cut = int(rng.choice(inside))
+        else:
+            cut = (begin + end) // 2
         if rng.random() < 0.5:
             return [(begin, cut), (cut, end)], 0
         if self.pairs == "order":
@@ -190,7 +204,8 @@ class CorpusWindows(OneAnswer):
             return [(begin, cut), (cut, end)], 0
         other = int(rng.integers(others - 1))
         other += other >= document
-        first, last = int(self.text.documents[other]), int(self.text.documents[other + 1])
+        first = int(self.text.documents[other])
+        last = int(self.text.documents[other + 1])
         if first == last:  # a held-out document without a token
             return [(begin, cut), (cut, end)], 0
         start = int(bounds[rng.integers(first, last)])
@@ -205,20 +220,25 @@ def word_begins(text: PackedText, begin: int, end: int) -> Bools:
 
 
 def _at_word(text: PackedText, begin: int, end: int) -> int:
-    """Returns the last end of a word in front of `end`, or `end` itself where there is none behind `begin`."""
+    """Returns the last end of a word in front of `end`, or `end` itself where there is none behind
+    `begin`.
+    """
     if end >= len(text.ids) or word_begins(text, end, end + 1)[0]:
         return end
     inside = np.flatnonzero(word_begins(text, begin + 1, end))
-    return begin + 1 + int(inside[-1]) if len(inside) else end
+    if len(inside):
+        return begin + 1 + int(inside[-1])
+    return end
 
 
 def cut_windows(
     text: PackedText, room: int, *, least: int = 1, short: float = 0.0, seed: int = 0
 ) -> tuple[Ints, Ints, Ints]:
-    """Returns where windows begin, their tokens, and their documents, (U,) each: whole sentences, as many as fit.
+    """Returns where windows begin, their tokens, and their documents, (U,) each: whole sentences,
+    as many as fit.
 
-    A longer sentence is cut between words. No window has text of two documents (DOC-SENTENCES of RoBERTa, Liu et al.
-    2019, section 4.2); short ones share batches with their like.
+    A longer sentence is cut between words. No window has text of two documents (DOC-SENTENCES of
+    RoBERTa, Liu et al. 2019, section 4.2); short ones share batches with their like.
 
     Args:
         text: the corpus.
@@ -228,17 +248,20 @@ def cut_windows(
         seed: of these numbers.
     """
     rng = np.random.default_rng(seed)
-    starts, sizes, rows = list[int](), list[int](), list[int]()
+    starts = list[int]()
+    sizes = list[int]()
+    rows = list[int]()
     for document in range(len(text.documents) - 1):
-        first, last = int(text.documents[document]), int(text.documents[document + 1])
+        first = int(text.documents[document])
+        last = int(text.documents[document + 1])
         bounds = text.sentences[first : last + 1].tolist()
-        at, end = bounds[0], bounds[-1]
+        at = bounds[0]
+        end = bounds[-1]
         while at < end:
-            here = (
-                int(rng.integers(min(2, room), room + 1))
-                if short and rng.random() < short
-                else room
-            )
+            if short and rng.random() < short:
+                here = int(rng.integers(min(2, room), room + 1))
+            else:
+                here = room
             stop = bounds[bisect_right(bounds, at + here) - 1]
             if stop <= at:
                 stop = _at_word(text, at, at + here)
@@ -255,7 +278,8 @@ def cut_windows(
 
 
 def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
-    """Returns which windows an epoch reads so that corpora have these weights: none is left out, some come again.
+    """Returns which windows an epoch reads so that corpora have these weights: none is left out,
+    some come again.
 
     Args:
         corpora: (U,) corpus of each window.
@@ -275,7 +299,8 @@ def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
 def weights_of(
     sizes: Mapping[str, int], mix: Sequence[str], temperature: float | None
 ) -> list[float] | None:
-    """Returns the weight of each corpus, in all 1; None where they are read in proportion to their sizes.
+    """Returns the weight of each corpus, in all 1; None where they are read in proportion to their
+    sizes.
 
     Args:
         sizes: windows by the corpus's name.

@@ -1,4 +1,5 @@
-"""Which tokens are masked, and what stands in their places (BERT paper, section 3.1 and appendix A.1).
+"""Which tokens are masked, and what stands in their places (BERT paper, section 3.1 and appendix
+A.1).
 
 Letters: L tokens of a window without its special tokens, n chosen ones.
 """
@@ -11,7 +12,8 @@ from bertctl.arrays import Bools, Ints
 from bertctl.config.recipe_sections import MaskingSection
 
 _SPAN, _LONGEST_SPAN = 0.2, 10
-"""Spans are that long in words: a geometric distribution with this parameter, cut off (Joshi et al. 2020, 3.1)."""
+"""Spans are that long in words: a geometric distribution with this parameter, cut off (Joshi et al.
+2020, 3.1)."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,9 @@ class Masking:
     def choose(self, begins: Bools, rng: np.random.Generator) -> tuple[Ints, Ints]:
         """Returns (n,) places in ascending order, and the number of the span that each belongs to.
 
-        A share of L that is no whole number is rounded up as often as its fraction says, so that on average it is the
-        share that was asked for, in short windows too. A word that no longer fits is left out, as in
-        google-research/bert (`create_masked_lm_predictions`).
+        A share of L that is no whole number is rounded up as often as its fraction says, so that on
+        average it is the share that was asked for, in short windows too. A word that no longer fits
+        is left out, as in google-research/bert (`create_masked_lm_predictions`).
 
         Args:
             begins: (L,) whether a token begins a word.
@@ -45,14 +47,16 @@ class Masking:
             places = np.sort(rng.permutation(length)[:wanted])
             return places, places
         first = np.flatnonzero(begins)
-        first = first if len(first) and first[0] == 0 else np.concatenate([[0], first])
+        if len(first) and first[0] == 0:
+            first = first
+        else:
+            first = np.concatenate([[0], first])
         sizes = np.diff(np.append(first, length))
         alone = not self.settings.spans
-        spans = (
-            rng.permutation(len(first))[:, None].tolist()
-            if alone
-            else self._spans(sizes, wanted, rng)
-        )
+        if alone:
+            spans = rng.permutation(len(first))[:, None].tolist()
+        else:
+            spans = self._spans(sizes, wanted, rng)
         of_word = np.full(len(first), -1, dtype=np.int64)
         left = wanted
         for number, words in enumerate(spans):
@@ -67,8 +71,11 @@ class Masking:
         return places, of_token[places]
 
     def _spans(self, sizes: Ints, wanted: int, rng: np.random.Generator) -> list[range]:
-        """Returns spans of words in the order in which they are tried, at least as many as are wanted."""
-        # Modulo cuts the distribution off and keeps its shape: 3.8 on average, where a minimum makes it 4.5.
+        """Returns spans of words in the order in which they are tried, at least as many as are
+        wanted.
+        """
+        # Modulo cuts the distribution off and keeps its shape: 3.8 on average, where a minimum
+        # makes it 4.5.
         lengths = (rng.geometric(_SPAN, size=wanted + len(sizes)) - 1) % _LONGEST_SPAN + 1
         begins = np.concatenate(
             [rng.integers(len(sizes), size=wanted), rng.permutation(len(sizes))]
@@ -79,7 +86,8 @@ class Masking:
         ]
 
     def disguise(self, tokens: Ints, groups: Ints, rng: np.random.Generator) -> Ints:
-        """Returns what stands in the places of (n,) chosen tokens: [MASK], a random token, or the token itself.
+        """Returns what stands in the places of (n,) chosen tokens: [MASK], a random token, or the
+        token itself.
 
         A span is one of the three as a whole.
 

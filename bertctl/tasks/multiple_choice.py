@@ -1,4 +1,6 @@
-"""Multiple choice (paper, section 4.4: SWAG): context and choice as a pair, a score each, softmax over the scores."""
+"""Multiple choice (paper, section 4.4: SWAG): context and choice as a pair, a score each, softmax
+over the scores.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,7 +47,9 @@ class MultipleChoice(Task):
         return cls()
 
     def head(self) -> dict[str, Any]:
-        """Returns one output, a score named `choice`: to transformers a regression, which its head does not ask."""
+        """Returns one output, a score named `choice`: to transformers a regression, which its head
+        does not ask.
+        """
         return label_fields(["choice"], "regression")
 
     def check(self, rows: Rows) -> None:
@@ -60,15 +64,21 @@ class MultipleChoice(Task):
             zip(rows.columns["label"], rows.columns["choices"], strict=True)
         ):
             if not 0 <= label < len(choices):
-                what = f"{rows.where(index)}: the label {label} points outside its {len(choices)} choices"
+                message = (
+                    f"{rows.where(index)}: the label {label} points outside its {len(choices)} "
+                    "choices"
+                )
                 raise DataError(
-                    what,
+                    message,
                     remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.",
                 )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
         """Returns each choice as a pair with its context; labels to (N,) int64."""
-        labels = np.array(rows.columns["label"], dtype=np.int64) if rows.has("label") else None
+        if rows.has("label"):
+            labels = np.array(rows.columns["label"], dtype=np.int64)
+        else:
+            labels = None
         return encode_choices(rows, labels, tokenizer, max_length=max_length)
 
     def objective(
@@ -90,19 +100,35 @@ class MultipleChoice(Task):
         ]
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the score of each row's chosen choice, which rests on the context and on that choice alone."""
+        """Returns the score of each row's chosen choice, which rests on the context and on that
+        choice alone.
+        """
         chosen = [int(answer["prediction"]) for answer in answered.answers]
-        contexts, choices = answered.rows.columns["context"], answered.rows.columns["choices"]
+        contexts = answered.rows.columns["context"]
+        choices = answered.rows.columns["choices"]
         parts = [
             (Part("context", contexts[i]), Part("choice", choices[i][k]))
             for i, k in enumerate(chosen)
         ]
-        return [Target(i, i, ((),), {"choice": k}, parts[i], line=k) for i, k in enumerate(chosen)]
+        return [
+            Target(
+                i,
+                i,
+                ((),),
+                {"choice": k},
+                parts[i],
+                line=k,
+            )
+            for i, k in enumerate(chosen)
+        ]
 
     def describe(self, rows: Rows) -> str:
         """Returns how many choices, and how often each is the right one."""
         sizes = sorted({len(choices) for choices in rows.columns["choices"]})
-        span = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        if len(sizes) == 1:
+            span = str(sizes[0])
+        else:
+            span = f"{sizes[0]} to {sizes[-1]}"
         if not rows.has("label"):
             return f"{span} choices"
         counts = Counter(rows.columns["label"])

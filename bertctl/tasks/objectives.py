@@ -1,8 +1,9 @@
-"""What training minimises: an objective makes batches, passes them through the network and says what their losses are.
+"""What training minimises: an objective makes batches, passes them through the network and says
+what their losses are.
 
-The training loop knows a task only by its objective. A loss is a sum over the things it counts (examples, words, masked
-tokens); the loop divides it by their number in the whole global batch, over all micro-batches and processes, so that
-it makes no difference how the batch is split.
+The training loop knows a task only by its objective. A loss is a sum over the things it counts
+(examples, words, masked tokens); the loop divides it by their number in the whole global batch,
+over all micro-batches and processes, so that it makes no difference how the batch is split.
 
 Letters: B windows in a batch, T tokens, C classes.
 """
@@ -27,7 +28,8 @@ from bertctl.tasks.choices import ChoiceBatch
 
 @dataclass(frozen=True)
 class HeadObjective(Objective):
-    """The mean loss of a labelled head: what fine-tuning minimises, and what evaluation reports of each window.
+    """The mean loss of a labelled head: what fine-tuning minimises, and what evaluation reports of
+    each window.
 
     Attributes:
         padding: how batches are filled up.
@@ -51,7 +53,9 @@ class HeadObjective(Objective):
         return logits
 
     def of_lines(self, inputs: dict[str, Tensor]) -> Batch:
-        """Returns lines of input, (B, T) tensors, as a batch in which each is answered by itself."""
+        """Returns lines of input, (B, T) tensors, as a batch in which each is answered by
+        itself.
+        """
         return Batch(inputs, None)
 
     def counts(self, batch: Batch) -> Mapping[str, float]:
@@ -71,9 +75,10 @@ class HeadObjective(Objective):
 class ClassObjective(HeadObjective):
     """A loss over classes, which may be weighted and smoothed in training.
 
-    Weighted examples are not divided by the batch's weights: no loss depends on what else is in its batch. The weight
-    is that of the true label, smoothed or not: torch's own combination weighs each class's share of the smoothing by
-    that class, so that a heavy rare class would draw the answers to examples of all others.
+    Weighted examples are not divided by the batch's weights: no loss depends on what else is in its
+    batch. The weight is that of the true label, smoothed or not: torch's own combination weighs
+    each class's share of the smoothing by that class, so that a heavy rare class would draw the
+    answers to examples of all others.
 
     Attributes:
         class_weights: weight of each of the C classes; None where all count the same.
@@ -87,7 +92,9 @@ class ClassObjective(HeadObjective):
 
     def weights_like(self, like: Tensor) -> Tensor | None:
         """Returns the class weights (C,) on the tensor's device, or None."""
-        return None if self.class_weights is None else like.new_tensor(self.class_weights)
+        if self.class_weights is None:
+            return None
+        return like.new_tensor(self.class_weights)
 
 
 @dataclass(frozen=True)
@@ -95,8 +102,9 @@ class CrossEntropy(ClassObjective):
     """Cross-entropy of one class per example (B, C), or per word (B, T, C).
 
     Attributes:
-        per_window: things that a window has on average over the training rows. Each then weighs the same in training:
-            divided by those of its own batch, whose windows are of like lengths, a word of a short sentence would weigh
+        per_window: things that a window has on average over the training rows. Each then weighs the
+            same in training: divided by those of its own batch, whose windows are of like lengths,
+                a word of a short sentence would weigh
             several times as much as one of a long sentence. None divides by those that are there.
     """
 
@@ -118,7 +126,9 @@ class CrossEntropy(ClassObjective):
         return losses.view(len(outputs), -1).sum(dim=1)
 
     def item_losses(self, logits: Tensor, gold: Tensor) -> Tensor:
-        """Returns the (N,) losses of N examples or words, from (N, C) logits and (N,) labels; 0 without a label."""
+        """Returns the (N,) losses of N examples or words, from (N, C) logits and (N,) labels; 0
+        without a label.
+        """
         return functional.cross_entropy(
             logits / self.temperature,
             gold,
@@ -132,9 +142,10 @@ class CrossEntropy(ClassObjective):
 class FocalLoss(CrossEntropy):
     """Focal loss of one class per example (B, C), or per word (B, T, C): -(1 - p)^gamma log p.
 
-    p is the probability of the label. An example that is answered well (p near 1) counts little, so that many easy
-    examples do not outweigh a few hard ones. Choose it where one class is rare, or beside class weights, which are the
-    alpha of Lin et al. 2017, "Focal Loss for Dense Object Detection", section 3.2.
+    p is the probability of the label. An example that is answered well (p near 1) counts little, so
+    that many easy examples do not outweigh a few hard ones. Choose it where one class is rare, or
+    beside class weights, which are the alpha of Lin et al. 2017, "Focal Loss for Dense Object
+    Detection", section 3.2.
 
     Example:
         With gamma 2, an example with p = 0.9 has 1 % of its cross-entropy, one with p = 0.5 has 25 %::
@@ -154,7 +165,9 @@ class FocalLoss(CrossEntropy):
 
 
 class BinaryCrossEntropy(ClassObjective):
-    """The mean over C labels of the binary cross-entropy of each; smoothing goes towards one half."""
+    """The mean over C labels of the binary cross-entropy of each; smoothing goes towards one
+    half.
+    """
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Returns the (B,) means."""
@@ -174,10 +187,11 @@ class BinaryCrossEntropy(ClassObjective):
 
 @dataclass(frozen=True)
 class BinaryFocalLoss(BinaryCrossEntropy):
-    """Focal loss of each of C labels, (B, C): -(1 - p)^gamma log p, p being the probability of the right answer.
+    """Focal loss of each of C labels, (B, C): -(1 - p)^gamma log p, p being the probability of the
+    right answer.
 
-    The right answer is the label where the example has it, and its absence where not (Lin et al. 2017, equation 2).
-    See `FocalLoss` for when to choose it.
+    The right answer is the label where the example has it, and its absence where not (Lin et al.
+    2017, equation 2). See `FocalLoss` for when to choose it.
 
     Attributes:
         gamma: Power of (1 - p); 0 is binary cross-entropy.
@@ -202,10 +216,11 @@ def _miss_probabilities(cross_entropies: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SquaredError(HeadObjective):
-    """Squared error of one score per example, the same on every scale: the mean score of the training rows loses 1.
+    """Squared error of one score per example, the same on every scale: the mean score of the
+    training rows loses 1.
 
-    Gold scores come in 64 bits. They are standardised before they are rounded to 32, which would take away what
-    differs in scores such as 1000000000.5.
+    Gold scores come in 64 bits. They are standardised before they are rounded to 32, which would
+    take away what differs in scores such as 1000000000.5.
 
     Attributes:
         deviation: Of the training scores.
@@ -218,7 +233,9 @@ class SquaredError(HeadObjective):
 
     @property
     def _center(self) -> float:
-        """The mean as 32 bits hold it, so that it is the same number for gold scores and for answers."""
+        """The mean as 32 bits hold it, so that it is the same number for gold scores and for
+        answers.
+        """
         return float(tensor(self.mean, dtype=float32))
 
     def batch(self, features: Features, indices: Ints, rng: WindowRandom) -> Batch:
@@ -257,7 +274,8 @@ class ChoiceCrossEntropy(HeadObjective):
 class SpanCrossEntropy(HeadObjective):
     """The mean of the cross-entropies of a span's start and end over the window's tokens.
 
-    `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on the batch.
+    `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on
+    the batch.
     """
 
     outputs: ClassVar[tuple[str, ...]] = ("start_logits", "end_logits")
@@ -275,5 +293,8 @@ class SpanCrossEntropy(HeadObjective):
         is_padding = batch.inputs["attention_mask"] == 0
         scores = outputs.masked_fill(is_padding[:, :, None], float("-inf"))
         return functional.cross_entropy(
-            scores, batch.gold, reduction="none", ignore_index=IGNORED
+            scores,
+            batch.gold,
+            reduction="none",
+            ignore_index=IGNORED,
         ).mean(dim=1)

@@ -1,4 +1,6 @@
-"""Which of two labels `f1` is about: the one that was named, the data set's, else a guess from the names."""
+"""Which of two labels `f1` is about: the one that was named, the data set's, else a guess from the
+names.
+"""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +21,8 @@ _NO = re.compile(
 
 
 def positive_label(labels: Sequence[str], multi_label: bool, asked: str | None) -> str | None:
-    """Returns the positive label: the one asked for, else a guess; None where a row may have several, or of more.
+    """Returns the positive label: the one asked for, else a guess; None where a row may have
+    several, or of more.
 
     Raises:
         UsageError: a label that is none of the two, or one of more than two.
@@ -30,7 +33,8 @@ def positive_label(labels: Sequence[str], multi_label: bool, asked: str | None) 
             raise UsageError(
                 f"{field}={asked}: only one of two labels is positive, and a row has "
                 f"{'any number' if multi_label else 'one'} of {len(labels)}",
-                remedy=f"Leave it out. Metrics of one label are called f1:{labels[0]}, recall:{labels[0]}, ...",
+                remedy=f"Leave it out. Metrics of one label are called f1:{labels[0]}, "
+                f"recall:{labels[0]}, ...",
             )
         return None
     if asked is not None and asked not in labels:
@@ -41,10 +45,14 @@ def positive_label(labels: Sequence[str], multi_label: bool, asked: str | None) 
 
 
 def _guess(labels: Sequence[str]) -> str:
-    """Returns the likelier one to be looked for: `spam` of ham and spam, `OFFENSE` of OFFENSE and OTHER.
+    """Returns the likelier one to be looked for: `spam` of ham and spam, `OFFENSE` of OFFENSE and
+    OTHER.
 
-    Where the names don't tell, the later one in the model's order: the data sets of GLUE end with the positive label.
+    Where the names don't tell, the later one in the model's order: the data sets of GLUE end with
+    the positive label.
     """
     first, second = labels
     sides = [bool(_YES.fullmatch(name)) - bool(_NO.fullmatch(name)) for name in (first, second)]
-    return first if sides[0] > sides[1] else second
+    if sides[0] > sides[1]:
+        return first
+    return second

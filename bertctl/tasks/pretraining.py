@@ -1,4 +1,6 @@
-"""Pretraining: masked words and the order of sentences, on a corpus without labels (BERT paper, section 3.1)."""
+"""Pretraining: masked words and the order of sentences, on a corpus without labels (BERT paper,
+section 3.1).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +29,8 @@ from bertctl.tokenization.packing import PackedText, pack_in_memory
 from bertctl.tokenization.reference import unknown_id
 
 _SAMPLES, _SAMPLE_TOKENS, _GUESSES = 3, 40, 12
-"""Texts that are shown as training goes on, their tokens, and masked places of a window that are kept for it."""
+"""Texts that are shown as training goes on, their tokens, and masked places of a window that are
+kept for it."""
 
 PAIRS = {"mlm": None, "mlm+nsp": "next", "mlm+sop": "order"}
 """What the two parts of a window are, by `pretraining.objective`."""
@@ -41,7 +44,8 @@ class Pretraining(Task):
         masks: how tokens are masked.
         pairs: see `CorpusWindows`.
         auto_class: of the head, which depends on `pairs`.
-        unigram: loss of who knows how often each token occurs, in nats; None where no training text was read.
+        unigram: loss of who knows how often each token occurs, in nats; None where no training text
+            was read.
     """
 
     masks: MaskingSection
@@ -59,7 +63,10 @@ class Pretraining(Task):
     def of(cls, recipe: Recipe, unigram: float | None = None) -> "Pretraining":
         """Returns the task of a recipe."""
         pairs = PAIRS[recipe.pretraining.objective]
-        auto_class = "AutoModelForPreTraining" if pairs else "AutoModelForMaskedLM"
+        if pairs:
+            auto_class = "AutoModelForPreTraining"
+        else:
+            auto_class = "AutoModelForMaskedLM"
         return cls(recipe.masking, pairs, auto_class, unigram)
 
     @classmethod
@@ -107,9 +114,16 @@ class Pretraining(Task):
             UsageError: a tokenizer without a mask.
         """
         layout = Layout.of(tokenizer, pair=self.pairs is not None)
-        room, least = max_length - layout.special, 2 if self.pairs else 1
-        starts, sizes, rows = cut_windows(text, room, least=least, **cutting)
-        mask_id, unknown = _mask_id(tokenizer), unknown_id(tokenizer)
+        room = max_length - layout.special
+        least = 2 if self.pairs else 1
+        starts, sizes, rows = cut_windows(
+            text,
+            room,
+            least=least,
+            **cutting,
+        )
+        mask_id = _mask_id(tokenizer)
+        unknown = unknown_id(tokenizer)
         special = {*special_ids(tokenizer), mask_id, *(() if unknown is None else (unknown,))}
         special |= {
             number
@@ -119,7 +133,15 @@ class Pretraining(Task):
         ids = np.array(sorted(set(tokenizer.get_vocab().values()) - special), dtype=np.int64)
         masking = Masking(self.masks, mask_id, ids)
         return CorpusWindows(
-            text, starts, sizes, rows, layout, masking, self.pairs, held_out, unknown
+            text,
+            starts,
+            sizes,
+            rows,
+            layout,
+            masking,
+            self.pairs,
+            held_out,
+            unknown,
         )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> CorpusWindows:
@@ -131,8 +153,8 @@ class Pretraining(Task):
         text = pack_in_memory((each.split("\n") for each in rows.columns["text"]), tokenizer)
         windows = self.windows(text, tokenizer, max_length, held_out=True)
         if not windows.weights.any():
-            what = f"{rows.source}: no token of its text is masked, so there is nothing to score"
-            raise DataError(what, remedy="Give more text.")
+            message = f"{rows.source}: no token of its text is masked, so there is nothing to score"
+            raise DataError(message, remedy="Give more text.")
         return windows
 
     def objective(
@@ -146,7 +168,9 @@ class Pretraining(Task):
     def collect_outputs(
         self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints
     ) -> Outputs:
-        """Returns how many masked tokens each window has, how many are named first, and whether its order is told."""
+        """Returns how many masked tokens each window has, how many are named first, and whether its
+        order is told.
+        """
         size = len(batch.gold)
         right = outputs.words.argmax(dim=-1) == outputs.gold
         found = {
@@ -178,15 +202,15 @@ class Pretraining(Task):
         ]
 
     def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: Tokenizer) -> list[str]:
-        """Returns the beginnings of a few windows, with what the model says in place of each masked token."""
+        """Returns the beginnings of a few windows, with what the model says in place of each masked
+        token.
+        """
         found = []
         for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
             ids, _, labels, _ = features.window(i)
-            guesses, words, plain = (
-                iter(outputs["guesses"][i].astype(int).tolist()),
-                list[str](),
-                list[int](),
-            )
+            guesses = iter(outputs["guesses"][i].astype(int).tolist())
+            words = list[str]()
+            plain = list[int]()
             for number, label in zip(ids[:_SAMPLE_TOKENS].tolist(), labels.tolist(), strict=False):
                 if label == IGNORED:
                     plain.append(number)
@@ -218,7 +242,9 @@ class Pretraining(Task):
 
 
 def _first_guesses(outputs: Any, windows: int) -> Any:
-    """Returns what is said in the first masked places of each window, (B, K); -1 where there are fewer."""
+    """Returns what is said in the first masked places of each window, (B, K); -1 where there are
+    fewer.
+    """
     import torch
 
     found = outputs.gold.new_full((windows, _GUESSES), -1)

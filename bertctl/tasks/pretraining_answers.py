@@ -1,4 +1,6 @@
-"""What a pretrained model's answers mean: masked words and pairs of sentences, document by document."""
+"""What a pretrained model's answers mean: masked words and pairs of sentences, document by
+document.
+"""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -31,7 +33,13 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
         [[field(line, name) for name in (numerator, denominator)] for line in lines],
         dtype=np.float64,
     )
-    return Contributions(rows, "ratio", ratio_statistic, np.empty((0, 2)), np.empty((0, 4)))
+    return Contributions(
+        rows,
+        "ratio",
+        ratio_statistic,
+        np.empty((0, 2)),
+        np.empty((0, 4)),
+    )
 
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
@@ -39,14 +47,19 @@ def _perplexity(_: Answers, lines: Lines) -> Contributions:
         lines, "masked_loss", "gold"
     )  # `losses` has one column where each document has one mask
     return _Perplexity(
-        of_words.rows, "statistic", _perplexity_statistic, np.empty((0, 2)), np.empty((0, 4))
+        of_words.rows,
+        "statistic",
+        _perplexity_statistic,
+        np.empty((0, 2)),
+        np.empty((0, 4)),
     )
 
 
 def _share(lines: Lines, right: str, of: str) -> Contributions:
     found = _ratio(lines, right, of)
     usual = max(1.0, float(np.median(found.rows[:, 1])))
-    # Kinds that could occur and perhaps did not: a document of usual length with one wrong, or one right.
+    # Kinds that could occur and perhaps did not: a document of usual length with one wrong, or one
+    # right.
     unseen = np.array([(usual - 1, usual), (1, usual)])
     possible = np.array([(1.0, 1, 0, 1), (0, 1, 1, 1)])
     hits, trials = found.rows.T
@@ -64,12 +77,14 @@ def _masked_accuracy(_: Answers, lines: Lines) -> Contributions:
 
 
 def _order_accuracy(_: Answers, lines: Lines) -> Contributions | None:
-    return _share(lines, "pairs_right", "pairs") if "pairs" in lines[0] else None
+    if "pairs" in lines[0]:
+        return _share(lines, "pairs_right", "pairs")
+    return None
 
 
 class PretrainingAnswers(Answers):
-    """Counts of a document: its masked tokens (`gold`), how many of them the model names first (`prediction`), the sum
-    of their losses, its `pairs`, and how many of these it tells.
+    """Counts of a document: its masked tokens (`gold`), how many of them the model names first
+    (`prediction`), the sum of their losses, its `pairs`, and how many of these it tells.
     """
 
     texts: ClassVar[tuple[str, ...]] = ("text",)
@@ -100,11 +115,9 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
         """Returns the loss of who knows how often each token occurs, and nothing else."""
-        return (
-            {}
-            if constant is None
-            else {"loss": float(constant), "perplexity": float(np.exp(constant))}
-        )
+        if constant is None:
+            return {}
+        return {"loss": float(constant), "perplexity": float(np.exp(constant))}
 
     def constant_prediction(self, lines: Lines) -> None:
         """Returns None: nothing is answered here."""

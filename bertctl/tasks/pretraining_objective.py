@@ -1,4 +1,5 @@
-"""What pretraining minimises: the loss of masked words, and of the order of a window's two parts, added.
+"""What pretraining minimises: the loss of masked words, and of the order of a window's two parts,
+added.
 
 Letters: B windows, T tokens, M masked places of a batch, V tokens of the vocabulary.
 """
@@ -37,7 +38,8 @@ class PretrainingOutputs(NamedTuple):
 
 @dataclass(frozen=True)
 class PretrainingObjective(Objective):
-    """Cross-entropy of the masked words, and of the order of two parts (BERT paper, appendix A.2: their means added).
+    """Cross-entropy of the masked words, and of the order of two parts (BERT paper, appendix A.2:
+    their means added).
 
     Only masked places go through the vocabulary's matrix.
 
@@ -58,7 +60,8 @@ class PretrainingObjective(Objective):
         with read_only_at(network.network, places):
             output = network(**batch.inputs)
         width = batch.gold.shape[1]
-        words, order = word_logits(output, places), order_logits(output)
+        words = word_logits(output, places)
+        order = order_logits(output)
         return PretrainingOutputs(
             words, places // width, labels[places], order if batch.order is not None else None
         )
@@ -66,7 +69,9 @@ class PretrainingObjective(Objective):
     def counts(self, batch: MaskedBatch) -> Mapping[str, float]:
         """Returns how many masked words there are, and how many pairs."""
         words = {"words": int((batch.gold != IGNORED).sum())}
-        return words if batch.order is None else words | {"order": len(batch.order)}
+        if batch.order is None:
+            return words
+        return words | {"order": len(batch.order)}
 
     def losses(self, outputs: PretrainingOutputs, batch: MaskedBatch) -> dict[str, Tensor]:
         """Returns the sums over masked words and over pairs."""

@@ -1,4 +1,6 @@
-"""Extractive question answering: the answer is a span of the context, or there is none (paper, sections 4.2, 4.3)."""
+"""Extractive question answering: the answer is a span of the context, or there is none (paper,
+sections 4.2, 4.3).
+"""
 
 import json
 import re
@@ -37,11 +39,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
-"""Names of the head's two outputs, by whether the model has learned to find no answer: config.json keeps them."""
+"""Names of the head's two outputs, by whether the model has learned to find no answer: config.json
+keeps them."""
 
 
 def _write_by_id(field: str, answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes a JSON object: id -> a field of the answer, as run_squad.py and the official scorers have it."""
+    """Writes a JSON object: id -> a field of the answer, as run_squad.py and the official scorers
+    have it.
+    """
     json.dump(
         {line["id"]: line[field] for line in answers},
         out,
@@ -58,7 +63,8 @@ class QuestionAnswering(Task):
 
     Attributes:
         settings: stride, limits, and what becomes of misplaced answers.
-        unanswerable: whether training had questions without an answer; if not, the model always answers.
+        unanswerable: whether training had questions without an answer; if not, the model always
+            answers.
         null_threshold: null odds above it mean "no answer".
     """
 
@@ -106,11 +112,14 @@ class QuestionAnswering(Task):
         return cls(settings, unanswerable, settings.null_threshold or 0.0)
 
     def head(self) -> dict[str, Any]:
-        """Returns two outputs per token. (`problem_type`: a span is one start and one end out of all tokens.)"""
+        """Returns two outputs per token. (`problem_type`: a span is one start and one end out of
+        all tokens.)
+        """
         return label_fields(_HEADS[self.unanswerable], "single_label_classification")
 
     def check(self, rows: Rows) -> None:
-        """Refuses answers whose text is not at their offset in the context, unless they are to be left out.
+        """Refuses answers whose text is not at their offset in the context, unless they are to be
+        left out.
 
         Raises:
             DataError: with file, id, offset, and what stands there.
@@ -138,11 +147,21 @@ class QuestionAnswering(Task):
     ) -> Outputs:
         """Returns the best spans of each window, and its score of "no answer"."""
         mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
-        longest, n_best = self.settings.max_answer_length, self.settings.n_best
-        return keep_spans(logits, mask, features, indices, longest=longest, n_best=n_best)
+        longest = self.settings.max_answer_length
+        n_best = self.settings.n_best
+        return keep_spans(
+            logits,
+            mask,
+            features,
+            indices,
+            longest=longest,
+            n_best=n_best,
+        )
 
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
-        """Returns the `null_threshold` with the best F1, where the model and the rows know both kinds of questions."""
+        """Returns the `null_threshold` with the best F1, where the model and the rows know both
+        kinds of questions.
+        """
         gold = features.gold or ()
         answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
         if not self.unanswerable or self._is_asked or not answerable.any() or answerable.all():
@@ -155,11 +174,9 @@ class QuestionAnswering(Task):
     def with_decision(self, decision: Mapping[str, Any]) -> "QuestionAnswering":
         """Returns the task with the threshold that was chosen on validation rows."""
         threshold = decision.get("null_threshold")
-        return (
-            self
-            if threshold is None or self._is_asked
-            else replace(self, null_threshold=float(threshold))
-        )
+        if threshold is None or self._is_asked:
+            return self
+        return replace(self, null_threshold=float(threshold))
 
     @property
     def _is_asked(self) -> bool:
@@ -170,10 +187,15 @@ class QuestionAnswering(Task):
         self, outputs: Outputs, features: AnswerFeatures, rows: Rows
     ) -> list[dict[str, Any]]:
         """Returns the answer to each question (see `answer_decoding.answer`)."""
-        n_best, may_be_none = self.settings.n_best, self.unanswerable or self._is_asked
+        n_best = self.settings.n_best
+        may_be_none = self.unanswerable or self._is_asked
         return [
             answer(
-                found, null, unanswerable=may_be_none, threshold=self.null_threshold, n_best=n_best
+                found,
+                null,
+                unanswerable=may_be_none,
+                threshold=self.null_threshold,
+                n_best=n_best,
             )
             for found, null in ranked_answers(
                 outputs, features, rows.columns["context"], n_best=n_best
@@ -181,27 +203,40 @@ class QuestionAnswering(Task):
         ]
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the sum of each answer's start and end logit, in the window where it was found."""
-        features, columns, first = (
-            answered.features,
-            answered.rows.columns,
-            answered.features.first.tolist(),
-        )
+        """Returns the sum of each answer's start and end logit, in the window where it was
+        found.
+        """
+        features = answered.features
+        columns = answered.rows.columns
+        first = answered.features.first.tolist()
         found: list[Target] = []
         for i, (best, null) in enumerate(
             ranked_answers(answered.outputs, features, columns["context"], n_best=1)
         ):
-            one = null if answered.answers[i]["start"] is None else best[0]
+            if answered.answers[i]["start"] is None:
+                one = null
+            else:
+                one = best[0]
             parts = (
                 Part("question", columns["question"][i]),
                 Part("context", columns["context"][i], first[one.window]),
             )
             places = ((one.tokens[0], 0), (one.tokens[1], 1))
-            found.append(Target(i, one.window, places, {"answer": one.text, **one.place}, parts))
+            found.append(
+                Target(
+                    i,
+                    one.window,
+                    places,
+                    {"answer": one.text, **one.place},
+                    parts,
+                )
+            )
         return found
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many contexts, how many questions without an answer, how many answers that can't be found."""
+        """Returns how many contexts, how many questions without an answer, how many answers that
+        can't be found.
+        """
         contexts = len(set(rows.columns["context"]))
         without = sum(not label["text"] for label in rows.columns["label"])
         lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
@@ -219,7 +254,8 @@ class QuestionAnswering(Task):
 
 def _lost(rows: Rows, index: int) -> list[int]:
     """Returns which of a question's answers are not at their offsets."""
-    context, label = rows.columns["context"][index], rows.columns["label"][index]
+    context = rows.columns["context"][index]
+    label = rows.columns["label"][index]
     pairs = zip(label["text"], label["answer_start"], strict=True)
     return [
         number
@@ -232,10 +268,14 @@ def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
     """Returns the units in which the offsets of all misplaced answers are right."""
     units: set[str] | None = None
     for index in lost:
-        context, label = rows.columns["context"][index], rows.columns["label"][index]
+        context = rows.columns["context"][index]
+        label = rows.columns["label"][index]
         for number in _lost(rows, index):
             found = offset_units(context, label["text"][number], label["answer_start"][number])
-            units = found if units is None else units & found
+            if units is None:
+                units = found
+            else:
+                units = units & found
             if not units:
                 return set()
     return units or set()
@@ -243,27 +283,40 @@ def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
 
 def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
     index = lost[0]
-    context, label = rows.columns["context"][index], rows.columns["label"][index]
+    context = rows.columns["context"][index]
+    label = rows.columns["label"][index]
     number = _lost(rows, index)[0]
-    text, start = label["text"][number], label["answer_start"][number]
+    text = label["text"][number]
+    start = label["answer_start"][number]
     if start < 0:
-        what = f"the answer {text!r:.80} does not occur in the context"
+        message = f"the answer {text!r:.80} does not occur in the context"
     else:
-        what = f"the answer {text!r:.80} is not at its offset {start}, where the context has " + (
-            f"{context[start : start + len(text)]!r:.80}"
-            if start < len(context)
-            else "no more characters"
+        message = (
+            f"the answer {text!r:.80} is not at its offset {start}, where the context has "
+            + (
+                f"{context[start : start + len(text)]!r:.80}"
+                if start < len(context)
+                else "no more characters"
+            )
         )
         places = (
             found.start() for found in re.finditer(f"(?={re.escape(text)})", context)
         )  # they may overlap
         nearest = min(places, key=lambda place: abs(place - start), default=None)
-        what += "" if nearest is None else f"; it stands at {nearest}"
-    many = f" ({len(lost)} questions of {len(rows)} have such answers)" if len(lost) > 1 else ""
+        message += "" if nearest is None else f"; it stands at {nearest}"
+    if len(lost) > 1:
+        many = f" ({len(lost)} questions of {len(rows)} have such answers)"
+    else:
+        many = ""
     units = sorted(_units(rows, lost))
-    counted = f"All of these offsets count {units[0]}. " if units else ""
+    if units:
+        counted = f"All of these offsets count {units[0]}. "
+    else:
+        counted = ""
     return DataError(
-        f"{rows.where(index)} (id '{rows.ids[index]}'): {what}{many}",
-        remedy=f"{counted}Correct answer_start (characters of the context, counted from 0), or train and score "
-        "without the loss of these questions: --set question_answering.misplaced_answers=leave-out.",
+        f"{rows.where(index)} (id '{rows.ids[index]}'): {message}{many}",
+        remedy=f"{counted}Correct answer_start (characters of the context, counted from 0), or "
+        "train and score "
+        "without the loss of these questions: --set "
+        "question_answering.misplaced_answers=leave-out.",
     )

@@ -66,46 +66,56 @@ def answer_type(task: str) -> type[Answers]:
 
 
 def known_metrics() -> dict[str, Metric]:
-    """Returns the definitions of all metrics by name; where tasks share a name, that of the first."""
+    """Returns the definitions of all metrics by name; where tasks share a name, that of the
+    first.
+    """
     tasks: list[type[Task]] = [*TASKS.values(), Pretraining]
     rows = [metric for task in tasks for metric in (*task.answer_type.metrics, LOSS)]
     return {metric.name: metric for metric in reversed(rows)}
 
 
 def find_metric(name: str) -> Metric | None:
-    """Returns the definition of a metric; that of `entity_f1` for `entity_f1:PER`. None where there is none."""
+    """Returns the definition of a metric; that of `entity_f1` for `entity_f1:PER`. None where there
+    is none.
+    """
     return known_metrics().get(name.partition(":")[0])
 
 
 def headline(names: Collection[str], primary: str | None) -> list[str]:
-    """Returns the metrics that tables show, the primary one first: no details, and none of a single label or type."""
+    """Returns the metrics that tables show, the primary one first: no details, and none of a single
+    label or type.
+    """
     known = known_metrics()
     shown = [
         name for name in names if ":" not in name and not (name in known and known[name].is_detail)
     ]
-    first = [primary] if primary is not None and primary in names else []
+    if primary is not None and primary in names:
+        first = [primary]
+    else:
+        first = []
     return [*first, *(name for name in shown if name != primary)]
 
 
 def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """Returns the head and the remedy of a refusal; `f1` of more than two labels is one of several."""
+    """Returns the head and the remedy of a refusal; `f1` of more than two labels is one of
+    several.
+    """
     known = list(known)
     several = [each for each in known if each.startswith((f"{name}_", f"{name}:"))]
     if several:
-        what = (
-            "needs two labels, of which one is positive"
-            if name == "f1"
-            else "is not one number here"
-        )
+        if name == "f1":
+            message = "needs two labels, of which one is positive"
+        else:
+            message = "is not one number here"
         return (
-            f"'{name}' {what}",
+            f"'{name}' {message}",
             f"Choose from {', '.join(several[:12])}{', ...' if several[12:] else ''}.",
         )
-    what = unknown("metric", name, known)
+    message = unknown("metric", name, known)
     meant = other_metric(name)
     if meant in known:
-        what = f"there is no metric '{name}': did you mean {meant}?"
-    return what, f"Choose from {', '.join(headline(known, None))}."
+        message = f"there is no metric '{name}': did you mean {meant}?"
+    return message, f"Choose from {', '.join(headline(known, None))}."
 
 
 def higher_is_better(metric: str) -> bool:

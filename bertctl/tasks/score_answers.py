@@ -11,7 +11,8 @@ from bertctl.metrics.contributions import Contributions, Metric, refuse_not_fini
 from bertctl.tasks.answers import Answers, ErrorOrder, Line, Lines, Outcome, clustered, sides
 
 _FLAT = 0.05
-"""Predictions that spread by less than this share of the gold scores' spread explain less than a tenth of them."""
+"""Predictions that spread by less than this share of the gold scores' spread explain less than a
+tenth of them."""
 
 
 def scores(lines: Lines) -> tuple[Floats, Floats]:
@@ -68,7 +69,13 @@ answer({example})"""
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("pearson", pearson, "Pearson correlation, -1 to 1", hub_name="pearsonr"),
         Metric("spearman", spearman, "Spearman rank correlation", hub_name="spearmanr"),
-        Metric("mse", _mse, "mean squared error", higher_is_better=False, is_fraction=False),
+        Metric(
+            "mse",
+            _mse,
+            "mean squared error",
+            higher_is_better=False,
+            is_fraction=False,
+        ),
         Metric(
             "rmse",
             _rmse,
@@ -76,7 +83,13 @@ answer({example})"""
             higher_is_better=False,
             is_fraction=False,
         ),
-        Metric("mae", _mae, "mean absolute error", higher_is_better=False, is_fraction=False),
+        Metric(
+            "mae",
+            _mae,
+            "mean absolute error",
+            higher_is_better=False,
+            is_fraction=False,
+        ),
         Metric(
             "r2", _r2, "R squared: share of the gold scores' variance explained", is_fraction=False
         ),
@@ -87,9 +100,13 @@ answer({example})"""
         return float(np.array(gold, dtype=np.float64).mean())
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the score that every line got, or hardly anything else, such as the mean of the training scores."""
+        """Returns the score that every line got, or hardly anything else, such as the mean of the
+        training scores.
+        """
         gold, predicted = scores(lines)
-        return f"about {predicted.mean():.3g}" if predicted.std() < _FLAT * gold.std() else None
+        if predicted.std() < _FLAT * gold.std():
+            return f"about {predicted.mean():.3g}"
+        return None
 
     def is_right(self, line: Line) -> None:
         """Returns None: a score is more or less near."""

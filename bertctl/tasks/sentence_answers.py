@@ -1,12 +1,15 @@
-"""What the similarity of two texts means: near their score, above a threshold, or before that of all other texts.
+"""What the similarity of two texts means: near their score, above a threshold, or before that of
+all other texts.
 
-A line is a row of the file. Lines of rows with scores have `gold` and `prediction`, the similarity by the model's
-measure. Those of pairs with labels have `gold_match` beside it (whether the texts belong together) and `match` (whether
-the similarity reaches the threshold; not there where no threshold is known). Those of a search have `ranks`, at which
-the `relevant` right texts were found (at most the best 100), the first of them as `prediction`, and `query`, the number
-of what was searched for.
+A line is a row of the file. Lines of rows with scores have `gold` and `prediction`, the similarity
+by the model's measure. Those of pairs with labels have `gold_match` beside it (whether the texts
+belong together) and `match` (whether the similarity reaches the threshold; not there where no
+threshold is known). Those of a search have `ranks`, at which the `relevant` right texts were found
+(at most the best 100), the first of them as `prediction`, and `query`, the number of what was
+searched for.
 
-Units: scores and labels are of pairs, so of rows. What is searched is counted by query, however many rows it has.
+Units: scores and labels are of pairs, so of rows. What is searched is counted by query, however
+many rows it has.
 """
 
 from collections.abc import Sequence
@@ -34,7 +37,10 @@ from bertctl.tasks.score_answers import pearson, spearman
 
 def _of(kind: str, figure: Any, answers: "SentenceAnswers", lines: Lines) -> Contributions | None:
     """Returns what pairs, or queries, add to a figure; None where the lines are of another kind."""
-    return figure(answers, lines) if answers.kind(lines[0]) == kind else None
+    if answers.kind(lines[0]) == kind:
+        contributions: Contributions = figure(answers, lines)
+        return contributions
+    return None
 
 
 def _gold_and_similarities(lines: Lines) -> tuple[Bools, Floats]:
@@ -54,11 +60,18 @@ def _f1(_: Answers, lines: Lines) -> Contributions | None:
         return None
     gold = _gold_and_similarities(lines)[0]
     predicted = np.array([field(line, "match") for line in lines], dtype=np.int64)
-    return classification.f1_of_labels(gold.astype(np.int64), predicted, n_labels=2, of=1)
+    return classification.f1_of_labels(
+        gold.astype(np.int64),
+        predicted,
+        n_labels=2,
+        of=1,
+    )
 
 
 def _accuracy(answers: Answers, lines: Lines) -> Contributions | None:
-    return accuracy(answers, lines) if "match" in lines[0] else None
+    if "match" in lines[0]:
+        return accuracy(answers, lines)
+    return None
 
 
 def _mean(figure: retrieval.Figure, answers: Answers, lines: Lines) -> Contributions:
@@ -66,7 +79,9 @@ def _mean(figure: retrieval.Figure, answers: Answers, lines: Lines) -> Contribut
     queries = [lines[position] for position in answers.unit_positions(lines)]
     found = retrieval.mean_of(figure, [(line["ranks"], line["relevant"]) for line in queries])
     answerable = [line for line in queries if line["ranks"]]
-    return clustered(found, answerable) if answerable else found
+    if answerable:
+        return clustered(found, answerable)
+    return found
 
 
 class SentenceAnswers(Answers):
@@ -114,10 +129,15 @@ model.similarity(vectors, vectors)"""
     @staticmethod
     def kind(line: Line) -> str:
         """Returns what a line is about: scores, pairs or search."""
-        return "search" if "ranks" in line else "pairs" if "gold_match" in line else "scores"
+        if "ranks" in line:
+            return "search"
+        if "gold_match" in line:
+            return "pairs"
+        return "scores"
 
     def figures(self, lines: Lines) -> dict[str, float]:
-        """Returns F1 and accuracy of pairs at the threshold that is best for these very pairs; nothing of other lines.
+        """Returns F1 and accuracy of pairs at the threshold that is best for these very pairs;
+        nothing of other lines.
 
         They are those of sentence-transformers' `BinaryClassificationEvaluator`.
         """
@@ -137,24 +157,35 @@ model.similarity(vectors, vectors)"""
         return first_positions
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the similarity that all pairs have: the vectors have collapsed; no question for a search."""
+        """Returns the similarity that all pairs have: the vectors have collapsed; no question for a
+        search.
+        """
         comparable = [
             line for line in lines if line.get("ranks", True)
         ]  # not those of a query without a right text
-        key = "similarity" if self.kind(lines[0]) == "search" else "prediction"
+        if self.kind(lines[0]) == "search":
+            key = "similarity"
+        else:
+            key = "prediction"
         similarities = [float(line[key]) for line in comparable]
         if len(similarities) < 2 or np.std(similarities) >= 1e-4:
             return None
         return f"about {np.mean(similarities):.3g}"
 
     def is_right(self, line: Line) -> bool | None:
-        """Returns whether the right text comes first, or the pair is on its side; a score is more or less near."""
+        """Returns whether the right text comes first, or the pair is on its side; a score is more
+        or less near.
+        """
         kind = self.kind(line)
         if kind == "scores":
             return None
         if kind == "search":
-            return bool(line["prediction"] == 1) if line["ranks"] else None
-        return bool(line["match"] == line["gold_match"]) if "match" in line else None
+            if line["ranks"]:
+                return bool(line["prediction"] == 1)
+            return None
+        if "match" in line:
+            return bool(line["match"] == line["gold_match"])
+        return None
 
     def is_error(self, line: Line) -> bool:
         """Returns whether a line is an error to look at; of scores any may be."""
@@ -170,11 +201,16 @@ model.similarity(vectors, vectors)"""
         """Returns the texts, what is right, and the similarity or the rank."""
         if self.kind(line) == "search":
             return self.shown_input(line), "rank 1", f"rank {line['prediction']}"
-        gold = f"{line['gold']:g}" if isinstance(line["gold"], float) else str(line["gold"])
+        if isinstance(line["gold"], float):
+            gold = f"{line['gold']:g}"
+        else:
+            gold = str(line["gold"])
         return self.shown_input(line), gold, f"{float(line['prediction']):.3f}"
 
     def outcome(self, lines: Lines) -> Outcome:
-        """Returns scores and similarities, to be drawn; or how many queries find the right text at which rank."""
+        """Returns scores and similarities, to be drawn; or how many queries find the right text at
+        which rank.
+        """
         if self.kind(lines[0]) != "search":
             is_scored = self.kind(lines[0]) == "scores"
             gold = [float(line["gold" if is_scored else "gold_match"]) for line in lines]

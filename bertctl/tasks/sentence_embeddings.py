@@ -1,4 +1,6 @@
-"""Vectors of texts, near where meanings are (Reimers & Gurevych 2019): one encoder reads each text by itself."""
+"""Vectors of texts, near where meanings are (Reimers & Gurevych 2019): one encoder reads each text
+by itself.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -36,7 +38,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SAID = "sentence_modules"
-"""Where a trained model's configuration holds, beside its config.json, what its folder says of texts' vectors."""
+"""Where a trained model's configuration holds, beside its config.json, what its folder says of
+texts' vectors."""
 
 _KINDS = {
     "scores": "scored pairs",
@@ -75,8 +78,9 @@ class _SearchPlan:
         candidate_texts: (C,) which text of the split each candidate is.
         relevant: Of each query the candidates that belong to it.
         own_candidate: Of each query the candidate that is the same text; -1 for none.
-        leaves_out_itself: Whether that one is no candidate for its own query. Of pairs it is one, as it is for
-            sentence-transformers' evaluator, which knows queries and documents by their ids.
+        leaves_out_itself: Whether that one is no candidate for its own query. Of pairs it is one,
+            as it is for sentence-transformers' evaluator, which knows queries and documents by
+            their ids.
     """
 
     query_of_row: Ints
@@ -94,8 +98,8 @@ class SentenceEmbeddings(Task):
     Attributes:
         said: how vectors are made.
         settings: the recipe's.
-        kind: what the training labels are: scores, classes of pairs, matches (pairs that belong together), or classes
-            of single texts.
+        kind: what the training labels are: scores, classes of pairs, matches (pairs that belong
+            together), or classes of single texts.
         loss: its name.
         labels: names of the classes, in their order.
         positive: that of pairs that belong together.
@@ -123,7 +127,9 @@ class SentenceEmbeddings(Task):
 
     @property
     def primary_metric(self) -> str:
-        """Spearman correlation of scores, average precision of pairs, reciprocal rank of what is searched."""
+        """Spearman correlation of scores, average precision of pairs, reciprocal rank of what is
+        searched.
+        """
         return _METRICS.get(self.kind, "mrr_at_10")
 
     @classmethod
@@ -136,7 +142,8 @@ class SentenceEmbeddings(Task):
             DataError: a label that is none of these, or of which there is one only.
             UsageError: a loss that does not fit them.
         """
-        settings, model = recipe.sentence_embeddings, recipe.model
+        settings = recipe.sentence_embeddings
+        model = recipe.model
         folder = locate_model(model.name, revision=model.revision)
         said = chosen_modules(folder, settings, max_length=model.max_length)
         task = cls(said, settings, labels=tuple(labels or ()))
@@ -144,14 +151,17 @@ class SentenceEmbeddings(Task):
         if kind == "scores" and settings.loss in losses_for(SENTENCE_LOSSES, "classes"):
             kind = "classes"  # which are numbers
         names = tuple(labels or sorted({str(require_label(train, i)) for i in range(len(train))}))
-        scores = _scores(train) if kind == "scores" else np.array([0.0, 1.0])
+        if kind == "scores":
+            scores = _scores(train)
+        else:
+            scores = np.array([0.0, 1.0])
         low, high = settings.score_range or (float(scores.min()), float(scores.max()))
         if settings.score_range and low >= high:
-            what = f"sentence_embeddings.score_range: {low:g} is not below {high:g}"
-            raise UsageError(what, remedy="Give the lowest score first: [0, 5].")
+            message = f"sentence_embeddings.score_range: {low:g} is not below {high:g}"
+            raise UsageError(message, remedy="Give the lowest score first: [0, 5].")
         if low >= high or (kind in ("classes", "texts") and len(names) < 2):
-            what = f"{train.source}: every label is the same; nothing can be learned"
-            raise DataError(what, remedy="Check --label-column, or add rows with other labels.")
+            message = f"{train.source}: every label is the same; nothing can be learned"
+            raise DataError(message, remedy="Check --label-column, or add rows with other labels.")
         loss = _choose_loss(recipe, kind, names, train)
         asked = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
         if kind == "classes" and len(names) == 2:
@@ -171,7 +181,9 @@ class SentenceEmbeddings(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "SentenceEmbeddings":
-        """Returns the task that the model's config.json describes; of a model of others, one that gives cosines."""
+        """Returns the task that the model's config.json describes; of a model of others, one that
+        gives cosines.
+        """
         told = model_config.get("sentence_task") or {}
         said = model_config.get(SAID) or SentenceModules()
         return cls(
@@ -179,16 +191,23 @@ class SentenceEmbeddings(Task):
         )
 
     def head(self) -> dict[str, Any]:
-        """Returns what of the task is not in the recipe, and the sizes of what stands on the vectors."""
+        """Returns what of the task is not in the recipe, and the sizes of what stands on the
+        vectors.
+        """
         names = ("kind", "loss", "labels", "positive", "low", "high")
-        classes = len(self.labels) if self.loss == "softmax" else 0
+        if self.loss == "softmax":
+            classes = len(self.labels)
+        else:
+            classes = 0
         return {
             "sentence_task": {name: getattr(self, name) for name in names},
             "sentence_embeddings": {"classes": classes, "widths": list(self.settings.widths)},
         }
 
     def kind_of(self, rows: Rows) -> str:
-        """Returns what the labels of rows are: scores, classes, matches, or classes of single texts."""
+        """Returns what the labels of rows are: scores, classes, matches, or classes of single
+        texts.
+        """
         found = rows.columns.get("label", ())
         if not rows.has("pair"):
             return "texts"
@@ -207,29 +226,36 @@ class SentenceEmbeddings(Task):
         Raises:
             DataError: with the file, the line, what was found and what fits.
         """
-        kind = self.kind_of(rows) if rows.has("label") else "matches"
+        if rows.has("label"):
+            kind = self.kind_of(rows)
+        else:
+            kind = "matches"
         is_known = kind == self.kind and (kind != "scores" or self.settings.score_range is not None)
         for i in range(len(rows) if kind != "matches" else 0):
             label = str(require_label(rows, i))
-            fits = (
-                label in self.labels if kind != "scores" else self.low <= float(label) <= self.high
-            )
+            if kind != "scores":
+                fits = label in self.labels
+            else:
+                fits = self.low <= float(label) <= self.high
             if is_known and not fits:
-                known = (
-                    listing(self.labels)
-                    if self.labels
-                    else f"a score from {self.low:g} to {self.high:g}"
-                )
-                what = f"{rows.where(i)}: the label {label!r} is not what was learned ({known})"
+                if self.labels:
+                    known = listing(self.labels)
+                else:
+                    known = f"a score from {self.low:g} to {self.high:g}"
+                message = f"{rows.where(i)}: the label {label!r} is not what was learned ({known})"
                 raise DataError(
-                    what, remedy="Correct it, or train with rows (or a score_range) that have it."
+                    message,
+                    remedy="Correct it, or train with rows (or a score_range) that have it.",
                 )
 
     def encode(self, rows: Rows, tokenizer: "Tokenizer", *, max_length: int) -> SentenceFeatures:
         """Returns each text by itself as ids; scores as 0 to 1, and 1 for what belongs together."""
-        kind = (
-            self.kind_of(rows) if rows.has("label") else "matches" if rows.has("pair") else "texts"
-        )
+        if rows.has("label"):
+            kind = self.kind_of(rows)
+        elif rows.has("pair"):
+            kind = "matches"
+        else:
+            kind = "texts"
         names = [name for name in ("text", "pair", "negative") if rows.has(name)]
         is_search = (
             self.kind if self.loss else kind
@@ -241,13 +267,15 @@ class SentenceEmbeddings(Task):
             self.said.prepared(rows.columns[name], side)
             for name, side in zip(names, sides, strict=True)
         ]
-        near = np.ones(len(rows), dtype=np.float32) if rows.has("label") else None
+        if rows.has("label"):
+            near = np.ones(len(rows), dtype=np.float32)
+        else:
+            near = None
         classes = np.zeros(len(rows), dtype=np.int64)
         if near is not None and kind == "scores":
-            scores, is_known = (
-                _scores(rows),
-                self.loss and self.kind == "scores",
-            )  # not by a model of others
+            # not by a model of others
+            scores = _scores(rows)
+            is_known = self.loss and self.kind == "scores"
             low, high = (self.low, self.high) if is_known else (scores.min(), scores.max())
             near = ((scores - low) / max(high - low, 1e-9)).astype(np.float32)
         elif near is not None and kind != "matches":
@@ -261,11 +289,17 @@ class SentenceEmbeddings(Task):
                 near = (np.array(found) == self._positive(found)).astype(np.float32)
         places, texts = different(columns)
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
-        keys, apart = (
-            text_keys([rows.columns[name] for name in names]),
-            self.loss == "multiple-negatives",
+        keys = text_keys([rows.columns[name] for name in names])
+        apart = self.loss == "multiple-negatives"
+        return SentenceFeatures(
+            encoded,
+            places,
+            keys,
+            near,
+            classes,
+            kind,
+            apart,
         )
-        return SentenceFeatures(encoded, places, keys, near, classes, kind, apart)
 
     def scored(self, features: SentenceFeatures) -> DifferentTexts:
         """Returns the different texts."""
@@ -282,7 +316,9 @@ class SentenceEmbeddings(Task):
             return self.positive
         if len(names) > 2:
             raise _unknown_positive(names)
-        return positive_label(names, False, None) if len(names) == 2 else "1"
+        if len(names) == 2:
+            return positive_label(names, False, None)
+        return "1"
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
@@ -310,7 +346,9 @@ class SentenceEmbeddings(Task):
         return {"vectors": outputs.float().cpu().numpy()[:, 0]}
 
     def tune(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> dict[str, Any]:
-        """Returns the similarity from which two texts belong together, by F1; nothing where labels don't say it."""
+        """Returns the similarity from which two texts belong together, by F1; nothing where labels
+        don't say it.
+        """
         belongs = features.labels
         if features.kind != "classes" or belongs is None or not 0 < belongs.sum() < len(belongs):
             return {}
@@ -321,7 +359,9 @@ class SentenceEmbeddings(Task):
         return {"cosine_threshold": (highest - lowest) * best_share + lowest}
 
     def _similarity_range(self, similarities: Floats) -> tuple[float, float]:
-        """Returns the least and the greatest similarity that there can be: of cosines -1 and 1, else what there is."""
+        """Returns the least and the greatest similarity that there can be: of cosines -1 and 1,
+        else what there is.
+        """
         if self.said.similarity == COSINE:
             return -1.0, 1.0
         lowest = float(similarities.min())
@@ -333,10 +373,14 @@ class SentenceEmbeddings(Task):
         The key is `cosine_threshold` whatever the measure is, as runs have it.
         """
         threshold = decision.get("cosine_threshold", self.threshold)
-        return self if threshold is None else replace(self, threshold=float(threshold))
+        if threshold is None:
+            return self
+        return replace(self, threshold=float(threshold))
 
     def _threshold(self) -> float | None:
-        """Returns the threshold; 0.5 for cosines where none was chosen, and None for the other measures."""
+        """Returns the threshold; 0.5 for cosines where none was chosen, and None for the other
+        measures.
+        """
         if self.threshold is None and self.said.similarity == COSINE:
             return _USUAL_COSINE
         return self.threshold
@@ -350,7 +394,10 @@ class SentenceEmbeddings(Task):
             UsageError: single texts.
         """
         if features.places.shape[1] < 2:
-            remedy = "Name the second one: --pair-column NAME. Vectors: `bertctl extract-features --pooling model`."
+            remedy = (
+                "Name the second one: --pair-column NAME. Vectors: `bertctl extract-features "
+                "--pooling model`."
+            )
             raise UsageError(
                 "the answer is how alike two texts are, and these rows have one", remedy=remedy
             )
@@ -362,7 +409,9 @@ class SentenceEmbeddings(Task):
     def lines(
         self, outputs: Outputs, features: SentenceFeatures, rows: Rows
     ) -> Sequence[dict[str, Any]]:
-        """Returns the similarity of each pair with its label, or where what belongs to each text is found."""
+        """Returns the similarity of each pair with its label, or where what belongs to each text is
+        found.
+        """
         if features.kind in ("matches", "texts"):
             query_of_row, results = self._search(outputs, features)
             return [
@@ -380,8 +429,8 @@ class SentenceEmbeddings(Task):
     def row_losses(self, outputs: Outputs, features: SentenceFeatures) -> Floats32 | None:
         """Returns the (N,) losses: the squared distance of a cosine from how near a pair is.
 
-        Of what is searched, how unlikely what belongs to a row is among all of the split. The unit is the row, as in
-        training, and the measure is the cosine, as in the losses.
+        Of what is searched, how unlikely what belongs to a row is among all of the split. The unit
+        is the row, as in training, and the measure is the cosine, as in the losses.
         """
         if features.kind in ("matches", "texts"):
             query_of_row, results = self._search(outputs, features)
@@ -398,8 +447,9 @@ class SentenceEmbeddings(Task):
     ) -> tuple[Ints, list[SearchResult]]:
         """Searches once for each different query, however many rows have it.
 
-        A pair's first text looks for its second ones among all different second texts of the split. A single text
-        looks for the other texts that have one of its labels, among all other different texts.
+        A pair's first text looks for its second ones among all different second texts of the split.
+        A single text looks for the other texts that have one of its labels, among all other
+        different texts.
 
         Returns:
             (N,) the number of each row's query, and the result of each query.
@@ -454,20 +504,23 @@ class SentenceEmbeddings(Task):
 
     def constant_answer(self, train: Rows) -> float:
         """Returns the mean score, as a cosine; 0 where there are no scores."""
-        return (
-            (float(_scores(train).mean()) - self.low) / (self.high - self.low)
-            if self.kind == "scores"
-            else 0.0
-        )
+        if self.kind == "scores":
+            return (float(_scores(train).mean()) - self.low) / (self.high - self.low)
+        return 0.0
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
-        """Returns the metrics of one similarity for all pairs; of a search, those of a random order for each query."""
+        """Returns the metrics of one similarity for all pairs; of a search, those of a random order
+        for each query.
+        """
         kind = self.kind_of(rows)
         if kind in ("matches", "texts"):
             lines = _random_search(kind, rows)
         else:
             labels = [str(label) for label in rows.columns["label"]]
-            positive = self._positive(labels) if kind == "classes" else None
+            if kind == "classes":
+                positive = self._positive(labels)
+            else:
+                positive = None
             lines = [
                 {"gold": self.gold(rows, i), "prediction": float(constant)}
                 for i in range(len(rows))
@@ -495,7 +548,9 @@ class SentenceEmbeddings(Task):
             scores = _scores(rows)
             return f"scores {scores.min():g} to {scores.max():g}, mean {scores.mean():.3g}"
         if kind == "matches":
-            return "triplets" if rows.has("negative") else _KINDS[kind]
+            if rows.has("negative"):
+                return "triplets"
+            return _KINDS[kind]
         counts = Counter(map(str, rows.columns["label"])).most_common(10)
         return f"{_KINDS[kind]}; " + ", ".join(f"{name}: {count}" for name, count in counts)
 
@@ -503,11 +558,15 @@ class SentenceEmbeddings(Task):
         """Returns the score, the label, or that a row's texts belong together."""
         label = require_label(rows, index)
         is_score = str(label) not in self.labels and _is_number(str(label))
-        return float(str(label)) if is_score else str(label)
+        if is_score:
+            return float(str(label))
+        return str(label)
 
 
 def _random_search(kind: str, rows: Rows) -> list[dict[str, Any]]:
-    """Returns lines of queries whose right texts stand at random ranks, one for each different query."""
+    """Returns lines of queries whose right texts stand at random ranks, one for each different
+    query.
+    """
     queries = rows.columns["text"]
     if kind == "matches":
         relevant = Counter(text for text, _ in {*zip(queries, rows.columns["pair"], strict=True)})
@@ -527,7 +586,13 @@ def _random_search(kind: str, rows: Rows) -> list[dict[str, Any]]:
     for query in dict.fromkeys(queries):
         n_relevant = relevant[query]
         ranks = np.sort(
-            1 + random.choice(n_candidates, n_relevant, replace=False, shuffle=False)
+            1
+            + random.choice(
+                n_candidates,
+                n_relevant,
+                replace=False,
+                shuffle=False,
+            )
         ).tolist()
         lines.append(
             {
@@ -542,7 +607,9 @@ def _random_search(kind: str, rows: Rows) -> list[dict[str, Any]]:
 
 def _labels_of_rows(kind: str, names: Sequence[str]) -> str:
     """Returns the kind of labels as the table of losses names it."""
-    return "two classes" if kind == "classes" and len(names) == 2 else kind
+    if kind == "classes" and len(names) == 2:
+        return "two classes"
+    return kind
 
 
 def _choose_loss(recipe: Recipe, kind: str, names: Sequence[str], train: Rows) -> str:
@@ -574,15 +641,18 @@ def _choose_loss(recipe: Recipe, kind: str, names: Sequence[str], train: Rows) -
         )
     if loss.compares_rows and recipe.training.batch_size == 1 and not has_third_text:
         raise UsageError(
-            f"sentence_embeddings.loss: {name} compares the rows of a batch, and training.batch_size is 1",
+            f"sentence_embeddings.loss: {name} compares the rows of a batch, and "
+            "training.batch_size is 1",
             remedy="Type --batch-size 16, say; or choose another loss.",
         )
     return name
 
 
 def _unknown_positive(names: Sequence[str]) -> UsageError:
-    what = f"which of the labels {listing(names)} says that two texts belong together is not known"
-    return UsageError(what, remedy="Name it in training: --set evaluation.positive_label=LABEL.")
+    message = (
+        f"which of the labels {listing(names)} says that two texts belong together is not known"
+    )
+    return UsageError(message, remedy="Name it in training: --set evaluation.positive_label=LABEL.")
 
 
 def _scores(rows: Rows) -> Floats:
@@ -608,9 +678,12 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
     if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
         first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
         others = count(len(numbers), "other one is", "others are")
-        what = f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score, and {others}"
+        message = (
+            f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score, and "
+            f"{others}"
+        )
         raise DataError(
-            what,
+            message,
             remedy="Correct it or leave the row out; or name another column: --label-column NAME.",
         )
 

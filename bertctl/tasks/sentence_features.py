@@ -46,7 +46,8 @@ class SentenceFeatures(RowFeatures):
     Attributes:
         encoded: the M different texts of all rows.
         places: (N, K) which of them are a row's.
-        keys: (N, K) see `SentenceBatch`; the same for a question and a document that are equal, whatever their prompts.
+        keys: (N, K) see `SentenceBatch`; the same for a question and a document that are equal,
+            whatever their prompts.
         labels: (N,) float32, or None.
         classes: (N,) see `SentenceBatch`; zeros where there are none.
         kind: what the labels are: scores, classes, matches; or texts, which have no second one.
@@ -89,9 +90,11 @@ class SentenceFeatures(RowFeatures):
 
     @cached_property
     def first_alike(self) -> Ints:
-        """(M,) the first text that the model reads alike: "Film" and "film" have the same ids, and so one vector.
+        """(M,) the first text that the model reads alike: "Film" and "film" have the same ids, and
+        so one vector.
 
-        Computed in other batches their vectors would differ in the last digits, and a tie would be luck.
+        Computed in other batches their vectors would differ in the last digits, and a tie would be
+        luck.
         """
         starts = self.encoded.starts.tolist()
         inputs = (
@@ -115,7 +118,8 @@ class SentenceFeatures(RowFeatures):
         with_negatives: bool = False,
         with_third_text: bool = False,
     ) -> SentenceBatch:
-        """Returns single texts with a partner each, drawn anew in every step: one of the same label.
+        """Returns single texts with a partner each, drawn anew in every step: one of the same
+        label.
 
         Args:
             indices: (B,) rows.
@@ -163,7 +167,9 @@ class SentenceFeatures(RowFeatures):
 
 
 class DifferentTexts(SequenceFeatures):
-    """The different texts of a split, a window each: a paragraph is read once, however many questions have it."""
+    """The different texts of a split, a window each: a paragraph is read once, however many
+    questions have it.
+    """
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some texts as padded tensors, (B, 1, T)."""
@@ -185,6 +191,8 @@ def text_keys(columns: Sequence[Sequence[str]]) -> Ints:
 
 
 def different(columns: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
-    """Returns (N, K) which text each one is, and the different texts in the order of their columns."""
+    """Returns (N, K) which text each one is, and the different texts in the order of their
+    columns.
+    """
     numbers, texts = numbers_of(text for column in columns for text in column)
     return numbers.reshape(len(columns), -1).T, texts

@@ -1,4 +1,5 @@
-"""What makes vectors of texts near or far: losses of pairs, and of pairs among all those of a batch.
+"""What makes vectors of texts near or far: losses of pairs, and of pairs among all those of a
+batch.
 
 All of them are those of sentence-transformers, with its settings.
 Letters: B rows, K texts of a row, D size of a vector.
@@ -21,14 +22,16 @@ from bertctl.tasks.sentence_features import SentenceBatch, SentenceFeatures
 
 @dataclass(frozen=True)
 class SentenceObjective(Objective):
-    """The squared distance of each pair's cosine from how near it is, 0 to 1 (Reimers & Gurevych 2019, section 3).
+    """The squared distance of each pair's cosine from how near it is, 0 to 1 (Reimers & Gurevych
+    2019, section 3).
 
     Attributes:
         padding: how batches are filled up.
         scale: what cosines are multiplied by.
         margin: see `sentence_embeddings.margin`.
         symmetric: whether the first texts are looked for too.
-        widths: sizes to which vectors are cut, each with a loss of its own beside that of whole vectors.
+        widths: sizes to which vectors are cut, each with a loss of its own beside that of whole
+            vectors.
         draws_partners: Whether single labelled texts get partners, as in training.
         draws_negatives: Whether every other partner that is drawn has another label.
         draws_third_text: Whether a third text is drawn, which has another label.
@@ -83,17 +86,22 @@ class SentenceObjective(Objective):
 
 
 class ContrastiveObjective(SentenceObjective):
-    """Near pairs at distance 0, others at least the margin apart, in 1 - cosine (Hadsell et al. 2006)."""
+    """Near pairs at distance 0, others at least the margin apart, in 1 - cosine (Hadsell et al.
+    2006).
+    """
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
         """Returns the sum over pairs."""
-        distance, near = 1.0 - _cosines(vectors), batch.gold
+        distance = 1.0 - _cosines(vectors)
+        near = batch.gold
         far = functional.relu(self.margin - distance)
         return 0.5 * (near * distance**2 + (1.0 - near) * far**2).sum()
 
 
 class TripletObjective(SentenceObjective):
-    """The third text farther than the second by the margin, in Euclidean distance (Schroff et al. 2015)."""
+    """The third text farther than the second by the margin, in Euclidean distance (Schroff et al.
+    2015).
+    """
 
     def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
         """Returns how many triplets there are; a row without a third text is none."""
@@ -106,19 +114,24 @@ class TripletObjective(SentenceObjective):
 
 
 class SoftmaxObjective(SentenceObjective):
-    """The class of a pair, told from u, v and |u - v| by a linear layer (Reimers & Gurevych 2019, section 3)."""
+    """The class of a pair, told from u, v and |u - v| by a linear layer (Reimers & Gurevych 2019,
+    section 3).
+    """
 
     is_log_likelihood: ClassVar[bool] = True
     output: ClassVar[str] = "logits"
 
     def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
         """Returns the sum over pairs and widths, of (B, W, C) logits from each of W widths."""
-        logits, classes = outputs.flatten(0, 1), batch.classes.repeat_interleave(outputs.shape[1])
+        logits = outputs.flatten(0, 1)
+        classes = batch.classes.repeat_interleave(outputs.shape[1])
         return {"loss": functional.cross_entropy(logits, classes, reduction="sum")}
 
 
 class CosentObjective(SentenceObjective):
-    """Pairs in the order of their scores: every two that stand the wrong way round add to one loss (Su 2022)."""
+    """Pairs in the order of their scores: every two that stand the wrong way round add to one loss
+    (Su 2022).
+    """
 
     spans_batch: ClassVar[bool] = True
 
@@ -127,7 +140,9 @@ class CosentObjective(SentenceObjective):
         return {"loss": 1.0}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the logarithm of 1 + the sum over all two pairs of which the first should be less alike."""
+        """Returns the logarithm of 1 + the sum over all two pairs of which the first should be less
+        alike.
+        """
         cosines = _cosines(vectors) * self.scale
         wrong = cosines[:, None] - cosines[None, :]
         wrong = wrong.masked_fill(batch.gold[:, None] >= batch.gold[None, :], -torch.inf)
@@ -135,10 +150,12 @@ class CosentObjective(SentenceObjective):
 
 
 class MultipleNegatives(SentenceObjective):
-    """Each first text's own partner among all the batch's other texts (Henderson et al. 2017, section 4.4).
+    """Each first text's own partner among all the batch's other texts (Henderson et al. 2017,
+    section 4.4).
 
-    Those of pairs that do not belong together, and third texts, are wrong ones too. No text is wrong for a first text
-    where an equal one is right for it, or is the first text itself; of labelled single texts, where it has its label.
+    Those of pairs that do not belong together, and third texts, are wrong ones too. No text is
+    wrong for a first text where an equal one is right for it, or is the first text itself; of
+    labelled single texts, where it has its label.
     """
 
     spans_batch: ClassVar[bool] = True
@@ -170,11 +187,15 @@ class MultipleNegatives(SentenceObjective):
 
 
 def not_negative(batch: SentenceBatch) -> Tensor:
-    """Returns (B, (K - 1) B), which of the texts after the first ones are left out for each first one."""
+    """Returns (B, (K - 1) B), which of the texts after the first ones are left out for each first
+    one.
+    """
     keys = batch.keys
     candidates = keys[:, 1:].T.flatten()
-    size, near = len(keys), batch.gold > 0
-    first, right = keys[:, 0], keys[:, 1].masked_fill(~near, -2)
+    size = len(keys)
+    near = batch.gold > 0
+    first = keys[:, 0]
+    right = keys[:, 1].masked_fill(~near, -2)
     same = first[:, None] == first[None, :]
     # All that is right for an equal first text is right for this one.
     of_right = (same & near[None, :]).float() @ (right[:, None] == candidates[None, :]).float()

@@ -60,7 +60,9 @@ class RowFeatures(OneAnswer):
 
     @cached_property
     def tokens(self) -> Ints:
-        """(N,) tokens of all texts of each row; a context counts with each of its choices, as it is read with each."""
+        """(N,) tokens of all texts of each row; a context counts with each of its choices, as it is
+        read with each.
+        """
         return self.of_rows(self.encoded.lengths)
 
     @cached_property
@@ -80,7 +82,8 @@ class SequenceFeatures(RowFeatures):
 
     Attributes:
         encoded: ids, segments, lengths.
-        labels: (N,) int64 class numbers, (N, C) float32 several-label rows, (N,) float64 scores, or None.
+        labels: (N,) int64 class numbers, (N, C) float32 several-label rows, (N,) float64 scores, or
+            None.
     """
 
     labels: Array | None
@@ -97,17 +100,23 @@ class SequenceFeatures(RowFeatures):
         """Returns some examples as padded tensors."""
         import torch
 
-        labels = None if self.labels is None else torch.from_numpy(self.labels[indices])
+        if self.labels is None:
+            labels = None
+        else:
+            labels = torch.from_numpy(self.labels[indices])
         return Batch(padded_texts(self.encoded, indices, padding), labels)
 
 
 @dataclass(frozen=True)
 class DocumentFeatures(SequenceFeatures):
-    """A split in which long texts are read in several windows. A row stays one window of `Features`: it has one loss.
+    """A split in which long texts are read in several windows. A row stays one window of
+    `Features`: it has one loss.
 
     Attributes:
-        encoded: the first window of each row, which is all that is read without windows; its lengths form the batches.
-        every: (U,) windows: these first ones, then the others, row after row, each as long as the first one of its row.
+        encoded: the first window of each row, which is all that is read without windows; its
+            lengths form the batches.
+        every: (U,) windows: these first ones, then the others, row after row, each as long as the
+            first one of its row.
         owners: (U,) the row of each.
     """
 
@@ -130,7 +139,9 @@ class DocumentFeatures(SequenceFeatures):
         return np.bincount(self.owners)
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
-        """Returns the first windows of some examples, then their others; `owners` (U,) says whose each is."""
+        """Returns the first windows of some examples, then their others; `owners` (U,) says whose
+        each is.
+        """
         import torch
 
         counts = self.windows[indices] - 1
@@ -165,9 +176,9 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
         UsageError: windows over pairs of texts.
     """
     if train is not None and train.has("pair") and recipe.model.long_text == "window":
-        what = "model.long_text: window slides over one text, and these are pairs of texts"
+        message = "model.long_text: window slides over one text, and these are pairs of texts"
         raise UsageError(
-            what, remedy="Use --long-text head-tail or tail, or a larger --max-length."
+            message, remedy="Use --long-text head-tail or tail, or a larger --max-length."
         )
     return replace(LongText.of(recipe.model), pooling=recipe.model.window_pooling or "attention")
 

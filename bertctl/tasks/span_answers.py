@@ -35,16 +35,22 @@ def raw(lines: Lines) -> tuple[Floats, Floats, Bools]:
 
 def _exact(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
     found = _of_kind(lines, answerable)
-    return clustered(contributions.share(found[0] > 0), found[2]) if found else None
+    if found:
+        return clustered(contributions.share(found[0] > 0), found[2])
+    return None
 
 
 def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
     found = _of_kind(lines, answerable)
-    return clustered(contributions.fraction(found[1]), found[2]) if found else None
+    if found:
+        return clustered(contributions.fraction(found[1]), found[2])
+    return None
 
 
 def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats, Lines] | None:
-    """Returns exact matches, F1 and lines of one kind of question, or of all; None where all have an answer."""
+    """Returns exact matches, F1 and lines of one kind of question, or of all; None where all have
+    an answer.
+    """
     exact, f1, has_answer = raw(lines)
     if answerable is None:
         return exact, f1, lines
@@ -92,7 +98,9 @@ class SpanAnswers(Answers):
     )
 
     def figures(self, lines: Lines) -> dict[str, float]:
-        """Returns the best thresholds of the null odds and what they give; nothing where all have an answer."""
+        """Returns the best thresholds of the null odds and what they give; nothing where all have
+        an answer.
+        """
         exact, f1, answerable = raw(lines)
         if answerable.all() or any("null_odds" not in line for line in lines):
             return {}
@@ -100,12 +108,19 @@ class SpanAnswers(Answers):
         answered = np.array([bool(line["prediction"]) for line in lines], dtype=np.bool_)
         found: dict[str, float] = {}
         for name, scores in (("best_exact", exact), ("best_f1", f1)):
-            best, threshold = best_threshold(scores, odds, answerable=answerable, answered=answered)
+            best, threshold = best_threshold(
+                scores,
+                odds,
+                answerable=answerable,
+                answered=answered,
+            )
             found |= {name: best, f"{name}_thresh": threshold}
         return found
 
     def losses(self, lines: Lines) -> None:
-        """Returns None: the loss is a mean over windows, and the lines don't say how many there were."""
+        """Returns None: the loss is a mean over windows, and the lines don't say how many there
+        were.
+        """
         return
 
     def baseline_answer(self, gold: Any) -> str:
@@ -139,6 +154,9 @@ class SpanAnswers(Answers):
                 silent = sum(not line["prediction"] for line in group) / len(group)
                 within = (right.low or 0.0, right.high or 0.0)
                 rows.append([name, len(group), right.value, within, float(f1.mean()), silent])
-        f1_name = "F1 of characters" if counts_characters(sides(lines)[0]) else "F1"
+        if counts_characters(sides(lines)[0]):
+            f1_name = "F1 of characters"
+        else:
+            f1_name = "F1"
         header = ("questions", "n", "exact match", "95 % interval", f1_name, "left unanswered")
         return Outcome("Answerable or not", header, rows)

@@ -31,25 +31,30 @@ def _accuracy(answers: "TagAnswers", lines: Lines) -> Contributions:
 
 
 def _of_entities(name: str, answers: "TagAnswers", lines: Lines) -> Contributions | None:
-    return entity_score(name, entity_counts(*sides(lines))) if answers.mark_entities else None
+    if answers.mark_entities:
+        return entity_score(name, entity_counts(*sides(lines)))
+    return None
 
 
 _precision, _recall, _f1 = (partial(_of_entities, name) for name in tagging.ENTITY_METRICS)
 
 
 def _relaxed(answers: "TagAnswers", lines: Lines) -> Contributions | None:
-    return (
-        entity_score("entity_f1", tagging.relaxed_counts(*sides(lines)))
-        if answers.mark_entities
-        else None
-    )
+    if answers.mark_entities:
+        return entity_score("entity_f1", tagging.relaxed_counts(*sides(lines)))
+    return None
 
 
 def _macro(answers: "TagAnswers", lines: Lines) -> Contributions | None:
     """Returns the mean over the types that are there: the same ones for all models."""
-    by_type = _counts_by_type(lines) if answers.mark_entities else {}
+    if answers.mark_entities:
+        by_type = _counts_by_type(lines)
+    else:
+        by_type = {}
     there = [counts for counts in by_type.values() if any(wanted for wanted, _, _ in counts)]
-    return tagging.macro_f1(there) if there else None
+    if there:
+        return tagging.macro_f1(there)
+    return None
 
 
 def _counts_by_type(
@@ -142,7 +147,9 @@ answer("Ada Lovelace lived in London.")"""
         )
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
-        """Yields what each line adds to every metric, those of each type too where the model knows several."""
+        """Yields what each line adds to every metric, those of each type too where the model knows
+        several.
+        """
         yield from super().each_contributions(lines)
         if (
             self.mark_entities
@@ -168,7 +175,9 @@ answer("Ada Lovelace lived in London.")"""
         return {**line, "prediction": [constant] * len(line["gold"])}
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
-        """Returns the metrics of one tag for every word; of single types those that are there, as no model has more."""
+        """Returns the metrics of one tag for every word; of single types those that are there, as
+        no model has more.
+        """
         there = {"", *(kind for line in lines for kind in self.labels_of(line))}
         found = super().baseline(constant, lines)
         return {name: value for name, value in found.items() if name.partition(":")[2] in there}
@@ -176,16 +185,19 @@ answer("Ada Lovelace lived in London.")"""
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the only tag that was answered, such as O for every word."""
         tags = [tag for line in lines for tag in line["prediction"]]
-        return repr(tags[0]) if len(tags) > 1 and set(tags) == {tags[0]} else None
+        if len(tags) > 1 and set(tags) == {tags[0]}:
+            return repr(tags[0])
+        return None
 
     def is_error(self, line: Line) -> bool:
-        """Returns whether an entity is wrong, however it is written; or a tag, where none mark entities."""
-        gold, predicted = line["gold"], line["prediction"]
-        return (
-            entities(gold) != entities(predicted)
-            if self.mark_entities
-            else list(gold) != list(predicted)
-        )
+        """Returns whether an entity is wrong, however it is written; or a tag, where none mark
+        entities.
+        """
+        gold = line["gold"]
+        predicted = line["prediction"]
+        if self.mark_entities:
+            return entities(gold) != entities(predicted)
+        return list(gold) != list(predicted)
 
     def error_order(self) -> ErrorOrder:
         """Returns the order by loss."""
@@ -193,9 +205,11 @@ answer("Ada Lovelace lived in London.")"""
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the words, and the entities (or tags) in which gold and prediction differ."""
-        gold, predicted = line["gold"], line["prediction"]
+        gold = line["gold"]
+        predicted = line["prediction"]
         if self.mark_entities:
-            wanted, given = set(entities(gold)), set(entities(predicted))
+            wanted = set(entities(gold))
+            given = set(entities(predicted))
             return (
                 self.shown_input(line),
                 _entities(line, wanted - given),
@@ -215,10 +229,14 @@ answer("Ada Lovelace lived in London.")"""
     def labels_of(self, line: Line) -> list[str]:
         """Returns the types of the gold entities, or the gold tags where none mark entities."""
         gold = field(line, "gold")
-        return [kind for kind, _, _ in entities(gold)] if self.mark_entities else list(gold)
+        if self.mark_entities:
+            return [kind for kind, _, _ in entities(gold)]
+        return list(gold)
 
     def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
-        """Returns precision, recall or F1 of the entities of one type, or of the words of one tag."""
+        """Returns precision, recall or F1 of the entities of one type, or of the words of one
+        tag.
+        """
         if name not in ("precision", "recall", "f1"):
             return None
         counts = _counts_by_type(lines, of_words=not self.mark_entities)[label]
@@ -243,14 +261,21 @@ answer("Ada Lovelace lived in London.")"""
             pairs: list[list[tuple[str | None, str | None]]] = [[] for _ in lines]
             for kind, counts in by_type.items():
                 for of_line, (wanted, answered, right) in zip(pairs, counts, strict=True):
-                    missed, wrong = wanted - right, answered - right
+                    missed = wanted - right
+                    wrong = answered - right
                     of_line += [
                         *[(kind, kind)] * right,
                         *[(kind, None)] * missed,
                         *[(None, kind)] * wrong,
                     ]
             errors = tagging.entity_errors(*sides(lines))
-            counted = Outcome.counted("By type", "type", list(by_type), lines, pairs)
+            counted = Outcome.counted(
+                "By type",
+                "type",
+                list(by_type),
+                lines,
+                pairs,
+            )
             rows = [
                 [*row, *(of_kind[str(row[0])] for of_kind in errors.values())]
                 for row in counted.rows
@@ -260,7 +285,13 @@ answer("Ada Lovelace lived in London.")"""
             {tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order
         )
         opposite = [list(zip(*tags, strict=True)) for tags in zip(*sides(lines), strict=True)]
-        return Outcome.counted("By tag", "tag", names, lines, opposite)
+        return Outcome.counted(
+            "By tag",
+            "tag",
+            names,
+            lines,
+            opposite,
+        )
 
 
 def _entities(line: Line, found: set[tagging.Entity]) -> str:

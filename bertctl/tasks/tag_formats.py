@@ -1,5 +1,5 @@
-"""Layouts of answers of token classification: CoNLL columns, and texts with character spans as annotation tools have
-them (`data/annotations`).
+"""Layouts of answers of token classification: CoNLL columns, and texts with character spans as
+annotation tools have them (`data/annotations`).
 """
 
 import json
@@ -15,7 +15,8 @@ from bertctl.errors import DataError, UsageError
 from bertctl.metrics.tagging import entities
 from bertctl.tasks.base import AnswerFormat
 
-_UD_COLUMNS, _UPOS = 10, 3
+_UD_COLUMNS = 10
+_UPOS = 3
 _MARK = re.compile(r"O|[BIESLU](?:-.*)?", re.DOTALL)
 """A tag of an entity; gold tags may be parts of speech."""
 
@@ -23,7 +24,8 @@ _MARK = re.compile(r"O|[BIESLU](?:-.*)?", re.DOTALL)
 def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
     """Writes a word and its tag on each line, a tab between, a blank line after each sentence.
 
-    A blank in a word becomes `_`, since it would part columns; a line of `-DOCSTART-` stands where a document begins.
+    A blank in a word becomes `_`, since it would part columns; a line of `-DOCSTART-` stands where
+    a document begins.
 
     Raises:
         UsageError: the answers were made without their words.
@@ -39,14 +41,16 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
 
 def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes the file's lines with the answer behind each word: what conlleval reads, where the gold tag comes last.
+    """Writes the file's lines with the answer behind each word: what conlleval reads, where the
+    gold tag comes last.
 
-    Rows that are no lines of columns become word, gold tag (where there is one) and answer. So do lines of CoNLL-U, in
-    which the gold tag is not the last column. Lines of `-DOCSTART-`, which conlleval would count as
-    words, and comments, at which it would stop, are left out.
+    Rows that are no lines of columns become word, gold tag (where there is one) and answer. So do
+    lines of CoNLL-U, in which the gold tag is not the last column. Lines of `-DOCSTART-`, which
+    conlleval would count as words, and comments, at which it would stop, are left out.
 
     Raises:
-        DataError: some rows have gold tags, others none: conlleval wants the same columns everywhere.
+        DataError: some rows have gold tags, others none: conlleval wants the same columns
+            everywhere.
     """
     has_gold: bool | None = None
     for answer in answers:
@@ -61,9 +65,12 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
             continue
 
         if tags and has_gold is not None and has_gold != (gold is not None):
-            what = f"the row {answer['id']} has {'gold tags' if gold else 'no gold tags'}, unlike those before it"
+            message = (
+                f"the row {answer['id']} has {'gold tags' if gold else 'no gold tags'}, unlike "
+                "those before it"
+            )
             raise DataError(
-                what, remedy="Tag all rows, or take --format conll, which has answers alone."
+                message, remedy="Tag all rows, or take --format conll, which has answers alone."
             )
         has_gold = gold is not None if tags else has_gold
         words = ["_".join(word.split()) or "_" for word in _words(answer)]
@@ -73,15 +80,15 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
 
 def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes CoNLL-U, the file's own lines where it is that, with parts of speech in UPOS and entities in MISC."""
+    """Writes CoNLL-U, the file's own lines where it is that, with parts of speech in UPOS and
+    entities in MISC.
+    """
     for answer in answers:
         tags = iter(answer["prediction"])
         lines = answer.get("lines") or ()
         if not any(is_word and line.count("\t") == _UD_COLUMNS - 1 for line, is_word in lines):
-            words, blank = (
-                [" ".join(word.split()) or "_" for word in _words(answer)],
-                "\t_" * (_UD_COLUMNS - 2),
-            )
+            words = [" ".join(word.split()) or "_" for word in _words(answer)]
+            blank = "\t_" * (_UD_COLUMNS - 2)
             lines = [
                 (f"{number}\t{word}{blank}", True) for number, word in enumerate(words, start=1)
             ]
@@ -90,7 +97,10 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
             if is_word and "entities" not in answer:
                 columns[_UPOS] = next(tags)
             elif is_word:
-                answered = [f"NER={tag}"] if (tag := next(tags)) != "O" else []
+                if (tag := next(tags)) != "O":
+                    answered = [f"NER={tag}"]
+                else:
+                    answered = []
                 misc = [
                     each
                     for each in columns[-1].split("|")
@@ -124,7 +134,13 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
                 for kind, start, end in entities(answer["label"])
             ]
         probabilities = [each["probability"] for each in found]
-        yield Document(str(answer["id"]), text, spans, probabilities, gold=gold)
+        yield Document(
+            str(answer["id"]),
+            text,
+            spans,
+            probabilities,
+            gold=gold,
+        )
 
 
 def _annotations(
@@ -139,10 +155,11 @@ def _annotations(
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    r"""Writes an object per line: `text`, `tokens`, and `spans` with `start`, `end` (characters) and `label`.
+    r"""Writes an object per line: `text`, `tokens`, and `spans` with `start`, `end` (characters)
+    and `label`.
 
-    Words that came without their text are joined by spaces. Tags that mark no entities (parts of speech) stand at the
-    tokens, as `tag`.
+    Words that came without their text are joined by spaces. Tags that mark no entities (parts of
+    speech) stand at the tokens, as `tag`.
 
     Raises:
         UsageError: the answers were made without their words.

@@ -1,7 +1,9 @@
-"""What a prediction rests on, as its task sees it: a number that the network gives, and the texts it was computed from.
+"""What a prediction rests on, as its task sees it: a number that the network gives, and the texts
+it was computed from.
 
-The number is a sum of logits or the score, never a probability: a softmax moves with the logits of the other answers,
-and where it is near 1 nothing moves it. Letters: W words of a text, T tokens of a line.
+The number is a sum of logits or the score, never a probability: a softmax moves with the logits of
+the other answers, and where it is near 1 nothing moves it. Letters: W words of a text, T tokens of
+a line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +39,8 @@ class Part:
         column: of the rows.
         text: as the person wrote it; or its words, where the rows have words.
         start: where the line begins with it: its token, or its word.
-        places: (W, 2) for words: position of each one's first token in the line, and the position after its last.
+        places: (W, 2) for words: position of each one's first token in the line, and the position
+            after its last.
     """
 
     column: str
@@ -53,8 +56,8 @@ class Target:
     Attributes:
         row: of the rows that were answered.
         window: of the features, in which the line is.
-        places: the outputs that are added up: their indices within the line's outputs, the position of a token first
-            where each token has outputs.
+        places: the outputs that are added up: their indices within the line's outputs, the position
+            of a token first where each token has outputs.
         named: what it stands for, for a person, such as the label.
         parts: the texts of the line, in their order.
         line: which of the window's lines, where it has several (choices).

@@ -1,4 +1,6 @@
-"""Sentence and sentence-pair classification, one label per example or several (paper, section 4.1: GLUE)."""
+"""Sentence and sentence-pair classification, one label per example or several (paper, section 4.1:
+GLUE).
+"""
 
 import math
 from collections import Counter
@@ -45,8 +47,8 @@ class TextClassification(Task):
         threshold: probability from which a label counts (multi-label).
         temperature: what logits are divided by before they become probabilities.
         positive: the one of two labels that `f1` is about; None where there are not two.
-        positive_threshold: with two labels, the probability from which the positive one is the answer; the likelier one
-            is where this is None.
+        positive_threshold: with two labels, the probability from which the positive one is the
+            answer; the likelier one is where this is None.
         long: what is read of a text that is too long.
     """
 
@@ -73,13 +75,16 @@ class TextClassification(Task):
     @property
     def primary_metric(self) -> str:
         """Accuracy; micro F1 where several labels are possible."""
-        return "f1_micro" if self.multi_label else "accuracy"
+        if self.multi_label:
+            return "f1_micro"
+        return "accuracy"
 
     @classmethod
     def from_data(
         cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
     ) -> "TextClassification":
-        """Learns the label names: those of the recipe, else the data set's official order, else sorted as found.
+        """Learns the label names: those of the recipe, else the data set's official order, else
+        sorted as found.
 
         Raises:
             DataError: missing or float labels, one label only, too many labels for so few rows.
@@ -87,7 +92,10 @@ class TextClassification(Task):
         settings = recipe.text_classification
         found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
         has_several = found_lists or settings.label_separator is not None
-        multi_label = has_several if settings.multi_label is None else settings.multi_label
+        if settings.multi_label is None:
+            multi_label = has_several
+        else:
+            multi_label = settings.multi_label
         named = tuple(settings.labels or labels or ())
         task = cls(named, multi_label, settings.label_separator, settings.threshold)
         counts = task._label_counts(train)
@@ -102,13 +110,19 @@ class TextClassification(Task):
                 remedy="Check --label-column, or add rows with another label.",
             )
         if len(names) > max(50, counts.total() // 2) and not named:
-            what = f"{train.source}: {len(names)} different labels in {len(train)} rows"
+            message = f"{train.source}: {len(names)} different labels in {len(train)} rows"
             raise DataError(
-                what,
-                remedy="Is --label-column the right one? For numbers use the recipe text-regression.",
+                message,
+                remedy="Is --label-column the right one? For numbers use the recipe "
+                "text-regression.",
             )
         positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
-        return replace(task, labels=names, positive=positive, long=long_text_of(recipe, train))
+        return replace(
+            task,
+            labels=names,
+            positive=positive,
+            long=long_text_of(recipe, train),
+        )
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
@@ -121,7 +135,11 @@ class TextClassification(Task):
             said = model_config.get("positive_label")
             positive = said if said in labels else labels[1]
         task = cls(
-            labels, multi_label, settings.label_separator, settings.threshold, positive=positive
+            labels,
+            multi_label,
+            settings.label_separator,
+            settings.threshold,
+            positive=positive,
         )
         return replace(task, long=long_text_of(recipe))
 
@@ -147,23 +165,32 @@ class TextClassification(Task):
             for name in self._names(rows, i):
                 if name not in known:
                     raise UnknownLabelError(
-                        f"{rows.where(i)}: the label {name!r} is not one the model knows ({listing(self.labels)})",
-                        remedy=f"{did_you_mean(name, self.labels)} Correct the label, or train with rows that have it "
-                        "(or `finetune` with all labels named: --set text_classification.labels='[a, b]').".lstrip(),
+                        f"{rows.where(i)}: the label {name!r} is not one the model knows "
+                        f"({listing(self.labels)})",
+                        remedy=f"{did_you_mean(name, self.labels)} Correct the label, or train "
+                        "with rows that have it "
+                        "(or `finetune` with all labels named: --set "
+                        "text_classification.labels='[a, b]').".lstrip(),
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:
         """Returns texts as ids; label names as class numbers, (N,), or as 0/1 rows, (N, C)."""
-        labels = self._numbers(rows) if rows.has("label") else None
+        if rows.has("label"):
+            labels = self._numbers(rows)
+        else:
+            labels = None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
     ) -> Objective:
-        """Returns the recipe's loss (`training.loss`). Without `training`, that of scoring: cross-entropy of the
-        probabilities that are answered, calibrated ones too.
+        """Returns the recipe's loss (`training.loss`). Without `training`, that of scoring:
+        cross-entropy of the probabilities that are answered, calibrated ones too.
         """
-        labels = "several labels" if self.multi_label else "one label"
+        if self.multi_label:
+            labels = "several labels"
+        else:
+            labels = "one label"
         scoring = CLASS_LOSSES["cross-entropy"].objective_class(labels)
         if training is None or train is None:
             scored: Objective = scoring(padding, temperature=self.temperature)
@@ -179,7 +206,9 @@ class TextClassification(Task):
         return minimised
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
-        """Returns the task with the temperature and the threshold that were chosen on validation rows."""
+        """Returns the task with the temperature and the threshold that were chosen on validation
+        rows.
+        """
         changes: dict[str, Any] = {}
         if decision.get("temperature") is not None:
             changes["temperature"] = float(decision["temperature"])
@@ -192,7 +221,9 @@ class TextClassification(Task):
     def decode(
         self, outputs: Outputs, features: SequenceFeatures, rows: Rows
     ) -> list[dict[str, Any]]:
-        """Returns the label (multi-label: the list of labels) and the probability of every label by name."""
+        """Returns the label (multi-label: the list of labels) and the probability of every label by
+        name.
+        """
         answers: list[dict[str, Any]] = []
         for row in self._probabilities(outputs["logits"]):
             by_name = {name: float(p) for name, p in zip(self.labels, row, strict=True)}
@@ -209,7 +240,9 @@ class TextClassification(Task):
         return answers
 
     def lines(self, outputs: Outputs, features: Any, rows: Rows) -> Sequence[dict[str, Any]]:
-        """Returns one answer per labelled row with its gold answer; of many rows with one label as arrays."""
+        """Returns one answer per labelled row with its gold answer; of many rows with one label as
+        arrays.
+        """
         if self.multi_label or not is_many(len(rows)):
             return super().lines(outputs, features, rows)
         probabilities = self._probabilities(outputs["logits"])
@@ -224,7 +257,9 @@ class TextClassification(Task):
     @property
     def line_bytes(self) -> int:
         """Bytes of memory that scoring takes for each row."""
-        return super().line_bytes if self.multi_label else 300 + 100 * len(self.labels)
+        if self.multi_label:
+            return super().line_bytes
+        return 300 + 100 * len(self.labels)
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
         """Returns the metrics of the answer that ignores the input."""
@@ -238,30 +273,48 @@ class TextClassification(Task):
         return {name: each.value for name, each in self.answers.each_contributions(lines)}
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the logit of each label that was answered; where several are possible and none was, the likeliest."""
+        """Returns the logit of each label that was answered; where several are possible and none
+        was, the likeliest.
+        """
         found: list[Target] = []
         for i, answer in enumerate(answered.answers):
-            chosen, probabilities = answer["prediction"], answer["probabilities"]
-            names = chosen if self.multi_label else [chosen]
+            chosen = answer["prediction"]
+            probabilities = answer["probabilities"]
+            if self.multi_label:
+                names = chosen
+            else:
+                names = [chosen]
             parts = text_parts(answered.rows, i, self.answers.texts)
-            names = (
-                [label] if label else names or [max(probabilities, key=probabilities.__getitem__)]
-            )
+            if label:
+                names = [label]
+            else:
+                names = names or [max(probabilities, key=probabilities.__getitem__)]
             found += [
-                Target(i, i, ((self.labels.index(name),),), {"label": name}, parts)
+                Target(
+                    i,
+                    i,
+                    ((self.labels.index(name),),),
+                    {"label": name},
+                    parts,
+                )
                 for name in names
             ]
         return found
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many of each label; of many labels, of the rarest and the most frequent one."""
+        """Returns how many of each label; of many labels, of the rarest and the most frequent
+        one.
+        """
         counts = self._label_counts(rows)
-        by_number, many = sorted(self.labels, key=counts.__getitem__), len(self.labels) > 10
+        by_number = sorted(self.labels, key=counts.__getitem__)
+        many = len(self.labels) > 10
         parts = [
             f"{name}: {counts[name]}"
             for name in ((by_number[0], by_number[-1]) if many else self.labels)
         ]
-        return f"{len(self.labels)} labels, from {' to '.join(parts)}" if many else ", ".join(parts)
+        if many:
+            return f"{len(self.labels)} labels, from {' to '.join(parts)}"
+        return ", ".join(parts)
 
     def doubts(self, train: Rows) -> list[str]:
         """Returns which labels of the training rows may not be what they are learned as.
@@ -270,15 +323,20 @@ class TextClassification(Task):
         """
         counts = self._label_counts(train)
         doubts = [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
-        joined = None if self.multi_label else joined_labels(counts)
+        if self.multi_label:
+            joined = None
+        else:
+            joined = joined_labels(counts)
         if joined is not None:
             separator, parts = joined
             doubts.append(
-                f"{len(counts):,} different labels are {len(parts):,} with {separator!r} between them; if it separates "
+                f"{len(counts):,} different labels are {len(parts):,} with {separator!r} between "
+                "them; if it separates "
                 f"labels, add --set text_classification.label_separator={separator!r}"
             )
         doubts += [
-            f"{word!r} ({counts[word]:,}) is learned as a label; if it stands for no label, take these rows out"
+            f"{word!r} ({counts[word]:,}) is learned as a label; if it stands for no label, take "
+            "these rows out"
             for word in words_for_nothing(counts)
         ]
         return doubts
@@ -286,10 +344,15 @@ class TextClassification(Task):
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the label (or labels) of a row, as prediction files show it."""
         names = self._names(rows, index)
-        return names if self.multi_label else names[0]
+        if self.multi_label:
+            return names
+        return names[0]
 
     def _probabilities(self, logits: Floats32) -> Floats32:
-        logits = logits if self.temperature == 1.0 else logits / np.float32(self.temperature)
+        if self.temperature == 1.0:
+            logits = logits
+        else:
+            logits = logits / np.float32(self.temperature)
         if not self.multi_label:
             return softmax(logits)
         from scipy.special import expit
@@ -345,7 +408,10 @@ class TextClassification(Task):
             if found is None or found == "":
                 return []
             require_label(rows, index)
-            parts = str(found).split(self.separator) if self.separator else [str(found)]
+            if self.separator:
+                parts = str(found).split(self.separator)
+            else:
+                parts = [str(found)]
             return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
         require_label(rows, index)
         if isinstance(found, list | tuple):
@@ -360,7 +426,9 @@ class TextClassification(Task):
 
 
 def _first_rows(rows: Rows) -> Sequence[int]:
-    """Returns the first row of each different label where labels recur, else all rows; in their order."""
+    """Returns the first row of each different label where labels recur, else all rows; in their
+    order.
+    """
     column = rows.columns["label"]
     if not isinstance(column, CodedValues):
         return range(len(rows))
@@ -369,7 +437,8 @@ def _first_rows(rows: Rows) -> Sequence[int]:
 
 
 def _refuse_number(label: object, where: str) -> None:
-    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3', '3.0' or the float 3.0 of a Parquet file.
+    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3', '3.0' or the float 3.0
+    of a Parquet file.
 
     Raises:
         DataError: with file and line.
@@ -377,7 +446,8 @@ def _refuse_number(label: object, where: str) -> None:
     if str(label).strip().lower() == "nan":
         raise DataError(
             f"{where}: the label is {str(label).strip()}, which is no class",
-            remedy="Fill the label in, or take the row out. If it is a class's name, name all of them: "
+            remedy="Fill the label in, or take the row out. If it is a class's name, name all of "
+            "them: "
             "--set text_classification.labels='[..., nan]'.",
         )
     number = as_number(label)
@@ -385,6 +455,7 @@ def _refuse_number(label: object, where: str) -> None:
     if is_written_as_number and not math.isnan(number) and not number.is_integer():
         raise DataError(
             f"{where}: the label {label!r} is a decimal number, not a class",
-            remedy="To learn numbers use the recipe text-regression; else check --label-column. If the numbers are "
+            remedy="To learn numbers use the recipe text-regression; else check --label-column. If "
+            "the numbers are "
             "the names of classes, name all of them: --set text_classification.labels='[...]'.",
         )

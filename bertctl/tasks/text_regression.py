@@ -56,30 +56,47 @@ class TextRegression(Task):
         """Reads the range of the scores.
 
         Raises:
-            DataError: a label that is no finite number, one value only, or differences that 32 bits don't hold.
+            DataError: a label that is no finite number, one value only, or differences that 32 bits
+                don't hold.
         """
         scores = _scores(train)
-        low, high = float(scores.min()), float(scores.max())
+        low = float(scores.min())
+        high = float(scores.max())
         if low == high:
-            what = f"{train.source}: every score is {low:g}; nothing can be learned"
-            raise DataError(what, remedy="Check --label-column, or add rows with other scores.")
+            message = f"{train.source}: every score is {low:g}; nothing can be learned"
+            raise DataError(message, remedy="Check --label-column, or add rows with other scores.")
         mean = float(scores.mean())
         deviation = float(scores.std())
         _refuse_fine_differences(train.source, mean, deviation, largest=max(abs(low), abs(high)))
         clip = recipe.text_regression.clip_to_training_range
         long = long_text_of(recipe, train)
-        return cls(low if clip else None, high if clip else None, mean, deviation, long)
+        return cls(
+            low if clip else None,
+            high if clip else None,
+            mean,
+            deviation,
+            long,
+        )
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextRegression":
         """Returns the limits and the training scores' scale, where the model's config has them."""
         low, high = model_config.get("score_range") or (None, None)
         mean, deviation = model_config.get("score_scale") or (0.0, 1.0)
-        return cls(low, high, mean, deviation, long_text_of(recipe))
+        return cls(
+            low,
+            high,
+            mean,
+            deviation,
+            long_text_of(recipe),
+        )
 
     def head(self) -> dict[str, Any]:
         """Returns one output, named `score`."""
-        limits = {} if self.low is None else {"score_range": [self.low, self.high]}
+        if self.low is None:
+            limits = {}
+        else:
+            limits = {"score_range": [self.low, self.high]}
         scale = {"score_scale": [self.mean, self.deviation]}
         return label_fields(["score"], "regression") | limits | scale | self.long.fields()
 
@@ -93,7 +110,10 @@ class TextRegression(Task):
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:
         """Returns texts as ids, scores as (N,) float64."""
-        labels = _scores(rows) if rows.has("label") else None
+        if rows.has("label"):
+            labels = _scores(rows)
+        else:
+            labels = None
         return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
 
     def objective(
@@ -128,7 +148,8 @@ def _scores(rows: Rows) -> Floats:
 
 
 def _refuse_fine_differences(source: str, mean: float, deviation: float, *, largest: float) -> None:
-    """Refuses scores that differ by hardly more than the step between two numbers of their size in 32 bits.
+    """Refuses scores that differ by hardly more than the step between two numbers of their size in
+    32 bits.
 
     A model answers in 32 bits, so it could not tell such scores apart.
 
@@ -139,6 +160,8 @@ def _refuse_fine_differences(source: str, mean: float, deviation: float, *, larg
     if step <= _FINEST * deviation:
         return
     raise DataError(
-        f"{source}: the scores deviate by {deviation:.3g} around {mean:.10g}, where models answer in steps of {step:g}",
-        remedy=f"Subtract {mean:.0f} from every score, or take another unit: 32 bits hold about seven digits.",
+        f"{source}: the scores deviate by {deviation:.3g} around {mean:.10g}, where models answer "
+        f"in steps of {step:g}",
+        remedy=f"Subtract {mean:.0f} from every score, or take another unit: 32 bits hold about "
+        "seven digits.",
     )

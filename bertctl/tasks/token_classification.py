@@ -1,4 +1,6 @@
-"""Token classification: a tag for each word, named entities or parts of speech (paper, section 5.3)."""
+"""Token classification: a tag for each word, named entities or parts of speech (paper, section
+5.3).
+"""
 
 import shlex
 from collections import Counter
@@ -50,15 +52,17 @@ _LIMIT = 12
 class TokenClassification(Task):
     """One of C tags for each word.
 
-    Tags that mark entities are learned in IOB2, whatever scheme the training rows have, and answered in that scheme
-    again, those of a labelled file in its own; other tags are taken as they are.
+    Tags that mark entities are learned in IOB2, whatever scheme the training rows have, and
+    answered in that scheme again, those of a labelled file in its own; other tags are taken as they
+    are.
 
     Attributes:
         labels: tag names, in the order of the head's outputs.
         scheme: scheme of the training rows; None where tags mark no entities.
         context: whether a sentence is read with its document's neighbours.
         keep_text: whether answers hold the words of entities.
-        asked: scheme of all answers, and of the gold tags beside them, where a person asked for one.
+        asked: scheme of all answers, and of the gold tags beside them, where a person asked for
+            one.
         threshold: probability from which an entity is answered.
         numbered: names that tags stand for which are numbers.
         renamed: tags or types of a file, each with what the model calls it.
@@ -91,42 +95,54 @@ class TokenClassification(Task):
     @property
     def primary_metric(self) -> str:
         """F1 of entities; accuracy of words where tags mark none."""
-        return "entity_f1" if self.scheme else "accuracy"
+        if self.scheme:
+            return "entity_f1"
+        return "accuracy"
 
     @classmethod
     def from_data(
         cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
     ) -> "TokenClassification":
-        """Learns the scheme and the tag names: those of the recipe, else the official order, else sorted as found.
+        """Learns the scheme and the tag names: those of the recipe, else the official order, else
+        sorted as found.
 
         Raises:
-            DataError: sentences without tags, an unknown scheme, one tag only, documents asked for and not there.
+            DataError: sentences without tags, an unknown scheme, one tag only, documents asked for
+                and not there.
         """
         settings = recipe.token_classification
         numbered = tuple(settings.labels or ())
         renamed = _renamed(recipe)
         tags = [_tags(train, i, numbered, renamed) for i in range(len(train))]
         if any(tags) and all(tag.isdecimal() for row in tags for tag in row):
-            what = f"{train.source}: the tags are numbers, and nothing says what they stand for"
+            message = f"{train.source}: the tags are numbers, and nothing says what they stand for"
             raise DataError(
-                what,
-                remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, I-PER]'.",
+                message,
+                remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, "
+                "I-PER]'.",
             )
         of_file = train.tag_kind
-        kind = of_file if of_file and of_file.entities else tag_kind(tags, train.where)
+        if of_file and of_file.entities:
+            kind = of_file
+        else:
+            kind = tag_kind(tags, train.where)
         context = settings.context == "document"
         if context and not train.has("document"):
             raise DataError(
                 f"{train.source}: it is not known which sentences are of one document",
-                remedy="Documents begin with a line of -DOCSTART- (CoNLL-U: # newdoc), or are named by a column "
+                remedy="Documents begin with a line of -DOCSTART- (CoNLL-U: # newdoc), or are "
+                "named by a column "
                 "`document` (JSONL); else leave token_classification.context out.",
             )
         named = list(settings.labels or labels or ())
         found = Counter(tag for row in tags for tag in row)
         if len(found) < 2:
-            few = "no entity" if kind.entities else f"one tag ({', '.join(found)})"
-            what = f"{train.source}: the training rows have {few}; nothing can be learned"
-            raise DataError(what, remedy="Check --label-column, or add rows with other tags.")
+            if kind.entities:
+                few = "no entity"
+            else:
+                few = f"one tag ({', '.join(found)})"
+            message = f"{train.source}: the training rows have {few}; nothing can be learned"
+            raise DataError(message, remedy="Check --label-column, or add rows with other tags.")
         if not kind.entities:
             names = named or sorted(found)
         else:
@@ -141,7 +157,9 @@ class TokenClassification(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
-        """Returns the tag names that the trained model carries in `id2label`, and its `tag_scheme`."""
+        """Returns the tag names that the trained model carries in `id2label`, and its
+        `tag_scheme`.
+        """
         labels = output_names(model_config)
         scheme = model_config.get("tag_scheme")
         if scheme is None:
@@ -152,7 +170,10 @@ class TokenClassification(Task):
             and any(label.startswith(("B-", "I-")) for label in labels)
         ):
             scheme = "IOB2"  # a model that was trained elsewhere
-        known = cast(Scheme, scheme) if scheme in SCHEMES else None
+        if scheme in SCHEMES:
+            known = cast(Scheme, scheme)
+        else:
+            known = None
         context = recipe.token_classification.context == "document"
         return cls(labels, known, context, *_of_answers(recipe))
 
@@ -180,18 +201,30 @@ class TokenClassification(Task):
                         if plain
                         else ("entity type", entity_types(self.labels))
                     )
-                    name = tag if plain else tag.partition("-")[2]
+                    if plain:
+                        name = tag
+                    else:
+                        name = tag.partition("-")[2]
                     raise UnknownLabelError(
-                        f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): the {what} {name!r} "
+                        f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): "
+                        f"the {what} {name!r} "
                         f"is not one the model knows ({listing(names)})",
-                        remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model calls it "
-                        f"(evaluate --rename-tag {shlex.quote(name)}=NAME), or train with rows that have it "
-                        "(or name all tags: --set token_classification.labels='[O, B-PER, I-PER]').".lstrip(),
+                        remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model "
+                        "calls it "
+                        f"(evaluate --rename-tag {shlex.quote(name)}=NAME), or train with rows "
+                        "that have it "
+                        "(or name all tags: --set token_classification.labels='[O, B-PER, "
+                        "I-PER]').".lstrip(),
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:
-        """Returns words as ids, in windows where a sentence is longer than the model; tags as numbers."""
-        documents = rows.columns["document"] if self.context and rows.has("document") else None
+        """Returns words as ids, in windows where a sentence is longer than the model; tags as
+        numbers.
+        """
+        if self.context and rows.has("document"):
+            documents = rows.columns["document"]
+        else:
+            documents = None
         features = encode_words(rows.columns["words"], documents, tokenizer, max_length=max_length)
         if not rows.has("label"):
             return features
@@ -202,8 +235,9 @@ class TokenClassification(Task):
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
     ) -> Objective:
-        """Returns the recipe's loss (`training.loss`) of the words' first tokens, each of the same weight in training;
-        balanced weights are counted by words. Without `training`, that of scoring: cross-entropy.
+        """Returns the recipe's loss (`training.loss`) of the words' first tokens, each of the same
+        weight in training; balanced weights are counted by words. Without `training`, that of
+        scoring: cross-entropy.
         """
         if training is None or train is None:
             scored: Objective = CLASS_LOSSES["cross-entropy"].objective_class("tags")(padding)
@@ -234,8 +268,9 @@ class TokenClassification(Task):
     def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
         """Returns the tags of each sentence, and its entities where tags mark any.
 
-        An entity's `start` and `end` count words (`end` is the one after the last), `start_char` and `end_char`
-        characters of the text where that is known; `probability` is that of its least sure tag.
+        An entity's `start` and `end` count words (`end` is the one after the last), `start_char`
+        and `end_char` characters of the text where that is known; `probability` is that of its
+        least sure tag.
         """
         numbers, probabilities = self._chosen(outputs, features)
         scheme = self._scheme_of(rows)
@@ -258,21 +293,29 @@ class TokenClassification(Task):
         return answers
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the sum of the logits of each entity's tags; where tags mark none, the logit of each word's tag.
+        """Returns the sum of the logits of each entity's tags; where tags mark none, the logit of
+        each word's tag.
 
-        With a label only the entities, or words, of this type or tag. Only words of the row count that are answered for
-        in the same window; neighbours that are read beside them stay as they are.
+        With a label only the entities, or words, of this type or tag. Only words of the row count
+        that are answered for in the same window; neighbours that are read beside them stay as they
+        are.
         """
-        features, kind = answered.features, "tag" if self.scheme is None else "type"
+        features = answered.features
+        if self.scheme is None:
+            kind = "tag"
+        else:
+            kind = "type"
         numbers, _ = self._chosen(answered.outputs, features)
         found: list[Target] = []
         for i, (start, answer) in enumerate(
             zip(features.starts.tolist(), answered.answers, strict=False)
         ):
-            words, tags = answered.rows.columns["words"][i], answer["prediction"]
+            words = answered.rows.columns["words"][i]
+            tags = answer["prediction"]
             of_words = ({"tag": tag, "start": w, "end": w + 1} for w, tag in enumerate(tags))
             for span in of_words if self.scheme is None else answer["entities"]:
-                at, end = span["start"], span["end"]
+                at = span["start"]
+                end = span["end"]
                 if label is not None and label not in (
                     span[kind],
                     tags[at],
@@ -285,11 +328,21 @@ class TokenClassification(Task):
                 outputs = tuple((int(features.places[word]), int(numbers[word])) for word in inside)
                 named = {kind: span[kind], "start": at, "end": end, "text": " ".join(words[at:end])}
                 part = Part("words", words[first : first + len(places)], first, places=places)
-                found.append(Target(i, window, outputs, named, (part,)))
+                found.append(
+                    Target(
+                        i,
+                        window,
+                        outputs,
+                        named,
+                        (part,),
+                    )
+                )
         return found
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many entities of each type, or words of each tag, and the scheme of the tags."""
+        """Returns how many entities of each type, or words of each tag, and the scheme of the
+        tags.
+        """
         if self.scheme is None:
             counts = Counter(tag for i in range(len(rows)) for tag in self._gold_tags(rows, i))
             return _counted(counts, "tags")
@@ -308,26 +361,33 @@ class TokenClassification(Task):
         return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
 
     def gold(self, rows: Rows, index: int) -> list[str]:
-        """Returns the tags of a row as the file has them; in the scheme that was asked for, where one was."""
+        """Returns the tags of a row as the file has them; in the scheme that was asked for, where
+        one was.
+        """
         tags = self._gold_tags(rows, index)
-        return (
-            tags
-            if self.scheme is None or self.asked is None
-            else write_tags(entities(tags), len(tags), self.asked)
-        )
+        if self.scheme is None or self.asked is None:
+            return tags
+        return write_tags(entities(tags), len(tags), self.asked)
 
     def _gold_tags(self, rows: Rows, index: int) -> list[str]:
-        """Returns the tags of a row as the file has them, in the model's names where they were renamed."""
+        """Returns the tags of a row as the file has them, in the model's names where they were
+        renamed.
+        """
         return _tags(rows, index, self.numbered, dict(self.renamed))
 
     def _scheme_of(self, rows: Rows) -> Scheme | None:
         """Returns the scheme in which rows are answered; None where tags mark no entities."""
-        own = rows.tag_kind.answered if rows.tag_kind else None
+        if rows.tag_kind:
+            own = rows.tag_kind.answered
+        else:
+            own = None
         return self.scheme and (self.asked or own or self.scheme)
 
     def _learned(self, tags: Sequence[str]) -> Sequence[str]:
         """Returns tags as the model learns them."""
-        return tags if self.scheme is None else write_tags(entities(tags), len(tags), "IOB2")
+        if self.scheme is None:
+            return tags
+        return write_tags(entities(tags), len(tags), "IOB2")
 
     def _chosen(self, outputs: Outputs, features: WordFeatures) -> tuple[Ints, Floats32]:
         """Returns (W,) the likeliest tag of each word and its probability."""
@@ -341,7 +401,10 @@ class TokenClassification(Task):
     ) -> dict[str, Any]:
         kind, start, end = span
         entity: dict[str, Any] = {"type": kind, "start": start, "end": end}
-        offsets = rows.columns["offsets"][index] if rows.has("offsets") else None
+        if rows.has("offsets"):
+            offsets = rows.columns["offsets"][index]
+        else:
+            offsets = None
         if offsets:
             entity |= {"start_char": offsets[start][0], "end_char": offsets[end - 1][1]}
         if self.keep_text and offsets and rows.has("text"):
@@ -357,10 +420,14 @@ def _of_answers(
     """Returns what the settings say of answers and tags.
 
     Returns:
-        Whether words are shown, the scheme that is asked for, the threshold, what numbers stand for, and new names.
+        Whether words are shown, the scheme that is asked for, the threshold, what numbers stand
+        for, and new names.
     """
     settings = recipe.token_classification
-    scheme = cast(Scheme, settings.scheme.upper()) if settings.scheme else None
+    if settings.scheme:
+        scheme = cast(Scheme, settings.scheme.upper())
+    else:
+        scheme = None
     renamed = tuple(_renamed(recipe).items())
     return (
         recipe.evaluation.keep_text,
@@ -394,15 +461,25 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str,
     tags = rows.columns["label"][index]
     words = rows.columns["words"][index]
     if not isinstance(tags, list | tuple) or len(tags) != len(words):
-        found = f"{len(tags)} tags" if isinstance(tags, list | tuple) else "no tags"
-        what = f"{rows.where(index)}: a sentence of {len(words)} words has {found}"
-        raise DataError(what, remedy="Every row of a labelled split needs a tag for each word.")
+        if isinstance(tags, list | tuple):
+            found = f"{len(tags)} tags"
+        else:
+            found = "no tags"
+        message = f"{rows.where(index)}: a sentence of {len(words)} words has {found}"
+        raise DataError(message, remedy="Every row of a labelled split needs a tag for each word.")
     if not numbered or not all(tag.isdecimal() for tag in tags):
-        return [_new_name(tag, renamed) for tag in tags] if renamed else list(tags)
+        if renamed:
+            return [_new_name(tag, renamed) for tag in tags]
+        return list(tags)
     beyond = next((tag for tag in tags if int(tag) >= len(numbered)), None)
     if beyond is not None:
-        what = f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} names"
-        raise DataError(what, remedy="Complete token_classification.labels; numbers count from 0.")
+        message = (
+            f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} "
+            "names"
+        )
+        raise DataError(
+            message, remedy="Complete token_classification.labels; numbers count from 0."
+        )
     return [_new_name(numbered[int(tag)], renamed) for tag in tags]
 
 

@@ -1,7 +1,8 @@
-"""Sentences of words as numbers: tokens, windows over what is too long, neighbours, and the place of each word.
+"""Sentences of words as numbers: tokens, windows over what is too long, neighbours, and the place
+of each word.
 
-Letters: N rows (sentences), U windows (what the model reads in one pass), W words of all rows, V different words,
-T tokens of a window.
+Letters: N rows (sentences), U windows (what the model reads in one pass), W words of all rows, V
+different words, T tokens of a window.
 """
 
 from collections.abc import Sequence
@@ -43,8 +44,9 @@ class WordBatch(Batch):
 class WordFeatures:
     """A split of sentences as the model reads it. A prediction is a word.
 
-    A window reads words and answers for some of them: all of its sentence; or, where the sentence is longer than the
-    model, those that have most context in it. Words that are only read are context.
+    A window reads words and answers for some of them: all of its sentence; or, where the sentence
+    is longer than the model, those that have most context in it. Words that are only read are
+    context.
 
     Attributes:
         encoded: ids of the windows.
@@ -55,7 +57,8 @@ class WordFeatures:
         sizes: (W,) tokens of each word.
         starts: (N + 1,) first word of each row.
         tokens: (N,) tokens read of each row's own words, special tokens included.
-        truncated_tokens: (N,) tokens cut off words that are longer than the model; long sentences get windows.
+        truncated_tokens: (N,) tokens cut off words that are longer than the model; long sentences
+            get windows.
         unknown: (N,) unknown tokens.
         labels: (W,) label numbers, or None.
     """
@@ -95,10 +98,12 @@ class WordFeatures:
         return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
 
     def places_beside(self, word: int) -> tuple[int, Ints]:
-        """Returns the window that answers for a word, and where the words stand that it answers for.
+        """Returns the window that answers for a word, and where the words stand that it answers
+        for.
 
         Returns:
-            The window, and (W, 2) positions in it: of each word's first token, and the one after its last.
+            The window, and (W, 2) positions in it: of each word's first token, and the one after
+            its last.
         """
         window = int(np.searchsorted(self.first, word, side="right")) - 1
         there = slice(self.first[window], self.last[window])
@@ -134,13 +139,14 @@ def encode_words(
 ) -> WordFeatures:
     """Returns words as ids, without labels.
 
-    Every word has at least one token: one that the tokenizer turns into nothing (a zero-width space) becomes the
-    unknown token. A word longer than the model is cut to what fits.
+    Every word has at least one token: one that the tokenizer turns into nothing (a zero-width
+    space) becomes the unknown token. A word longer than the model is cut to what fits.
 
     Args:
         sentences: N lists of words; empty ones have no window.
-        documents: (N,) value of each row's document: rows beside each other with the same value are one document, and
-            fill up each other's windows with context. None: sentences are read alone.
+        documents: (N,) value of each row's document: rows beside each other with the same value are
+            one document, and fill up each other's windows with context. None: sentences are read
+            alone.
         tokenizer: with truncation and padding off.
         max_length: T at most, special tokens included.
     """
@@ -159,7 +165,8 @@ def encode_words(
         [Ragged(words.flat, ends[left], ends[right] - ends[left])]
     )
     lengths = np.diff(window_starts)
-    # Every word is answered for once, so its window is the one at the same place in the windows sorted by first word.
+    # Every word is answered for once, so its window is the one at the same place in the windows
+    # sorted by first word.
     window_of_word = np.repeat(np.arange(len(rows)), last - first)
     answered = np.concatenate(
         [np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)]
@@ -173,7 +180,11 @@ def encode_words(
     own = np.diff(ends[starts])
     return WordFeatures(
         encoded=EncodedTexts(
-            ids, type_ids, window_starts, lengths, np.zeros(len(rows), dtype=np.int64)
+            ids,
+            type_ids,
+            window_starts,
+            lengths,
+            np.zeros(len(rows), dtype=np.int64),
         ).mapped(),
         rows=rows,
         first=first,
@@ -190,10 +201,11 @@ def encode_words(
 def _tokens_of(
     vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room: int
 ) -> tuple[Ragged, Ints, Ints]:
-    """Returns the tokens of V words, how many of each were cut off, and how many of each are unknown.
+    """Returns the tokens of V words, how many of each were cut off, and how many of each are
+    unknown.
 
-    A word's tokens are the same in any sentence of words that were split before (`is_pretokenized` normalises and
-    splits each by itself), so each different word is encoded once.
+    A word's tokens are the same in any sentence of words that were split before (`is_pretokenized`
+    normalises and splits each by itself), so each different word is encoded once.
     """
     unknown = _unknown(tokenizer, layout)
     prefix = " " if needs_space(tokenizer) else ""
@@ -230,7 +242,8 @@ def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
 
 
 def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
-    """Returns (U, 5): row, first word read, word after the last one, first word answered for, word after the last one.
+    """Returns (U, 5): row, first word read, word after the last one, first word answered for, word
+    after the last one.
 
     Args:
         ends: (W + 1,) tokens before each word.
@@ -238,11 +251,15 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
         bounds: (N,) first and last word that each row may read.
         room: tokens that fit into a window.
     """
-    a, b = starts[:-1], starts[1:]
+    a = starts[:-1]
+    b = starts[1:]
     own = ends[b] - ends[a]
     short = np.flatnonzero((own <= room) & (own > 0))
-    a, b, own = a[short], b[short], own[short]
-    there_left, there_right = ends[a] - ends[bounds[0][short]], ends[bounds[1][short]] - ends[b]
+    a = a[short]
+    b = b[short]
+    own = own[short]
+    there_left = ends[a] - ends[bounds[0][short]]
+    there_right = ends[bounds[1][short]] - ends[b]
     free = room - own
     # Half of the free room on each side; what one side has no words for goes to the other.
     take_left = np.minimum(there_left, np.maximum(free // 2, free - there_right))
@@ -250,7 +267,8 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
     take_right = np.minimum(there_right, free - (ends[a] - ends[left]))
     right = np.searchsorted(ends, ends[b] + take_right, side="right") - 1
     of_short = np.stack([short, left, right, a, b], axis=1)
-    # Of a sentence longer than the model, windows that begin half a window apart; the last one reaches back.
+    # Of a sentence longer than the model, windows that begin half a window apart; the last one
+    # reaches back.
     long = np.flatnonzero(ends[starts[1:]] - ends[starts[:-1]] > room)
     rooms = np.full_like(long, room)
     windows = sliding_windows(

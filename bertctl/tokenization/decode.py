@@ -28,7 +28,8 @@ class Decoder:
         """Returns one text per line.
 
         Args:
-            lines: ids with spaces or commas between, or as a JSON list, or a jsonl record with `ids`.
+            lines: ids with spaces or commas between, or as a JSON list, or a jsonl record with
+                `ids`.
 
         Raises:
             DataError: something that is no id of this vocabulary, with its line.
@@ -47,12 +48,20 @@ class Decoder:
             else:
                 values = [int(i) for i in line.replace(",", " ").split()]
         except (ValueError, KeyError, TypeError) as error:
-            remedy = 'Give ids with spaces between ("101 2293 102"), or what --format ids or jsonl wrote.'
+            remedy = (
+                'Give ids with spaces between ("101 2293 102"), or what --format ids or jsonl '
+                "wrote."
+            )
             raise DataError(
                 f"line {number} is not a row of ids: {line.strip()[:60]!r}", remedy=remedy
             ) from error
         for value in values:
             if value not in self._known:
-                what = f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} tokens"
-                raise DataError(what, remedy="Name the model that the ids come from with --model.")
+                message = (
+                    f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} "
+                    "tokens"
+                )
+                raise DataError(
+                    message, remedy="Name the model that the ids come from with --model."
+                )
         return [value for value in values if value not in self._dropped]

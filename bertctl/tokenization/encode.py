@@ -1,6 +1,7 @@
 """Texts to ids, for training, evaluation, prediction and features: no padding, no torch.
 
-Ids are those of the library `tokenizers`, always; texts for which a faster library is exact go there (`route.py`).
+Ids are those of the library `tokenizers`, always; texts for which a faster library is exact go
+there (`route.py`).
 
 Letters: N texts, T tokens of all of them together.
 """
@@ -65,7 +66,9 @@ class EncodedTexts:
 
     @cached_property
     def lengths(self) -> Ints:
-        """Returns the (N,) tokens of each text as the model reads it; computed once, since every training step asks."""
+        """Returns the (N,) tokens of each text as the model reads it; computed once, since every
+        training step asks.
+        """
         return np.diff(self.starts)
 
     @property
@@ -74,7 +77,8 @@ class EncodedTexts:
         return self.full_lengths > self.lengths
 
     def mapped(self) -> Self:
-        """Returns the same texts; the ids of `LARGE` and more tokens lie in a temporary file and are read when used.
+        """Returns the same texts; the ids of `LARGE` and more tokens lie in a temporary file and
+        are read when used.
 
         Raises:
             UnavailableError: the disk of the temporary folder is full.
@@ -172,7 +176,12 @@ def _encode_in_parts(
 def _read_back(file: IO[bytes], dtype: type[_Number], n_tokens: int) -> NDArray[_Number]:
     """Returns the numbers in a temporary file; many stay there and are read when used."""
     if n_tokens >= _MANY_TOKENS:
-        return np.memmap(file, dtype=dtype, mode="r", shape=(n_tokens,))
+        return np.memmap(
+            file,
+            dtype=dtype,
+            mode="r",
+            shape=(n_tokens,),
+        )
     file.seek(0)
     return np.fromfile(file, dtype=dtype)
 
@@ -182,9 +191,9 @@ def _room_for(n_tokens: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = f"{tempfile.gettempdir()}: no room for {human_bytes(5 * n_tokens)} of token ids"
+        message = f"{tempfile.gettempdir()}: no room for {human_bytes(5 * n_tokens)} of token ids"
         raise UnavailableError(
-            what, remedy="Free some space there, or set TMPDIR to a folder with more."
+            message, remedy="Free some space there, or set TMPDIR to a folder with more."
         ) from error
 
 
@@ -192,9 +201,9 @@ def _in_a_file(values: NDArray[_Number]) -> NDArray[_Number]:
     try:
         return in_a_file(values)
     except OSError as error:
-        what = f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids"
+        message = f"{tempfile.gettempdir()}: no room for {human_bytes(values.nbytes)} of token ids"
         raise UnavailableError(
-            what, remedy="Free some space there, or set TMPDIR to a folder with more."
+            message, remedy="Free some space there, or set TMPDIR to a folder with more."
         ) from error
 
 
@@ -205,8 +214,8 @@ class TextEncoder:
         tokenizer: with truncation and padding off; it must not change as long as this lives.
         max_length: as in `encode_texts`.
         special_tokens: whether [CLS], [SEP] or what stands for them are added.
-        routed: whether the faster library is used where it is exact, once there is enough text to be worth loading it.
-            Off, everything takes the reference.
+        routed: whether the faster library is used where it is exact, once there is enough text to
+            be worth loading it. Off, everything takes the reference.
     """
 
     def __init__(
@@ -217,7 +226,9 @@ class TextEncoder:
         special_tokens: bool = True,
         routed: bool = True,
     ) -> None:
-        self.tokenizer, self.max_length, self.special_tokens = tokenizer, max_length, special_tokens
+        self.tokenizer = tokenizer
+        self.max_length = max_length
+        self.special_tokens = special_tokens
         self.route: Route | None = None
         self._undecided = routed
         self._characters = 0
@@ -252,7 +263,10 @@ class TextEncoder:
             for sequence in sequences:
                 unknown += sequence.count(self._unknown_id)
         if self.max_length is not None and len(full) and full.max() > self.max_length:
-            second = sequences[1].lengths if pairs is not None else None
+            if pairs is not None:
+                second = sequences[1].lengths
+            else:
+                second = None
             kept = longest_first(sequences[0].lengths, second, self.max_length - layout.special)
             sequences = [
                 s.cut(lengths)
@@ -260,7 +274,13 @@ class TextEncoder:
                 if lengths is not None
             ]
         ids, type_ids, starts = layout.fill(sequences)
-        return EncodedTexts(ids, type_ids, starts, full, unknown)
+        return EncodedTexts(
+            ids,
+            type_ids,
+            starts,
+            full,
+            unknown,
+        )
 
     def _decide(self, *sides: Sequence[str]) -> None:
         self._characters += sum(len(text) for side in sides for text in side)

@@ -1,4 +1,5 @@
-"""Puts special tokens, first and second texts in their places, and truncates, for many texts at once, in numpy.
+"""Puts special tokens, first and second texts in their places, and truncates, for many texts at
+once, in numpy.
 
 Letters: N rows, T tokens of all of them together.
 """
@@ -74,7 +75,9 @@ class Layout:
         return sum(len(slot.ids) for slot in self.slots)
 
     def before(self, sequence: int) -> int:
-        """Returns the number of special tokens before the first text (0), or before the second one (1)."""
+        """Returns the number of special tokens before the first text (0), or before the second one
+        (1).
+        """
         place = next(i for i, slot in enumerate(self.slots) if slot.sequence == sequence)
         return sum(len(slot.ids) for slot in self.slots[:place])
 
@@ -86,7 +89,10 @@ class Layout:
         tokens = zip(example.ids, example.type_ids, example.sequence_ids, strict=True)
         slots: list[Slot] = []
         for (type_id, sequence), some in groupby(tokens, key=lambda token: token[1:]):
-            ids = tuple(number for number, *_ in some) if sequence is None else ()
+            if sequence is None:
+                ids = tuple(number for number, *_ in some)
+            else:
+                ids = ()
             slots.append(Slot(ids, type_id, sequence))
         return cls(tuple(slots))
 
@@ -130,8 +136,8 @@ def special_ids(tokenizer: Tokenizer) -> set[int]:
 def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, Ints | None]:
     """Returns the lengths after truncation, which takes tokens from the longer text first.
 
-    This is the rule of the library `tokenizers` (`utils/truncation.rs`), which gives the odd token to the longer text:
-    google-research/bert's `_truncate_seq_pair`, without its loop.
+    This is the rule of the library `tokenizers` (`utils/truncation.rs`), which gives the odd token
+    to the longer text: google-research/bert's `_truncate_seq_pair`, without its loop.
 
     Args:
         first: (N,) tokens of the first texts.
@@ -153,10 +159,12 @@ def merge(rows: int, parts: Sequence[tuple[Ints, Ragged]]) -> Ragged:
         parts: for each place the (n,) positions of its rows in the whole, and the rows.
     """
     flat = np.concatenate([part.flat for _, part in parts])
-    starts, lengths = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    starts = np.empty(rows, dtype=np.int64)
+    lengths = np.empty(rows, dtype=np.int64)
     offset = 0
     for positions, part in parts:
-        starts[positions], lengths[positions] = part.starts + offset, part.lengths
+        starts[positions] = part.starts + offset
+        lengths[positions] = part.lengths
         offset += len(part.flat)
     return Ragged.joined(flat[_positions(starts, lengths)], lengths)
 

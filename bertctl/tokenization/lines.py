@@ -14,8 +14,8 @@ BLOCK, LONGEST_LINE = 1 << 20, 256 << 20
 class LineReader:
     """Reads the lines of one file, chunk by chunk.
 
-    Lines end with a line feed, or carriage return and line feed; a byte-order mark at the beginning is dropped. A
-    chunk is what one read gave, so lines from a slow pipe come as they are written.
+    Lines end with a line feed, or carriage return and line feed; a byte-order mark at the beginning
+    is dropped. A chunk is what one read gave, so lines from a slow pipe come as they are written.
 
     Args:
         file: opened for bytes.
@@ -28,7 +28,9 @@ class LineReader:
     """
 
     def __init__(self, file: BinaryIO, source: str, *, replace: bool = False) -> None:
-        self._file, self._source, self._replace = file, source, replace
+        self._file = file
+        self._source = source
+        self._replace = replace
         self.replaced = self.bytes = self._lines = 0
 
     def __iter__(self) -> Iterator[list[str]]:
@@ -44,8 +46,11 @@ class LineReader:
             if end < 0:
                 rest += chunk
                 if len(rest) > LONGEST_LINE:
-                    what = f"{self._source}:{self._lines + 1}: this line has more than {human_bytes(LONGEST_LINE)}"
-                    raise DataError(what, remedy="Cut it at the ends of sentences or documents.")
+                    message = (
+                        f"{self._source}:{self._lines + 1}: this line has more than "
+                        f"{human_bytes(LONGEST_LINE)}"
+                    )
+                    raise DataError(message, remedy="Cut it at the ends of sentences or documents.")
                 continue
             yield self._split(bytes(rest + chunk[:end]))
             rest = bytearray(chunk[end + 1 :])
@@ -73,12 +78,22 @@ class LineReader:
         line = self._lines + block.count(b"\n", 0, at) + 1
         column = at - (block.rfind(b"\n", 0, at) + 1) + 1
         wide = block[:2] in (b"\xff\xfe", b"\xfe\xff") and self.bytes == 0
-        likely = None if wide else likely_encoding(b"\n".join(_not_utf8(block)))
-        encoding = "utf-16" if wide else likely.encoding if likely is not None else ""
+        if wide:
+            likely = None
+        else:
+            likely = likely_encoding(b"\n".join(_not_utf8(block)))
+        if wide:
+            encoding = "utf-16"
+        elif likely is not None:
+            encoding = likely.encoding
+        else:
+            encoding = ""
         return DataError(
-            f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte {self.bytes + at + 1} of the "
+            f"{self._source}:{line}: byte {column} of the line (0x{block[at]:02x}, byte "
+            f"{self.bytes + at + 1} of the "
             f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
-            remedy=f"Name its encoding: --encoding {encoding or 'NAME'}. Or add --errors replace, which counts what it "
+            remedy=f"Name its encoding: --encoding {encoding or 'NAME'}. Or add --errors replace, "
+            "which counts what it "
             "replaces.",
         )
 

@@ -5,8 +5,8 @@
     # head-tail   [CLS] a p q r s t [SEP]                       a quarter from the beginning, the rest from the end
     # window      [CLS] a b c d e f [SEP] [CLS] e f g h i j [SEP] ... [CLS] o p q r s t [SEP]
 
-The last window is filled up with what stands before it: all windows of a text have one length. Letters: N texts, M of
-them too long, U windows.
+The last window is filled up with what stands before it: all windows of a text have one length.
+Letters: N texts, M of them too long, U windows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,12 @@ from bertctl.tokenization.layout import Layout, Ragged, longest_first
 from bertctl.tokenization.sliding_windows import sliding_windows
 
 _HEAD_SHARE = 4
-"""One token of so many comes from the beginning: 128 of 510 in Sun et al. 2019, "How to Fine-Tune BERT for Text
-Classification?", section 5.3.1."""
+"""One token of so many comes from the beginning: 128 of 510 in Sun et al. 2019, "How to Fine-Tune
+BERT for Text Classification?", section 5.3.1."""
 
 _WORTH_WINDOWS, _MOST_WINDOWS = 0.01, 8.0
-"""Share of too long texts from which windows are advised, and windows of a text on average up to which they are."""
+"""Share of too long texts from which windows are advised, and windows of a text on average up to
+which they are."""
 
 
 @dataclass(frozen=True)
@@ -49,25 +50,33 @@ class LongText:
     @classmethod
     def of(cls, model: ModelSection, stride: int | None = None) -> Self:
         """Returns what a recipe says; a `stride` makes windows of it."""
-        mode, given = (
-            model.long_text if stride is None else "window",
-            model.window_stride if stride is None else stride,
-        )
-        stride, pooling = (
-            model.max_length // 8 if given is None else given,
-            model.window_pooling or "mean",
-        )
+        if stride is None:
+            mode = model.long_text
+        else:
+            mode = "window"
+        if stride is None:
+            given = model.window_stride
+        else:
+            given = stride
+        if given is None:
+            stride = model.max_length // 8
+        else:
+            stride = given
+        pooling = model.window_pooling or "mean"
         return cls(mode, model.max_length, stride, pooling)
 
     def fields(self) -> dict[str, Any]:
-        """Returns what a model's config says of it, in the recipe's names: nothing where texts are cut as usual."""
-        windows = (
-            {"window_stride": self.stride, "window_pooling": self.pooling}
-            if self.mode == "window"
-            else {}
-        )
+        """Returns what a model's config says of it, in the recipe's names: nothing where texts are
+        cut as usual.
+        """
+        if self.mode == "window":
+            windows = {"window_stride": self.stride, "window_pooling": self.pooling}
+        else:
+            windows = {}
         said = {"long_text": self.mode, "max_length": self.max_length, **windows}
-        return {} if self.mode == "head" else {"long_text": said}
+        if self.mode == "head":
+            return {}
+        return {"long_text": said}
 
     def kept(self, lengths: Ints, *, special: int = 2, pair: bool = False) -> dict[str, Any]:
         """Returns what each mode would keep of texts.
@@ -78,19 +87,21 @@ class LongText:
             pair: whether they are pairs, over which there are no windows.
 
         Returns:
-            The `texts`, those that are `too_long`, the share of all tokens that is `kept` by the modes that cut, the
-            `windows` of all texts in that mode, the `most_windows` of one, and the mode that is `advised`.
+            The `texts`, those that are `too_long`, the share of all tokens that is `kept` by the
+            modes that cut, the `windows` of all texts in that mode, the `most_windows` of one, and
+            the mode that is `advised`.
         """
         windows = 1 - np.minimum(self.max_length - lengths, 0) // max(
             1, self.max_length - special - self.stride
         )
         kept = np.minimum(lengths, self.max_length).sum() / max(1, lengths.sum())
-        too_long, texts, each = (
-            int((windows > 1).sum()),
-            len(lengths),
-            float(windows.sum()) / max(1, len(lengths)),
-        )
-        advised = "head-tail" if pair or each > _MOST_WINDOWS else "window"
+        too_long = int((windows > 1).sum())
+        texts = len(lengths)
+        each = float(windows.sum()) / max(1, len(lengths))
+        if pair or each > _MOST_WINDOWS:
+            advised = "head-tail"
+        else:
+            advised = "window"
         return {
             "texts": texts,
             "too_long": too_long,
@@ -109,15 +120,18 @@ def kept_words(kept: Mapping[str, Any]) -> str:
     """Returns what `LongText.kept` found, in a sentence without its end."""
     each = kept["windows"] / max(1, kept["texts"])
     return (
-        f"head, tail and head-tail each keep {100 * kept['kept']:.1f} % of the tokens; window keeps all, in {each:.1f} "
-        f"windows of a text on average (at most {kept['most_windows']:,}), and takes about {each:.1f} times as long"
+        f"head, tail and head-tail each keep {100 * kept['kept']:.1f} % of the tokens; window "
+        f"keeps all, in {each:.1f} "
+        f"windows of a text on average (at most {kept['most_windows']:,}), and takes about "
+        f"{each:.1f} times as long"
     )
 
 
 def ends_of(
     encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], mode: str
 ) -> EncodedTexts:
-    """Returns the same texts (or pairs); those that are too long are read at their ends. All lengths stay.
+    """Returns the same texts (or pairs); those that are too long are read at their ends. All
+    lengths stay.
 
     Args:
         encoded: N texts, cut.
@@ -125,7 +139,8 @@ def ends_of(
         columns: N texts, and N second texts of pairs.
         mode: tail or head-tail.
     """
-    sides, layout = _whole(encoded, tokenizer, columns), Layout.of(tokenizer, pair=len(columns) > 1)
+    sides = _whole(encoded, tokenizer, columns)
+    layout = Layout.of(tokenizer, pair=len(columns) > 1)
     room = int(encoded.lengths.max(initial=0)) - layout.special
     lengths = longest_first(sides[0].lengths, sides[1].lengths if len(sides) > 1 else None, room)
     ends = [
@@ -141,7 +156,8 @@ def ends_of(
 def all_windows(
     encoded: EncodedTexts, tokenizer: Tokenizer, texts: Sequence[str], long: LongText
 ) -> tuple[EncodedTexts, Ints]:
-    """Returns U windows: the first one of each text, which `encoded` holds, then the others; and the (U,) text of each.
+    """Returns U windows: the first one of each text, which `encoded` holds, then the others; and
+    the (U,) text of each.
 
     Args:
         encoded: N texts, cut.
@@ -149,14 +165,21 @@ def all_windows(
         texts: N.
         long: length and stride of the windows.
     """
-    (whole,), layout = _whole(encoded, tokenizer, [texts]), Layout.of(tokenizer, pair=False)
+    (whole,) = _whole(encoded, tokenizer, [texts])
+    layout = Layout.of(tokenizer, pair=False)
     zeros = np.zeros_like(whole.lengths)
     room = zeros + long.max_length - layout.special
     windows = sliding_windows(
-        zeros, whole.lengths, room=room, step=room - long.stride, reach_back=True
+        zeros,
+        whole.lengths,
+        room=room,
+        step=room - long.stride,
+        reach_back=True,
     )
     others = np.flatnonzero(np.diff(windows.rows, prepend=-1) == 0)
-    rows, first, last = windows.rows[others], windows.first[others], windows.last[others]
+    rows = windows.rows[others]
+    first = windows.first[others]
+    last = windows.last[others]
     ids, type_ids, starts = layout.fill(
         [Ragged(whole.flat, whole.starts[rows] + first, last - first)]
     )
@@ -173,20 +196,16 @@ def _whole(
     encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]]
 ) -> list[Ragged]:
     """Returns the M texts that are too long, as a whole, without special tokens; of pairs both."""
-    encoder, long = (
-        TextEncoder(tokenizer, special_tokens=False),
-        np.flatnonzero(encoded.truncated).tolist(),
-    )
+    encoder = TextEncoder(tokenizer, special_tokens=False)
+    long = np.flatnonzero(encoded.truncated).tolist()
     found = [encoder.encode([column[i] for i in long]) for column in columns]
     return [Ragged(each.ids, each.starts[:-1], each.lengths) for each in found]
 
 
 def _ends(side: Ragged, kept: Ints, mode: str) -> Ragged:
     """Returns `kept` (M,) tokens of each text."""
-    column, lost = (
-        np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths),
-        side.lengths - kept,
-    )
+    column = np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths)
+    lost = side.lengths - kept
     head = np.repeat(
         kept // _HEAD_SHARE if mode == "head-tail" else np.zeros_like(kept), side.lengths
     )

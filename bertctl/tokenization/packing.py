@@ -1,7 +1,8 @@
-"""Texts as one long row of token ids, with the places where words, sentences, documents and corpora begin.
+"""Texts as one long row of token ids, with the places where words, sentences, documents and corpora
+begin.
 
-On a disk they are numpy arrays, which are mapped. Places are bits, so that the folder has 1.13 times the size of its
-ids, however short the sentences are:
+On a disk they are numpy arrays, which are mapped. Places are bits, so that the folder has 1.13
+times the size of its ids, however short the sentences are:
 
     ids.npy         (N,) uint16, or uint32 where the vocabulary needs it; no special tokens
     words.npy       a bit for each token: whether it begins a word
@@ -38,12 +39,14 @@ Documents = Iterable[Sequence[str]]
 
 @dataclass(frozen=True)
 class PackedText:
-    """Is text as ids, one sentence behind the other. Each array of places ends with the length of what it cuts.
+    """Is text as ids, one sentence behind the other. Each array of places ends with the length of
+    what it cuts.
 
     Attributes:
-        ids: (N,) uint16, or uint32 where the vocabulary has more than 65,536 tokens; in a file, or in memory.
-        begins: (ceil(N / 8),) bits, the lowest first (`np.unpackbits(..., bitorder="little")`): 1 where a token begins
-            a word as the tokenizer's pre-tokenizer sees words.
+        ids: (N,) uint16, or uint32 where the vocabulary has more than 65,536 tokens; in a file, or
+            in memory.
+        begins: (ceil(N / 8),) bits, the lowest first (`np.unpackbits(..., bitorder="little")`): 1
+            where a token begins a word as the tokenizer's pre-tokenizer sees words.
         sentences: (S + 1,) where sentences begin in `ids`; none is empty.
         documents: (D + 1,) where documents begin in `sentences`.
         corpora: (K + 1,) where corpora begin in `documents`.
@@ -76,7 +79,10 @@ def pack(
     Raises:
         UnavailableError: the tokenizer fails at a text, or the folder can't be written.
     """
-    starts, ends, done, tokens = WordStarts(tokenizer), [0], 0, 0
+    starts = WordStarts(tokenizer)
+    ends = [0]
+    done = 0
+    tokens = 0
     with replacing(folder) as aside:
         with ExitStack() as files:
             ids = files.enter_context(
@@ -95,7 +101,8 @@ def pack(
                     sentences.append(_flags(part.sentences))
                     begins.append(_flags(part.documents))
                     ends[-1] += len(np.unique(part.documents)) - 1
-                    done, tokens = done + len(some), tokens + len(part.ids)
+                    done = done + len(some)
+                    tokens = tokens + len(part.ids)
                     listener.advance("packing", done, documents, {"tokens": tokens})
             ids.sync()
         np.save(aside / "corpora.npy", np.array(ends, dtype=np.int64))
@@ -104,7 +111,8 @@ def pack(
 
 
 def pack_in_memory(documents: Documents, tokenizer: Tokenizer) -> PackedText:
-    """Returns documents, given as sentences, as one corpus in memory; each stays, also one without a token.
+    """Returns documents, given as sentences, as one corpus in memory; each stays, also one without
+    a token.
 
     Raises:
         UnavailableError: the tokenizer fails at a text.
@@ -126,7 +134,11 @@ def open_packed(folder: Path) -> PackedText:
         )
         starts = _places(sentences, len(ids))
         return PackedText(
-            ids, begins, starts, _places(documents, len(starts) - 1), np.asarray(corpora)
+            ids,
+            begins,
+            starts,
+            _places(documents, len(starts) - 1),
+            np.asarray(corpora),
         )
 
 
@@ -139,14 +151,16 @@ def _batches(documents: Documents) -> Iterator[list[Sequence[str]]]:
         characters += sum(map(len, document))
         if characters > _CHARACTERS:
             yield batch
-            batch, characters = [], 0
+            batch = []
+            characters = 0
     yield batch
 
 
 def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedText:
     """Returns documents as one corpus, with ids that are not yet as small as they can be.
 
-    Of a sentence without an end there are several, since the library takes 600 bytes for a token of a single text.
+    Of a sentence without an end there are several, since the library takes 600 bytes for a token of
+    a single text.
     """
     documents = [
         [part for text in each for part in cut_at_spaces(text, CHUNK_CHARACTERS)]
@@ -173,7 +187,9 @@ def _flags(starts: Ints) -> Bytes:
 
 
 def _id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger[Any]]:
-    return np.uint16 if len(tokens_by_id(tokenizer)) <= 2**16 else np.uint32
+    if len(tokens_by_id(tokenizer)) <= 2**16:
+        return np.uint16
+    return np.uint32
 
 
 class _Bits:

@@ -24,7 +24,8 @@ Input = TypeVar("Input", str, str | tuple[str, str])
 
 
 def load_tokenizer(tokenizer_json: str) -> Tokenizer:
-    """Returns a `tokenizers.Tokenizer` from its serialised form, with stored truncation and padding switched off.
+    """Returns a `tokenizers.Tokenizer` from its serialised form, with stored truncation and padding
+    switched off.
 
     (The file of all-MiniLM-L6-v2 carries both, set to 128.)
     """
@@ -42,9 +43,10 @@ _OFFSETS_PROBE = "Ab cd, ef (gh) 12ab. I"
 def repair_offsets(tokenizer: Tokenizer) -> None:
     """Stops byte-level post-processors from trimming offsets where that cuts letters off.
 
-    A token's blank is trimmed from its offsets as if it stood in the text. Where the pre-tokenizer puts the blank there
-    itself, as behind another splitter (RobBERT), the token's first letter is lost instead. Offsets that are not trimmed
-    are right; they may begin with the blank that is in the text.
+    A token's blank is trimmed from its offsets as if it stood in the text. Where the pre-tokenizer
+    puts the blank there itself, as behind another splitter (RobBERT), the token's first letter is
+    lost instead. Offsets that are not trimmed are right; they may begin with the blank that is in
+    the text.
     """
     processors = [
         part for part in _post_processors(tokenizer) if getattr(part, "trim_offsets", False)
@@ -73,7 +75,9 @@ def _post_processors(tokenizer: Tokenizer) -> list[Any]:
 
 
 def without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
-    """Returns where a part of a text begins and ends without blanks around it; what is blank becomes its end."""
+    """Returns where a part of a text begins and ends without blanks around it; what is blank
+    becomes its end.
+    """
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
@@ -94,13 +98,17 @@ def truncating(
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the id of the unknown token, or None where there is none (byte-level vocabularies)."""
+    """Returns the id of the unknown token, or None where there is none (byte-level
+    vocabularies).
+    """
     name = getattr(tokenizer.model, "unk_token", None)
     if type(tokenizer.model).__name__ == "Unigram":  # has a number of it, which only its JSON says
         name = next(
             (each for each in ("<unk>", "[UNK]") if tokenizer.token_to_id(each) is not None), None
         )
-    return tokenizer.token_to_id(name) if name else None
+    if name:
+        return tokenizer.token_to_id(name)
+    return None
 
 
 def tokens_by_id(tokenizer: Tokenizer) -> list[str]:
@@ -113,16 +121,20 @@ def tokens_by_id(tokenizer: Tokenizer) -> list[str]:
 
 
 def continuation_prefix(tokenizer: Tokenizer) -> str:
-    """Returns `##` for BERT, an empty string where tokens that go on within a word carry no mark."""
+    """Returns `##` for BERT, an empty string where tokens that go on within a word carry no
+    mark.
+    """
     return getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
 
 
 BYTE_SPACE, PIECE_SPACE = "Ġ", "▁"
-"""What stands for the space before a word in tokens: of byte-level vocabularies, and of SentencePiece's."""
+"""What stands for the space before a word in tokens: of byte-level vocabularies, and of
+SentencePiece's."""
 
 
 def needs_space(tokenizer: Tokenizer) -> bool:
-    """Returns whether words alone lack the mark of a space that they have in a text (RoBERTa, GPT-2, ModernBERT).
+    """Returns whether words alone lack the mark of a space that they have in a text (RoBERTa,
+    GPT-2, ModernBERT).
 
     What transformers calls `add_prefix_space`, asked of the tokenizer itself.
     """
@@ -132,13 +144,20 @@ def needs_space(tokenizer: Tokenizer) -> bool:
 
 
 def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
-    """Yields chunks that the library can take at once without much memory; a longer text is a chunk of its own."""
-    first, characters = 0, 0
+    """Yields chunks that the library can take at once without much memory; a longer text is a chunk
+    of its own.
+    """
+    first = 0
+    characters = 0
     for i, item in enumerate(inputs):
-        length = len(item) if isinstance(item, str) else len(item[0]) + len(item[1])
+        if isinstance(item, str):
+            length = len(item)
+        else:
+            length = len(item[0]) + len(item[1])
         if i > first and (i - first == _CHUNK or characters + length > CHUNK_CHARACTERS):
             yield inputs[first:i]
-            first, characters = i, 0
+            first = i
+            characters = 0
         characters += length
     if first < len(inputs):
         yield inputs[first:]
@@ -147,8 +166,8 @@ def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
 def cut_at_spaces(text: str, size: int) -> list[str]:
     """Returns the text in parts of about `size` characters, each cut before a space.
 
-    BERT's pipeline splits there anyway, so the parts have the same tokens as the whole (no token was added with a space
-    in it where there is a `Route`).
+    BERT's pipeline splits there anyway, so the parts have the same tokens as the whole (no token
+    was added with a space in it where there is a `Route`).
     """
     parts: list[str] = []
     start = 0

@@ -1,20 +1,25 @@
-"""Finds the texts that the library `tokie` encodes exactly as `tokenizers` does, and encodes them by it.
+"""Finds the texts that the library `tokie` encodes exactly as `tokenizers` does, and encodes them
+by it.
 
-`tokie` is 10 to 20 times as fast, and differs in places: control characters (it keeps DEL in a text that is all ASCII
-and drops it in one that is not), code points that its Unicode tables know differently, options of the normalizer that
-it does not read (`strip_accents`, `handle_chinese_chars`), words whose last characters have no token of their own, and
-tokens that were added with `normalized`. So a text goes there only if equality follows from its characters:
+`tokie` is 10 to 20 times as fast, and differs in places: control characters (it keeps DEL in a text
+that is all ASCII and drops it in one that is not), code points that its Unicode tables know
+differently, options of the normalizer that it does not read (`strip_accents`,
+`handle_chinese_chars`), words whose last characters have no token of their own, and tokens that
+were added with `normalized`. So a text goes there only if equality follows from its characters:
 
-1. The tokenizer is BERT's pipeline (BertNormalizer, BertPreTokenizer, WordPiece), and no token was added that is looked
+1. The tokenizer is BERT's pipeline (BertNormalizer, BertPreTokenizer, WordPiece), and no token was
+  added that is looked
    for in the normalised text.
 2. The text holds no added token (`[MASK]`, ...) as it stands.
-3. Each of its characters is safe: ASCII from space to `~`, tab, newline and carriage return, and those letters,
-   numbers, punctuation, symbols and spaces beyond ASCII that pass the same test. Both libraries normalise and split
-   character by character (NFD only reorders marks, and no safe character leaves a mark), so what a character becomes
-   depends on nothing else. A character is safe if the reference turns it into spaces, into characters that stand
-   alone, or into word characters x for which `##x` is a token or no token begins with `##x` (`tokie` takes a word whose
-   last characters only begin a token as complete: its single fault in greedy matching), and if both libraries agree on
-   it alone, before, after and within a word, each also beside a text that is not ASCII.
+3. Each of its characters is safe: ASCII from space to `~`, tab, newline and carriage return, and
+  those letters,
+   numbers, punctuation, symbols and spaces beyond ASCII that pass the same test. Both libraries
+   normalise and split character by character (NFD only reorders marks, and no safe character leaves
+   a mark), so what a character becomes depends on nothing else. A character is safe if the
+   reference turns it into spaces, into characters that stand alone, or into word characters x for
+   which `##x` is a token or no token begins with `##x` (`tokie` takes a word whose last characters
+   only begin a token as complete: its single fault in greedy matching), and if both libraries agree
+   on it alone, before, after and within a word, each also beside a text that is not ASCII.
 
 The tests compare the two over all of Unicode, and over real data sets.
 """
@@ -61,7 +66,9 @@ class Route:
     def __init__(
         self, tokenizer: Tokenizer, encode_flat: Callable[..., Any], added: Sequence[str]
     ) -> None:
-        self._tokenizer, self._encode_flat, self._added = tokenizer, encode_flat, added
+        self._tokenizer = tokenizer
+        self._encode_flat = encode_flat
+        self._added = added
         self._vocabulary = tokenizer.get_vocab()
         self._begins_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
         self._word_limit: int = tokenizer.model.max_input_chars_per_word
@@ -69,7 +76,9 @@ class Route:
         self._companion = next((c for c in "éæ—€" if self._is_safe(c, companion="")), "")
 
     def plain_is_exact(self) -> bool:
-        """Returns whether ASCII text is encoded alike: each character, and words of about the longest length."""
+        """Returns whether ASCII text is encoded alike: each character, and words of about the
+        longest length.
+        """
         words = [
             c * n
             for c in "a1"
@@ -81,11 +90,10 @@ class Route:
         """Returns the positions of the texts that must take the reference, ascending."""
         joined = "\n".join(texts)
         unusual = joined.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
-        bad = (
-            {c for c in set(unusual.decode("utf-8", "surrogatepass")) if not self.is_safe(c)}
-            if unusual
-            else set()
-        )
+        if unusual:
+            bad = {c for c in set(unusual.decode("utf-8", "surrogatepass")) if not self.is_safe(c)}
+        else:
+            bad = set()
         words = [re.escape(token) for token in self._added if token in joined]
         if bad:
             words.append("[" + "".join(map(re.escape, sorted(bad))) + "]")
@@ -104,10 +112,11 @@ class Route:
         return verdict
 
     def encode(self, texts: Sequence[str]) -> Flat:
-        """Returns the ids of safe texts without special tokens: (T,) flat, and (N,) tokens of each text.
+        """Returns the ids of safe texts without special tokens: (T,) flat, and (N,) tokens of each
+        text.
 
-        A call with as few texts as there are cores splits long ones itself, if need be within a word, so it always
-        gets more.
+        A call with as few texts as there are cores splits long ones itself, if need be within a
+        word, so it always gets more.
         """
         missing = max(0, _MORE_THAN_CORES - len(texts))
         ids, lengths = self._encode_flat([*texts, *[""] * missing], False)
@@ -158,12 +167,17 @@ def find_route(tokenizer: Tokenizer) -> Route | None:
 @functools.lru_cache(maxsize=4)
 def _route(serialised: str) -> Route | None:
     document = json.loads(serialised)
-    encode_flat = _load_fast(serialised) if _is_bert(document) else None
+    if _is_bert(document):
+        encode_flat = _load_fast(serialised)
+    else:
+        encode_flat = None
     if encode_flat is None:
         return None
     added = [token["content"] for token in document["added_tokens"]]
     route = Route(Tokenizer.from_str(serialised), encode_flat, added)
-    return route if route.plain_is_exact() else None
+    if route.plain_is_exact():
+        return route
+    return None
 
 
 def _is_bert(document: dict[str, Any]) -> bool:

@@ -1,12 +1,13 @@
-"""Overlapping windows over what is longer than the model, and which window answers for which token: the one place that
-cuts them, for features, words and questions.
+"""Overlapping windows over what is longer than the model, and which window answers for which token:
+the one place that cuts them, for features, words and questions.
 
     # text       a b c d e f g h i j        room for 6 tokens, a step of 3
     # window 1   a b c d e f                answers for a b c d
     # window 2         d e f g h i          answers for e f g
     # window 3               g h i j        answers for h i j
 
-Letters: N sequences, U windows, M items of all sequences. An item is a token, or a word whose tokens stay together.
+Letters: N sequences, U windows, M items of all sequences. An item is a token, or a word whose
+tokens stay together.
 """
 
 from dataclasses import dataclass
@@ -33,25 +34,34 @@ class SlidingWindows:
     def answered(
         self, tokens_before: Ints | None = None, *, counts_length: bool = False
     ) -> tuple[Ints, Ints]:
-        """Returns the (U,) first item that each window answers for, and the (U,) item after the last one.
+        """Returns the (U,) first item that each window answers for, and the (U,) item after the
+        last one.
 
-        An item belongs to the window in which it sees most context: where the fewer of the tokens to its left and to
+        An item belongs to the window in which it sees most context: where the fewer of the tokens
+        to its left and to
         its right are most, the earlier one on a tie (google-research/bert `run_squad.py::_check_is_max_context`). Of
-        two windows, an item of both sees more in the later one just if it has more to its left there than it has to
-        its right in the earlier one, so what a window answers for is in one piece.
+        two windows, an item of both sees more in the later one just if it has more to its left
+        there than it has to its right in the earlier one, so what a window answers for is in one
+        piece.
 
         Args:
             tokens_before: (M + 1,) tokens before each item; None where items are tokens.
-            counts_length: whether a hundredth of the window's length is added to the context, as `run_squad.py` does.
+            counts_length: whether a hundredth of the window's length is added to the context, as
+                `run_squad.py` does.
         """
-        first, last = self.first.copy(), self.last.copy()
+        first = self.first.copy()
+        last = self.last.copy()
         before = np.flatnonzero(self.rows[1:] == self.rows[:-1])
-        begin, end = self.first[before + 1], self.last[before]
+        begin = self.first[before + 1]
+        end = self.last[before]
         longer = np.zeros_like(begin)
         if counts_length:
             lengths = self.last - self.first
             longer = (lengths[before] - lengths[before + 1]) // 100
-        ends = _of_tokens(self.last) if tokens_before is None else tokens_before
+        if tokens_before is None:
+            ends = _of_tokens(self.last)
+        else:
+            ends = tokens_before
         border = np.searchsorted(
             ends[:-1] + ends[1:], ends[begin] + ends[end] + longer, side="right"
         )
@@ -79,15 +89,21 @@ def sliding_windows(
         begin: (N,) first item of each sequence.
         end: (N,) the item after its last one.
         room: (N,) tokens that fit into a window; every item does.
-        step: (N,) tokens between the beginnings of two windows; never more than fit, so that nothing is left out.
+        step: (N,) tokens between the beginnings of two windows; never more than fit, so that
+            nothing is left out.
         tokens_before: (M + 1,) tokens before each item; None where items are tokens.
         reach_back: whether the last window of several is filled up with what stands before it.
     """
-    ends = _of_tokens(end) if tokens_before is None else tokens_before
+    if tokens_before is None:
+        ends = _of_tokens(end)
+    else:
+        ends = tokens_before
     found: list[tuple[Ints, Ints, Ints]] = []
-    rows, at = np.arange(len(begin)), begin
+    rows = np.arange(len(begin))
+    at = begin
     while len(rows):
-        here, stop = ends[at], ends[end[rows]]
+        here = ends[at]
+        stop = ends[end[rows]]
         is_last = stop - here <= room[rows]
         full = np.searchsorted(ends, here + room[rows], side="right") - 1
         following = np.searchsorted(ends, here + step[rows], side="left")

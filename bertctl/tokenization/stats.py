@@ -23,7 +23,8 @@ _QUANTILES = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "longest": 1.
 
 
 class StatsCollector:
-    """Collects the numbers of one tokenizer chunk by chunk; it keeps one number per text, and the words that matter.
+    """Collects the numbers of one tokenizer chunk by chunk; it keeps one number per text, and the
+    words that matter.
 
     Args:
         tokenizer: with truncation and padding off.
@@ -46,7 +47,8 @@ class StatsCollector:
             for pair in (False, True)
         ]
         self._words = WordCounter(tokenizer)
-        self._batch_size, self._fixed_length = batch_size, fixed_length
+        self._batch_size = batch_size
+        self._fixed_length = fixed_length
         self._lengths = [np.zeros(0, dtype=np.int32)]
         self._bare_tokens = 0
 
@@ -61,22 +63,29 @@ class StatsCollector:
         self._lengths.append(lengths.astype(np.int32))
 
     def result(self, *, words: int = 20) -> dict[str, Any]:
-        """Returns the numbers of all chunks as plain values, with this many unknown and this many split words.
+        """Returns the numbers of all chunks as plain values, with this many unknown and this many
+        split words.
 
-        `length` has mean and quantiles in tokens, special tokens included; `histogram` is in at most 20 equal steps;
-        `losses` are what truncation to each of `LIMITS` would lose (head, tail and head-tail lose as much), and the
-        `windows` of this length that would keep all; `enough_for_99_percent` are the smallest lengths
-        at which so many texts stay whole, or so many tokens stay; `padding` has the shares of padding when every text
-        is padded to `length`, when batches are in the order of the input, and when they have similar lengths.
+        `length` has mean and quantiles in tokens, special tokens included; `histogram` is in at
+        most 20 equal steps; `losses` are what truncation to each of `LIMITS` would lose (head, tail
+        and head-tail lose as much), and the `windows` of this length that would keep all;
+        `enough_for_99_percent` are the smallest lengths at which so many texts stay whole, or so
+        many tokens stay; `padding` has the shares of padding when every text is padded to `length`,
+        when batches are in the order of the input, and when they have similar lengths.
         """
         lengths = np.concatenate(self._lengths).astype(np.int64)
-        texts, tokens = len(lengths), int(lengths.sum())
+        texts = len(lengths)
+        tokens = int(lengths.sum())
         histogram = np.bincount(lengths, minlength=1)  # (L + 1,) how many texts have each length
         kept = (
             np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts
         )  # (L + 1,) tokens kept by truncation to each length
-        size, fixed = self._batch_size, self._fixed_length
-        enough = int(np.searchsorted(kept, _KEPT * tokens)) if texts else 0
+        size = self._batch_size
+        fixed = self._fixed_length
+        if texts:
+            enough = int(np.searchsorted(kept, _KEPT * tokens))
+        else:
+            enough = 0
         quantiles = {name: quantile(histogram, share) for name, share in _QUANTILES.items()}
         return {
             "texts": texts,
@@ -120,7 +129,9 @@ def _padded(lengths: Ints, size: int) -> int:
 def collect(
     chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any
 ) -> list[dict[str, Any]]:
-    """Returns the numbers of several tokenizers on one input, read once; `options` go to `StatsCollector`."""
+    """Returns the numbers of several tokenizers on one input, read once; `options` go to
+    `StatsCollector`.
+    """
     collectors = [StatsCollector(tokenizer, **options) for tokenizer in tokenizers]
     for chunk in chunks:
         for collector in collectors:
@@ -135,14 +146,17 @@ def quantile(histogram: Ints, share: float) -> int:
 
 
 def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
-    """Returns (first length, last length, texts) of at most `steps` equal steps from the shortest to the longest text.
+    """Returns (first length, last length, texts) of at most `steps` equal steps from the shortest
+    to the longest text.
 
-    The last step holds all that lies beyond the 99.5th percentile, so that one long text does not flatten the rest.
+    The last step holds all that lies beyond the 99.5th percentile, so that one long text does not
+    flatten the rest.
     """
     used = np.flatnonzero(histogram)
     if not len(used):
         return []
-    first, last = int(used[0]), int(used[-1])
+    first = int(used[0])
+    last = int(used[-1])
     most = quantile(histogram, 0.995)
     width = max(1, -(-(most - first + 1) // steps))
     parts = [(a, min(a + width - 1, last)) for a in range(first, most + 1, width)]

@@ -1,4 +1,6 @@
-"""Chunks of texts through a tokenizer to a writer: in order, with both cores busy and bounded memory."""
+"""Chunks of texts through a tokenizer to a writer: in order, with both cores busy and bounded
+memory.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -29,7 +31,9 @@ class TextChunk:
     @property
     def sides(self) -> list[Sequence[str]]:
         """Returns the texts, and the second texts where there are pairs."""
-        return [self.texts] if self.pairs is None else [self.texts, self.pairs]
+        if self.pairs is None:
+            return [self.texts]
+        return [self.texts, self.pairs]
 
 
 @dataclass
@@ -82,7 +86,8 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
             if not isinstance(error, KeyboardInterrupt):
                 raise
             raise InterruptedRunError(
-                f"interrupted after {encoder.totals.texts:,} texts: stdout ends with a whole line, the file of -o is "
+                f"interrupted after {encoder.totals.texts:,} texts: stdout ends with a whole line, "
+                "the file of -o is "
                 "as it was before"
             ) from error
     return encoder.totals
@@ -94,8 +99,16 @@ def _encode(encoder: ChunkEncoder, chunk: TextChunk) -> Any:
         return encoder.encode(chunk)
     except UnavailableError as error:
         for number, text in enumerate(chunk.texts):
-            both = text if chunk.pairs is None else text + chunk.pairs[number]
+            if chunk.pairs is None:
+                both = text
+            else:
+                both = text + chunk.pairs[number]
             if not is_whole(both):
-                what = f"text {before + number + 1} holds half of a surrogate pair, which is no character"
-                raise DataError(what, remedy=r"Repair the \ud... escapes of that row.") from error
+                message = (
+                    f"text {before + number + 1} holds half of a surrogate pair, which is no "
+                    "character"
+                )
+                raise DataError(
+                    message, remedy=r"Repair the \ud... escapes of that row."
+                ) from error
         raise

@@ -1,4 +1,6 @@
-"""Opens a tokenizer by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`, and says what kind it is."""
+"""Opens a tokenizer by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`, and says
+what kind it is.
+"""
 
 import json
 from collections.abc import Mapping
@@ -66,9 +68,11 @@ def open_tokenizer(
     """Finds and reads a tokenizer.
 
     Args:
-        name: catalog name, folder, run folder, hub id, or a file `*.json` or `*.txt`. None is `bert-base`; where that
-            is not cached and the package of `minilm` is installed, its identical vocabulary is used, and said.
-        lowercase: for a bare `vocab.txt` whose folder does not say it; must not contradict a `tokenizer.json`.
+        name: catalog name, folder, run folder, hub id, or a file `*.json` or `*.txt`. None is
+            `bert-base`; where that is not cached and the package of `minilm` is installed, its
+            identical vocabulary is used, and said.
+        lowercase: for a bare `vocab.txt` whose folder does not say it; must not contradict a
+            `tokenizer.json`.
         listener: is told of a stand-in, and of a tokenizer that is not BERT's.
 
     Raises:
@@ -76,7 +80,10 @@ def open_tokenizer(
         UnavailableError: no tokenizer there, or a hub out of reach.
         DataError: a vocabulary or tokenizer.json that is no good.
     """
-    name = _default_model(listener) if name is None else name
+    if name is None:
+        name = _default_model(listener)
+    else:
+        name = name
     file = _tokenizer_file(_locate(name))
     if file.suffix == ".txt":
         tokenizer = read_vocab_txt(file, lowercase=_lowercase_of(file, lowercase))
@@ -91,9 +98,12 @@ def open_tokenizer(
     stored = (document.get("normalizer") or {}).get("lowercase")
     opened = OpenTokenizer(name, tokenizer, _kind(tokenizer, document, stored), is_bert)
     if lowercase is not None and stored is not None and stored != lowercase:
-        what = f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the opposite"
+        message = (
+            f"{file} says lower-casing {'on' if stored else 'off'}, and the command line says the "
+            "opposite"
+        )
         raise UsageError(
-            what, remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt."
+            message, remedy="Leave --lowercase and --cased out; they are for a bare vocab.txt."
         )
     if not opened.is_bert:
         listener.say(f"{opened.name} is no BERT tokenizer: {opened.kind}")
@@ -101,9 +111,11 @@ def open_tokenizer(
 
 
 def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
-    """Returns what tokenizer.json holds, and the ids of its special tokens by role, such as `pad_token`.
+    """Returns what tokenizer.json holds, and the ids of its special tokens by role, such as
+    `pad_token`.
 
-    None where a folder has no such file, or where those beside it name tokens that it has not: transformers adds them.
+    None where a folder has no such file, or where those beside it name tokens that it has not:
+    transformers adds them.
 
     Raises:
         UnavailableError: a file that can't be read.
@@ -120,7 +132,10 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
     if older.exists() and not read_json(older).items() <= added.items():
         return None
     for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
-        said = read_json(file) if file.exists() else {}
+        if file.exists():
+            said = read_json(file)
+        else:
+            said = {}
         numbered = {
             int(number): _added(token)
             for number, token in (said.get("added_tokens_decoder") or {}).items()
@@ -146,7 +161,9 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
 
 
 def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
-    """Adds the tokens that the files beside a vocabulary tell of, in the order of their ids, as transformers does."""
+    """Adds the tokens that the files beside a vocabulary tell of, in the order of their ids, as
+    transformers does.
+    """
     files = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     with loading(f"{folder} as a tokenizer", remedy=f"Repair what its {', '.join(files)} say."):
         config, roles, older = (_read_config(folder / name) for name in files)
@@ -178,10 +195,11 @@ def _content(token: Any) -> str:
 
 
 def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
-    """Returns BERT's pipeline around a vocabulary with one token per line (google-research/bert `tokenization.py`).
+    """Returns BERT's pipeline around a vocabulary with one token per line (google-research/bert
+    `tokenization.py`).
 
-    Options of the normalizer (`strip_accents`, `tokenize_chinese_chars`) are read from a `tokenizer_config.json`
-    beside it.
+    Options of the normalizer (`strip_accents`, `tokenize_chinese_chars`) are read from a
+    `tokenizer_config.json` beside it.
 
     Raises:
         DataError: not UTF-8, a token twice, or no [UNK].
@@ -219,7 +237,8 @@ def bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Toke
 
 
 def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
-    """Returns whether a tokenizer is the one that `BertTokenizer` of transformers makes of its vocabulary.
+    """Returns whether a tokenizer is the one that `BertTokenizer` of transformers makes of its
+    vocabulary.
 
     Args:
         tokenizer: as a tokenizer.json has it.
@@ -242,9 +261,15 @@ def _read_tokens(file: Path) -> dict[str, int]:
     for number, line in enumerate(read_text(file, kind=DataError).removesuffix("\n").split("\n")):
         token = line.removesuffix("\r")
         if token in vocabulary:
-            what = f"{file}:{number + 1}: the token '{token}' stands on line {vocabulary[token] + 1} already"
-            remedy = "A token has one id, its line. Replace the second one by a name of its own, such as [unused0]."
-            raise DataError(what, remedy=remedy)
+            message = (
+                f"{file}:{number + 1}: the token '{token}' stands on line {vocabulary[token] + 1} "
+                "already"
+            )
+            remedy = (
+                "A token has one id, its line. Replace the second one by a name of its own, such "
+                "as [unused0]."
+            )
+            raise DataError(message, remedy=remedy)
         vocabulary[token] = number
     if "[UNK]" not in vocabulary:
         raise _no_unknown(file, "[UNK]")
@@ -252,9 +277,12 @@ def _read_tokens(file: Path) -> dict[str, int]:
 
 
 def _no_unknown(file: Path, token: str) -> DataError:
-    what = f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no tokens for"
+    message = (
+        f"{file} has no token {token}, which a WordPiece vocabulary needs for words it has no "
+        "tokens for"
+    )
     return DataError(
-        what,
+        message,
         remedy=f"Add a line {token} to it (in vocab.txt at the end, so that no other id moves).",
     )
 
@@ -280,9 +308,9 @@ def _locate(name: str) -> Path:
     if name not in MODELS:
         if path.suffix in (".json", ".txt") and (path.exists() or path.parent != Path()):
             if not path.is_file():
-                what = f"{path} does not exist"
+                message = f"{path} does not exist"
                 raise UnavailableError(
-                    what, remedy="Give a tokenizer.json or a vocab.txt.", file=path
+                    message, remedy="Give a tokenizer.json or a vocab.txt.", file=path
                 )
             return path
         if path.is_dir() and any(
@@ -312,34 +340,42 @@ def _tokenizer_file(place: Path) -> Path:
         if file.is_file():
             return file
     found = ", ".join(sorted(p.name for p in place.iterdir())[:10])
-    what = f"{place} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})"
-    remedy = "Convert it once with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)."
-    raise UnavailableError(what, remedy=remedy)
+    message = f"{place} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})"
+    remedy = (
+        "Convert it once with transformers: "
+        "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)."
+    )
+    raise UnavailableError(message, remedy=remedy)
 
 
 def _lowercase_of(file: Path, said: bool | None) -> bool:
     stored = _read_config(file.parent / "tokenizer_config.json").get("do_lower_case")
     if said is not None and isinstance(stored, bool) and said != stored:
-        what = f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command line the opposite"
+        message = (
+            f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command "
+            "line the opposite"
+        )
         raise UsageError(
-            what,
-            remedy="Leave --lowercase and --cased out; they are for a vocabulary without that file.",
+            message,
+            remedy="Leave --lowercase and --cased out; they are for a vocabulary without that "
+            "file.",
         )
     if isinstance(known := stored if said is None else said, bool):
         return known
-    what = f"{file} does not say whether its text is lower-cased, and there is no tokenizer_config.json beside it"
+    message = (
+        f"{file} does not say whether its text is lower-cased, and there is no "
+        "tokenizer_config.json beside it"
+    )
     raise UsageError(
-        what,
+        message,
         remedy="Add --lowercase (bert-base-uncased and its like) or --cased (bert-base-cased).",
     )
 
 
 def _read_config(file: Path) -> dict[str, Any]:
-    return (
-        read_json(file, kind=DataError, remedy="Repair it, or move it away.")
-        if file.exists()
-        else {}
-    )
+    if file.exists():
+        return read_json(file, kind=DataError, remedy="Repair it, or move it away.")
+    return {}
 
 
 def _type(document: dict[str, Any], part: str) -> str:
@@ -350,5 +386,10 @@ def _kind(tokenizer: Tokenizer, document: dict[str, Any], lowercase: bool | None
     kind = _type(document, "model") or "unknown model"
     if "ByteLevel" in json.dumps([document.get("pre_tokenizer"), document.get("decoder")]):
         kind = f"byte-level {kind}"
-    case = "" if lowercase is None else ", lower-cased" if lowercase else ", cased"
+    if lowercase is None:
+        case = ""
+    elif lowercase:
+        case = ", lower-cased"
+    else:
+        case = ", cased"
     return f"{kind}, {tokenizer.get_vocab_size():,} tokens{case}"

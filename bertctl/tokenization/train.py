@@ -25,11 +25,12 @@ def train(
     min_frequency: int = 2,
     alphabet: int = 1000,
 ) -> Tokenizer:
-    """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline, by the library `tokenizers`.
+    """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline, by the library
+    `tokenizers`.
 
-    The texts are read twice. The library numbers `##` characters as its hash map happens to order them, and breaks ties
-    by number; so the characters are counted first and given to it in a fixed order, and the same texts give the same
-    vocabulary.
+    The texts are read twice. The library numbers `##` characters as its hash map happens to order
+    them, and breaks ties by number; so the characters are counted first and given to it in a fixed
+    order, and the same texts give the same vocabulary.
 
     Args:
         read: returns the texts each time it is called; pairs count too.
@@ -54,7 +55,8 @@ def train(
     first = [*SPECIAL_TOKENS, *characters, *inner]
     if size <= len(first):
         raise UsageError(
-            f"--size {size} leaves no room beside {len(SPECIAL_TOKENS)} special tokens and {len(characters)} "
+            f"--size {size} leaves no room beside {len(SPECIAL_TOKENS)} special tokens and "
+            f"{len(characters)} "
             "characters",
             remedy=f"Take more than {len(first)}; BERT has 30,522.",
         )
@@ -71,7 +73,9 @@ def train(
 
 
 def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) -> list[str]:
-    """Returns the most frequent characters, as the tokenizer normalises them, in the order of their code points."""
+    """Returns the most frequent characters, as the tokenizer normalises them, in the order of their
+    code points.
+    """
     texts = (text for chunk in chunks for side in chunk.sides for text in side)
     raw = Counter(itertools.chain.from_iterable(texts))
     counts: Counter[str] = Counter()
@@ -83,7 +87,8 @@ def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) ->
 
 
 def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
-    """Writes a trained vocabulary as a folder that `--model` and transformers take: vocab.txt, tokenizer.json, config.
+    """Writes a trained vocabulary as a folder that `--model` and transformers take: vocab.txt,
+    tokenizer.json, config.
 
     Returns:
         The tokenizer as it is read back, with special tokens around texts.

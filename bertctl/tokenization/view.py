@@ -1,4 +1,6 @@
-"""Shows how the model sees one text, aligned for a person: tokens above, ids below, then segments and words."""
+"""Shows how the model sees one text, aligned for a person: tokens above, ids below, then segments
+and words.
+"""
 
 from collections.abc import Iterator
 
@@ -15,15 +17,16 @@ _INDENT = max(map(len, _ROWS)) + 2
 
 
 class TokenView:
-    """Is a rich renderable: the four rows of an encoded text or pair, folded to the width, and a line of counts.
+    """Is a rich renderable: the four rows of an encoded text or pair, folded to the width, and a
+    line of counts.
 
         tokens   [CLS]  in    terms  of    architecture  …  transform ##er  [SEP]
         ids      101    1999  3408   1997  4294          …  10938     2121  102
         segment  0      0     0      0     0             …  0         0     0
         word     -      0     1      2     3             …  11        11    -
 
-    Special tokens have no word (`-`); tokens of one word share its number and colour; unknown tokens are red and are
-    named with the text they stand for.
+    Special tokens have no word (`-`); tokens of one word share its number and colour; unknown
+    tokens are red and are named with the text they stand for.
 
     Args:
         encoding: by the reference library, with offsets.
@@ -42,11 +45,16 @@ class TokenView:
         unknown: int | None,
         full_length: int | None = None,
     ) -> None:
-        self._encoding, self._unknown = encoding, unknown
+        self._encoding = encoding
+        self._unknown = unknown
         self._sides = (text, pair or "")
-        self._full_length = len(encoding) if full_length is None else full_length
+        if full_length is None:
+            self._full_length = len(encoding)
+        else:
+            self._full_length = full_length
         # Once: the library makes each of these lists anew when it is asked for it.
-        self._ids, self._words = encoding.ids, encoding.word_ids
+        self._ids = encoding.ids
+        self._words = encoding.word_ids
         words = ("-" if word is None else str(word) for word in self._words)
         self._cells = list(
             zip(
@@ -106,17 +114,22 @@ class TokenView:
         for i in range(len(self._encoding)):
             if i > first and used + self._widths[i] > width:
                 yield first, i
-                first, used = i, 0
+                first = i
+                used = 0
             used += self._widths[i] + self._gap(i)
         yield first, len(self._encoding)
 
     def _gap(self, i: int) -> int:
         """Returns the spaces behind a token: the border of a word is wider."""
         words = self._words
-        return 1 if words[i] is not None and words[i] == words[min(i + 1, len(words) - 1)] else 2
+        if words[i] is not None and words[i] == words[min(i + 1, len(words) - 1)]:
+            return 1
+        return 2
 
     def _style(self, i: int) -> str:
         if self._ids[i] == self._unknown:
             return _UNKNOWN_STYLE
         word = self._words[i]
-        return _SPECIAL_STYLE if word is None else _WORD_STYLES[word % len(_WORD_STYLES)]
+        if word is None:
+            return _SPECIAL_STYLE
+        return _WORD_STYLES[word % len(_WORD_STYLES)]

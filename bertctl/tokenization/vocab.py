@@ -1,4 +1,6 @@
-"""Looks into vocabularies: what they hold, what they lack for a corpus, and how two of them differ."""
+"""Looks into vocabularies: what they hold, what they lack for a corpus, and how two of them
+differ.
+"""
 
 import fnmatch
 import unicodedata
@@ -23,8 +25,9 @@ from bertctl.tokenization.tokenizer_files import SPECIAL_TOKENS, OpenTokenizer
 from bertctl.tokenization.word_counts import WordCounter
 
 KINDS = ("unused", "characters", "words", "continuations")
-"""Kinds of tokens: left free for new ones (`[unused0]`), single characters that begin a word, longer ones that do, and
-tokens that go on within a word (`##ing`; none where the tokenizer does not mark them so)."""
+"""Kinds of tokens: left free for new ones (`[unused0]`), single characters that begin a word,
+longer ones that do, and tokens that go on within a word (`##ing`; none where the tokenizer does not
+mark them so)."""
 
 NamedId = tuple[str, int]
 
@@ -37,8 +40,9 @@ def named(token: str, index: int) -> dict[str, Any]:
 def stats(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns what kinds of tokens there are, as plain values.
 
-    That is: the number of tokens, the special ones with their ids, how many there are of each of `KINDS` with the first
-    and the last, the number of single characters by script, and the longest tokens.
+    That is: the number of tokens, the special ones with their ids, how many there are of each of
+    `KINDS` with the first and the last, the number of single characters by script, and the longest
+    tokens.
     """
     tokens = tokens_by_id(tokenizer)
     special = {
@@ -71,16 +75,22 @@ def _kind(token: str, prefix: str) -> str:
         return "unused"
     if prefix and token.startswith(prefix) and token != prefix:
         return "continuations"
-    return "characters" if len(token) == 1 else "words"
+    if len(token) == 1:
+        return "characters"
+    return "words"
 
 
 def script(character: str) -> str:
-    """Returns the script of a letter, by the first word of its (normalised) Unicode name; of others their kind."""
+    """Returns the script of a letter, by the first word of its (normalised) Unicode name; of others
+    their kind.
+    """
     plain = unicodedata.normalize("NFKC", character)[:1]
     category = unicodedata.category(plain)
     if category[0] == "L" and category != "Lm":
         first = unicodedata.name(plain, "UNNAMED").split(" ")[0].split("-")[0]
-        return first if first == "CJK" else first.capitalize()
+        if first == "CJK":
+            return first
+        return first.capitalize()
     others = {"L": "modifiers", "N": "numbers", "P": "punctuation", "S": "symbols", "M": "marks"}
     return others.get(category[0], "others")
 
@@ -90,8 +100,9 @@ def search(tokenizer: Tokenizer, pattern: str) -> list[NamedId]:
 
     Args:
         tokenizer: whose vocabulary is searched.
-        pattern: an id (`2293`), a token (`love`, `##er`), or a glob (`embed*`, `*ology`, `##?`). A word without a
-            wildcard also finds its continuation (`##love`); a glob is also compared with tokens without their mark.
+        pattern: an id (`2293`), a token (`love`, `##er`), or a glob (`embed*`, `*ology`, `##?`). A
+            word without a wildcard also finds its continuation (`##love`); a glob is also compared
+            with tokens without their mark.
     """
     prefix = continuation_prefix(tokenizer)
     tokens = [(token, index) for index, token in enumerate(tokens_by_id(tokenizer)) if token]
@@ -110,12 +121,15 @@ def search(tokenizer: Tokenizer, pattern: str) -> list[NamedId]:
 
 
 def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
-    """Compares two vocabularies: the number of tokens in both, those under other ids, those that only one has.
+    """Compares two vocabularies: the number of tokens in both, those under other ids, those that
+    only one has.
 
     They are identical if both have the same tokens under the same ids.
     """
-    a, b = first.get_vocab(), second.get_vocab()
-    a_tokens, b_tokens = sorted(a, key=a.__getitem__), sorted(b, key=b.__getitem__)
+    a = first.get_vocab()
+    b = second.get_vocab()
+    a_tokens = sorted(a, key=a.__getitem__)
+    b_tokens = sorted(b, key=b.__getitem__)
     common = [token for token in a_tokens if token in b]
     return {
         "only_first": [token for token in a_tokens if token not in b],
@@ -131,10 +145,13 @@ def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
 
 
 def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[WordCounter, int, Ints]:
-    """Returns the counted words of a corpus, its texts, and how often each id stands in it, special tokens apart."""
+    """Returns the counted words of a corpus, its texts, and how often each id stands in it, special
+    tokens apart.
+    """
     encoder = TextEncoder(tokenizer, special_tokens=False)
     counter = WordCounter(tokenizer)
-    texts, counts = 0, np.zeros(len(tokens_by_id(tokenizer)), dtype=np.int64)
+    texts = 0
+    counts = np.zeros(len(tokens_by_id(tokenizer)), dtype=np.int64)
     for chunk in chunks:
         texts += len(chunk.texts)
         for side in chunk.sides:
@@ -145,7 +162,8 @@ def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[Word
 
 
 def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20) -> dict[str, Any]:
-    """Counts the words of a corpus that are not a single token, and what new tokens for them would save.
+    """Counts the words of a corpus that are not a single token, and what new tokens for them would
+    save.
 
     Args:
         tokenizer: of BERT's kind.
@@ -153,8 +171,8 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
         top: how many of these words are returned, the most frequent first.
 
     Returns:
-        Plain values; `gains` are, for some numbers n, the share of all tokens that would be saved if the n most costly
-        of these words were single tokens. Special tokens are not counted.
+        Plain values; `gains` are, for some numbers n, the share of all tokens that would be saved
+        if the n most costly of these words were single tokens. Special tokens are not counted.
     """
     counter, texts, counts = count_words(tokenizer, chunks)
     tokens = int(counts.sum())
@@ -180,19 +198,23 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
 
 
 def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
-    """Returns the ids of a word's tokens as within a text, or the id of a token that is written as it is (`##ing`).
+    """Returns the ids of a word's tokens as within a text, or the id of a token that is written as
+    it is (`##ing`).
 
     Raises:
         UsageError: an empty word, or one that the vocabulary does not know.
     """
-    in_text = f" {word.strip()}" if needs_space(tokenizer) else word.strip()
+    if needs_space(tokenizer):
+        in_text = f" {word.strip()}"
+    else:
+        in_text = word.strip()
     ids: list[int] = tokenizer.encode(in_text, add_special_tokens=False).ids
     itself = tokenizer.token_to_id(word.strip())
     if len(ids) != 1 and itself is not None:
         ids = [itself]
     if not ids or (unknown_id(tokenizer) in ids and itself is None):
-        what = f"the vocabulary does not know '{word}'"
-        raise UsageError(what, remedy="Give a word or a token of it (`bertctl vocab search`).")
+        message = f"the vocabulary does not know '{word}'"
+        raise UsageError(message, remedy="Give a word or a token of it (`bertctl vocab search`).")
     return ids
 
 
@@ -203,8 +225,8 @@ def require_bert(opened: OpenTokenizer, verb: str) -> None:
         UsageError: it is no WordPiece vocabulary of BERT's kind.
     """
     if not opened.is_bert:
-        what = f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}"
+        message = f"{verb} is for BERT's WordPiece; {opened.name} is {opened.kind}"
         raise UsageError(
-            what,
+            message,
             remedy="Name a model of BERT's kind, such as bert-base, distilbert-base or minilm.",
         )

@@ -1,4 +1,5 @@
-"""Changes a tokenizer's vocabulary: words of a domain are put in, tokens that a corpus does not use are taken out.
+"""Changes a tokenizer's vocabulary: words of a domain are put in, tokens that a corpus does not use
+are taken out.
 
 Letters: V tokens in the old vocabulary, K of them kept.
 """
@@ -53,10 +54,12 @@ class ChangedVocabulary:
 
 
 def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> ChangedVocabulary:
-    """Returns the tokenizer with the words of a corpus that save most tokens, each a token of WordPiece itself.
+    """Returns the tokenizer with the words of a corpus that save most tokens, each a token of
+    WordPiece itself.
 
-    WordPiece takes the longest token that a word begins with, so words that begin with a new one are shorter too; a
-    text without either keeps its ids. New words have letters, and were seen at least twice.
+    WordPiece takes the longest token that a word begins with, so words that begin with a new one
+    are shorter too; a text without either keeps its ids. New words have letters, and were seen at
+    least twice.
 
     Args:
         opened: of BERT's kind.
@@ -74,18 +77,21 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
         :words
     ]
     if not chosen:
-        what = (
+        message = (
             f"no word of the corpus breaks into several tokens of {opened.name} and is seen twice"
         )
         raise DataError(
-            what,
+            message,
             remedy="Give more text of the domain (`bertctl vocab coverage` shows what it lacks).",
         )
-    names, old = tokens_by_id(opened.tokenizer), opened.tokenizer.get_vocab()
+    names = tokens_by_id(opened.tokenizer)
+    old = opened.tokenizer.get_vocab()
     document = json.loads(opened.tokenizer.to_str())
-    # With added tokens: of those outside, the library makes the ids anew, and they would be those of the last words.
+    # With added tokens: of those outside, the library makes the ids anew, and they would be those
+    # of the last words.
     document["model"]["vocab"] = old | {one.word: len(names) + i for i, one in enumerate(chosen)}
-    new, prefix = load_tokenizer(json.dumps(document)), continuation_prefix(opened.tokenizer)
+    new = load_tokenizer(json.dumps(document))
+    prefix = continuation_prefix(opened.tokenizer)
     encoded = (
         TextEncoder(new, special_tokens=False).encode([one.word for one in split]).lengths.tolist()
     )
@@ -95,17 +101,25 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     pieces = [[old[token] for token in one.tokens] for one in chosen]
     goes_on = np.array([token.startswith(prefix) for token in names])
     return ChangedVocabulary(
-        new, np.arange(len(names)), chosen, pieces, counts, goes_on, int(counts.sum()) - saved
+        new,
+        np.arange(len(names)),
+        chosen,
+        pieces,
+        counts,
+        goes_on,
+        int(counts.sum()) - saved,
     )
 
 
 def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabulary:
-    """Returns the tokenizer with only those tokens that a corpus uses, special tokens and single characters.
+    """Returns the tokenizer with only those tokens that a corpus uses, special tokens and single
+    characters.
 
-    The mark of a space counts as a character, and so do the bytes of characters that are no tokens (Gemma, mmBERT).
-    The corpus has the same tokens as before. WordPiece takes the longest token that fits, Unigram the best path, and
-    what was taken is still there, with less to compete; the score of unknown characters, which hangs on the least
-    likely token, is kept by keeping that. Of BPE all merges stay that lead to a kept token.
+    The mark of a space counts as a character, and so do the bytes of characters that are no tokens
+    (Gemma, mmBERT). The corpus has the same tokens as before. WordPiece takes the longest token
+    that fits, Unigram the best path, and what was taken is still there, with less to compete; the
+    score of unknown characters, which hangs on the least likely token, is kept by keeping that. Of
+    BPE all merges stay that lead to a kept token.
 
     Args:
         opened: WordPiece, Unigram or BPE.
@@ -116,14 +130,13 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         DataError: no text.
     """
     document = json.loads(opened.tokenizer.to_str())
-    model, tokens, prefix = (
-        document["model"],
-        tokens_by_id(opened.tokenizer),
-        continuation_prefix(opened.tokenizer),
-    )
+    model = document["model"]
+    tokens = tokens_by_id(opened.tokenizer)
+    prefix = continuation_prefix(opened.tokenizer)
     if model["type"] not in ("WordPiece", "Unigram", "BPE") or (model["type"] == "BPE" and prefix):
         raise UsageError(
-            f"vocab shrink is for WordPiece, Unigram and BPE without marks of continuation; {opened.name} is "
+            "vocab shrink is for WordPiece, Unigram and BPE without marks of continuation; "
+            f"{opened.name} is "
             f"{opened.kind}",
             remedy="Name another model, such as a multilingual BERT or XLM-R.",
         )
@@ -132,9 +145,11 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         raise DataError("there are no texts to count", remedy="Give files with lines or rows.")
     # RoBERTa and its like count positions from the padding's id, which is 1.
     kept = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
-    letters = (
-        [f"<0x{byte:02X}>" for byte in range(256)] if model.get("byte_fallback") else []
-    )  # of what is no token
+    # of what is no token
+    if model.get("byte_fallback"):
+        letters = [f"<0x{byte:02X}>" for byte in range(256)]
+    else:
+        letters = []
     named = {*SPECIAL_TOKENS, model.get("unk_token"), *letters}
     characters = [
         token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>")
@@ -159,15 +174,26 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         token["id"] = new[token["id"]]
     document["post_processor"] = _renumbered(document["post_processor"], new)
     changed = load_tokenizer(json.dumps(document))
-    return ChangedVocabulary(changed, np.array(order), (), (), used, used < 0, int(used.sum()))
+    return ChangedVocabulary(
+        changed,
+        np.array(order),
+        (),
+        (),
+        used,
+        used < 0,
+        int(used.sum()),
+    )
 
 
 def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
-    """Returns the tokens that BPE merges on its way to these: of each all that any merge makes it of."""
+    """Returns the tokens that BPE merges on its way to these: of each all that any merge makes it
+    of.
+    """
     made: dict[str, set[str]] = {}
     for first, second in merges:
         made.setdefault(first + second, set()).update((first, second))
-    found, waiting = set(tokens), list(tokens)
+    found = set(tokens)
+    waiting = list(tokens)
     while waiting:
         new = made.get(waiting.pop(), set()) - found
         found |= new
@@ -176,7 +202,9 @@ def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
 
 
 def _renumbered(part: Any, new: Mapping[int, int]) -> Any:
-    """Returns a post-processor with new ids: they stand in lists, those of a template or beside their token."""
+    """Returns a post-processor with new ids: they stand in lists, those of a template or beside
+    their token.
+    """
     if isinstance(part, dict):
         return {key: _renumbered(one, new) for key, one in part.items()}
     if isinstance(part, list):

@@ -1,4 +1,6 @@
-"""Texts encoded with offsets by the reference library, truncated or cut into windows. Needs no numpy."""
+"""Texts encoded with offsets by the reference library, truncated or cut into windows. Needs no
+numpy.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,14 +17,18 @@ Strategy = Literal["longest_first", "only_first", "only_second"]
 
 
 def check_stride(stride: int, room: int) -> None:
-    """Refuses windows that do not move forward, of which each has room for so many tokens of the text.
+    """Refuses windows that do not move forward, of which each has room for so many tokens of the
+    text.
 
     Raises:
         UsageError: with what fits.
     """
     if not 0 <= stride < room:
-        what = f"--stride {stride} does not fit: a window has room for {room} tokens, and must move forward"
-        raise UsageError(what, remedy=f"Take a stride from 0 to {room - 1}.")
+        message = (
+            f"--stride {stride} does not fit: a window has room for {room} tokens, and must move "
+            "forward"
+        )
+        raise UsageError(message, remedy=f"Take a stride from 0 to {room - 1}.")
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,8 @@ class Truncation:
     Attributes:
         max_length: longest row in tokens, special tokens included; None for no limit.
         strategy: which text of a pair is truncated.
-        stride: tokens that each window repeats of the one before; None drops the rest instead of making windows.
+        stride: tokens that each window repeats of the one before; None drops the rest instead of
+            making windows.
         special_tokens: whether they are added.
     """
 
@@ -42,7 +49,9 @@ class Truncation:
     special_tokens: bool = True
 
     def checked(self, chunks: Iterable[TextChunk], tokenizer: Tokenizer) -> Iterator[TextChunk]:
-        """Yields the chunks, each after `check`: whether a table has pairs is known when it is read."""
+        """Yields the chunks, each after `check`: whether a table has pairs is known when it is
+        read.
+        """
         for chunk in chunks:
             self.check(tokenizer, pair=chunk.pairs is not None)
             yield chunk
@@ -51,23 +60,29 @@ class Truncation:
         """Refuses lengths that leave no room.
 
         Raises:
-            UsageError: no room for a token, a stride as long as the window, a stride without a length.
+            UsageError: no room for a token, a stride as long as the window, a stride without a
+                length.
         """
         if self.max_length is None:
             if self.stride is not None or self.strategy != "longest_first":
-                what = "--stride and --truncation cut at a length, and there is none"
-                raise UsageError(what, remedy="Add --max-length.")
+                message = "--stride and --truncation cut at a length, and there is none"
+                raise UsageError(message, remedy="Add --max-length.")
             return
-        special = tokenizer.num_special_tokens_to_add(pair) if self.special_tokens else 0
+        if self.special_tokens:
+            special = tokenizer.num_special_tokens_to_add(pair)
+        else:
+            special = 0
         room = self.max_length - special
         if room < 1:
-            what = f"--max-length {self.max_length} leaves no room beside {special} special tokens"
+            message = (
+                f"--max-length {self.max_length} leaves no room beside {special} special tokens"
+            )
             raise UsageError(
-                what, remedy=f"Take at least {special + 1}, or add --no-special-tokens."
+                message, remedy=f"Take at least {special + 1}, or add --no-special-tokens."
             )
         if self.stride is not None and pair and self.strategy == "longest_first":
-            what = "--stride slides a window over one text of a pair, and does not know which"
-            raise UsageError(what, remedy="Add --truncation only_second (or only_first).")
+            message = "--stride slides a window over one text of a pair, and does not know which"
+            raise UsageError(message, remedy="Add --truncation only_second (or only_first).")
         if self.strategy != "longest_first" and not pair:
             raise UsageError(
                 f"--truncation {self.strategy} is for pairs",
@@ -92,10 +107,11 @@ class TextWindows:
     full_length: int
 
     def records(self, truncation: Truncation) -> list[dict[str, Any]]:
-        """Returns what the format jsonl says of each window; `pieces` is the older name of `tokens`.
+        """Returns what the format jsonl says of each window; `pieces` is the older name of
+        `tokens`.
 
-        `offsets` are where a token begins and ends in its text, in characters, `[0, 0]` for special tokens; `word_ids`
-        number the words of each text, `null` for special tokens.
+        `offsets` are where a token begins and ends in its text, in characters, `[0, 0]` for special
+        tokens; `word_ids` number the words of each text, `null` for special tokens.
         """
         striding = truncation.stride is not None
         documents = []
@@ -113,7 +129,8 @@ class TextWindows:
 
 
 class WindowEncoder:
-    """Encodes chunk after chunk by the reference library: windows, truncation on one side of a pair, offsets.
+    """Encodes chunk after chunk by the reference library: windows, truncation on one side of a
+    pair, offsets.
 
     Args:
         tokenizer: with truncation and padding off; it is left that way.
@@ -122,7 +139,8 @@ class WindowEncoder:
 
     def __init__(self, tokenizer: Tokenizer, truncation: Truncation) -> None:
         self.totals = Totals()
-        self._tokenizer, self._truncation = tokenizer, truncation
+        self._tokenizer = tokenizer
+        self._truncation = truncation
         self._unknown_id = unknown_id(tokenizer)
 
     @loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER)
@@ -132,7 +150,8 @@ class WindowEncoder:
         Raises:
             DataError: the text of a pair that must stay whole leaves no room for the other.
         """
-        texts, pairs = chunk.texts, chunk.pairs
+        texts = chunk.texts
+        pairs = chunk.pairs
         inputs: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
         encoded = [text for part in chunks(inputs) for text in self._encode(part)]
         if self._truncation.stride is None:
@@ -157,7 +176,8 @@ class WindowEncoder:
             TextWindows(first + i, [encoding], len(encoding))
             for i, encoding in enumerate(encodings)
         ]
-        length, stride = self._truncation.max_length, self._truncation.stride
+        length = self._truncation.max_length
+        stride = self._truncation.stride
         if length is None:
             return texts
         long = [i for i, text in enumerate(texts) if text.full_length > length]
@@ -167,26 +187,34 @@ class WindowEncoder:
             if isinstance(inputs[i], tuple):
                 self._check_room(texts[i], length)
         with truncating(
-            self._tokenizer, length, strategy=self._truncation.strategy, stride=stride or 0
+            self._tokenizer,
+            length,
+            strategy=self._truncation.strategy,
+            stride=stride or 0,
         ) as tokenizer:
             cut = tokenizer.encode_batch(
                 [inputs[i] for i in long], add_special_tokens=self._truncation.special_tokens
             )
         for i, encoding in zip(long, cut, strict=True):
-            windows = [encoding] if stride is None else [encoding, *encoding.overflowing]
+            if stride is None:
+                windows = [encoding]
+            else:
+                windows = [encoding, *encoding.overflowing]
             texts[i] = TextWindows(first + i, windows, texts[i].full_length)
         return texts
 
     def _check_room(self, text: TextWindows, length: int) -> None:
         """Refuses what the library would panic at."""
-        strategy, stride = self._truncation.strategy, self._truncation.stride or 0
+        strategy = self._truncation.strategy
+        stride = self._truncation.stride or 0
         if strategy == "longest_first":
             return
         sequences = text.windows[0].sequence_ids
         whole = sequences.count(1 if strategy == "only_first" else 0)
         if length - sequences.count(None) - whole <= stride:
             raise DataError(
-                f"text {text.index + 1}: with {strategy}, the text that stays whole has {whole} tokens, which leaves "
+                f"text {text.index + 1}: with {strategy}, the text that stays whole has {whole} "
+                "tokens, which leaves "
                 f"too little of {length} for the other",
                 remedy="Take a larger --max-length"
                 + (" or a smaller --stride." if stride else "."),

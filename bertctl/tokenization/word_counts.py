@@ -1,4 +1,5 @@
-"""Counts the words of encoded texts: which are unknown, which are split into several tokens, how often.
+"""Counts the words of encoded texts: which are unknown, which are split into several tokens, how
+often.
 
 Letters: N texts, T tokens of all of them together, V in the vocabulary.
 """
@@ -17,7 +18,8 @@ from bertctl.tokenization.layout import special_ids
 from bertctl.tokenization.reference import chunks, continuation_prefix, tokens_by_id, unknown_id
 from bertctl.tokenization.word_starts import WordStarts
 
-_MOST_WORDS = 1_000_000  # different words kept; beyond, those seen once are forgotten, so that memory has an end
+# different words kept; beyond, those seen once are forgotten, so that memory has an end
+_MOST_WORDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class CountedWord:
 class WordCounter:
     """Counts the words of encoded texts.
 
-    A word is what the tokenizer takes as one; for BERT a run of letters, digits and symbols. Marks of punctuation are
-    not counted as words, nor are special tokens.
+    A word is what the tokenizer takes as one; for BERT a run of letters, digits and symbols. Marks
+    of punctuation are not counted as words, nor are special tokens.
 
     Args:
         tokenizer: with truncation and padding off; the texts are encoded without special tokens.
@@ -72,7 +74,9 @@ class WordCounter:
             self._is_word[self._unknown_id] = True
 
     def add(self, texts: Sequence[str], encoded: EncodedTexts) -> None:
-        """Counts the words of N texts, which were encoded without truncation (for pairs: once per side)."""
+        """Counts the words of N texts, which were encoded without truncation (for pairs: once per
+        side).
+        """
         begins = self._word_starts.of(texts, encoded)
         starts = np.flatnonzero(begins)
         lengths = np.diff(starts, append=len(encoded.ids))
@@ -111,7 +115,10 @@ class WordCounter:
 
     def most_unknown(self, limit: int | None = 20) -> list[CountedWord]:
         """Returns words that became the unknown token, the most frequent first."""
-        name = "" if self._unknown_id is None else self._names[self._unknown_id]
+        if self._unknown_id is None:
+            name = ""
+        else:
+            name = self._names[self._unknown_id]
         ordered = sorted(self._unknown_words.items(), key=lambda item: (-item[1], item[0]))
         return [CountedWord(word, (name,), count) for word, count in ordered[:limit]]
 

@@ -38,7 +38,8 @@ class WordStarts:
         if self._goes_on is not None:
             encoded = self._encoder.encode(texts)
             return encoded.ids, encoded.lengths, self.of(texts, encoded)
-        ids, begins = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.bool_)]
+        ids = [np.zeros(0, dtype=np.int32)]
+        begins = [np.zeros(0, dtype=np.bool_)]
         with loading("the tokenizer", kind=UnavailableError, remedy=OTHER_TOKENIZER):
             for chunk in chunks(texts):
                 for encoding in self._tokenizer.encode_batch(chunk, add_special_tokens=False):
@@ -54,7 +55,9 @@ class WordStarts:
         )
 
     def of(self, texts: Sequence[str], encoded: EncodedTexts) -> Bools:
-        """Returns (T,) whether a token begins a word, of texts that were encoded without special tokens."""
+        """Returns (T,) whether a token begins a word, of texts that were encoded without special
+        tokens.
+        """
         if self._goes_on is None:
             return self.encode(texts)[2]
         begins: Bools = ~self._goes_on[encoded.ids]
@@ -63,15 +66,21 @@ class WordStarts:
 
 
 def _goes_on(tokenizer: Tokenizer) -> Bools | None:
-    """Returns (V,) whether a token goes on within a word; None where only the library knows it of each token.
+    """Returns (V,) whether a token goes on within a word; None where only the library knows it of
+    each token.
 
-    It shows in BERT's pipeline, where no word begins with `##`; and of SentencePiece, where the text is not cut into
-    words before (Gemma's tokenizer, which mmBERT has) and all of it would be one.
+    It shows in BERT's pipeline, where no word begins with `##`; and of SentencePiece, where the
+    text is not cut into words before (Gemma's tokenizer, which mmBERT has) and all of it would be
+    one.
     """
-    names, prefix = tokens_by_id(tokenizer), continuation_prefix(tokenizer)
+    names = tokens_by_id(tokenizer)
+    prefix = continuation_prefix(tokenizer)
     if isinstance(tokenizer.pre_tokenizer, pre_tokenizers.BertPreTokenizer) and prefix:
         return np.array([name.startswith(prefix) for name in names])
-    text = "a a" if tokenizer.normalizer is None else tokenizer.normalizer.normalize_str("a a")
+    if tokenizer.normalizer is None:
+        text = "a a"
+    else:
+        text = tokenizer.normalizer.normalize_str("a a")
     cut = (
         tokenizer.pre_tokenizer is not None
         and len(tokenizer.pre_tokenizer.pre_tokenize_str(text)) > 1

@@ -1,4 +1,6 @@
-"""What a run says before it trains: device, examples, steps, memory, and the first example as the model reads it."""
+"""What a run says before it trains: device, examples, steps, memory, and the first example as the
+model reads it.
+"""
 
 from typing import Any
 
@@ -19,59 +21,89 @@ _SHOWN_WIDTH = 68  # of the tokens: with their names, a line of 80 columns
 
 
 def announce(job: Job, *, listener: Listener) -> None:
-    """Says what is about to happen: device, rows, steps, labels, memory, losses by truncation, the first example."""
+    """Says what is about to happen: device, rows, steps, labels, memory, losses by truncation, the
+    first example.
+    """
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
-        about = f" ({job.task.describe(rows)})" if rows.has("label") else ""
+        if rows.has("label"):
+            about = f" ({job.task.describe(rows)})"
+        else:
+            about = ""
         listener.say(f"{split}: {count(len(rows), 'example')}{about}")
-        report_truncation(split, job.features[split], job.task, job.recipe, listener)
+        report_truncation(
+            split,
+            job.features[split],
+            job.task,
+            job.recipe,
+            listener,
+        )
     for sentence in job.task.doubts(job.data.splits["train"]):
         listener.warn(sentence)
     warn_of_shared_rows(job.recipe, job.data, listener)
     training = job.recipe.training
     read = len(job.features["train"])
-    noun = "example" if read == len(job.data.splits["train"]) else "window"
+    if read == len(job.data.splits["train"]):
+        noun = "example"
+    else:
+        noun = "window"
     listener.say(
         f"training: {count(job.epochs, 'epoch')} of {count(read, noun)} in batches of "
-        f"{training.batch_size}: {count(job.steps, 'step')}, learning rate {job.recipe.optimizer.learning_rate:g}"
+        f"{training.batch_size}: {count(job.steps, 'step')}, learning rate "
+        f"{job.recipe.optimizer.learning_rate:g}"
     )
     if job.chosen:
         listener.say(job.chosen)
     if training.patience is not None:
         listener.say(
-            f"early stopping: training ends after {count(training.patience, 'evaluation')} on {job.selection} without "
+            f"early stopping: training ends after {count(training.patience, 'evaluation')} on "
+            f"{job.selection} without "
             f"a better {job.primary}, so {count(job.epochs, 'epoch')} at most (training.patience)"
         )
     for sentence in filter(None, [job.guess, *beyond_plain(job)]):
         listener.say(sentence)
-    where = "in all" if job.compute.device == "cpu" else f"of the {job.compute.device} device"
+    if job.compute.device == "cpu":
+        where = "in all"
+    else:
+        where = f"of the {job.compute.device} device"
     listener.say(
         f"memory: about {human_bytes(job.memory)} {where}, for weights, AdamW and activations"
     )
     if training.checkpoint_every != "off":
-        also = f" and every {training.checkpoint_every}" if training.checkpoint_every else ""
-        kept = f"{human_bytes(job.checkpoint_size)} each; the last two are kept until the run is finished"
+        if training.checkpoint_every:
+            also = f" and every {training.checkpoint_every}"
+        else:
+            also = ""
+        kept = (
+            f"{human_bytes(job.checkpoint_size)} each; the last two are kept until the run is "
+            "finished"
+        )
         listener.say(f"checkpoints: at the end of each epoch{also}, {kept}")
     listener.say(first_example(job))
 
 
 def lengths_of(job: Job) -> dict[str, Any]:
-    """Returns what each mode of `model.long_text` would keep of the training texts, and the mode that is advised.
+    """Returns what each mode of `model.long_text` would keep of the training texts, and the mode
+    that is advised.
 
     Empty for other tasks, and where all texts fit.
     """
-    features, is_pair = job.features["train"], job.data.splits["train"].has("pair")
+    features = job.features["train"]
+    is_pair = job.data.splits["train"].has("pair")
     kept = LongText.of(job.recipe.model).kept(
         features.tokens + features.truncated_tokens, pair=is_pair
     )
-    return kept if kept["too_long"] and job.recipe.answers_texts else {}
+    if kept["too_long"] and job.recipe.answers_texts:
+        return kept
+    return {}
 
 
 def beyond_plain(job: Job) -> list[str]:
     """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
     from bertctl.tasks.objectives import ClassObjective
 
-    said, objective = describe(job.recipe, job.source, job.epochs), job.objective
+    said = describe(job.recipe, job.source, job.epochs)
+    objective = job.objective
     about_head = announcement(job)
     if about_head:
         said.append(about_head)
@@ -101,14 +133,24 @@ def first_example(job: Job) -> str:
     tags = _tags(job, batch)
     columns = [
         tuple(map(str, column))
-        for column in zip(tokens, ids, segments, *([tags] if tags else []), strict=False)
+        for column in zip(
+            tokens,
+            ids,
+            segments,
+            *([tags] if tags else []),
+            strict=False,
+        )
     ]
     widths = [max(map(len, column)) for column in columns]
     fits = max(1, int((np.cumsum(np.array(widths) + 1) <= _SHOWN_WIDTH + 1).sum()))
-    columns, widths = columns[:fits], widths[:fits]
+    columns = columns[:fits]
+    widths = widths[:fits]
     lines = [" ".join(map(str.rjust, line, widths)) for line in zip(*columns, strict=True)]
     names = ["tokens ", "ids    ", "segment", *(["tag    "] if tags else [])]
-    notes = [f"label {job.task.gold(rows, 0)}"] if rows.has("label") and not tags else []
+    if rows.has("label") and not tags:
+        notes = [f"label {job.task.gold(rows, 0)}"]
+    else:
+        notes = []
     if len(columns) < len(ids):
         notes.append(f"the first {len(columns)} of {len(ids)} tokens")
     head = "first example" + (f" ({', '.join(notes)}):" if notes else ":")
@@ -119,7 +161,9 @@ def first_example(job: Job) -> str:
 
 
 def _tags(job: Job, batch: Batch) -> list[str]:
-    """Returns the tag of each token, `-` where none is learned; nothing where the task has one answer for a row."""
+    """Returns the tag of each token, `-` where none is learned; nothing where the task has one
+    answer for a row.
+    """
     ids = batch.inputs["input_ids"]
     if batch.labels is None or batch.labels.shape != ids.shape or "words" not in job.task.columns:
         return []

@@ -19,7 +19,8 @@ from bertctl.words import count
 _PAPER_WIDTH = 768
 _PAPER_LAYERS = 12
 _PAPER_RATE = 3e-5
-"""The middle of the BERT paper's grid (appendix A.3: 2e-5, 3e-5, 5e-5), for its base model of 12 layers, 768 wide."""
+"""The middle of the BERT paper's grid (appendix A.3: 2e-5, 3e-5, 5e-5), for its base model of 12
+layers, 768 wide."""
 
 _WIDTH_POWER = 1.5
 _LAYERS_POWER = 0.5
@@ -42,7 +43,8 @@ _SMALLEST_BATCH = 8
 _WARMUP = 0.1
 
 _AVERAGED = 3
-"""Evaluations whose weights are averaged at the end, if the validation rows say that the mean is better."""
+"""Evaluations whose weights are averaged at the end, if the validation rows say that the mean is
+better."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,8 @@ class TrainingTraits:
 def learning_rate(traits: TrainingTraits) -> float:
     """Returns the peak learning rate, which falls with the width and the depth of the encoder.
 
-    It is the paper's middle for BERT-base, and three to four times as much for an encoder half as wide and half as
-    deep.
+    It is the paper's middle for BERT-base, and three to four times as much for an encoder half as
+    wide and half as deep.
 
     Example:
         >>> learning_rate(TrainingTraits(5000, 2, width=768, n_layers=12, has_shared_layers=False))
@@ -115,11 +117,15 @@ def layer_decay(traits: TrainingTraits) -> float:
 def batch_size(traits: TrainingTraits) -> int:
     """Returns the examples of a step: fewer where an epoch would have only a few steps."""
     few_rows = _BATCH_SIZE * _FEWEST_STEPS_PER_EPOCH
-    return _SMALLEST_BATCH if traits.n_rows < few_rows else _BATCH_SIZE
+    if traits.n_rows < few_rows:
+        return _SMALLEST_BATCH
+    return _BATCH_SIZE
 
 
 def epochs(traits: TrainingTraits) -> int:
-    """Returns the passes over the training rows: the more, the fewer the rows and the more the labels."""
+    """Returns the passes over the training rows: the more, the fewer the rows and the more the
+    labels.
+    """
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
     many_labels: float = (max(2, traits.n_labels) / 2) ** _LABELS_POWER
     wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
@@ -138,7 +144,8 @@ _RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
 
 
 def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
-    """Returns the recipe with the values that the preset `auto` chooses, without the preset, and a sentence about them.
+    """Returns the recipe with the values that the preset `auto` chooses, without the preset, and a
+    sentence about them.
 
     The recipe comes back as it is, with an empty sentence, where it has another preset or none.
 
@@ -157,7 +164,9 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
 
 
 def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Returns the chosen values without those that are of no use, or don't fit, beside what is given."""
+    """Returns the chosen values without those that are of no use, or don't fit, beside what is
+    given.
+    """
     fitted = dict(chosen)
     training = recipe.training
     if training.max_steps is not None:

@@ -1,7 +1,8 @@
-"""The weights of the best evaluations, kept while a run goes on, and their mean (Izmailov et al. 2018).
+"""The weights of the best evaluations, kept while a run goes on, and their mean (Izmailov et al.
+2018).
 
-They are files in RUN/checkpoints/average, each written atomically; a checkpoint has copies of those that count at its
-step, so that a killed run finds them again.
+They are files in RUN/checkpoints/average, each written atomically; a checkpoint has copies of those
+that count at its step, so that a killed run finds them again.
 """
 
 import math
@@ -38,7 +39,8 @@ class BestWeights:
         self._writes = writes
 
     def offer(self, state: TrainingState, value: float, model: Model) -> None:
-        """Keeps the weights as they are if this evaluation is one of the best so far; a tie goes to the earlier one.
+        """Keeps the weights as they are if this evaluation is one of the best so far; a tie goes to
+        the earlier one.
 
         Args:
             state: its `ranked` is changed.
@@ -73,7 +75,9 @@ class BestWeights:
         model.set_weights(mean_of([average_file(self._folder, step) for _, step in state.ranked]))
 
     def verdict(self, value: float, state: TrainingState) -> dict[str, Any]:
-        """Returns what metrics.json says of the average: its steps, both values, and whether it is kept."""
+        """Returns what metrics.json says of the average: its steps, both values, and whether it is
+        kept.
+        """
         return {
             "steps": sorted(step for _, step in state.ranked),
             "value": value,
@@ -85,14 +89,17 @@ class BestWeights:
 def verdict_sentence(verdict: Mapping[str, Any], metric: str, state: TrainingState) -> str:
     """Returns the verdict as a sentence."""
     return (
-        f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} {verdict['value']:.4f}, "
+        f"the mean of the weights of steps {', '.join(map(str, verdict['steps']))}: {metric} "
+        f"{verdict['value']:.4f}, "
         f"and {verdict['best_value']:.4f} with those of step {state.best_step} alone; "
         + ("the mean is kept" if verdict["kept"] else "the mean is not kept")
     )
 
 
 def mean_of(paths: Sequence[Path]) -> "dict[str, Tensor]":
-    """Returns the mean of the tensors of equal names in safetensors files, in fp32; integers as in the first."""
+    """Returns the mean of the tensors of equal names in safetensors files, in fp32; integers as in
+    the first.
+    """
     from safetensors.torch import load_file
 
     mean = load_file(paths[0])

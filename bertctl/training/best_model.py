@@ -1,4 +1,6 @@
-"""RUN/model: the best weights so far, on the disk at once or kept in memory until they have to be there."""
+"""RUN/model: the best weights so far, on the disk at once or kept in memory until they have to be
+there.
+"""
 
 import shutil
 from typing import TYPE_CHECKING, Literal
@@ -10,8 +12,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ModelFile = Literal["each time", "at the end", "never"]
-"""When RUN/model is written: with each new best; once, when the run is finished (short runs: writing and syncing takes
-longer than scoring); or only into the checkpoint of an interrupted run."""
+"""When RUN/model is written: with each new best; once, when the run is finished (short runs:
+writing and syncing takes longer than scoring); or only into the checkpoint of an interrupted
+run."""
 
 
 class BestModel:
@@ -30,7 +33,9 @@ class BestModel:
         self._weights: dict[str, Tensor] | None = None  # better than those on the disk
 
     def keep(self) -> bool:
-        """Keeps the model's weights as the best so far, and returns whether they are on the disk now."""
+        """Keeps the model's weights as the best so far, and returns whether they are on the disk
+        now.
+        """
         if self._when == "each time":
             self._model.save(self._folder.model)
             return True
@@ -38,7 +43,9 @@ class BestModel:
         return False
 
     def flush(self) -> None:
-        """Writes them to the disk if they are in memory only: a checkpoint is about to copy them."""
+        """Writes them to the disk if they are in memory only: a checkpoint is about to copy
+        them.
+        """
         if self._weights is not None:
             self._model.save(self._folder.model, weights=self._weights)
             self._weights = None

@@ -1,4 +1,5 @@
-"""Checkpoints: everything a run needs to go on at the exact step, as safetensors and JSON, found damaged or whole.
+"""Checkpoints: everything a run needs to go on at the exact step, as safetensors and JSON, found
+damaged or whole.
 
     RUN/checkpoints/step-00000120/model.safetensors       weights
                                   optimizer.safetensors   AdamW's moments and step counts, `parameter|key`
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 KEPT = 2
 """Checkpoints that stay; the older one is what a damaged newer one falls back to."""
 
-_STATE, _MANIFEST = "state.json", "manifest.json"
-_BEST, _AVERAGE = "best", "average"
+_STATE = "state.json"
+_MANIFEST = "manifest.json"
+_BEST = "best"
+_AVERAGE = "average"
 
 
 @dataclass(frozen=True)
@@ -121,12 +124,15 @@ class Checkpoints:
                 _set_niceness(self._writer, os.getpriority(os.PRIO_PROCESS, 0))
             self._writer.join()
             self._writer = None
-        failure, self._failure = self._failure, None
+        failure = self._failure
+        self._failure = None
         if failure is not None:
             raise failure
 
     def latest(self) -> Checkpoint | None:
-        """Returns the newest whole checkpoint of this recipe; damaged ones are reported and left aside."""
+        """Returns the newest whole checkpoint of this recipe; damaged ones are reported and left
+        aside.
+        """
         for path in sorted(self._folder.checkpoints.glob("step-*"), reverse=True):
             trouble = self._trouble(path)
             if trouble is None:
@@ -138,8 +144,14 @@ class Checkpoints:
 
     def _compare_history(self, kept: Path) -> None:
         history = self._folder.history
-        before = kept.read_bytes() if kept.exists() else b""
-        now = history.read_bytes() if history.is_file() else b""
+        if kept.exists():
+            before = kept.read_bytes()
+        else:
+            before = b""
+        if history.is_file():
+            now = history.read_bytes()
+        else:
+            now = b""
         if not now.startswith(before):
             self._listener.warn(
                 f"{history} has been changed: it gets back what it held at {kept.parent}"
@@ -155,7 +167,9 @@ class Checkpoints:
         shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
 
     def _begin(self, snapshot: Snapshot) -> tuple[Path, ExitStack]:
-        """Returns the checkpoint's place aside, with the files that the run has already, and what ends it."""
+        """Returns the checkpoint's place aside, with the files that the run has already, and what
+        ends it.
+        """
         final = self._folder.checkpoints / f"step-{snapshot.state['outcome']['step']:08d}"
         with ExitStack() as stack:
             part = stack.enter_context(replacing(final))
@@ -176,8 +190,8 @@ class Checkpoints:
         raise AssertionError
 
     def _write_quietly(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:
-        # It takes what the training leaves. MiniLM on 2 cores with a checkpoint every 50 steps: 5 % of the time instead
-        # of 14 %. Once it is waited for it takes its share.
+        # It takes what the training leaves. MiniLM on 2 cores with a checkpoint every 50 steps: 5 %
+        # of the time instead of 14 %. Once it is waited for it takes its share.
         _set_niceness(threading.current_thread(), 19)
         try:
             self._write(snapshot, part, begun)
@@ -207,10 +221,12 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def _entry(self, part: Path, name: Path, best_step: int) -> dict[str, Any]:
-        path, folder = part / name, name.parts[0]
+        path = part / name
+        folder = name.parts[0]
         if folder not in (_BEST, _AVERAGE):
             return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-        # Files of the best weights keep their names from step to step; those of an average are named by theirs.
+        # Files of the best weights keep their names from step to step; those of an average are
+        # named by theirs.
         content = (str(name), best_step if folder == _BEST else 0)
         if content not in self._known:
             self._known[content] = sha256_of(path)
@@ -229,7 +245,10 @@ class Checkpoints:
                 if not file.is_file():
                     return f"{name} is missing"
                 if file.stat().st_size != entry["bytes"]:
-                    return f"{name} has {file.stat().st_size} bytes where {entry['bytes']} were written"
+                    return (
+                        f"{name} has {file.stat().st_size} bytes where {entry['bytes']} were "
+                        "written"
+                    )
                 if sha256_of(file) != entry["sha256"]:
                     return f"{name} has changed since it was written"
             if not {
@@ -252,8 +271,11 @@ def average_file(folder: RunFolder, step: int) -> Path:
 
 
 def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """Gives history.jsonl the content it had at the checkpoint, and model/ the weights that were the best then."""
-    best, history = checkpoint.path / _BEST, checkpoint.path / folder.history.name
+    """Gives history.jsonl the content it had at the checkpoint, and model/ the weights that were
+    the best then.
+    """
+    best = checkpoint.path / _BEST
+    history = checkpoint.path / folder.history.name
     for _, step in checkpoint.state["outcome"]["ranked"]:
         path = average_file(folder, step)
         copy_file(checkpoint.path / _AVERAGE / path.name, path)

@@ -17,7 +17,8 @@ class Due:
 
     Args:
         every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
-        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls for one.
+        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls
+            for one.
     """
 
     def __init__(self, every: str | None, *, pause: float) -> None:
@@ -25,7 +26,10 @@ class Due:
         self._off = every == "off"
         amount, unit = every.split() if every and not self._off else ("0", "")
         self._steps = int(amount) if unit == "steps" else 0
-        self._seconds = 60.0 * int(amount) if unit == "minutes" else 0.0
+        if unit == "minutes":
+            self._seconds = 60.0 * int(amount)
+        else:
+            self._seconds = 0.0
         self._last = time.monotonic()
 
     def __call__(self, step: int, *, epoch_over: bool) -> bool:

@@ -9,7 +9,8 @@ from bertctl.training.loop import TrainingState
 def look_for_collapse(
     result: SplitResult, state: TrainingState, *, epoch_over: bool, strict: bool, listener: Listener
 ) -> None:
-    """Looks at the scores of an evaluation, and notes in the training state which epochs ended in a collapse.
+    """Looks at the scores of an evaluation, and notes in the training state which epochs ended in a
+    collapse.
 
     Args:
         result: of the evaluation.
@@ -24,7 +25,10 @@ def look_for_collapse(
     answer = result.task.answers.constant_prediction(result.lines)
     if epoch_over:
         loss = result.metrics["loss"].value
-        state.collapsed_losses = [*state.collapsed_losses, loss] if answer is not None else []
+        if answer is not None:
+            state.collapsed_losses = [*state.collapsed_losses, loss]
+        else:
+            state.collapsed_losses = []
     if answer is None:
         return
     message = (

@@ -1,9 +1,11 @@
-"""What pretraining reads: corpora that are packed once, into the cache folder, and texts that are held out of them.
+"""What pretraining reads: corpora that are packed once, into the cache folder, and texts that are
+held out of them.
 
     CACHE/corpora/KEY/packed/    ids and places (tokenization/packing.py)
         corpus.json              notes on the corpora, and the texts held out of them
 
-The key is a hash of the texts, their files' names, how they are read, and the tokenizer: no path, no date.
+The key is a hash of the texts, their files' names, how they are read, and the tokenizer: no path,
+no date.
 """
 
 import hashlib
@@ -33,7 +35,8 @@ class CorpusData:
 
     Attributes:
         train: the training documents of all corpora, packed.
-        validation: the documents that are scored; column `text` holds a document's sentences, one a line.
+        validation: the documents that are scored; column `text` holds a document's sentences, one a
+            line.
         names: of the corpora, in their order in `train`.
         hashes: split -> SHA-256 of its text; no path, no date.
         notes: what was left out and held out; each was also told to the listener.
@@ -56,12 +59,17 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
 
     Raises:
         UsageError: a text column that can't be guessed.
-        DataError: files that are not what they should be, too many repeated lines, too few documents.
+        DataError: files that are not what they should be, too many repeated lines, too few
+            documents.
         UnavailableError: files that are not there, or a cache folder that can't be written.
     """
-    section, own = recipe.pretraining, recipe.data.validation_file
+    section = recipe.pretraining
+    own = recipe.data.validation_file
     corpora, scored = corpora_of(recipe)
-    fraction = None if own else recipe.data.validation_fraction
+    if own:
+        fraction = None
+    else:
+        fraction = recipe.data.validation_fraction
     key = _key(corpora, fraction, section.allow_duplicates)
     folder = cache_folder() / "corpora" / _hash([key, tokenizer.to_str()])[:32] / "packed"
     with hold(folder.parent / ".lock", patient=True):
@@ -74,7 +82,13 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
             )
             listener.say(f"the corpus is packed, once, into {folder}")
             with replacing(folder) as aside:
-                _pack(corpora, tokenizer, aside, found, listener)
+                _pack(
+                    corpora,
+                    tokenizer,
+                    aside,
+                    found,
+                    listener,
+                )
                 if key != _key(corpora, fraction, section.allow_duplicates):
                     raise DataError(
                         "a file of the corpus was changed while it was read", remedy="Start again."
@@ -102,7 +116,9 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
 
 
 def _key(corpora: Sequence[Corpus], *said: object) -> str:
-    """Returns the hash of what decides the texts; another format of the folder takes another number than 1."""
+    """Returns the hash of what decides the texts; another format of the folder takes another number
+    than 1.
+    """
     settings = corpora[0].settings.model_dump(
         include={"text_column", "delimiter", "header", "encoding"}
     )
@@ -116,8 +132,12 @@ def _hash(parts: object) -> str:
 def _pack(
     corpora: Sequence[Corpus], tokenizer: Tokenizer, folder: Path, found: Survey, listener: Listener
 ) -> None:
-    """Packs the training documents into a new folder, and puts those held out and what was found beside them."""
-    numbers, held, held_out = itertools.count(), frozenset(found.held_out), list[tuple[str, str]]()
+    """Packs the training documents into a new folder, and puts those held out and what was found
+    beside them.
+    """
+    numbers = itertools.count()
+    held = frozenset(found.held_out)
+    held_out = list[tuple[str, str]]()
 
     def training(corpus: Corpus) -> Iterator[list[str]]:
         for document in corpus.documents():
@@ -126,5 +146,11 @@ def _pack(
             else:
                 yield document.sentences
 
-    pack(map(training, corpora), tokenizer, folder, documents=found.documents, listener=listener)
+    pack(
+        map(training, corpora),
+        tokenizer,
+        folder,
+        documents=found.documents,
+        listener=listener,
+    )
     write_json(folder / "corpus.json", {"notes": found.notes, "held_out": held_out})

@@ -1,4 +1,6 @@
-"""Early-stopping callbacks. The default one never stops a run; sweeps use `sweeps/early_stopping.py`."""
+"""Early-stopping callbacks. The default one never stops a run; sweeps use
+`sweeps/early_stopping.py`.
+"""
 
 from bertctl.training.loop import TrainingState
 
@@ -6,8 +8,9 @@ from bertctl.training.loop import TrainingState
 class EarlyStopping:
     """Never ends a run; subclasses may.
 
-    A decision rests on `TrainingState` alone, so that a resumed run decides the same. A run that `after_epoch` stops
-    ends as any other: its best weights are scored, and status.json says why it stopped.
+    A decision rests on `TrainingState` alone, so that a resumed run decides the same. A run that
+    `after_epoch` stops ends as any other: its best weights are scored, and status.json says why it
+    stopped.
     """
 
     def after_step(self, state: TrainingState) -> None:
@@ -18,7 +21,9 @@ class EarlyStopping:
         """
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:  # noqa: ARG002
-        """Returns why the run ends after this epoch (counted from 1), which was scored; an empty string to go on."""
+        """Returns why the run ends after this epoch (counted from 1), which was scored; an empty
+        string to go on.
+        """
         return ""
 
 

@@ -1,10 +1,11 @@
-"""How long a run will take and what it will need: a few of its own steps are timed, and its batches say the rest.
+"""How long a run will take and what it will need: a few of its own steps are timed, and its batches
+say the rest.
 
-A step's time is close to a straight line in the padded tokens of its batch, with a part that grows with their square in
-long ones. So batches are picked evenly from the narrowest to the widest, timed, and the line through them is read off
-at every batch of every epoch. The first batch of a shape takes longer (its kernels are made), and on a GPU the second
-one (they are recorded): each picked batch is run once more, the last time counts for all, the differences once for each
-shape.
+A step's time is close to a straight line in the padded tokens of its batch, with a part that grows
+with their square in long ones. So batches are picked evenly from the narrowest to the widest,
+timed, and the line through them is read off at every batch of every epoch. The first batch of a
+shape takes longer (its kernels are made), and on a GPU the second one (they are recorded): each
+picked batch is run once more, the last time counts for all, the differences once for each shape.
 """
 
 import json
@@ -45,7 +46,8 @@ TIMED_STEPS = 10
 """Batches that are timed, each twice, or on a GPU three times."""
 
 _LEAST_SPREAD = 0.25
-"""The share by which an estimate may be off at least: clocks and neighbours change as much within minutes."""
+"""The share by which an estimate may be off at least: clocks and neighbours change as much within
+minutes."""
 BASELINES_SHARE = 0.1
 """Time of the simple models beside a run, at most, as a share of its training."""
 
@@ -63,19 +65,20 @@ def estimate_run(
     cells: int = 1,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Times a few steps of the run that a recipe describes, and returns what the whole will take. Nothing is kept.
+    """Times a few steps of the run that a recipe describes, and returns what the whole will take.
+    Nothing is kept.
 
     Args:
         recipe: as `finetune` takes it; all its refusals come here too.
-        place: folder that would hold the run; its disk is looked at, and weights and a checkpoint are once saved beside
-            it to time that.
+        place: folder that would hold the run; its disk is looked at, and weights and a checkpoint
+            are once saved beside it to time that.
         steps: how many batches are timed.
         cells: runs of a sweep, one after the other.
         listener: hears of progress, and of memory or disk that will not do.
 
     Returns:
-        `steps`, `examples`, `seconds` by phase and in total (each estimate, low, high), `peak_memory_bytes`,
-        `disk_bytes`, and `sweep` with the same for all cells.
+        `steps`, `examples`, `seconds` by phase and in total (each estimate, low, high),
+        `peak_memory_bytes`, `disk_bytes`, and `sweep` with the same for all cells.
 
     Raises:
         BertctlError: what fine-tuning would refuse, or numbers below 1.
@@ -184,7 +187,8 @@ def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> di
         evaluations: Evaluations of the whole run.
 
     Returns:
-        `limit`, `seconds` of it, `steps` and `epochs` that fit, and whether the whole run does (`fits`).
+        `limit`, `seconds` of it, `steps` and `epochs` that fit, and whether the whole run does
+        (`fits`).
     """
     limit = seconds_in(job.recipe.training.time_limit or "")
     every = job.recipe.training.evaluate_every or job.steps_per_epoch
@@ -208,17 +212,24 @@ def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> di
 def _limited(job: Job, total: float) -> float:
     """Returns the seconds of a run within its time limit, if it has one."""
     limit = job.recipe.training.time_limit
-    return total if limit is None else min(total, seconds_in(limit))
+    if limit is None:
+        return total
+    return min(total, seconds_in(limit))
 
 
 def _between(seconds: float, spread: float) -> dict[str, float]:
-    """Returns what is expected of a time, and between which two it will be if the machine is as busy as now."""
-    low, high = seconds * max(0.0, 1.0 - spread), seconds * (1.0 + spread)
+    """Returns what is expected of a time, and between which two it will be if the machine is as
+    busy as now.
+    """
+    low = seconds * max(0.0, 1.0 - spread)
+    high = seconds * (1.0 + spread)
     return {"estimate": round(seconds, 3), "low": round(low, 3), "high": round(high, 3)}
 
 
 class Rehearsal:
-    """Takes a few steps of a run, with its own model, optimizer and batches; nothing of it is kept."""
+    """Takes a few steps of a run, with its own model, optimizer and batches; nothing of it is
+    kept.
+    """
 
     def __init__(self, job: Job, scratch: Path) -> None:
         self.job = job
@@ -230,7 +241,10 @@ class Rehearsal:
         self.plan: Plan = [*islice(chain.from_iterable(epochs), min(job.steps, _MOST_PLANNED))]
         due = job.recipe.training.evaluate_every  # of the validation rows; patience is not counted
         self.starts_head = starts_head(job)
-        self.evaluations = -(-job.steps // due) if due else job.epochs
+        if due:
+            self.evaluations = -(-job.steps // due)
+        else:
+            self.evaluations = job.epochs
         if self.starts_head:
             self.evaluations += 1  # before the first step
 
@@ -238,15 +252,16 @@ class Rehearsal:
         """Returns the seconds of all steps of the run, and the share by which they may be off."""
         shapes = np.array([self._shape(batch) for batch in self.plan], dtype=np.float64)
         order = np.lexsort((shapes[:, 1], shapes[:, 0]))
-        # AdamW makes its moments in the first step; the widest batch, which needs most memory, comes next.
+        # AdamW makes its moments in the first step; the widest batch, which needs most memory,
+        # comes next.
         self.step(self.plan[0])
         self.step(self.plan[order[-1]])
         count = min(count, len(order))
         picked = order[
             ((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)
         ]  # evenly, narrow to wide
-        # In rounds of mixed widths, as in a run: right after a batch of its own width one is quicker. And a machine
-        # that slows down meanwhile does not bend the line.
+        # In rounds of mixed widths, as in a run: right after a batch of its own width one is
+        # quicker. And a machine that slows down meanwhile does not bend the line.
         rng = np.random.default_rng(self.job.recipe.training.seed)
         rounds = np.empty((2 if self.engine.graphs is None else 3, count))
         for number, times in enumerate(rounds):
@@ -264,7 +279,9 @@ class Rehearsal:
         return whole, max(_LEAST_SPREAD, 2 * error / whole)
 
     def evaluation(self, listener: Listener) -> tuple[float, float, float]:
-        """Returns the seconds of all scoring of the run and of reading for the head, and the bytes of a prediction."""
+        """Returns the seconds of all scoring of the run and of reading for the head, and the bytes
+        of a prediction.
+        """
         job = self.job
         rows = job.data.splits[job.selection]
         drawn = np.random.default_rng(job.recipe.training.seed).permutation(len(rows))[
@@ -278,7 +295,12 @@ class Rehearsal:
         for _ in range(2):  # the first time kernels are made
             started = time.perf_counter()
             result = evaluate_split(
-                engine, job.task, sample, features, recipe=job.recipe, listener=listener
+                engine,
+                job.task,
+                sample,
+                features,
+                recipe=job.recipe,
+                listener=listener,
             )
             taken = time.perf_counter() - started
         lines = prediction_lines(result, settings=job.recipe.evaluation)
@@ -289,11 +311,16 @@ class Rehearsal:
             for split in {*job.evaluated, job.selection}
         }
         scoring = each * (sum(tokens.values()) + (self.evaluations - 1) * tokens[job.selection])
-        read = job.features["train"].lengths[sampled_windows(job)].sum() if self.starts_head else 0
+        if self.starts_head:
+            read = job.features["train"].lengths[sampled_windows(job)].sum()
+        else:
+            read = 0
         return scoring, each * int(read), size / len(sample)
 
     def saving(self, checkpoints: int) -> float:
-        """Returns the seconds of saving the weights of every evaluation, should each be the best, and checkpoints."""
+        """Returns the seconds of saving the weights of every evaluation, should each be the best,
+        and checkpoints.
+        """
         started = time.perf_counter()
         self.job.loaded.save(self.folder.model)
         weights = time.perf_counter() - started
@@ -306,11 +333,14 @@ class Rehearsal:
         started = time.perf_counter()
         Checkpoints(self.folder, self.job.hash).save(snapshot, behind=False)
         written = time.perf_counter() - started
-        # Written behind the training, a checkpoint takes some of its time, between none and all that it takes alone.
+        # Written behind the training, a checkpoint takes some of its time, between none and all
+        # that it takes alone.
         return weights * self.evaluations + (taken + written / 2) * checkpoints
 
     def peak_memory(self) -> dict[str, int | None]:
-        """Returns the peaks of this process and of the GPU; the widest batch was among the steps."""
+        """Returns the peaks of this process and of the GPU; the widest batch was among the
+        steps.
+        """
         import torch
 
         on_gpu = self.job.compute.device == "cuda"
@@ -326,7 +356,11 @@ class Rehearsal:
         micro_batches = self.job.recipe.training.accumulation_steps
         started = time.perf_counter()
         training_step(
-            self.engine, self.features, indices, WindowRandom(0), micro_batches=micro_batches
+            self.engine,
+            self.features,
+            indices,
+            WindowRandom(0),
+            micro_batches=micro_batches,
         )
         self.engine.optimizer.step()
         self.engine.optimizer.zero_grad(set_to_none=True)
@@ -335,7 +369,9 @@ class Rehearsal:
         return time.perf_counter() - started
 
     def _shape(self, batch: Ints) -> tuple[int, int]:
-        """Returns the padded tokens of a batch, and the sum of the squares of its examples' lengths, over all parts."""
+        """Returns the padded tokens of a batch, and the sum of the squares of its examples'
+        lengths, over all parts.
+        """
         lengths = self.features.lengths
         parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
         widths = [self.job.loaded.padding.mask(lengths[part]).shape for part in parts if len(part)]
@@ -384,8 +420,8 @@ def _size(folder: Path) -> int:
 
 
 def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str, int]:
-    """Returns the bytes of the finished run folder and at the worst moment (new weights beside the old, a checkpoint
-    beside two).
+    """Returns the bytes of the finished run folder and at the worst moment (new weights beside the
+    old, a checkpoint beside two).
 
     Args:
         job: gives the numbers of lines.
@@ -393,7 +429,8 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str
         checkpoints: how many are saved; one is, too, when a run is interrupted.
         line: bytes of a prediction line.
     """
-    model, checkpoint = _size(saved.model), _size(saved.checkpoints)
+    model = _size(saved.model)
+    checkpoint = _size(saved.checkpoints)
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
     history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.epochs)
     run = model + int(scored * line) + history
@@ -410,7 +447,8 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str
 
 
 def _warn(document: dict[str, Any], spread: float, listener: Listener) -> None:
-    disk, sweep = document["disk_bytes"], document["sweep"]
+    disk = document["disk_bytes"]
+    sweep = document["sweep"]
     wanted = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
     if wanted > disk["free"]:
         listener.warn(
@@ -418,6 +456,7 @@ def _warn(document: dict[str, Any], spread: float, listener: Listener) -> None:
         )
     if document["busy"]:
         listener.warn(
-            f"the machine was busy: the timed steps leave the estimate uncertain by {100 * spread:.0f} %. Run it again "
+            "the machine was busy: the timed steps leave the estimate uncertain by "
+            f"{100 * spread:.0f} %. Run it again "
             "on a quiet machine for firm figures."
         )

@@ -1,4 +1,6 @@
-"""A run, from a job made ready to a finished run folder. Prints nothing; a listener hears what there is to say."""
+"""A run, from a job made ready to a finished run folder. Prints nothing; a listener hears what
+there is to say.
+"""
 
 import contextlib
 import math
@@ -58,7 +60,9 @@ class Baselines(Protocol):
     def metrics(
         self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns what metrics.json says of them, given the run's scores and what chose its weights."""
+        """Returns what metrics.json says of them, given the run's scores and what chose its
+        weights.
+        """
 
     def announce(self, metrics: Mapping[str, Any]) -> None:
         """Says how the run stands beside them, given the content of metrics.json."""
@@ -73,11 +77,15 @@ class RunOptions:
         workers: the processes that share the job.
         early_stopping: may end the run early.
         model_file: when RUN/model is written.
-        checkpoint_pause: seconds from the start, and from each checkpoint, before the end of an epoch saves another.
-        make_baselines: Scores simple models before the training, in the first process; None where there are none.
-        used_seconds: Returns the seconds that count for a time limit. Default: those since `Job.started`.
+        checkpoint_pause: seconds from the start, and from each checkpoint, before the end of an
+            epoch saves another.
+        make_baselines: Scores simple models before the training, in the first process; None where
+            there are none.
+        used_seconds: Returns the seconds that count for a time limit. Default: those since
+            `Job.started`.
         on_start: called with the run folder before anything is trained, in each process.
-        on_finish: called with the run folder when it is finished, in the first process (writes the model card).
+        on_finish: called with the run folder when it is finished, in the first process (writes the
+            model card).
     """
 
     strict: bool = False
@@ -94,7 +102,8 @@ class RunOptions:
 DEFAULT_OPTIONS = RunOptions()
 
 _EVALUATION = 1 / 3
-"""Time for a token that is scored, as a share of that for one that is trained on: there is no backward pass."""
+"""Time for a token that is scored, as a share of that for one that is trained on: there is no
+backward pass."""
 
 
 def run(
@@ -136,9 +145,15 @@ def run(
                 BertctlError
             ):  # a checkpoint that is being written is worth having, and no part
                 this.checkpoints.wait()
-            reason = error.kind if isinstance(error, DivergedError) else "error"
+            if isinstance(error, DivergedError):
+                reason = error.kind
+            else:
+                reason = "error"
             this.writer.try_set_status(
-                "failed", step=this.state.step, message=said_of(error), reason=reason
+                "failed",
+                step=this.state.step,
+                message=said_of(error),
+                reason=reason,
             )
             raise
     if options.workers.is_first:
@@ -160,7 +175,11 @@ class _TrainingRun:
         self.signals = Signals(options.workers)
         self.writer = RunWriter(job, folder, options.workers)
         self.selection = ModelSelection(
-            job, folder, options.workers, model_file=options.model_file, listener=listener
+            job,
+            folder,
+            options.workers,
+            model_file=options.model_file,
+            listener=listener,
         )
         self.checkpoints = Checkpoints(folder, job.hash, listener=listener)
         self.checkpointing: Checkpointing | None = None
@@ -181,13 +200,18 @@ class _TrainingRun:
 
     def train(self, checkpoint: Checkpoint | None) -> None:
         """Trains from the first step, or the checkpoint's, to the last."""
-        job, training = self.job, self.job.recipe.training
+        job = self.job
+        training = self.job.recipe.training
         engine = build_engine(job, self.folder, self.options.workers)
         try:
             if checkpoint is not None:
                 seed = training.seed_of_init
                 self.state = restore(
-                    checkpoint, engine, self.folder, seed=seed, listener=self.listener
+                    checkpoint,
+                    engine,
+                    self.folder,
+                    seed=seed,
+                    listener=self.listener,
                 )
             else:
                 self.head_start = start_head(job, self.options.workers, self.listener)
@@ -216,7 +240,9 @@ class _TrainingRun:
     @property
     def planned_steps(self) -> int:
         """Number of steps that the run is planned for at the moment."""
-        return self.job.steps if self.time_limit is None else self.time_limit.steps
+        if self.time_limit is None:
+            return self.job.steps
+        return self.time_limit.steps
 
     def _limited_steps(self, engine: TrainingEngine) -> TimeLimitedSteps:
         started = self.job.started
@@ -233,7 +259,9 @@ class _TrainingRun:
         )
 
     def _hooks(self, engine: TrainingEngine, checkpointing: Checkpointing) -> Hooks:
-        job, state, tokens = self.job, self.state, self.job.features["train"].lengths.sum()
+        job = self.job
+        state = self.state
+        tokens = self.job.features["train"].lengths.sum()
 
         def log(figures: dict[str, Any]) -> None:
             self.writer.add_history(figures)
@@ -251,7 +279,8 @@ class _TrainingRun:
                 )
 
         def evaluate(step: int) -> float:
-            # Noted now: a signal during the scoring saves from here, and scoring draws no random number.
+            # Noted now: a signal during the scoring saves from here, and scoring draws no random
+            # number.
             checkpointing.note_random_states()
             alone = self.options.workers.count == 1
             if not alone and step > 0 and job.recipe.training.checkpoint_every != "off":
@@ -262,8 +291,14 @@ class _TrainingRun:
             metric = result.metrics[job.primary]
             value = metric.value
             loss = result.metrics["loss"].value
-            score = f"{value:.4f}" if metric.is_defined else "undefined (one answer to all)"
-            with_loss = "" if job.primary == "loss" else f", loss {loss:.4f}"
+            if metric.is_defined:
+                score = f"{value:.4f}"
+            else:
+                score = "undefined (one answer to all)"
+            if job.primary == "loss":
+                with_loss = ""
+            else:
+                with_loss = f", loss {loss:.4f}"
             if step == 0 and self.head_start is not None:
                 start_score = f"{job.primary} {score}{with_loss} on {job.selection}"
                 self.listener.say(self.head_start.sentence(start_score))
@@ -284,8 +319,15 @@ class _TrainingRun:
             every_end = not job.steps_per_epoch % (
                 job.recipe.training.evaluate_every or 1
             )  # is scored
-            strict, over = self.options.strict, not inside and every_end
-            look_for_collapse(result, state, epoch_over=over, strict=strict, listener=self.listener)
+            strict = self.options.strict
+            over = not inside and every_end
+            look_for_collapse(
+                result,
+                state,
+                epoch_over=over,
+                strict=strict,
+                listener=self.listener,
+            )
             if not inside and step < self.planned_steps:
                 state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
                 state.stopped_early = bool(state.stop_reason)
@@ -322,29 +364,49 @@ class _TrainingRun:
 
     def finish(self) -> Result:
         """Scores with the weights that stay, and writes everything."""
-        job, state, selection = self.job, self.state, self.selection
+        job = self.job
+        state = self.state
+        selection = self.selection
         selection.score_best(state)
         job.seconds |= {"train": state.seconds, "evaluate": selection.seconds}
-        limited = None if self.time_limit is None else self.time_limit.outcome(state)
+        if self.time_limit is None:
+            limited = None
+        else:
+            limited = self.time_limit.outcome(state)
         final = selection.results[job.selection]
-        collapsed = (
-            "collapsed" if final.task.answers.constant_prediction(final.lines) is not None else ""
-        )
-        improving = None if state.stopped_early or collapsed else self._still_improving(limited)
+        if final.task.answers.constant_prediction(final.lines) is not None:
+            collapsed = "collapsed"
+        else:
+            collapsed = ""
+        if state.stopped_early or collapsed:
+            improving = None
+        else:
+            improving = self._still_improving(limited)
         metrics = run_metrics(
-            job, selection.results, state, selection.average, limited=limited, improving=improving
+            job,
+            selection.results,
+            state,
+            selection.average,
+            limited=limited,
+            improving=improving,
         )
         if self.baselines is not None:
             metrics |= self.baselines.metrics(selection.results, metrics["selected_on"])
         performance = run_performance(job, state, self.options.workers, limited)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
-        stopped = f"stopped after step {state.step} of {job.steps}" if state.stop_reason else ""
+        if state.stop_reason:
+            stopped = f"stopped after step {state.step} of {job.steps}"
+        else:
+            stopped = ""
         if limited is not None and limited.is_cut:
             stopped = limited.sentence
             self.listener.say(limited.sentence)
         self.writer.set_status(
-            "done", step=state.step, message=stopped, reason=state.stop_reason or collapsed
+            "done",
+            step=state.step,
+            message=stopped,
+            reason=state.stop_reason or collapsed,
         )
         if improving is not None:
             self.listener.warn(improving.sentence)
@@ -353,7 +415,9 @@ class _TrainingRun:
         return Result(self.folder, metrics, performance)
 
     def _still_improving(self, limited: TimeLimitOutcome | None) -> StillImproving | None:
-        """Returns the evidence that the run ended while it was still improving; None where there is none."""
+        """Returns the evidence that the run ended while it was still improving; None where there is
+        none.
+        """
         job = self.job
         if job.recipe.task == PRETRAINING or not self.options.workers.is_first:
             return None
@@ -375,24 +439,33 @@ class _TrainingRun:
             interval_width=final.high - final.low,
             sign=1.0 if higher_is_better(job.primary) else -1.0,
         )
-        return StillImproving(job.selection, job.primary, tuple(scores), option) if scores else None
+        if scores:
+            return StillImproving(job.selection, job.primary, tuple(scores), option)
+        return None
 
 
 def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:
-    """Returns the error for Ctrl-C, SIGTERM and SIGHUP, after a checkpoint was saved where a step had been taken."""
-    state, folder = this.state, this.folder
+    """Returns the error for Ctrl-C, SIGTERM and SIGHUP, after a checkpoint was saved where a step
+    had been taken.
+    """
+    state = this.state
+    folder = this.folder
     saved = "no step was complete, so there is nothing to keep"
     remedy = f"Start again with `{folder.command(this.job.verb)} --overwrite`."
     resume = f"`{folder.command(this.job.verb)} --resume`"
     if this.checkpointing is not None and state.step and this.options.workers.is_first:
-        # Once trained, the network may hold the best weights instead of the last ones; the end of the last epoch
-        # has left a checkpoint.
+        # Once trained, the network may hold the best weights instead of the last ones; the end of
+        # the last epoch has left a checkpoint.
         if not (this.is_trained and this.checkpoints.any()):
             this.checkpointing.save(state, behind=False)
-        saved, remedy = f"a checkpoint was saved in {folder.checkpoints}", f"Go on with {resume}."
+        saved = f"a checkpoint was saved in {folder.checkpoints}"
+        remedy = f"Go on with {resume}."
     this.writer.try_set_status("interrupted", step=state.step, message=saved)
     if this.signals.together:
         this.options.workers.wait()  # a launcher ends those that are left as soon as one has gone
-    how = "terminated" if terminated else "interrupted"
-    what = f"{how} at step {state.step} of {this.job.steps}: {saved}"
-    return InterruptedRunError(what, remedy=remedy, terminated=terminated)
+    if terminated:
+        how = "terminated"
+    else:
+        how = "interrupted"
+    message = f"{how} at step {state.step} of {this.job.steps}: {saved}"
+    return InterruptedRunError(message, remedy=remedy, terminated=terminated)

@@ -1,4 +1,5 @@
-"""First weights of a new BERT that its corpus gives before any training: which tokens occur, and which occur together.
+"""First weights of a new BERT that its corpus gives before any training: which tokens occur, and
+which occur together.
 
 Letters: V tokens of the vocabulary, U windows of the corpus.
 """
@@ -19,10 +20,12 @@ _SMOOTHING = 0.75  # power of the frequencies of contexts (Levy et al. 2015, sec
 
 
 def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
-    """Returns a vector of length 1 for each token, zeros for one without company: (V, at most `width`).
+    """Returns a vector of length 1 for each token, zeros for one without company: (V, at most
+    `width`).
 
-    They are a factor of the positive pointwise mutual information of tokens that stand near each other, which is what
-    word2vec's vectors approximate (Levy and Goldberg 2014, "Neural Word Embedding as Implicit Matrix Factorization").
+    They are a factor of the positive pointwise mutual information of tokens that stand near each
+    other, which is what word2vec's vectors approximate (Levy and Goldberg 2014, "Neural Word
+    Embedding as Implicit Matrix Factorization").
 
     Args:
         windows: of the training text; some are left out of a large one, evenly.
@@ -34,7 +37,8 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
     from threadpoolctl import threadpool_limits
 
     kept = slice(None, None, -(-int(windows.sizes.sum()) // _MOST))
-    begins, sizes = windows.starts[kept], windows.sizes[kept]
+    begins = windows.starts[kept]
+    sizes = windows.sizes[kept]
     ids = np.concatenate(
         [windows.text.ids[a : a + n] for a, n in zip(begins, sizes, strict=True)]
     ).astype(np.int32)
@@ -48,7 +52,9 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
     bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, size))
     together = (bags.T @ bags).tocoo()
     two = together.row != together.col
-    row, col, counts = together.row[two], together.col[two], together.data[two]
+    row = together.row[two]
+    col = together.col[two]
+    counts = together.data[two]
     tokens = np.bincount(row, weights=counts, minlength=size)
     contexts = tokens**_SMOOTHING
     information = np.log(counts * (contexts.sum() / (tokens[row] * contexts[col])))
@@ -57,7 +63,12 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
         (information[more].astype(np.float32), (row[more], col[more])), shape=(size, size)
     )
     with threadpool_limits(1):  # the same numbers with any number of threads
-        left, strengths, _ = randomized_svd(matrix, min(width, size), n_iter=3, random_state=0)
+        left, strengths, _ = randomized_svd(
+            matrix,
+            min(width, size),
+            n_iter=3,
+            random_state=0,
+        )
     vectors = left * np.sqrt(strengths)
     known = np.bincount(row[more], minlength=size) > 0
     found: Floats32 = np.zeros_like(vectors)
@@ -66,7 +77,8 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
 
 
 def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
-    """Puts the tokens' vectors and the bias of the masked-word head in place, at the scale of random ones.
+    """Puts the tokens' vectors and the bias of the masked-word head in place, at the scale of
+    random ones.
 
     Args:
         network: a new BERT with its head.
@@ -75,9 +87,11 @@ def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
     """
     import torch
 
-    table, bias = network.get_input_embeddings().weight, network.get_output_embeddings().bias
+    table = network.get_input_embeddings().weight
+    bias = network.get_output_embeddings().bias
     vectors = token_vectors(windows, len(table), min(table.shape[1], _WIDTH))
-    known, width = vectors.any(axis=1), vectors.shape[1]
+    known = vectors.any(axis=1)
+    width = vectors.shape[1]
     scale = network.config.initializer_range * width**0.5
     with torch.no_grad():
         table[torch.from_numpy(known), :width] = torch.from_numpy(

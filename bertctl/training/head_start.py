@@ -1,7 +1,9 @@
-"""`model.head_start: probe`: a new head begins as a regression on the frozen encoder (Kumar et al. 2022, LP-FT).
+"""`model.head_start: probe`: a new head begins as a regression on the frozen encoder (Kumar et al.
+2022, LP-FT).
 
-The encoder, as it stands before the first step, reads a sample of the training rows once. What the network's last layer
-would read of them is what the regression is fitted to, so that the first evaluation is the frozen encoder's score.
+The encoder, as it stands before the first step, reads a sample of the training rows once. What the
+network's last layer would read of them is what the regression is fitted to, so that the first
+evaluation is the frozen encoder's score.
 
 Letters: N predictions (rows, words or choices), D size of a vector, C outputs.
 """
@@ -33,7 +35,8 @@ _SHARE = 0.08
 """Share of the run's time that reading the sample may take; fitting comes on top."""
 
 _READING = 1 / 3
-"""Time for a token that is read, as a share of that for one that is trained on: there is no backward pass."""
+"""Time for a token that is read, as a share of that for one that is trained on: there is no
+backward pass."""
 
 _FEWEST = 200
 """Rows that are read of a run however short it is."""
@@ -45,7 +48,8 @@ _MOST_NUMBERS = 1 << 24
 _BATCH = 64
 
 _PASSED_DEVIATION = 0.4
-"""Largest deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight line."""
+"""Largest deviation of what a pooler passes on: there, the hyperbolic tangent is nearly a straight
+line."""
 
 _ROUNDING = 0.05
 """How far a number between -1 and 1 may be off that was computed in half precision."""
@@ -74,13 +78,18 @@ class HeadStart:
     def sentence(self, score: str) -> str:
         """Returns what is said of it, with the score of the first evaluation."""
         rows = count(self.fitted_on, self.noun)
-        pooler = ", its pooler passes the first token on" if self.passes_state else ""
+        if self.passes_state:
+            pooler = ", its pooler passes the first token on"
+        else:
+            pooler = ""
         begin = f"head: starts as {self.regression} on the frozen encoder{pooler}"
         return f"{begin}, {rows}, {self.seconds:.1f} s, {score}"
 
 
 def has_new_head(job: Job) -> bool:
-    """Returns whether the head of a job's network was drawn by chance, and not trained before for the same labels."""
+    """Returns whether the head of a job's network was drawn by chance, and not trained before for
+    the same labels.
+    """
     if not has_trained_head(job.source):
         return True
     is_whole = not lost_of_head(job.loaded.network, job.loaded.new_weights)
@@ -93,19 +102,23 @@ def starts_head(job: Job) -> bool:
 
 
 def announcement(job: Job) -> str:
-    """Returns what the recipe does about the head, in a sentence; empty where the head is random."""
+    """Returns what the recipe does about the head, in a sentence; empty where the head is
+    random.
+    """
     if job.recipe.model.head_start != "probe":
         return ""
     if not has_new_head(job):
         return "head: goes on from the trained one, so model.head_start changes nothing"
     read = len(sampled_windows(job))
     n_windows = len(job.features["train"])
-    sample = (
-        f"{count(read, 'row')} of {n_windows:,}"
-        if read < n_windows
-        else f"all {count(read, 'row')}"
+    if read < n_windows:
+        sample = f"{count(read, 'row')} of {n_windows:,}"
+    else:
+        sample = f"all {count(read, 'row')}"
+    return (
+        f"head: will start as {_regression(job.task)} on the frozen encoder, fitted to {sample} "
+        "(model.head_start)"
     )
-    return f"head: will start as {_regression(job.task)} on the frozen encoder, fitted to {sample} (model.head_start)"
 
 
 def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | None:
@@ -128,7 +141,13 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
     sample = SampledFeatures(features, sampled_windows(job))
     network = job.loaded.network
     dense = _layer_to_pass(job)
-    vectors = head_vectors(job, sample, workers, listener, dense=dense)
+    vectors = head_vectors(
+        job,
+        sample,
+        workers,
+        listener,
+        dense=dense,
+    )
     _, last = last_layer(network)
     start = _Start.empty(last, dense)
     error_text = ""
@@ -166,7 +185,8 @@ def head_vectors(
     *,
     dense: Any = None,
 ) -> Floats32:
-    """Returns (N, D) what the network's last layer reads, in evaluation mode, of each prediction of the windows.
+    """Returns (N, D) what the network's last layer reads, in evaluation mode, of each prediction of
+    the windows.
 
     Args:
         job: Made ready; its network is where it computes.
@@ -182,13 +202,19 @@ def head_vectors(
         task = cast(Task, _VectorTask(job.task, last.in_features))
         read = cast(Features, features)
         result = engine.forward(
-            task, read, batch_size=_BATCH, phase="starting the head", listener=listener
+            task,
+            read,
+            batch_size=_BATCH,
+            phase="starting the head",
+            listener=listener,
         )
     return cast(Floats32, result.outputs["logits"].astype(np.float32))
 
 
 def _layer_to_pass(job: Job) -> Any:
-    """Returns the dense layer between the first token's state and the last layer, of texts in one window; or None."""
+    """Returns the dense layer between the first token's state and the last layer, of texts in one
+    window; or None.
+    """
     from bertctl.modeling.heads import dense_layer
 
     is_anew = job.recipe.training.reinit_layers is not None
@@ -237,10 +263,11 @@ class _Start:
 
 
 def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: Any) -> _Start:
-    """Returns the weights that the head begins with: on the pooler as it is, or as it passes the state on.
+    """Returns the weights that the head begins with: on the pooler as it is, or as it passes the
+    state on.
 
-    A pooler that was trained for something else, or never, keeps less of a text than the state of its first token.
-    Which one is better, rows that are held out say.
+    A pooler that was trained for something else, or never, keeps less of a text than the state of
+    its first token. Which one is better, rows that are held out say.
 
     Raises:
         UnfittedError: No regression can be fitted.
@@ -279,7 +306,8 @@ def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
 
 
 def sampled_windows(job: Job) -> Ints:
-    """Returns the numbers of the training windows that are read, ascending: all, or a sample with each label's share.
+    """Returns the numbers of the training windows that are read, ascending: all, or a sample with
+    each label's share.
 
     The sample is one that can be read in a tenth of the run's time.
     """
@@ -305,7 +333,8 @@ def sampled_windows(job: Job) -> Ints:
 
 
 def _stratified(order: Ints, labels: Ints) -> Ints:
-    """Returns rows in an order whose every beginning has about the share of each label that all rows have.
+    """Returns rows in an order whose every beginning has about the share of each label that all
+    rows have.
 
     The first row of each label comes before all others, so that a rare label is not missed.
     """
@@ -440,7 +469,13 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
             mean = float(last.mean) if has_bias else 0.0
             return fit_scores(vectors, (labels - mean) / float(last.deviation), has_bias=has_bias)
         if isinstance(job.features["train"], ChoiceFeatures):
-            is_right = fit_labels(vectors, labels, n_labels=2, has_bias=has_bias, seed=seed)
+            is_right = fit_labels(
+                vectors,
+                labels,
+                n_labels=2,
+                has_bias=has_bias,
+                seed=seed,
+            )
             odds = is_right.function
             score = LinearFunction(
                 odds.strength, odds.weight[1:] - odds.weight[:1], odds.bias[1:] - odds.bias[:1]
@@ -458,7 +493,9 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
 
 
 def _row_weights(job: Job, labels: Array) -> Array | None:
-    """Returns how much each row counts, (N,) or (N, C) of several labels, as the training loss weighs them."""
+    """Returns how much each row counts, (N,) or (N, C) of several labels, as the training loss
+    weighs them.
+    """
     of_classes = getattr(job.objective, "class_weights", None)
     if of_classes is None:
         return None
@@ -470,10 +507,14 @@ def _row_weights(job: Job, labels: Array) -> Array | None:
 
 def _regression(task: Task) -> str:
     """Returns the name of the regression that a task's head starts as."""
-    return "ridge regression" if task.name == "text-regression" else "logistic regression"
+    if task.name == "text-regression":
+        return "ridge regression"
+    return "logistic regression"
 
 
 def _noun(features: Features, task: Task) -> str:
     if isinstance(features, ChoiceFeatures):
         return "choice"
-    return "word" if "words" in task.columns else "row"
+    if "words" in task.columns:
+        return "word"
+    return "row"

@@ -1,4 +1,6 @@
-"""A run made ready: recipe, rows, model and device read, checked and refused in the order of their cost."""
+"""A run made ready: recipe, rows, model and device read, checked and refused in the order of their
+cost.
+"""
 
 import json
 import math
@@ -82,7 +84,9 @@ class Job(ReadyRun):
 
     @property
     def epochs(self) -> int:
-        """Is the number of passes over the training rows; `training.max_steps` may cut the last one short."""
+        """Is the number of passes over the training rows; `training.max_steps` may cut the last one
+        short.
+        """
         return math.ceil(self.steps / self.steps_per_epoch)
 
     @cached_property
@@ -95,7 +99,8 @@ class Job(ReadyRun):
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows, and what the model reads of them: the same for all jobs whose recipes have one `encoding_key`.
+    """Rows, and what the model reads of them: the same for all jobs whose recipes have one
+    `encoding_key`.
 
     Attributes:
         data: the splits.
@@ -112,7 +117,8 @@ class Encoded:
 
 def encoding_key(recipe: Recipe) -> str:
     """Returns what decides the rows and how they are read, as a text to compare."""
-    model, section = recipe.model, TASK_SECTIONS.get(recipe.task)
+    model = recipe.model
+    section = TASK_SECTIONS.get(recipe.task)
     parts = {
         "task": recipe.task,
         "settings": getattr(recipe, section).model_dump() if section else None,
@@ -199,15 +205,18 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
     read = _read(recipe, listener, encoded)
 
     def features_of(loaded: Model) -> dict[str, Any]:
-        return (
-            encoded.features
-            if encoded
-            else encode_splits(read.task, read.data, recipe, loaded.tokenizer)
-        )
+        if encoded:
+            return encoded.features
+        return encode_splits(read.task, read.data, recipe, loaded.tokenizer)
 
     model_hash = encoded.model_hash if encoded else ""
     return assembled(
-        read.recipe, read, features_of, started=started, model_hash=model_hash, listener=listener
+        read.recipe,
+        read,
+        features_of,
+        started=started,
+        model_hash=model_hash,
+        listener=listener,
     )
 
 
@@ -220,7 +229,8 @@ def assembled(
     model_hash: str = "",
     listener: Listener = SILENT,
 ) -> Job:
-    """Returns the job of what was read: the network is built, the rows are encoded, the memory is estimated.
+    """Returns the job of what was read: the network is built, the rows are encoded, the memory is
+    estimated.
 
     Args:
         recipe: what to run.
@@ -233,7 +243,9 @@ def assembled(
     Raises:
         BertctlError: any refusal of model, device or evaluations.
     """
-    data, source, task = read.data, read.source, read.task
+    data = read.data
+    source = read.source
+    task = read.task
     data_read = time.perf_counter()
 
     from bertctl.modeling.build import build_model
@@ -246,7 +258,12 @@ def assembled(
     if recipe.runtime.deterministic:
         only_deterministic()
     loaded = build_model(
-        source, task.auto_class, task.head(), recipe, compute=compute, listener=listener
+        source,
+        task.auto_class,
+        task.head(),
+        recipe,
+        compute=compute,
+        listener=listener,
     )
     model_read = time.perf_counter()
     features = features_of(loaded)
@@ -281,7 +298,10 @@ def assembled(
         started=started,
         memory=needed + (resident_bytes() - (whole - held) * 4 if compute.device == "cpu" else 0),
         environment=describe_environment(
-            resolved, compute, data=data, model_hash=model_hash or source.content_hash()
+            resolved,
+            compute,
+            data=data,
+            model_hash=model_hash or source.content_hash(),
         ),
         chosen=read.chosen,
     )
@@ -313,8 +333,11 @@ def check_outside(recipe: Recipe) -> None:
 
 def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> Inputs:
     if recipe.few_shot.loss is not None:
-        what = "few_shot.loss: this recipe trains on pairs of a few texts, which `bertctl finetune` does, run by run"
-        raise UsageError(what, remedy="Type `bertctl finetune`, or leave few_shot.loss out.")
+        message = (
+            "few_shot.loss: this recipe trains on pairs of a few texts, which `bertctl finetune` "
+            "does, run by run"
+        )
+        raise UsageError(message, remedy="Type `bertctl finetune`, or leave few_shot.loss out.")
     check_outside(recipe)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
@@ -326,11 +349,20 @@ def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) ->
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))
     primary = primary_metric(recipe, data, task)
-    return Inputs(data, source, task, evaluated, primary, recipe=recipe, chosen=chosen)
+    return Inputs(
+        data,
+        source,
+        task,
+        evaluated,
+        primary,
+        recipe=recipe,
+        chosen=chosen,
+    )
 
 
 def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
-    """Returns the rows and the model's files; an error about missing rows also says what is wrong with the model.
+    """Returns the rows and the model's files; an error about missing rows also says what is wrong
+    with the model.
 
     Raises:
         BertctlError: any refusal of data or model.
@@ -341,10 +373,8 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
         try:
             inspect_model(recipe.model)
         except BertctlError as error:
-            said, remedy = (
-                f"{missing.message}\n{error.message}",
-                f"{missing.remedy}\n{error.remedy}",
-            )
+            said = f"{missing.message}\n{error.message}"
+            remedy = f"{missing.remedy}\n{error.remedy}"
             raise UnavailableError(
                 said, remedy=remedy, file=missing.file or error.file
             ) from missing

@@ -1,4 +1,5 @@
-"""Freezing and gradual unfreezing of layers, and the checks of recipe fields that treat layers apart.
+"""Freezing and gradual unfreezing of layers, and the checks of recipe fields that treat layers
+apart.
 
 Each is a recipe field, off by default; the field's docstring says where it comes from.
 """
@@ -21,26 +22,31 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
     """Refuses what the model's config.json shows to be impossible; torch is not needed for it.
 
     Raises:
-        UsageError: layers that are shared, more layers than there are, layers frozen and initialised anew at once.
+        UsageError: layers that are shared, more layers than there are, layers frozen and
+            initialised anew at once.
     """
-    training, asked = recipe.training, _about_layers(recipe)
+    training = recipe.training
+    asked = _about_layers(recipe)
     if not asked:
         return
     if "num_hidden_groups" in source.config:
         raise UsageError(
-            f"{asked[0]}: the layers of '{source.name}' ({source.config.get('model_type')}) share their weights, so "
+            f"{asked[0]}: the layers of '{source.name}' ({source.config.get('model_type')}) share "
+            "their weights, so "
             "one can't be treated in another way than the rest",
             remedy=f"Leave {' and '.join(asked)} out, or choose another model.",
         )
     n_layers = layer_count(source.config)
-    frozen, anew = training.freeze_layers, training.reinit_layers or 0
+    frozen = training.freeze_layers
+    anew = training.reinit_layers or 0
     for field, count in (("training.freeze_layers", frozen), ("training.reinit_layers", anew)):
         if count > n_layers:
-            what = f"{field}: {count} given, but '{source.name}' has {n_layers} layers"
-            raise UsageError(what, remedy=f"Use {n_layers} or less.")
+            message = f"{field}: {count} given, but '{source.name}' has {n_layers} layers"
+            raise UsageError(message, remedy=f"Use {n_layers} or less.")
     if frozen + anew > n_layers:
         raise UsageError(
-            f"training.freeze_layers {frozen} and training.reinit_layers {anew} overlap: '{source.name}' has "
+            f"training.freeze_layers {frozen} and training.reinit_layers {anew} overlap: "
+            f"'{source.name}' has "
             f"{n_layers} layers, and one with new weights has to be trained",
             remedy=f"Together they can be {n_layers} at most.",
         )
@@ -52,7 +58,8 @@ def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> N
     Args:
         training: what is asked for.
         steps: of the run.
-        of_epoch: steps of an epoch, after each of which the model is evaluated where the recipe does not say how often.
+        of_epoch: steps of an epoch, after each of which the model is evaluated where the recipe
+            does not say how often.
 
     Raises:
         UsageError: saying how many there are.
@@ -61,7 +68,8 @@ def check_evaluations(training: TrainingSection, steps: int, of_epoch: int) -> N
     count = math.ceil(steps / every)
     if training.average_best is not None and training.average_best > count:
         raise UsageError(
-            f"training.average_best: the best {training.average_best} are asked for, but {steps} steps with one "
+            f"training.average_best: the best {training.average_best} are asked for, but {steps} "
+            "steps with one "
             f"evaluation every {every} make {count}",
             remedy="Use a lower training.evaluate_every, or average fewer.",
         )
@@ -73,7 +81,8 @@ class Unfreezing:
     What is trained follows from the epoch alone, so a resumed run is where it was.
 
     Args:
-        network: whose parameters that need a gradient now are those that will be trained by the end.
+        network: whose parameters that need a gradient now are those that will be trained by the
+            end.
     """
 
     def __init__(self, network: "nn.Module") -> None:
@@ -92,8 +101,11 @@ class Unfreezing:
 
 
 def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
-    """Returns what the recipe does beyond plain fine-tuning in so many epochs, one sentence each."""
-    training, said = recipe.training, []
+    """Returns what the recipe does beyond plain fine-tuning in so many epochs, one sentence
+    each.
+    """
+    training = recipe.training
+    said = []
     if training.preset:
         said.append(
             f"preset {training.preset}: its values stand where nothing nearer says otherwise"
@@ -104,36 +116,44 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
         )
         head = f"{recipe.optimizer.learning_rate:g} for the head"
         said.append(f"learning rates: {head}, down to {lowest:.3g} for the embeddings")
-    frozen = ["the embeddings"] if training.freeze_embeddings else []
+    if training.freeze_embeddings:
+        frozen = ["the embeddings"]
+    else:
+        frozen = []
     if training.freeze_layers:
         frozen.append(f"the lower {training.freeze_layers} of {layer_count(source.config)} layers")
     if frozen:
         said.append(f"frozen: {' and '.join(frozen)}")
     if training.reinit_layers is not None:
-        top = (
-            f" and the top {counted(training.reinit_layers, 'layer')}"
-            if training.reinit_layers
-            else ""
-        )
+        if training.reinit_layers:
+            top = f" and the top {counted(training.reinit_layers, 'layer')}"
+        else:
+            top = ""
         said.append(f"new weights: the pooler (where there is one){top}")
     if training.gradual_unfreezing:
         n_layers = layer_count(source.config)
-        lowest = training.freeze_layers + 1 if training.freeze_embeddings else 0
+        if training.freeze_embeddings:
+            lowest = training.freeze_layers + 1
+        else:
+            lowest = 0
         needed = n_layers + 2 - lowest
         parts = needed - epochs  # of which the embeddings are one, unless they are frozen
-        left = (
-            [f"the lowest {counted(parts - (not lowest), 'layer')}"] if parts > (not lowest) else []
-        )
+        if parts > (not lowest):
+            left = [f"the lowest {counted(parts - (not lowest), 'layer')}"]
+        else:
+            left = []
         left += [] if lowest else ["the embeddings"]
         leave = f"{counted(epochs, 'epoch')} {'leaves' if epochs == 1 else 'leave'}"
         short = f"; {leave} {' and '.join(left)} as before"
         said.append(
-            f"unfreezing: the head in the first epoch, one layer more in each that follows, everything from epoch "
+            "unfreezing: the head in the first epoch, one layer more in each that follows, "
+            "everything from epoch "
             f"{needed} on" + (short if epochs < needed else "")
         )
     if training.average_best:
         said.append(
-            f"averaging: the weights of the {training.average_best} best evaluations are kept until the end"
+            f"averaging: the weights of the {training.average_best} best evaluations are kept "
+            "until the end"
         )
     return said
 

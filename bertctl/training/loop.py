@@ -30,13 +30,16 @@ class Hooks:
 
     Attributes:
         on_log: one line of history, every `training.log_every` steps and at the end of each epoch.
-        on_evaluate: scores the validation rows with the weights as they are; returns the primary metric.
+        on_evaluate: scores the validation rows with the weights as they are; returns the primary
+            metric.
         is_better: whether one value of the primary metric is better than another.
         on_better: the weights are the best so far.
-        on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise to stop.
+        on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise
+            to stop.
         names: ids of the rows with these numbers, for messages.
         evaluation_cost: about how many steps an evaluation takes as long as, for the time left.
-        scores_start: Whether the weights are scored before the first step, and may be the best ones.
+        scores_start: Whether the weights are scored before the first step, and may be the best
+            ones.
     """
 
     on_log: Callable[[dict[str, float]], None]
@@ -51,15 +54,16 @@ class Hooks:
 
 @dataclass
 class TrainingState:
-    """Is how far a training run has come, and what it has found; all of it goes into a checkpoint as JSON.
+    """Is how far a training run has come, and what it has found; all of it goes into a checkpoint
+    as JSON.
 
     Attributes:
         epoch: passes over the rows that are complete.
         position: batches of the current pass that are done.
         step: optimizer steps taken.
         pending: whether the evaluation that this step calls for is still to be done.
-        best_step: step whose weights are the best; 0 before the first evaluation, or with `scored_start` those before
-            the first step.
+        best_step: step whose weights are the best; 0 before the first evaluation, or with
+            `scored_start` those before the first step.
         scored_start: Whether the weights before the first step were scored.
         best_value: their primary metric.
         since_better: evaluations since then.
@@ -72,10 +76,14 @@ class TrainingState:
         skipped_steps: steps that fp16's scaler left out.
         stopped_early: whether it ended before its last step.
         stop_reason: why early stopping ended it; empty otherwise.
-        collapsed_losses: validation losses at the ends of the last epochs in which every example got the same answer.
-        ranked: primary metric and step of the best evaluations, the best first, where their weights will be averaged.
-        clock_seconds: Seconds of the time limit that were used, those of interrupted commands too; 0 without a limit.
-        plan_changes: Changes of the number of steps by a time limit: the step where it was changed, the new number.
+        collapsed_losses: validation losses at the ends of the last epochs in which every example
+            got the same answer.
+        ranked: primary metric and step of the best evaluations, the best first, where their weights
+            will be averaged.
+        clock_seconds: Seconds of the time limit that were used, those of interrupted commands too;
+            0 without a limit.
+        plan_changes: Changes of the number of steps by a time limit: the step where it was changed,
+            the new number.
     """
 
     epoch: int = 0
@@ -108,19 +116,27 @@ class TrainingState:
     @property
     def padding(self) -> float:
         """Is the mean share of padding."""
-        return float(np.mean(self.paddings)) if self.paddings else 0.0
+        if self.paddings:
+            return float(np.mean(self.paddings))
+        return 0.0
 
 
 def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
     """Returns the global batches of an epoch, the same however many processes share them."""
-    size, seed, grouped = (
-        recipe.training.batch_size,
-        recipe.training.seed_of_order,
-        recipe.training.group_by_length,
+    size = recipe.training.batch_size
+    seed = recipe.training.seed_of_order
+    grouped = recipe.training.group_by_length
+    plan = training_plan(
+        features.lengths,
+        size,
+        seed=seed,
+        epoch=epoch,
+        group_by_length=grouped,
     )
-    plan = training_plan(features.lengths, size, seed=seed, epoch=epoch, group_by_length=grouped)
     distinct = getattr(features, "distinct", None)
-    return plan if distinct is None else set_apart(plan, distinct)
+    if distinct is None:
+        return plan
+    return set_apart(plan, distinct)
 
 
 def steps_per_epoch(recipe: Recipe, examples: int) -> int:
@@ -134,7 +150,8 @@ def total_steps(recipe: Recipe, examples: int) -> int:
 
 
 class StepPlan:
-    """Number of steps that a run is planned for: here that of its recipe; a time limit may change it on the way.
+    """Number of steps that a run is planned for: here that of its recipe; a time limit may change
+    it on the way.
 
     Args:
         steps: Optimizer steps.
@@ -195,13 +212,20 @@ def train(
             if distinct is not None:
                 equal = count(repeated(plan, distinct), "row")
                 listener.say(
-                    f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, masked there"
+                    f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, "
+                    "masked there"
                 )
         while (state.position < len(plan) and state.step < goal.steps) or state.pending:
             if not state.pending:
                 rng = WindowRandom(recipe.training.seed, state.epoch, state.step)
                 figures = _step(
-                    engine, features, plan[state.position], rng, micro_batches, state, hooks
+                    engine,
+                    features,
+                    plan[state.position],
+                    rng,
+                    micro_batches,
+                    state,
+                    hooks,
                 )
                 goal.after_step(state)
                 epoch_over = state.position == len(plan) or state.step == goal.steps
@@ -212,10 +236,17 @@ def train(
                 share = _share_of_work(
                     state.step, goal.steps, due or len(plan), hooks.evaluation_cost
                 )
-                listener.advance("training", state.step, goal.steps, _for_bar(figures), share=share)
-                state.pending = (
-                    (state.step % due == 0 or state.step == goal.steps) if due else epoch_over
+                listener.advance(
+                    "training",
+                    state.step,
+                    goal.steps,
+                    _for_bar(figures),
+                    share=share,
                 )
+                if due:
+                    state.pending = state.step % due == 0 or state.step == goal.steps
+                else:
+                    state.pending = epoch_over
             if state.pending:
                 _evaluate(hooks, state)
                 goal.after_evaluation(state)
@@ -226,7 +257,8 @@ def train(
             if state.stopped_early:
                 break
         else:
-            state.epoch, state.position = state.epoch + 1, 0
+            state.epoch = state.epoch + 1
+            state.position = 0
     listener.finish("training")
 
 
@@ -242,14 +274,28 @@ def _step(
     """Takes one optimizer step; returns the figures of its line of history."""
     started = time.perf_counter()
     rate = float(engine.schedule.get_last_lr()[0])
-    found = step_with_oom_retry(engine, features, indices, rng, micro_batches)
-    loss, norm = found.loss, found.grad_norm
+    found = step_with_oom_retry(
+        engine,
+        features,
+        indices,
+        rng,
+        micro_batches,
+    )
+    loss = found.loss
+    norm = found.grad_norm
     state.first_losses = [*state.first_losses, loss][:5]
     state.last_losses = [*state.last_losses, loss][-10:]
     is_fp16 = engine.compute.precision == "fp16"
-    # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its scale.
+    # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its
+    # scale.
     if not (math.isfinite(loss) and (math.isfinite(norm) or is_fp16)) or _exploded(state):
-        raise _diverged(state, loss, norm, rate, hooks.names(np.unique(features.rows[indices])))
+        raise _diverged(
+            state,
+            loss,
+            norm,
+            rate,
+            hooks.names(np.unique(features.rows[indices])),
+        )
     engine.optimizer.step()
     if is_fp16 and engine.accelerator.optimizer_step_was_skipped:
         state.skipped_steps += 1
@@ -284,12 +330,15 @@ def _evaluate(hooks: Hooks, state: TrainingState) -> None:
         state.since_better += 1
         return
     hooks.on_better(state.step)
-    state.best_step, state.best_value, state.since_better = state.step, value, 0
+    state.best_step = state.step
+    state.best_value = value
+    state.since_better = 0
 
 
 def _share_of_work(step: int, steps: int, between: int, evaluation_cost: float) -> float:
     """Returns the share of the work that is done after a step and before its evaluation."""
-    evaluations, done = math.ceil(steps / between), (step - 1) // between
+    evaluations = math.ceil(steps / between)
+    done = (step - 1) // between
     return (step + evaluation_cost * done) / (steps + evaluation_cost * evaluations)
 
 
@@ -314,17 +363,19 @@ def _diverged(
     state: TrainingState, loss: float, norm: float, rate: float, ids: Sequence[str]
 ) -> DivergedError:
     if not math.isfinite(loss):
-        what = f"the loss is {loss}"
+        message = f"the loss is {loss}"
     elif not math.isfinite(norm):
-        what = f"the gradient's norm is {norm}"
+        message = f"the gradient's norm is {norm}"
     else:
         last, first = (
             f"{np.mean(losses):.3g}" for losses in (state.last_losses, state.first_losses)
         )
-        what = f"the last losses are {last} on average, the first ones were {first}"
+        message = f"the last losses are {last} on average, the first ones were {first}"
     shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
-        f"training diverged at step {state.step + 1}: {what} (learning rate {rate:.2e}; batch with ids {shown})",
-        remedy="Try a lower --learning-rate, a longer warm-up (--set optimizer.warmup_fraction=0.2) or "
+        f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; batch with "
+        f"ids {shown})",
+        remedy="Try a lower --learning-rate, a longer warm-up (--set "
+        "optimizer.warmup_fraction=0.2) or "
         "--precision fp32; look at those examples.",
     )

@@ -1,7 +1,8 @@
-"""The learning-rate range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks", section 3.3).
+"""The learning-rate range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks",
+section 3.3).
 
-The learning rate rises by the same factor from step to step: where the loss falls fastest, the model learns; where it
-explodes, the learning rate is too high.
+The learning rate rises by the same factor from step to step: where the loss falls fastest, the
+model learns; where it explodes, the learning rate is too high.
 """
 
 import itertools
@@ -30,8 +31,8 @@ _EXPLODED = 4.0
 """The test ends at a smoothed loss this many times the lowest one."""
 _FEWEST = 20
 _NOISE = 7.0
-"""Standard errors that a smoothed loss falls by where nothing is learned, in fewer than 2.5 % of 50 to 200 steps of
-white noise."""
+"""Standard errors that a smoothed loss falls by where nothing is learned, in fewer than 2.5 % of 50
+to 200 steps of white noise."""
 
 
 def find_rate(
@@ -52,10 +53,12 @@ def find_rate(
         listener: hears of progress.
 
     Returns:
-        A document: `rates`, `losses` and `smoothed` losses of the steps; learning rates of interest: `steepest`, where
-        the smoothed loss falls fastest, `minimum`, where it is lowest, `minimum_tenth`, and `suggestion`, the lower
-        one of steepest and minimum_tenth, None where the loss never falls; `fall`, of the smoothed loss, and `noise`,
-        how far it falls by chance; `exploded`, whether it ended early.
+        A document: `rates`, `losses` and `smoothed` losses of the steps; learning rates of
+            interest: `steepest`, where
+        the smoothed loss falls fastest, `minimum`, where it is lowest, `minimum_tenth`, and
+        `suggestion`, the lower one of steepest and minimum_tenth, None where the loss never falls;
+        `fall`, of the smoothed loss, and `noise`, how far it falls by chance; `exploded`, whether
+        it ended early.
 
     Raises:
         UsageError: an invalid range or number of steps.
@@ -63,8 +66,8 @@ def find_rate(
         BertctlError: any refusal of the recipe.
     """
     if not 0.0 < low < high < math.inf:
-        what = f"the learning rate can't rise from {low:g} to {high:g}"
-        raise UsageError(what, remedy="Such as --from 1e-7 --to 1; both above 0.")
+        message = f"the learning rate can't rise from {low:g} to {high:g}"
+        raise UsageError(message, remedy="Such as --from 1e-7 --to 1; both above 0.")
     if steps < _FEWEST:
         raise UsageError(
             f"--steps {steps} are too few to see a slope",
@@ -89,7 +92,8 @@ def find_rate(
 def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]:
     """Returns the loss of each step, until it explodes."""
     machine = build_engine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
-    training, features = job.recipe.training, job.features["train"]
+    training = job.recipe.training
+    features = job.features["train"]
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     schedule: Any = machine.schedule
     shares = [
@@ -104,12 +108,18 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
         for group, share in zip(machine.optimizer.param_groups, shares, strict=True):
             group["lr"] = rate * share
         rng = WindowRandom(training.seed, step=len(losses))
-        loss = step_with_oom_retry(machine, features, next(batches), rng, micro_batches).loss
+        loss = step_with_oom_retry(
+            machine,
+            features,
+            next(batches),
+            rng,
+            micro_batches,
+        ).loss
         if not math.isfinite(loss):
             if not losses:
-                what = f"the loss is {loss} before anything was learned, so it can't explode"
+                message = f"the loss is {loss} before anything was learned, so it can't explode"
                 raise DivergedError(
-                    what,
+                    message,
                     remedy="Look at the model's weights and the rows, or try --precision fp32.",
                 )
             break
@@ -131,7 +141,8 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
 
 def smoothed(losses: Sequence[float]) -> list[float]:
     """Returns the running mean, corrected for its start as Adam corrects its moments."""
-    mean, result = 0.0, []
+    mean = 0.0
+    result = []
     for count, loss in enumerate(losses, start=1):
         mean = _SMOOTHING * mean + (1.0 - _SMOOTHING) * loss
         result.append(mean / (1.0 - _SMOOTHING**count))
@@ -146,7 +157,8 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
         losses: of the steps that were taken.
 
     Returns:
-        The fields of `find_rate` from `rates` to `suggestion`; rates are None where the loss never falls.
+        The fields of `find_rate` from `rates` to `suggestion`; rates are None where the loss never
+        falls.
     """
     taken = list(rates[: len(losses)])
     document: dict[str, Any] = {
@@ -163,7 +175,8 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
     slopes = np.gradient(smooth, np.log10(taken))[first : lowest + 1]
     if lowest <= first or slopes.min() >= 0.0:
         return document | nothing
-    steepest, minimum = taken[first + int(slopes.argmin())], taken[lowest]
+    steepest = taken[first + int(slopes.argmin())]
+    minimum = taken[lowest]
     spread = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
     return document | {
         "fall": float(smooth[first] - smooth[lowest]),

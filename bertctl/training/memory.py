@@ -18,28 +18,33 @@ def estimate_memory(
     device: str = "cpu",
     checkpoints: bool = True,
 ) -> int:
-    """Returns the bytes that fine-tuning needs, good to about a fifth: of the device, or what it adds to those that a
-    process on a CPU holds once the model is loaded (`resident_bytes`).
+    """Returns the bytes that fine-tuning needs, good to about a fifth: of the device, or what it
+    adds to those that a process on a CPU holds once the model is loaded (`resident_bytes`).
 
-    Parameters are fp32, and so are gradients and AdamW's two moments of those that are trained. A transformer layer
-    keeps about 34 T H + 5 A T^2 bytes for each example in half precision (Korthikanti et al. 2022, "Reducing Activation
-    Recomputation in Large Transformer Models", section 4.1), twice that in fp32. On a CPU autocast keeps fp32 copies,
-    attention keeps all its steps, and batches of many shapes leave gaps in the heap: 2.2 and 2.8 times as much, and
-    150 MB that the first steps take whatever their size. There the process holds the parameters already, with all that
-    Python has imported; a checkpoint is copied before it is written.
-    (MiniLM, batches of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times the peak of the whole run.)
+    Parameters are fp32, and so are gradients and AdamW's two moments of those that are trained. A
+    transformer layer keeps about 34 T H + 5 A T^2 bytes for each example in half precision
+    (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
+    section 4.1), twice that in fp32. On a CPU autocast keeps fp32 copies, attention keeps all its
+    steps, and batches of many shapes leave gaps in the heap: 2.2 and 2.8 times as much, and 150 MB
+    that the first steps take whatever their size. There the process holds the parameters already,
+    with all that Python has imported; a checkpoint is copied before it is written. (MiniLM, batches
+    of 4 to 32, up to 48 and 79 tokens: 0.82 to 1.21 times the peak of the whole run.)
 
     Args:
         config: the model's config.json: layers, hidden size H, heads A.
-        parameters: of the model, but for rows of its word table that no text uses, and those that training changes.
+        parameters: of the model, but for rows of its word table that no text uses, and those that
+            training changes.
         longest: T, tokens of the longest example as the model reads it.
         examples: of a batch on its way through the model at once.
         precision: fp32 or a half precision.
         device: cpu, cuda or mps.
         checkpoints: whether they are saved.
     """
-    (held, trained), sizes = parameters, model_sizes(config)
-    layers, hidden, heads = sizes["layers"] or 12, sizes["hidden"] or 768, sizes["heads"] or 12
+    held, trained = parameters
+    sizes = model_sizes(config)
+    layers = sizes["layers"] or 12
+    hidden = sizes["hidden"] or 768
+    heads = sizes["heads"] or 12
     wider = 2.0 if precision == "fp32" else 1.0
     linear, attention = (34 * 2.2, 5 * 2.8) if device == "cpu" else (34 * wider, 5 * wider)
     activations = examples * round(
@@ -47,7 +52,10 @@ def estimate_memory(
     )
     if device != "cpu":
         return (held + trained * 3) * 4 + activations
-    copied = held + trained * 2 if checkpoints else 0
+    if checkpoints:
+        copied = held + trained * 2
+    else:
+        copied = 0
     return (copied + trained * 3) * 4 + 150_000_000 + activations
 
 
@@ -61,4 +69,6 @@ def resident_bytes() -> int:
 def peak_memory_bytes() -> int:
     """Returns the largest resident size of this process so far."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    if sys.platform == "darwin":
+        return peak
+    return peak * 1024

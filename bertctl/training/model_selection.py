@@ -1,4 +1,6 @@
-"""Which weights a run keeps: the best by the primary metric on the selection split, or the mean of the best few."""
+"""Which weights a run keeps: the best by the primary metric on the selection split, or the mean of
+the best few.
+"""
 
 import time
 from typing import Any
@@ -50,9 +52,15 @@ class ModelSelection:
         self._listener = listener
         self._best_result: SplitResult | None = None
         self.best = BestModel(job.loaded, folder, model_file)
-        keep, higher = job.recipe.training.average_best, higher_is_better(job.primary)
+        keep = job.recipe.training.average_best
+        higher = higher_is_better(job.primary)
         self._averaging = (
-            BestWeights(folder, keep, higher_is_better=higher, writes=workers.is_first)
+            BestWeights(
+                folder,
+                keep,
+                higher_is_better=higher,
+                writes=workers.is_first,
+            )
             if keep
             else None
         )
@@ -62,26 +70,42 @@ class ModelSelection:
 
         The selection split comes first and chooses the thresholds; the others are scored with them.
         """
-        job, chooses = self._job, split == self._job.selection
+        job = self._job
+        chooses = split == self._job.selection
         started = time.perf_counter()
         trim_heap()  # steps of all lengths leave holes, and scoring comes on top of them
         engine = Engine.of(job.loaded, job.compute, self._workers)
-        task = job.task if chooses else self.results[job.selection].task
-        rows, features, listener = job.data.splits[split], job.features[split], self._listener
+        if chooses:
+            task = job.task
+        else:
+            task = self.results[job.selection].task
+        rows = job.data.splits[split]
+        features = job.features[split]
+        listener = self._listener
         result = evaluate_split(
-            engine, task, rows, features, recipe=job.recipe, choose=chooses, listener=listener
+            engine,
+            task,
+            rows,
+            features,
+            recipe=job.recipe,
+            choose=chooses,
+            listener=listener,
         )
         self.seconds += time.perf_counter() - started
         self.results[split] = result
         return result
 
     def offer(self, state: TrainingState, value: float) -> None:
-        """Keeps the weights for the average at the end, where the recipe asks for one and they are among the best."""
+        """Keeps the weights for the average at the end, where the recipe asks for one and they are
+        among the best.
+        """
         if self._averaging is not None:
             self._averaging.offer(state, value, self._job.loaded)
 
     def keep(self) -> bool:
-        """Keeps the weights as the best so far; returns whether this process has written them to the disk."""
+        """Keeps the weights as the best so far; returns whether this process has written them to
+        the disk.
+        """
         self._best_result = self.results[self._job.selection]
         return self._workers.is_first and self.best.keep()
 
@@ -113,11 +137,14 @@ class ModelSelection:
             self.best.finish()
 
     def _keep_average(self, state: TrainingState) -> bool:
-        """Averages the weights of the best evaluations, where the recipe asks for it; returns whether the mean is kept.
+        """Averages the weights of the best evaluations, where the recipe asks for it; returns
+        whether the mean is kept.
 
-        If so, the network and RUN/model hold the mean; else the network has to get the best weights back.
+        If so, the network and RUN/model hold the mean; else the network has to get the best weights
+        back.
         """
-        job, averaging = self._job, self._averaging
+        job = self._job
+        averaging = self._averaging
         if averaging is None:
             return False
         if len(state.ranked) < 2:

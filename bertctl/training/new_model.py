@@ -1,4 +1,6 @@
-"""A new BERT for a corpus: its vocabulary, trained or given, and random weights, made once and kept in the cache."""
+"""A new BERT for a corpus: its vocabulary, trained or given, and random weights, made once and kept
+in the cache.
+"""
 
 import hashlib
 import json
@@ -31,23 +33,32 @@ _SIZES = {
     "medium": (8, 512),
     "base": (12, 768),
 }
-"""Layers and hidden size (Turc et al. 2019, "Well-Read Students Learn Better", table 1); heads are 64 wide."""
+"""Layers and hidden size (Turc et al. 2019, "Well-Read Students Learn Better", table 1); heads are
+64 wide."""
 
 
 def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
-    """Returns a BERT with random weights; the same corpus, vocabulary, size and seed give the same one.
+    """Returns a BERT with random weights; the same corpus, vocabulary, size and seed give the same
+    one.
 
     Raises:
         BertctlError: a size, a vocabulary or a corpus that can't be used.
     """
-    section, pairs = recipe.pretraining, PAIRS[recipe.pretraining.objective] is not None
-    size, seed = str(section.from_scratch), recipe.training.seed_of_init
+    section = recipe.pretraining
+    pairs = PAIRS[recipe.pretraining.objective] is not None
+    size = str(section.from_scratch)
+    seed = recipe.training.seed_of_init
     fields = _fields(size, listener)
-    corpora = open_corpora(section.corpus, recipe.data) if section.vocab is None else []
-    asked, lowercase = recipe.model.lowercase, recipe.model.lowercase is not False
-    given = (
-        open_tokenizer(section.vocab, lowercase=asked, listener=listener) if section.vocab else None
-    )
+    if section.vocab is None:
+        corpora = open_corpora(section.corpus, recipe.data)
+    else:
+        corpora = []
+    asked = recipe.model.lowercase
+    lowercase = recipe.model.lowercase is not False
+    if section.vocab:
+        given = open_tokenizer(section.vocab, lowercase=asked, listener=listener)
+    else:
+        given = None
     if given is not None:
         require_bert(given, "pretrain --from-scratch")
     key = {
@@ -62,7 +73,10 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     if not folder.is_dir():
         with replacing(folder) as aside:
             if given is None:
-                fraction = None if recipe.data.validation_file else recipe.data.validation_fraction
+                if recipe.data.validation_file:
+                    fraction = None
+                else:
+                    fraction = recipe.data.validation_fraction
                 survey(
                     corpora, fraction=fraction, allow_duplicates=section.allow_duplicates
                 )  # or refused here
@@ -78,7 +92,14 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
                     given.tokenizer, aside, lowercase=given.tokenizer.normalizer.lowercase
                 )
             _require_tokens(tokenizer, folder)
-            _write(aside, size, fields, tokenizer, pairs=pairs, seed=seed)
+            _write(
+                aside,
+                size,
+                fields,
+                tokenizer,
+                pairs=pairs,
+                seed=seed,
+            )
     settings = ModelSection(name=str(folder), max_length=recipe.model.max_length, lowercase=asked)
     source = inspect_model(settings, own=True)
     listener.say(f"model: a new BERT ({size}), {int(source.config['vocab_size']):,} tokens")
@@ -90,7 +111,8 @@ def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
 
 
 def _fields(size: str, listener: Listener) -> dict[str, Any]:
-    """Returns fields of a BertConfig, for a size of google-research/bert's miniatures, or out of a JSON file.
+    """Returns fields of a BertConfig, for a size of google-research/bert's miniatures, or out of a
+    JSON file.
 
     Raises:
         UsageError: no such size, or a file that describes another family.
@@ -105,15 +127,19 @@ def _fields(size: str, listener: Listener) -> dict[str, Any]:
             "intermediate_size": 4 * hidden,
         }
     if not ("/" in size or "." in size):
-        what = unknown("size", size, _SIZES)
+        message = unknown("size", size, _SIZES)
         raise UsageError(
-            what, remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig."
+            message, remedy=f"Sizes: {', '.join(_SIZES)}; or a JSON file with a BertConfig."
         )
     from transformers import BertConfig
 
-    fields, known = read_json(Path(size)), BertConfig()
+    fields = read_json(Path(size))
+    known = BertConfig()
     if not isinstance(fields, dict) or fields.get("model_type", "bert") != "bert":
-        kind = fields.get("model_type") if isinstance(fields, dict) else "no object"
+        if isinstance(fields, dict):
+            kind = fields.get("model_type")
+        else:
+            kind = "no object"
         raise UsageError(
             f"{size} describes no BERT: {kind!r}", remedy="Give the fields of a BertConfig."
         )
@@ -125,7 +151,8 @@ def _fields(size: str, listener: Listener) -> dict[str, Any]:
 def _write(
     folder: Path, size: str, fields: dict[str, Any], tokenizer: Tokenizer, *, pairs: bool, seed: int
 ) -> None:
-    """Writes a BERT with random weights beside its tokenizer's files, as `save_pretrained` lays them out.
+    """Writes a BERT with random weights beside its tokenizer's files, as `save_pretrained` lays
+    them out.
 
     Raises:
         UsageError: fields that make no BERT.
@@ -165,7 +192,7 @@ def _require_tokens(tokenizer: Tokenizer, folder: Path) -> None:
         if tokenizer.token_to_id(name) is None
     ]
     if missing:
-        what = f"the vocabulary in {folder} has no {', '.join(missing)}"
+        message = f"the vocabulary in {folder} has no {', '.join(missing)}"
         raise UnavailableError(
-            what, remedy="Train one with `bertctl vocab train`, or leave --vocab out."
+            message, remedy="Train one with `bertctl vocab train`, or leave --vocab out."
         )

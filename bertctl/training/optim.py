@@ -1,4 +1,6 @@
-"""AdamW and the paper's schedule; where google-research/bert `optimization.py` differs, config/schema.py says so."""
+"""AdamW and the paper's schedule; where google-research/bert `optimization.py` differs,
+config/schema.py says so.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,10 +15,12 @@ if TYPE_CHECKING:
 
 
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
-    """Returns AdamW with bias correction and two groups: decayed weights, and biases with normalisation weights.
+    """Returns AdamW with bias correction and two groups: decayed weights, and biases with
+    normalisation weights.
 
-    With a layer decay, two such groups for the head and each layer down to the embeddings, each with its own learning
-    rate; the first group is the head's, whose learning rate is the one that is logged.
+    With a layer decay, two such groups for the head and each layer down to the embeddings, each
+    with its own learning rate; the first group is the head's, whose learning rate is the one that
+    is logged.
 
     Args:
         network: its parameters that need a gradient are optimised.
@@ -27,12 +31,22 @@ def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW"
     """
     from torch.optim import AdamW
 
-    groups, betas = _groups(network, settings), (settings.beta1, settings.beta2)
-    return AdamW(groups, lr=settings.learning_rate, betas=betas, eps=settings.epsilon, fused=True)
+    groups = _groups(network, settings)
+    betas = (settings.beta1, settings.beta2)
+    return AdamW(
+        groups,
+        lr=settings.learning_rate,
+        betas=betas,
+        eps=settings.epsilon,
+        fused=True,
+    )
 
 
 def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, Any]]:
-    depths = parameter_depths(network) if settings.layer_decay < 1.0 else {}
+    if settings.layer_decay < 1.0:
+        depths = parameter_depths(network)
+    else:
+        depths = {}
     head = max(depths.values(), default=0)
     plain = _undecayed(network)
     trained = {name: one for name, one in network.named_parameters() if one.requires_grad}
@@ -48,7 +62,8 @@ def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, 
 
 
 def build_schedule(optimizer: "AdamW", settings: OptimizerSection, *, steps: int) -> "LambdaLR":
-    """Returns a linear warm-up from 0 over the first share of the steps, then a straight line to 0 at the last.
+    """Returns a linear warm-up from 0 over the first share of the steps, then a straight line to 0
+    at the last.
 
     Args:
         optimizer: whose rate is scheduled.
@@ -67,7 +82,8 @@ class _Segment:
     Attributes:
         start: Step where the segment begins.
         first_share: Share of the peak rate there.
-        peak: Step of the top. The share there is 1, or `first_share` if the peak is behind the run already.
+        peak: Step of the top. The share there is 1, or `first_share` if the peak is behind the run
+            already.
         end: Step where the rate would be 0.
     """
 
@@ -83,7 +99,10 @@ class _Segment:
             return self.first_share + (1.0 - self.first_share) * rise
 
         is_past_peak = self.peak <= self.start
-        top = self.first_share if is_past_peak else 1.0
+        if is_past_peak:
+            top = self.first_share
+        else:
+            top = 1.0
         top_step = max(self.start, self.peak)
         return top * max(0.0, (self.end - step) / max(1, self.end - top_step))
 
@@ -91,8 +110,9 @@ class _Segment:
 class LinearRates:
     """Share of the peak rate at each step: warm-up from 0, then a straight line to 0.
 
-    The number of steps may change while a run goes on, as a time limit does it. The rate goes on from where it stands,
-    finishes its warm-up if it has not, and falls in a straight line to 0 at the new last step.
+    The number of steps may change while a run goes on, as a time limit does it. The rate goes on
+    from where it stands, finishes its warm-up if it has not, and falls in a straight line to 0 at
+    the new last step.
 
     Args:
         settings: Settings with the share of the warm-up.
@@ -103,7 +123,14 @@ class LinearRates:
         self._settings = settings
         peak = warmup_steps(settings, steps)
         first_share = 0.0 if peak else 1.0
-        self._segments = [_Segment(start=0, first_share=first_share, peak=peak, end=steps)]
+        self._segments = [
+            _Segment(
+                start=0,
+                first_share=first_share,
+                peak=peak,
+                end=steps,
+            )
+        ]
 
     def __call__(self, step: int) -> float:
         """Returns the share at a step."""
@@ -122,7 +149,14 @@ class LinearRates:
         if at < latest.peak and peak <= at:
             share = 1.0  # so few steps are left that none of them belongs to a warm-up
 
-        self._segments.append(_Segment(start=at, first_share=share, peak=peak, end=steps))
+        self._segments.append(
+            _Segment(
+                start=at,
+                first_share=share,
+                peak=peak,
+                end=steps,
+            )
+        )
 
 
 def change_steps(schedule: "LRScheduler", *, at: int, steps: int) -> None:
@@ -138,7 +172,9 @@ def warmup_steps(settings: OptimizerSection, steps: int) -> int:
 
 
 def _undecayed(network: "nn.Module") -> set[str]:
-    """Names of biases and of every parameter of a normalisation layer, whatever the family calls it."""
+    """Names of biases and of every parameter of a normalisation layer, whatever the family calls
+    it.
+    """
     from torch import nn
 
     names: set[str] = set()

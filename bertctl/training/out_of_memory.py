@@ -1,4 +1,6 @@
-"""Out of memory: the same step in more and smaller micro-batches, until one example at a time is too much."""
+"""Out of memory: the same step in more and smaller micro-batches, until one example at a time is
+too much.
+"""
 
 import gc
 
@@ -8,7 +10,9 @@ from bertctl.runtime.heap import trim_heap
 
 
 def give_back_memory() -> None:
-    """Returns unused memory to the system: the micro-batches of the next attempt need blocks of other sizes."""
+    """Returns unused memory to the system: the micro-batches of the next attempt need blocks of
+    other sizes.
+    """
     import torch
 
     gc.collect()
@@ -35,19 +39,22 @@ class MicroBatches:
         """Doubles the number of micro-batches; the global batch and its loss stay what they are.
 
         Raises:
-            DeviceError: a micro-batch is one example already, or several processes would have to agree.
+            DeviceError: a micro-batch is one example already, or several processes would have to
+                agree.
         """
         at_once = -(-self._batch_size // (self.count * workers))
         if at_once <= 1 or workers > 1:
             raise DeviceError(
-                f"out of memory with {at_once} example{'s' if at_once > 1 else ''} of {longest} tokens at once"
-                + (f" in each of {workers} processes" if workers > 1 else ""),
+                f"out of memory with {at_once} example{'s' if at_once > 1 else ''} of {longest} "
+                "tokens at once" + (f" in each of {workers} processes" if workers > 1 else ""),
                 remedy="What helps: a smaller --max-length; --gradient-checkpointing; "
-                f"--set training.accumulation_steps={self.count * 2} (the numbers stay the same); a smaller model.",
+                f"--set training.accumulation_steps={self.count * 2} (the numbers stay the same); "
+                "a smaller model.",
             ) from error
         self.count *= 2
         halved = -(-self._batch_size // self.count)
         self._listener.warn(
-            f"out of memory with {at_once} examples of {longest} tokens at once: the step is repeated with {halved} at "
+            f"out of memory with {at_once} examples of {longest} tokens at once: the step is "
+            f"repeated with {halved} at "
             f"once (accumulation {self.count}); the global batch stays {self._batch_size}"
         )

@@ -56,11 +56,10 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         recipe.pretraining.corpus, recipe.data
     )  # files that are not there are refused first
     task = Pretraining.of(recipe)
-    source = (
-        new_model(recipe, listener)
-        if recipe.pretraining.from_scratch
-        else inspect_model(recipe.model)
-    )
+    if recipe.pretraining.from_scratch:
+        source = new_model(recipe, listener)
+    else:
+        source = inspect_model(recipe.model)
     check_layers(recipe, source)
     if task.pairs:
         require_order_head(family_of(source.config), source.name)
@@ -72,15 +71,32 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
         counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
-    read = Inputs(_loaded(recipe, corpus), source, task, ("validation",), primary, recipe=recipe)
-    settings, size = recipe.training, recipe.model.max_length
+    read = Inputs(
+        _loaded(recipe, corpus),
+        source,
+        task,
+        ("validation",),
+        primary,
+        recipe=recipe,
+    )
+    settings = recipe.training
+    size = recipe.model.max_length
     cutting = {"short": recipe.pretraining.short_sequences, "seed": settings.seed_of_order}
 
     def features_of(loaded: Model) -> dict[str, Any]:
-        windows = task.windows(corpus.train, loaded.tokenizer, size, held_out=False, **cutting)
+        windows = task.windows(
+            corpus.train,
+            loaded.tokenizer,
+            size,
+            held_out=False,
+            **cutting,
+        )
         train = _mixed(windows, recipe, corpus)
         if recipe.pretraining.from_scratch and recipe.pretraining.first_weights == "corpus":
-            told = "model: its first weights are the corpus's own: how often tokens occur, and how often together"
+            told = (
+                "model: its first weights are the corpus's own: how often tokens occur, and how "
+                "often together"
+            )
             listener.say(told)
             begin_from(loaded.network, windows, counts)
         return {
@@ -88,7 +104,13 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
             "validation": task.encode(corpus.validation, loaded.tokenizer, max_length=size),
         }
 
-    job = assembled(recipe, read, features_of, started=started, listener=listener)
+    job = assembled(
+        recipe,
+        read,
+        features_of,
+        started=started,
+        listener=listener,
+    )
     tokens = -(-settings.batch_size // settings.accumulation_steps) * int(
         job.features["train"].lengths.max()
     )
@@ -99,7 +121,9 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
 
 
 def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
-    """Returns the corpus as a run's data: the training documents are numbers alone, their text is packed."""
+    """Returns the corpus as a run's data: the training documents are numbers alone, their text is
+    packed.
+    """
     numbers = cast(Any, range(len(corpus.train.documents) - 1))
     held_out = corpus.validation
     held_out = replace(
@@ -125,7 +149,8 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
         weights = weights_of(counts, section.mix, section.mix_temperature)
     except KeyError as error:
         raise UsageError(
-            f"--mix has {listing([one.rpartition('=')[0] for one in section.mix])}, and the corpora are "
+            f"--mix has {listing([one.rpartition('=')[0] for one in section.mix])}, and the "
+            "corpora are "
             f"{listing(corpus.names)}",
             remedy="Give each corpus one weight: --mix "
             + " --mix ".join(f"{name}=1" for name in corpus.names),
@@ -133,8 +158,8 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
     if (empty := [name for name, number in counts.items() if not number]) and (
         weights or not len(windows)
     ):
-        what = f"the corpus '{empty[0]}' has no window to train on"
-        raise DataError(what, remedy="Leave it out, or give it longer texts.")
+        message = f"the corpus '{empty[0]}' has no window to train on"
+        raise DataError(message, remedy="Leave it out, or give it longer texts.")
     if weights is None:
         return windows
     chosen = mixed(corpora, weights)

@@ -1,4 +1,6 @@
-"""Looks whether a recipe's needs can be met: rows, model, device, room on the disk. Nothing is downloaded."""
+"""Looks whether a recipe's needs can be met: rows, model, device, room on the disk. Nothing is
+downloaded.
+"""
 
 import platform
 from collections.abc import Callable
@@ -80,7 +82,8 @@ class Diagnosis:
 
 
 def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> Diagnosis:
-    """Looks at this machine, and at what a recipe needs. Offline not one connection is tried; nothing is downloaded.
+    """Looks at this machine, and at what a recipe needs. Offline not one connection is tried;
+    nothing is downloaded.
 
     Args:
         recipe: resolved; None looks at the machine alone.
@@ -105,7 +108,10 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     compute = ""
     try:
         devices = machine.devices()
-        compute = "" if recipe else choose_compute(runtime).why
+        if recipe:
+            compute = ""
+        else:
+            compute = choose_compute(runtime).why
     except BertctlError as error:
         problems.append(error)
     except (ImportError, OSError) as error:
@@ -115,10 +121,18 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
             )
         )
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
-    processor, why, address = machine.processor(), hub.unreachable(), hub.shown(endpoint())
-    needs = recipe_needs(recipe, place=place) if recipe else []
+    processor = machine.processor()
+    why = hub.unreachable()
+    address = hub.shown(endpoint())
+    if recipe:
+        needs = recipe_needs(recipe, place=place)
+    else:
+        needs = []
     problems += [need.error for need in needs if need.error]
-    compute = needs[0].found if needs and not needs[0].error else compute
+    if needs and not needs[0].error:
+        compute = needs[0].found
+    else:
+        compute = compute
     document = {
         "schema": SCHEMA,
         "ready": not problems,
@@ -160,20 +174,22 @@ def _folder(what: str, folder: Path) -> dict[str, Any]:
 
 def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
     found = []
-    usable, quota = processor["usable"], processor["quota"]
+    usable = processor["usable"]
+    quota = processor["quota"]
     if quota is not None and quota < usable:
         found.append(
             f"{usable} cores are visible but the container is limited to {quota:g}: more threads "
             f"will slow training down; use --threads {max(1, round(quota))}"
         )
     if unreachable and not hub.is_offline():
-        why = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
-        found.append(f"{why}: only what is on this disk can be had")
+        reason = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
+        found.append(f"{reason}: only what is on this disk can be had")
     return found
 
 
 def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
-    """Returns everything that `finetune` would look for before it trains, found or not. Nothing is fetched.
+    """Returns everything that `finetune` would look for before it trains, found or not. Nothing is
+    fetched.
 
     Where all of it is there, the run is made ready as `finetune --dry-run` does it.
 
@@ -246,12 +262,14 @@ def _tracker(name: str) -> str:
 def _copies(recipe: Recipe) -> int:
     """Returns how many times the weights a run needs on its disk at the worst moment.
 
-    New weights are written beside the old ones, and a checkpoint (weights, two moments, the best weights) beside those
-    that are kept; without checkpoints one is saved all the same when the run is interrupted.
+    New weights are written beside the old ones, and a checkpoint (weights, two moments, the best
+    weights) beside those that are kept; without checkpoints one is saved all the same when the run
+    is interrupted.
     """
-    saved = (
-        1 if recipe.training.checkpoint_every == "off" else min(KEPT + 1, recipe.training.epochs)
-    )
+    if recipe.training.checkpoint_every == "off":
+        saved = 1
+    else:
+        saved = min(KEPT + 1, recipe.training.epochs)
     return 2 + 4 * saved
 
 
@@ -289,5 +307,11 @@ def _room(what: str, place: Path, wanted: int) -> Need:
         error = UnavailableError(
             f"{what}: {found}", remedy="Free some space, or choose another disk."
         )
-        return Need(what, "refused", found, wanted, error)
+        return Need(
+            what,
+            "refused",
+            found,
+            wanted,
+            error,
+        )
     return Need(what, "here", found, wanted)

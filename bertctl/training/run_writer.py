@@ -1,4 +1,6 @@
-"""The files of a run but its weights: recipe, environment, history, status, predictions, metrics, timings."""
+"""The files of a run but its weights: recipe, environment, history, status, predictions, metrics,
+timings.
+"""
 
 import contextlib
 import json
@@ -19,7 +21,8 @@ from bertctl.writing import append_text, write_json
 
 
 class RunWriter:
-    """Writes the files of a run. Only the first of several processes writes; in the others nothing happens.
+    """Writes the files of a run. Only the first of several processes writes; in the others nothing
+    happens.
 
     Args:
         job: the run's job.
@@ -45,12 +48,24 @@ class RunWriter:
     def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
         """Writes status.json; see `RunFolder.set_status`."""
         if self._writes:
-            self._folder.set_status(state, step=step, message=message, reason=reason)
+            self._folder.set_status(
+                state,
+                step=step,
+                message=message,
+                reason=reason,
+            )
 
     def try_set_status(self, state: str, *, step: int, message: str, reason: str = "") -> None:
-        """Writes status.json on the way out; the error that is being reported matters more than this one."""
+        """Writes status.json on the way out; the error that is being reported matters more than
+        this one.
+        """
         with contextlib.suppress(BertctlError):
-            self.set_status(state, step=step, message=message, reason=reason)
+            self.set_status(
+                state,
+                step=step,
+                message=message,
+                reason=reason,
+            )
 
     def write_results(
         self,
@@ -58,10 +73,13 @@ class RunWriter:
         metrics: Mapping[str, Any],
         performance: Mapping[str, Any],
     ) -> None:
-        """Writes predictions, the decision where there is one, metrics.json and performance.json."""
+        """Writes predictions, the decision where there is one, metrics.json and
+        performance.json.
+        """
         if not self._writes:
             return
-        job, folder = self._job, self._folder
+        job = self._job
+        folder = self._folder
         write_predictions(folder, results, job.recipe.evaluation)
         if decision := results[job.selection].decision:
             write_json(folder.decision, {"schema": SCHEMA, **decision, "fitted_on": job.selection})

@@ -14,8 +14,9 @@ from bertctl.runtime.stopping import STOPS, StopRequest, end_now, handled_by, ra
 class Signals:
     """Holds Ctrl-C, SIGTERM and SIGHUP back until a place where nothing is cut in two.
 
-    Within `handle_signals`, the first signal is held back until `check`, or raised at once in `interruptible`. The
-    second one ends the process, wherever it is; what the last checkpoint holds is not lost.
+    Within `handle_signals`, the first signal is held back until `check`, or raised at once in
+    `interruptible`. The second one ends the process, wherever it is; what the last checkpoint holds
+    is not lost.
 
     Args:
         workers: the processes that share the job; `check` has them stop together.
@@ -37,7 +38,8 @@ class Signals:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Lets a signal raise at any moment: nothing changes here that a checkpoint would have to know.
+        """Lets a signal raise at any moment: nothing changes here that a checkpoint would have to
+        know.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
@@ -51,7 +53,8 @@ class Signals:
             self._is_interruptible = False
 
     def check(self) -> None:
-        """Raises what was held back; several processes do so at the same step, whichever of them was asked.
+        """Raises what was held back; several processes do so at the same step, whichever of them
+        was asked.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.

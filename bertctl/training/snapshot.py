@@ -26,7 +26,9 @@ RandomStates = Mapping[str, NDArray[np.uint8]]
 
 
 def random_states(workers: Workers) -> RandomStates:
-    """Returns the states of torch's generators as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes must call it."""
+    """Returns the states of torch's generators as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes
+    must call it.
+    """
     return {
         f"{device}.{rank}": state
         for device, mine in generator_states().items()
@@ -68,7 +70,8 @@ def restore(
     seed: int,
     listener: Listener = SILENT,
 ) -> TrainingState:
-    """Puts a run back to where a checkpoint stands: weights, optimizer, learning rate, generators, history.
+    """Puts a run back to where a checkpoint stands: weights, optimizer, learning rate, generators,
+    history.
 
     Args:
         checkpoint: a whole one.
@@ -83,7 +86,8 @@ def restore(
     import torch
     from safetensors.torch import load_file
 
-    network, workers = engine.loaded.network, engine.workers
+    network = engine.loaded.network
+    workers = engine.workers
     try:
         engine.loaded.set_weights(load_file(checkpoint.path / "model.safetensors"))
         if engine.word_table is not None:
@@ -96,7 +100,8 @@ def restore(
                 if key.partition("|")[0] == name
             }
             if mine:
-                # The step count stays where AdamW keeps it, on the host unless the step is fused on a device.
+                # The step count stays where AdamW keeps it, on the host unless the step is fused on
+                # a device.
                 engine.optimizer.state[parameter] = {
                     key: value.to(parameter.device) for key, value in mine.items()
                 }
@@ -121,7 +126,8 @@ def restore(
         )
     else:
         listener.warn(
-            f"the run was on {checkpoint.state['workers']} processes and goes on with {workers.count}: the examples of "
+            f"the run was on {checkpoint.state['workers']} processes and goes on with "
+            f"{workers.count}: the examples of "
             "each step are the same, dropout draws other numbers"
         )
         torch.manual_seed(
@@ -137,10 +143,8 @@ def _advance_schedule(engine: TrainingEngine, step: int) -> None:
     """Sets the schedule to where it stands after so many steps, without stepping through them."""
     schedule = engine.schedule
     schedule.last_epoch = step
-    rates = [
-        rate * share(step)
-        for rate, share in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)
-    ]  # type: ignore[attr-defined]
+    shares = schedule.lr_lambdas  # type: ignore[attr-defined]
+    rates = [rate * share(step) for rate, share in zip(schedule.base_lrs, shares, strict=True)]
     for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     schedule._last_lr = rates

@@ -1,7 +1,8 @@
-"""The one way to start a run that was made ready: its folder chosen or found again, locked, trained and scored.
+"""The one way to start a run that was made ready: its folder chosen or found again, locked, trained
+and scored.
 
-The command line, the workers of a sweep and `bertctl.finetune` in Python all come through here; `jobs/prepare.py` makes
-runs ready.
+The command line, the workers of a sweep and `bertctl.finetune` in Python all come through here;
+`jobs/prepare.py` makes runs ready.
 """
 
 import contextlib
@@ -21,7 +22,8 @@ from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions, run
 from bertctl.training.job import Job
 
 Resume = bool | Literal["if any"]
-"""Whether a run goes on that was started before: it must be there (True), or need not (`if any`)."""
+"""Whether a run goes on that was started before: it must be there (True), or need not
+(`if any`)."""
 
 
 def check_place(output: Path | None, *, resume: Resume, overwrite: bool) -> None:
@@ -45,7 +47,8 @@ def start(
     options: RunOptions = DEFAULT_OPTIONS,
     listener: Listener = SILENT,
 ) -> Result:
-    """Runs a job that was made ready, and returns the finished run. A finished run is returned as it is.
+    """Runs a job that was made ready, and returns the finished run. A finished run is returned as
+    it is.
 
     Args:
         job: Made ready, in each process the same.
@@ -64,11 +67,22 @@ def start(
     )  # of which machines may have different numbers
     hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
     workers.agree(recipe_hash(alike, **hashes))
-    found = find_run(job, output, needed=resume is True, listener=listener) if resume else None
+    if resume:
+        found = find_run(
+            job,
+            output,
+            needed=resume is True,
+            listener=listener,
+        )
+    else:
+        found = None
     workers.agree(
         found and (found.finished, found.has_draws, found.checkpoint and found.checkpoint.step)
     )
-    path = found.folder.path if found else output or default_folder(job.recipe.name, job.hash)
+    if found:
+        path = found.folder.path
+    else:
+        path = output or default_folder(job.recipe.name, job.hash)
     folder = RunFolder(
         Path(workers.share(str(path)))
     )  # the other processes might find another free name
@@ -91,7 +105,11 @@ def start(
                 options.on_start(folder)
             checkpoint = found.checkpoint if found else None
             result = (job.run or run)(
-                job, folder, checkpoint=checkpoint, options=options, listener=listener
+                job,
+                folder,
+                checkpoint=checkpoint,
+                options=options,
+                listener=listener,
             )
     if options.on_finish is not None and workers.is_first:
         try:
@@ -130,11 +148,13 @@ def find_run(
     Args:
         job: made ready.
         output: its folder; the newest of the recipe's own names when None.
-        needed: whether it must be there, with a checkpoint (`--resume`), or need not (`--resume-if-any`).
+        needed: whether it must be there, with a checkpoint (`--resume`), or need not
+            (`--resume-if-any`).
         listener: hears of checkpoints that are not whole.
 
     Raises:
-        BertctlError: the run is of another recipe, other data or another model; see `refuse_other_run`.
+        BertctlError: the run is of another recipe, other data or another model; see
+            `refuse_other_run`.
         UnavailableError: no run or no whole checkpoint, where one is needed.
     """
     path = output or latest_folder(job.recipe.name, job.hash)
@@ -156,7 +176,12 @@ def find_run(
         return EarlierRun(folder, None, finished=True)
     if any(folder.checkpoints.glob("draw-*")):
         listener.say("going on with the draws that are not finished")
-        return EarlierRun(folder, None, finished=False, has_draws=True)
+        return EarlierRun(
+            folder,
+            None,
+            finished=False,
+            has_draws=True,
+        )
     with hold(
         path / ".lock", shared=True
     ):  # else who trains without checkpoints would be called a run to start again
@@ -168,10 +193,13 @@ def find_run(
             f"going on after step {checkpoint.step} of {job.steps}, from {checkpoint.path}"
         )
     elif needed:
-        why = "none of its checkpoints is whole" if checkpoints.any() else "there is no checkpoint"
-        what = f"{path}: {why}, so there is nothing to go on from"
+        if checkpoints.any():
+            reason = "none of its checkpoints is whole"
+        else:
+            reason = "there is no checkpoint"
+        message = f"{path}: {reason}, so there is nothing to go on from"
         raise UnavailableError(
-            what, remedy=f"Start again with `{folder.command(job.verb)} --overwrite`."
+            message, remedy=f"Start again with `{folder.command(job.verb)} --overwrite`."
         )
     else:
         listener.say(f"{path} has no checkpoint to go on from: the run starts again")
@@ -188,22 +216,27 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     """
     was = folder.read(folder.environment)
     with loading(folder.environment, remedy=DAMAGED):
-        recipe_hash, data_hashes, model_hash = (
-            was["recipe_hash"],
-            was["data_hashes"],
-            was["model_hash"],
-        )
+        recipe_hash = was["recipe_hash"]
+        data_hashes = was["data_hashes"]
+        model_hash = was["model_hash"]
     if recipe_hash == job.hash:
         return
-    again = f"Start a new run with -o ANOTHER_FOLDER, or replace this one: -o {folder.path} --overwrite."
+    again = (
+        f"Start a new run with -o ANOTHER_FOLDER, or replace this one: -o {folder.path} "
+        "--overwrite."
+    )
     hashes: dict[str, str] = job.environment["data_hashes"]
     changed = [split for split, digest in hashes.items() if data_hashes.get(split) != digest]
     if changed:
-        what = f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was started with"
-        raise DataError(what, remedy=f"Give the same files again. {again}")
+        message = (
+            f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was "
+            "started with"
+        )
+        raise DataError(message, remedy=f"Give the same files again. {again}")
     if model_hash != job.environment["model_hash"]:
         raise UnavailableError(
-            f"the files of the model '{job.recipe.model.name}' are not those that the run in {folder.path} was started "
+            f"the files of the model '{job.recipe.model.name}' are not those that the run in "
+            f"{folder.path} was started "
             "with",
             remedy=again,
         )
@@ -219,7 +252,10 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         again += (
             f" To train its model further: `bertctl {job.verb} ... --model {folder.path} -o NEW`."
         )
-    what = f"the run in {folder.path} was started with other settings:{shown or ' see its recipe.yaml'}"
+    message = (
+        f"the run in {folder.path} was started with other "
+        f"settings:{shown or ' see its recipe.yaml'}"
+    )
     raise UsageError(
-        what, remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}"
+        message, remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}"
     )

@@ -1,4 +1,5 @@
-"""A training step: the forward and backward passes of one global batch, in micro-batches and among processes.
+"""A training step: the forward and backward passes of one global batch, in micro-batches and among
+processes.
 
 Letters: B windows in a global batch.
 """
@@ -49,10 +50,18 @@ def step_with_oom_retry(
     rng: WindowRandom,
     micro_batches: MicroBatches,
 ) -> StepResult:
-    """Does a training step; where memory runs out, the same step in twice as many micro-batches, and so on."""
+    """Does a training step; where memory runs out, the same step in twice as many micro-batches,
+    and so on.
+    """
     while True:
         try:
-            return training_step(engine, features, batch, rng, micro_batches=micro_batches.count)
+            return training_step(
+                engine,
+                features,
+                batch,
+                rng,
+                micro_batches=micro_batches.count,
+            )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -71,7 +80,8 @@ def training_step(
     *,
     micro_batches: int,
 ) -> StepResult:
-    """Does the forward and backward passes of one global batch, and the clipping; the optimizer's step is the caller's.
+    """Does the forward and backward passes of one global batch, and the clipping; the optimizer's
+    step is the caller's.
 
     Args:
         engine: the network and the processes among which the batch is dealt out.
@@ -80,34 +90,45 @@ def training_step(
         rng: of this step.
         micro_batches: how many of them each process computes its share in.
     """
-    objective, workers = engine.objective, engine.workers
+    objective = engine.objective
+    workers = engine.workers
     parts = np.array_split(indices, micro_batches * workers.count)
     mine = parts[workers.rank * micro_batches : (workers.rank + 1) * micro_batches]
     if workers.count == 1:
         mine = [part for part in mine if len(part)]
-    # Every process has to take part in the exchange of gradients, one without an example with a loss of nothing.
+    # Every process has to take part in the exchange of gradients, one without an example with a
+    # loss of nothing.
     batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
     if objective.spans_batch:
-        whole = (
-            batches[0] if len(mine[0]) == len(indices) else objective.batch(features, indices, rng)
-        )
+        if len(mine[0]) == len(indices):
+            whole = batches[0]
+        else:
+            whole = objective.batch(features, indices, rng)
         sizes = [
             sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches]))
             for k in range(workers.count)
         ]
-        names, losses = _across_batch(engine, whole, batches, [len(part) for part in mine], sizes)
+        names, losses = _across_batch(
+            engine,
+            whole,
+            batches,
+            [len(part) for part in mine],
+            sizes,
+        )
     else:
         names, losses = _part_by_part(engine, batches, mine)
     norm = _clip(engine)  # before the losses are read, for which a CPU waits until the GPU is done
     share = (
         workers.is_first or not objective.spans_batch
     )  # each process has computed all of a loss that spans it
-    summed = workers.sum(np.sum([each.tolist() for each in losses], axis=0) * share)
+    summed = workers.sum(np.sum([loss.tolist() for loss in losses], axis=0) * share)
     return StepResult(dict(zip(names, summed.tolist(), strict=True)), norm)
 
 
 def _clip(engine: TrainingEngine) -> float:
-    """Scales the gradients down to the largest norm that is allowed, where theirs is larger; returns theirs."""
+    """Scales the gradients down to the largest norm that is allowed, where theirs is larger;
+    returns theirs.
+    """
     import torch
 
     if engine.compute.device != "cpu":
@@ -125,10 +146,14 @@ def _clip(engine: TrainingEngine) -> float:
 def _part_by_part(
     engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[Ints]
 ) -> "tuple[list[str], list[Tensor]]":
-    """Adds up the gradients of micro-batches; returns the names of the losses, and what each batch adds to them."""
+    """Adds up the gradients of micro-batches; returns the names of the losses, and what each batch
+    adds to them.
+    """
     import torch
 
-    objective, workers, device = engine.objective, engine.workers, engine.compute.device
+    objective = engine.objective
+    workers = engine.workers
+    device = engine.compute.device
     counts = _global_counts(objective, batches, parts, workers)
 
     def passes(here: Batch, divisors: "Tensor") -> "Tensor":
@@ -141,7 +166,7 @@ def _part_by_part(
     losses = []
     for number, (batch, part) in enumerate(zip(batches, parts, strict=True)):
         divisors = torch.tensor(
-            [float(max(1, each)) if len(part) else math.inf for each in counts.values()]
+            [float(max(1, count)) if len(part) else math.inf for count in counts.values()]
         )
         with _exchanged(engine, last=number + 1 == len(batches)):
             if engine.graphs is not None:
@@ -158,11 +183,13 @@ def _across_batch(
     counted: Sequence[int],
     sizes: Sequence[int],
 ) -> "tuple[list[str], list[Tensor]]":
-    """Computes the gradients of losses that look across the whole batch; returns their names, and them.
+    """Computes the gradients of losses that look across the whole batch; returns their names, and
+    them.
 
-    Several micro-batches are computed twice: once for their outputs, of which the losses and the gradients with respect
-    to them are computed, and once more, with the same random numbers, to take these gradients on to the weights (Gao et
-    al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", section 3).
+    Several micro-batches are computed twice: once for their outputs, of which the losses and the
+    gradients with respect to them are computed, and once more, with the same random numbers, to
+    take these gradients on to the weights (Gao et al. 2021, "Scaling Deep Contrastive Learning
+    Batch Size under Memory Limited Setup", section 3).
 
     Args:
         engine: the network and the processes.
@@ -173,9 +200,12 @@ def _across_batch(
     """
     import torch
 
-    objective, workers, device = engine.objective, engine.workers, engine.compute.device
+    objective = engine.objective
+    workers = engine.workers
+    device = engine.compute.device
     is_cached = len(batches) > 1
-    states, outputs = [], []
+    states = []
+    outputs = []
     with torch.set_grad_enabled(not is_cached):
         for batch in batches:
             states.append(generator_states())
@@ -186,7 +216,8 @@ def _across_batch(
             [each[:count] for each, count in zip(outputs, counted, strict=True)]
         ).requires_grad_()
     here = whole.to(device)
-    sums, counts = objective.losses(_gathered(own, sizes, workers), here), objective.counts(here)
+    sums = objective.losses(_gathered(own, sizes, workers), here)
+    counts = objective.counts(here)
     losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
     # The exchange takes the mean over the processes, and the sum is meant.
     total = torch.stack([*losses.values()]).sum() * workers.count
@@ -205,13 +236,20 @@ def _across_batch(
 
 def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractContextManager[None]:
     """Returns a context in which gradients are exchanged among the processes, or not yet."""
-    return contextlib.nullcontext() if last else engine.accelerator.no_sync(engine.network)
+    if last:
+        return contextlib.nullcontext()
+    without_exchange: contextlib.AbstractContextManager[None] = engine.accelerator.no_sync(
+        engine.network
+    )
+    return without_exchange
 
 
 def _global_counts(
     objective: Objective, batches: Sequence[Batch], parts: Sequence[Ints], workers: Workers
 ) -> dict[str, float]:
-    """Returns what the losses count in all micro-batches of all processes, so that an uneven split changes nothing."""
+    """Returns what the losses count in all micro-batches of all processes, so that an uneven split
+    changes nothing.
+    """
     found = [
         objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)
     ]
@@ -221,7 +259,8 @@ def _global_counts(
 
 
 def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Tensor":
-    """Returns the outputs of all processes in the order of the batch; gradients flow into this process's own.
+    """Returns the outputs of all processes in the order of the batch; gradients flow into this
+    process's own.
 
     Args:
         outputs: of this process's windows, the first dimension runs over them.

@@ -1,8 +1,9 @@
 """The forward and backward passes of a step as CUDA graphs.
 
-A CPU takes ten times as long to start the kernels of a BERT's step, some hundred small ones, as a GPU to compute them.
-Those of a batch whose shape was met before are recorded once, and from then on started all at once: the same kernels,
-with the same random numbers (https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
+A CPU takes ten times as long to start the kernels of a BERT's step, some hundred small ones, as a
+GPU to compute them. Those of a batch whose shape was met before are recorded once, and from then on
+started all at once: the same kernels, with the same random numbers
+(https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
 
 Letters: K losses.
 """
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 Passes = Callable[[Batch, "Tensor"], "Tensor"]
-"""Takes a batch and what each of its losses is divided by, (K,), both on the device; adds to the gradients and returns
-the losses, (K,)."""
+"""Takes a batch and what each of its losses is divided by, (K,), both on the device; adds to the
+gradients and returns the losses, (K,)."""
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """Passes over tensors that stay where they are: a batch is copied into them, losses are read from them."""
+    """Passes over tensors that stay where they are: a batch is copied into them, losses are read
+    from them.
+    """
 
     graph: Any
     inputs: "list[Tensor]"
@@ -32,7 +35,8 @@ class _Recorded:
 
 @dataclass
 class StepGraphs:
-    """Records passes by the shapes of their batches; the first batch of a shape is computed as usual.
+    """Records passes by the shapes of their batches; the first batch of a shape is computed as
+    usual.
 
     Attributes:
         parameters: that are trained.
@@ -66,8 +70,11 @@ class StepGraphs:
     def _record(self, key: Any, passes: Passes, batch: Batch, divisors: "Tensor") -> _Recorded:
         import torch
 
-        here, divisors, graph = batch.to("cuda"), divisors.to("cuda"), torch.cuda.CUDAGraph()
-        # They share their memory, as only one of them runs at a time; a checkpoint may be written meanwhile.
+        here = batch.to("cuda")
+        divisors = divisors.to("cuda")
+        graph = torch.cuda.CUDAGraph()
+        # They share their memory, as only one of them runs at a time; a checkpoint may be written
+        # meanwhile.
         pool = next((one.graph.pool() for one in self._recorded.values() if one is not None), None)
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             losses = passes(here, divisors)
@@ -76,7 +83,8 @@ class StepGraphs:
 
     def turn_off(self) -> bool:
         """Gives their memory back for good; returns whether there was some."""
-        had_some, self.is_off = any(self._recorded.values()), True
+        had_some = any(self._recorded.values())
+        self.is_off = True
         self._recorded.clear()
         return had_some
 

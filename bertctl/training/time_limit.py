@@ -1,13 +1,16 @@
-"""A time limit for a run: how many steps fit is measured while it trains, and planned anew as the pace changes.
+"""A time limit for a run: how many steps fit is measured while it trains, and planned anew as the
+pace changes.
 
-The time that is left pays for the steps, for the evaluations between them, and for what comes after the last step: the
-last evaluation, the other splits, the files. A step is counted by the work in its batch (padded tokens, and their pairs
-in the attention), as batches of short texts take less time. The pace is that of the latest steps, as many as are left:
-far from the end that is a long mean, near the end it follows the machine.
+The time that is left pays for the steps, for the evaluations between them, and for what comes after
+the last step: the last evaluation, the other splits, the files. A step is counted by the work in
+its batch (padded tokens, and their pairs in the attention), as batches of short texts take less
+time. The pace is that of the latest steps, as many as are left: far from the end that is a long
+mean, near the end it follows the machine.
 
-Looks at the clock become more frequent towards the end. A plan that would miss the limit by less than can be measured
-stays, so a quiet machine changes it a few times in its first steps and then hardly ever. Each change is written down
-(`TrainingState.plan_changes`). The first process decides, the others follow.
+Looks at the clock become more frequent towards the end. A plan that would miss the limit by less
+than can be measured stays, so a quiet machine changes it a few times in its first steps and then
+hardly ever. Each change is written down (`TrainingState.plan_changes`). The first process decides,
+the others follow.
 """
 
 import json
@@ -42,7 +45,8 @@ _LARGEST_RESERVE = 2.0  # seconds
 _NEGLIGIBLE_SHARE = 0.004
 """Share of the limit by which a plan may miss it without being changed."""
 _STEP_NOISE = 0.5
-"""Scatter of the time of a unit of work from step to step, as a share; the mean of n steps has 1 / sqrt(n) of it."""
+"""Scatter of the time of a unit of work from step to step, as a share; the mean of n steps has 1 /
+sqrt(n) of it."""
 _MOST_MEASURED = 5_000  # steps
 _FEWEST_OF_PACE = 8
 """Steps by which a pace is measured at least."""
@@ -50,9 +54,11 @@ _FEWEST_MEASURED = 4
 """Steps before the first plan, where there is time for more than a few."""
 _FEW_STEPS = 10
 _SHARE_OF_FIRST_STEP = 0.25
-"""Guess of a later step's time as a share of the first one's, which makes kernels and loads libraries."""
+"""Guess of a later step's time as a share of the first one's, which makes kernels and loads
+libraries."""
 _WORK_OF_SCORING = 1 / 3
-"""Time for a token that is scored, as a share of that for one that is trained on: there is no backward pass."""
+"""Time for a token that is scored, as a share of that for one that is trained on: there is no
+backward pass."""
 _SAMPLE_SHARE = 0.01
 """Share of the limit that may be spent on timing the evaluation of a few rows."""
 _FEWEST_SAMPLED = 8  # rows
@@ -61,8 +67,8 @@ _BYTES_PER_SECOND = 250e6
 """Guess of how fast weights are written and hashed, until it is measured."""
 _LEAST_CLOSING = 0.5  # seconds
 _CLOSING_SHARE_OF_LOADING = 0.4
-"""Time of reports, tables and the end of the process, as a share of that of loading the model: on a busy machine both
-take longer."""
+"""Time of reports, tables and the end of the process, as a share of that of loading the model: on a
+busy machine both take longer."""
 _MOST_BATCHES = 20_000
 """Batches of an epoch whose work is computed; the others are like them."""
 
@@ -98,12 +104,16 @@ class TimeLimitOutcome:
         """The outcome of a run that was cut, for people."""
         whole_time = human_seconds(self.whole_seconds, brief=True)
         return (
-            f"stopped at {self.epochs:g} of {count(self.whole_epochs, 'epoch')} by the time limit of {self.limit} "
-            f"(step {self.steps:,} of {self.whole_steps:,}); the whole run would take about {whole_time}"
+            f"stopped at {self.epochs:g} of {count(self.whole_epochs, 'epoch')} by the time limit "
+            f"of {self.limit} "
+            f"(step {self.steps:,} of {self.whole_steps:,}); the whole run would take about "
+            f"{whole_time}"
         )
 
     def for_metrics(self) -> dict[str, Any]:
-        """Returns what metrics.json has of it: nothing that another clock would change for the same plan."""
+        """Returns what metrics.json has of it: nothing that another clock would change for the same
+        plan.
+        """
         return {
             "limit": self.limit,
             "steps": self.steps,
@@ -126,13 +136,15 @@ class TimeLimitOutcome:
 class RunCosts:
     """What a run costs beside its training steps: guesses, until something was measured.
 
-    Work is counted in units of training: an evaluation of work 5 takes as long as training batches of work 5.
+    Work is counted in units of training: an evaluation of work 5 takes as long as training batches
+    of work 5.
 
     Attributes:
         scoring_work: Work of scoring the selection split.
         saving_seconds: Seconds of saving the weights, where an evaluation is the best one.
         others_share: Work of scoring the other splits, as a share of `scoring_work`.
-        closing_seconds: Seconds after the last scoring: the last checkpoint, intervals, files, the end.
+        closing_seconds: Seconds after the last scoring: the last checkpoint, intervals, files, the
+            end.
         scorings_at_end: How many times the selection split is scored after the last evaluation.
         evaluation_work: Work of an evaluation with all that belongs to it, once it was measured.
     """
@@ -193,12 +205,16 @@ class Planner:
         self._pace_before: float | None = None  # of the steps before an interruption
 
     def resume(self, seconds: float, steps: int) -> None:
-        """Takes the seconds of the steps before an interruption, once the work of an epoch is known."""
+        """Takes the seconds of the steps before an interruption, once the work of an epoch is
+        known.
+        """
         if steps:
             self._pace_before = seconds / self._work_between(0, steps)
 
     def begin_epoch(self, work: Floats) -> None:
-        """Takes the (B,) work of the batches of an epoch; those to come are expected to be like it."""
+        """Takes the (B,) work of the batches of an epoch; those to come are expected to be like
+        it.
+        """
         self._work_ahead = np.concatenate([[0.0], np.cumsum(work)])
 
     def note_step(self, seconds: float, position: int) -> None:
@@ -211,7 +227,9 @@ class Planner:
             self._measured.append((seconds, work))
 
     def pace(self, steps: int = 0) -> float:
-        """Returns the seconds of a unit of work, by the latest steps: so many, but no fewer than eight."""
+        """Returns the seconds of a unit of work, by the latest steps: so many, but no fewer than
+        eight.
+        """
         if not self._measured and self._pace_before is not None:
             return self._pace_before
         if not self._measured:
@@ -223,7 +241,9 @@ class Planner:
         return float(seconds / work)
 
     def seconds_until(self, step: int, last: int, pace: float) -> float:
-        """Returns the seconds from the end of a step to the end of a run that ends with the step `last`."""
+        """Returns the seconds from the end of a step to the end of a run that ends with the step
+        `last`.
+        """
         evaluations = 1 + (last - 1) // self._evaluate_every - (step - 1) // self._evaluate_every
         training = pace * self._work_between(step, last)
         return training + evaluations * self.costs.evaluation(pace) + self.costs.closing(pace)
@@ -237,7 +257,8 @@ class Planner:
         return used + self.seconds_until(step, step, self.pace()) - self._limit
 
     def fitting_steps(self, step: int, planned: int, used: float) -> int:
-        """Returns how many steps the run should have: the planned number unless that misses the limit.
+        """Returns how many steps the run should have: the planned number unless that misses the
+        limit.
 
         Args:
             step: Steps that were taken.
@@ -258,12 +279,16 @@ class Planner:
         return planned if is_close_enough else steps
 
     def next_check(self, step: int, planned: int) -> int:
-        """Returns the step of the next look at the clock: soon at first, and ever sooner towards the end."""
+        """Returns the step of the next look at the clock: soon at first, and ever sooner towards
+        the end.
+        """
         quarter = (planned - step) // 4
         return step + max(1, min(self.steps_seen, quarter))
 
     def _most_steps_in(self, time_left: float, step: int, pace: float) -> int:
-        """Returns the largest number of steps with which the run ends in time; the present step if none is left."""
+        """Returns the largest number of steps with which the run ends in time; the present step if
+        none is left.
+        """
         fewest = step
         most = self._whole_steps
         while fewest < most:
@@ -286,7 +311,8 @@ class Planner:
 
 
 class TimeLimitedSteps(StepPlan):
-    """Number of steps that fit into the time limit of a run, which is asked of a `Planner` while the run goes on.
+    """Number of steps that fit into the time limit of a run, which is asked of a `Planner` while
+    the run goes on.
 
     Args:
         job: The run, made ready.
@@ -343,7 +369,9 @@ class TimeLimitedSteps(StepPlan):
         self._mark = time.perf_counter()
 
     def after_step(self, state: TrainingState) -> None:
-        """Notes what the step took and, where a look at the clock is due, plans the number of steps anew."""
+        """Notes what the step took and, where a look at the clock is due, plans the number of steps
+        anew.
+        """
         now = time.perf_counter()
         self._planner.note_step(now - self._mark, state.position)
         self._mark = now
@@ -391,7 +419,9 @@ class TimeLimitedSteps(StepPlan):
         return self._used_before + self._used_here()
 
     def _decide(self, state: TrainingState) -> tuple[int, int]:
-        """Returns the number of steps, and the step of the next look at the clock: as the first process sees it."""
+        """Returns the number of steps, and the step of the next look at the clock: as the first
+        process sees it.
+        """
         decision = ""
         if self._workers.is_first:
             steps = self._planner.fitting_steps(state.step, self.steps, self._used())
@@ -401,7 +431,9 @@ class TimeLimitedSteps(StepPlan):
         return int(steps), int(next_check)
 
     def _announce(self, steps: int, state: TrainingState) -> None:
-        """Says what fits into the limit: once it is known, and again where it changes by more than a quarter."""
+        """Says what fits into the limit: once it is known, and again where it changes by more than
+        a quarter.
+        """
         used = self._used()
         if steps == state.step and self._planner.overrun(state.step, used) > 0.05 * self._limit:
             self._warn_too_short(state, used)
@@ -420,7 +452,8 @@ class TimeLimitedSteps(StepPlan):
             return
         epochs = floor_to_tenth(steps / self._job.steps_per_epoch)
         self._listener.say(
-            f"time limit {self._limit_text}: about {steps:,} of {self._job.steps:,} steps fit ({epochs:g} of "
+            f"time limit {self._limit_text}: about {steps:,} of {self._job.steps:,} steps fit "
+            f"({epochs:g} of "
             f"{count(self._job.epochs, 'epoch')}); the whole run would take about {whole_time}"
         )
 
@@ -430,12 +463,16 @@ class TimeLimitedSteps(StepPlan):
         self._is_warned = True
         closing = self._planner.overrun(state.step, used) + self._limit - used
         self._listener.warn(
-            f"the time limit of {self._limit_text} is too short: {human_seconds(used)} are used after "
-            f"{count(state.step, 'step')}, and scoring and writing take about {human_seconds(closing)} more"
+            f"the time limit of {self._limit_text} is too short: {human_seconds(used)} are used "
+            "after "
+            f"{count(state.step, 'step')}, and scoring and writing take about "
+            f"{human_seconds(closing)} more"
         )
 
     def _is_sample_due(self, state: TrainingState) -> bool:
-        """Returns whether the scoring should be timed now: after a few steps, and once more halfway to the end."""
+        """Returns whether the scoring should be timed now: after a few steps, and once more halfway
+        to the end.
+        """
         if self._planner.costs.is_measured or self._planner.steps_seen < _FEWEST_MEASURED:
             return False
         is_first_time = self._sampled_at == 0
@@ -443,7 +480,9 @@ class TimeLimitedSteps(StepPlan):
         return is_first_time or is_halfway
 
     def _sample_scoring(self, state: TrainingState) -> None:
-        """Times the scoring of a few rows, so that what comes after the last step is known before it comes."""
+        """Times the scoring of a few rows, so that what comes after the last step is known before
+        it comes.
+        """
         self._sampled_at = state.step
         n_rows = 0
         if self._workers.is_first and self._job.recipe.task != PRETRAINING:
@@ -470,7 +509,13 @@ class TimeLimitedSteps(StepPlan):
         for _ in range(2):  # the first time kernels are made
             started = time.perf_counter()
             evaluate_split(
-                engine, job.task, sample, features, recipe=job.recipe, choose=True, listener=SILENT
+                engine,
+                job.task,
+                sample,
+                features,
+                recipe=job.recipe,
+                choose=True,
+                listener=SILENT,
             )
             seconds = time.perf_counter() - started
 
@@ -488,7 +533,9 @@ class _Work:
         self._hidden_size = int(getattr(job.source.config, "hidden_size", 0) or 768)
 
     def of_batches(self, batches: Plan) -> Floats:
-        """Returns the (B,) work of training batches; of very many, the later ones are as the mean of the first."""
+        """Returns the (B,) work of training batches; of very many, the later ones are as the mean
+        of the first.
+        """
         computed = np.array([self._of_batch(batch) for batch in batches[:_MOST_BATCHES]])
         others = np.full(len(batches) - len(computed), computed.mean())
         return np.concatenate([computed, others])
@@ -504,7 +551,9 @@ class _Work:
         return float(sum(rows * self._of_width(width) for rows, width in shapes))
 
     def _of_width(self, width: Any) -> Any:
-        """Returns the work of a row: a layer takes 24 d^2 products for a token of d numbers, and 4 d for a pair."""
+        """Returns the work of a row: a layer takes 24 d^2 products for a token of d numbers, and 4
+        d for a pair.
+        """
         return width * (1.0 + width / (6.0 * self._hidden_size))
 
 
@@ -517,7 +566,10 @@ def _guessed_costs(job: "Job", work: _Work) -> RunCosts:
 
     model_bytes = 4 * sum(parameter.numel() for parameter in job.loaded.network.parameters())
     closing = max(_LEAST_CLOSING, _CLOSING_SHARE_OF_LOADING * job.seconds.get("load", 0.0))
-    checkpoint_bytes = 0 if training.checkpoint_every == "off" else job.checkpoint_size
+    if training.checkpoint_every == "off":
+        checkpoint_bytes = 0
+    else:
+        checkpoint_bytes = job.checkpoint_size
     return RunCosts(
         scoring_work=_WORK_OF_SCORING * max(1.0, selected),
         saving_seconds=model_bytes / _BYTES_PER_SECOND,

@@ -18,14 +18,16 @@ def check_trackers(names: Sequence[str]) -> None:
     """
     for name in names:
         if importlib.util.find_spec(name) is None:
-            what = f"--log-to {name} needs a package that is not installed"
-            raise UsageError(what, remedy=f"Install it: pip install 'bertctl[{name}]'")
+            message = f"--log-to {name} needs a package that is not installed"
+            raise UsageError(message, remedy=f"Install it: pip install 'bertctl[{name}]'")
     if "wandb" in names and "WANDB_API_KEY" not in os.environ:
         os.environ.setdefault("WANDB_MODE", "offline")  # it would prompt for a key otherwise
 
 
 def tell(trackers: list[Any], what: Callable[[Any], object], listener: Listener) -> None:
-    """Tells each tracker something; one that fails is ended and left out from then on: no run is lost by it."""
+    """Tells each tracker something; one that fails is ended and left out from then on: no run is
+    lost by it.
+    """
     for tracker in [*trackers]:
         try:
             what(tracker)

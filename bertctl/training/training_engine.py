@@ -1,4 +1,6 @@
-"""What a training step is computed with: network, optimizer and schedule, as accelerate puts them on their devices."""
+"""What a training step is computed with: network, optimizer and schedule, as accelerate puts them
+on their devices.
+"""
 
 import json
 from collections.abc import Callable
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 _SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 _OF_ONE_PROCESS = {"LOCAL_RANK": -1, **dict.fromkeys(_SIZES, 1)}
-"""By what clusters, notebooks and mpirun leave in these, accelerate would have a process that is alone meet others."""
+"""By what clusters, notebooks and mpirun leave in these, accelerate would have a process that is
+alone meet others."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class TrainingEngine:
         compute: device and precision.
         max_grad_norm: the gradient's norm is clipped to this.
         workers: the processes that share the job.
-        begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on with.
+        begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on
+            with.
         word_table: of the network, where only the rows of the tokens that are used are trained.
         graphs: start a GPU's passes at once; None where they are started one by one.
     """
@@ -106,9 +110,12 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
         job.compute.threads
     )  # a job that was made ready after it may have set others
     if accelerator.num_processes != workers.count:
-        what = f"{workers.count} processes share this job, and accelerate sees {accelerator.num_processes}"
+        message = (
+            f"{workers.count} processes share this job, and accelerate sees "
+            f"{accelerator.num_processes}"
+        )
         raise DeviceError(
-            what, remedy="Start them with --num-processes, torchrun or `accelerate launch`."
+            message, remedy="Start them with --num-processes, torchrun or `accelerate launch`."
         )
     if workers.rank:
         seed = np.random.SeedSequence(
@@ -122,25 +129,41 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     optimizer = build_optimizer(network, job.recipe.optimizer)
     if table is not None:
         table.follow(optimizer)
-    unfreezing = Unfreezing(network) if job.recipe.training.gradual_unfreezing else None
+    if job.recipe.training.gradual_unfreezing:
+        unfreezing = Unfreezing(network)
+    else:
+        unfreezing = None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
     computing = job.objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
-    graphs = StepGraphs([*network.parameters()]) if _is_recordable(job, workers) else None
+    if _is_recordable(job, workers):
+        graphs = StepGraphs([*network.parameters()])
+    else:
+        graphs = None
     return TrainingEngine(
-        job.loaded, wrapped, optimizer, schedule, accelerator, *computing, unfreezing, table, graphs
+        job.loaded,
+        wrapped,
+        optimizer,
+        schedule,
+        accelerator,
+        *computing,
+        unfreezing,
+        table,
+        graphs,
     )
 
 
 def _is_recordable(job: "Job", workers: Workers) -> bool:
-    """Returns whether the passes of a step are the same kernels for each batch of a shape, and the CPU waits for none.
+    """Returns whether the passes of a step are the same kernels for each batch of a shape, and the
+    CPU waits for none.
 
-    Networks of transformers and class weights have the CPU wait, the scaler of fp16 changes what is computed, and the
-    exchange of gradients is not in the passes.
+    Networks of transformers and class weights have the CPU wait, the scaler of fp16 changes what is
+    computed, and the exchange of gradients is not in the passes.
     """
     from bertctl.modeling.torch_bert import Network
 
-    training, compute = job.recipe.training, job.compute
+    training = job.recipe.training
+    compute = job.compute
     varies = (
         workers.count > 1
         or compute.precision == "fp16"
@@ -157,10 +180,14 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
     from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin
 
     AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
-    trackers = list(job.recipe.runtime.log_to) if workers.is_first else []
+    if workers.is_first:
+        trackers = list(job.recipe.runtime.log_to)
+    else:
+        trackers = []
     handlers = []
     if workers.count > 1:
-        # Gradients live in the buckets that are exchanged: no copy (MiniLM in bf16, 2 processes: 11 % faster).
+        # Gradients live in the buckets that are exchanged: no copy (MiniLM in bf16, 2 processes:
+        # 11 % faster).
         unused = _has_unused_parameters(job)
         handlers.append(
             DistributedDataParallelKwargs(
@@ -173,12 +200,16 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
         log_with=trackers or None,
         project_dir=folder.path / "trackers" if trackers else None,
         kwargs_handlers=handlers,
-        # The loop divides by the whole batch's count: a configuration's gradient_accumulation_steps is not its affair.
+        # The loop divides by the whole batch's count: a configuration's gradient_accumulation_steps
+        # is not its affair.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
     )
     if trackers:
         (folder.path / "trackers").mkdir(exist_ok=True)
-        remedy = "Leave --log-to out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with --overwrite."
+        remedy = (
+            "Leave --log-to out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with "
+            "--overwrite."
+        )
         with loading(
             f"--log-to {' --log-to '.join(trackers)}", kind=UnavailableError, remedy=remedy
         ):
@@ -196,14 +227,17 @@ def _flat(job: "Job") -> dict[str, Any]:
 
 
 def _has_unused_parameters(job: "Job") -> bool:
-    """Returns whether a backward pass leaves a parameter without a gradient: the exchange has to know."""
+    """Returns whether a backward pass leaves a parameter without a gradient: the exchange has to
+    know.
+    """
     import torch
 
     if (
         job.recipe.training.gradual_unfreezing
     ):  # later: parameters of which the exchange has to know from the start
         return True
-    network, features = job.loaded.network, job.features["train"]
+    network = job.loaded.network
+    features = job.features["train"]
     with torch.random.fork_rng():
         objective = job.objective
         batch = objective.batch(features, np.zeros(1, dtype=np.int64), WindowRandom(0)).to(

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 _LAST_SHARE = 0.25
-"""Share of the logged training losses, the last ones, whose mean stands for the end of the training."""
+"""Share of the logged training losses, the last ones, whose mean stands for the end of the
+training."""
 
 _REFERENCE_SHARE = 2 / 3
 """Share of the training after which a score is compared with the last one."""
 
 _PAIRED_NOISE = 0.7
-"""Standard error of the difference of two evaluations of one run, as a share of that of one score: most examples get
-the same answer in both."""
+"""Standard error of the difference of two evaluations of one run, as a share of that of one score:
+most examples get the same answer in both."""
 
 _STANDARD_ERRORS = 2.0
 """Standard errors by which a score has to rise for more than chance."""
@@ -49,7 +50,8 @@ class StillImproving:
         else:
             evidence = f"{self.split} {self.metric} still rose ({values})"
         return (
-            f"the last evaluation was the best one, and {evidence}: the model may not be done learning. Train longer "
+            f"the last evaluation was the best one, and {evidence}: the model may not be done "
+            "learning. Train longer "
             f"with {self.option}, or with the learning rate that `bertctl lr-find` suggests"
         )
 
@@ -62,10 +64,11 @@ class StillImproving:
 def undertrained_losses(
     history: Sequence[Mapping[str, Any]], *, selection: str, best_step: int
 ) -> list[float]:
-    """Returns the validation losses of a training that ended too early; an empty list where nothing says so.
+    """Returns the validation losses of a training that ended too early; an empty list where nothing
+    says so.
 
-    It did if the last evaluation was the best one, the validation loss still fell there, and the training loss is not
-    lower than it: nothing was learned by heart yet.
+    It did if the last evaluation was the best one, the validation loss still fell there, and the
+    training loss is not lower than it: nothing was learned by heart yet.
 
     Args:
         history: Lines of history.jsonl.
@@ -84,7 +87,9 @@ def undertrained_losses(
     is_best_last = held_out[-1][0] == best_step
     falls = losses[-1] < losses[-2] and losses[-1] < losses[0]
     is_learned_by_heart = sum(last) / len(last) < losses[-1]
-    return losses if is_best_last and falls and not is_learned_by_heart else []
+    if is_best_last and falls and not is_learned_by_heart:
+        return losses
+    return []
 
 
 def rising_scores(
@@ -96,10 +101,12 @@ def rising_scores(
     interval_width: float,
     sign: float = 1.0,
 ) -> list[float]:
-    """Returns the scores of a training whose primary metric still rose beyond noise; an empty list where it did not.
+    """Returns the scores of a training whose primary metric still rose beyond noise; an empty list
+    where it did not.
 
-    It did if the last evaluation was the best one and is better than that after two thirds of the training by more than
-    two standard errors, and that last third brought a fifth of the whole rise or more.
+    It did if the last evaluation was the best one and is better than that after two thirds of the
+    training by more than two standard errors, and that last third brought a fifth of the whole rise
+    or more.
 
     Args:
         history: Lines of history.jsonl.

@@ -1,8 +1,10 @@
-"""Processor time of a training step: families without a fused attention (SDPA), against a BERT of the same shape.
+"""Processor time of a training step: families without a fused attention (SDPA), against a BERT of
+the same shape.
 
-The steps are bertctl's own, forward, backward and optimizer, each on one batch of one width; the families take turns
-batch by batch. Weights are random, and thrown away. 1.6 is what a family may take without a line that says why: those
-above it must stand in `slow_step` of `bertctl/modeling/families.py`, and the others must not.
+The steps are bertctl's own, forward, backward and optimizer, each on one batch of one width; the
+families take turns batch by batch. Weights are random, and thrown away. 1.6 is what a family may
+take without a line that says why: those above it must stand in `slow_step` of
+`bertctl/modeling/families.py`, and the others must not.
 """
 
 import argparse
@@ -93,7 +95,8 @@ def main() -> None:
         name: min(taken[1:]) for name, taken in seconds.items()
     }  # in the first round kernels are made
     print(
-        f"bertctl, {options.rows} rows of {options.tokens} tokens, precision {options.precision}, best of {rounds}"
+        f"bertctl, {options.rows} rows of {options.tokens} tokens, precision {options.precision}, "
+        f"best of {rounds}"
     )
     print(f"{'family':16} {'ms a step':>9} {'to BERT':>8}")
     for name, least in best.items():

@@ -1,12 +1,15 @@
-"""Scores of the defaults on many data sets: what `bertctl finetune FILE` gives without any option, and what peers give.
+"""Scores of the defaults on many data sets: what `bertctl finetune FILE` gives without any option,
+and what peers give.
 
-Each set is a training file and a test file, and nothing else is given: a tenth of the training rows is held out, as a
-new user would have it. The peers are the default before `training.preset: auto` (3 epochs at 5e-5, batch 16, a random
-head), the default now, the linear probe on the frozen encoder, TF-IDF with logistic (ridge) regression, a plain
-transformers loop with the values of `run_classification.py` (3 epochs at 5e-5, batch 8, no warm-up, linear decay), and
-the best of a sweep of 12 settings by its validation score.
+Each set is a training file and a test file, and nothing else is given: a tenth of the training rows
+is held out, as a new user would have it. The peers are the default before `training.preset: auto`
+(3 epochs at 5e-5, batch 16, a random head), the default now, the linear probe on the frozen
+encoder, TF-IDF with logistic (ridge) regression, a plain transformers loop with the values of
+`run_classification.py` (3 epochs at 5e-5, batch 8, no warm-up, linear decay), and the best of a
+sweep of 12 settings by its validation score.
 
-Every score is a line of the results file as soon as it is known. A script that is started again goes on where it was.
+Every score is a line of the results file as soon as it is known. A script that is started again
+goes on where it was.
 """
 
 import argparse
@@ -300,7 +303,9 @@ def value_of(line: Record, metric: str) -> float | None:
 
 
 def tfidf(trial: Trial) -> Record | None:
-    """Scores TF-IDF of words and pairs of words with logistic regression, or ridge regression for scores."""
+    """Scores TF-IDF of words and pairs of words with logistic regression, or ridge regression for
+    scores.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.metrics import f1_score
@@ -445,7 +450,9 @@ def typed_field(text: str) -> tuple[str, Any]:
 
 
 def table_rows(records: Sequence[Record]) -> list[Record]:
-    """Returns a row for each set: the mean score of each peer, seconds, and the differences that the bars are about."""
+    """Returns a row for each set: the mean score of each peer, seconds, and the differences that
+    the bars are about.
+    """
     by_set: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         by_set[record["set"]].append(record)
@@ -484,7 +491,9 @@ def best_settings(records: Sequence[Record]) -> list[Record]:
 
 
 def paired_differences(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
-    """Returns the mean difference of `now` to the other peers on the same rows, and half of its 95 % interval."""
+    """Returns the mean difference of `now` to the other peers on the same rows, and half of its
+    95 % interval.
+    """
     own = {
         record["seed"]: record["right"]
         for record in records
@@ -635,7 +644,9 @@ def abstracts(data_dir: Path) -> Split:
 
 
 def squad_paragraphs(data_dir: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields the title, the context and the questions of each paragraph of SQuAD's development set."""
+    """Yields the title, the context and the questions of each paragraph of SQuAD's development
+    set.
+    """
     articles = json.loads((data_dir / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))[
         "data"
     ]

@@ -1,9 +1,10 @@
-"""Rows/s of integrated gradients: `bertctl explain` against what transformers-interpret does, on the same classifier.
+"""Rows/s of integrated gradients: `bertctl explain` against what transformers-interpret does, on
+the same classifier.
 
-transformers-interpret takes one text after the other: the predicted class, then captum's LayerIntegratedGradients of
-its probability over the token table, 50 steps in one batch. Where captum is not installed, the same arithmetic is
-written out here. Ours halves its steps until each sum is right; faithfulness, which theirs does not measure, is left
-out. The sides take turns.
+transformers-interpret takes one text after the other: the predicted class, then captum's
+LayerIntegratedGradients of its probability over the token table, 50 steps in one batch. Where
+captum is not installed, the same arithmetic is written out here. Ours halves its steps until each
+sum is right; faithfulness, which theirs does not measure, is left out. The sides take turns.
 """
 
 import argparse

@@ -1,7 +1,9 @@
-"""Rows/s of mean-pooled vectors: `bertctl extract-features` against `SentenceTransformer.encode`, both with minilm.
+"""Rows/s of mean-pooled vectors: `bertctl extract-features` against `SentenceTransformer.encode`,
+both with minilm.
 
-Each side is a process of its own from start to file; the two take turns. What a process needs to start is measured with
-a few rows and taken off, so the rates are those of long files; the wall clock of the whole file stands beside them.
+Each side is a process of its own from start to file; the two take turns. What a process needs to
+start is measured with a few rows and taken off, so the rates are those of long files; the wall
+clock of the whole file stands beside them.
 """
 
 import argparse
@@ -102,7 +104,8 @@ def show(seconds: dict[tuple[str, int], list[float]], rows: int) -> None:
     print(f"{rows} rows{'':20}{'rows/s':>10}{'ratio':>8}{'wall clock':>12}{'its start':>12}")
     for name, rate in rates.items():
         print(
-            f"{name:29}{rate:10.0f}{rate / reference:7.2f}x{whole[name]:10.1f} s{start[name]:10.1f} s"
+            f"{name:29}{rate:10.0f}{rate / reference:7.2f}x{whole[name]:10.1f} "
+            f"s{start[name]:10.1f} s"
         )
 
 

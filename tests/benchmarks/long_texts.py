@@ -1,8 +1,9 @@
-"""Accuracy on long reviews by mode: the first tokens alone against all of it in windows, where the evidence stands at
-the start, in the middle, or at the end.
+"""Accuracy on long reviews by mode: the first tokens alone against all of it in windows, where the
+evidence stands at the start, in the middle, or at the end.
 
-Each review is one sentence of SST-2 among medical sentences, which say nothing about its label. Both modes read the
-same reviews with the same longest input; the difference is paired by review, with its 95 % interval.
+Each review is one sentence of SST-2 among medical sentences, which say nothing about its label.
+Both modes read the same reviews with the same longest input; the difference is paired by review,
+with its 95 % interval.
 """
 
 import argparse
@@ -64,7 +65,8 @@ def main() -> None:
         )
     ]
     print(
-        f"{'evidence':10}{'head':>8}{'window':>17}{'difference':>12}  95 % interval   (bertctl, minilm)"
+        f"{'evidence':10}{'head':>8}{'window':>17}{'difference':>12}  95 % interval   (bertctl, "
+        "minilm)"
     )
     with tempfile.TemporaryDirectory() as folder:
         for place in options.places.split(","):

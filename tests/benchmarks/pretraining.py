@@ -1,10 +1,12 @@
-"""Tokens/s of masked-word training: bertctl against transformers' Trainer as `run_mlm.py` sets it up.
+"""Tokens/s of masked-word training: bertctl against transformers' Trainer as `run_mlm.py` sets it
+up.
 
-The peer has that script's defaults: texts tokenized, put end to end and cut into blocks of the model's 512 tokens,
-batches of 8, DataCollatorForLanguageModeling, the Trainer's own optimizer and clipping, fp32. Its real Trainer runs;
-after each of its steps ours catch up with its tokens, so both work in turns. bertctl has its own defaults, with next
-sentences and without, and then the peer's objective, length and batch. Counted are tokens of text, special ones left
-out. The weights are thrown away.
+The peer has that script's defaults: texts tokenized, put end to end and cut into blocks of the
+model's 512 tokens, batches of 8, DataCollatorForLanguageModeling, the Trainer's own optimizer and
+clipping, fp32. Its real Trainer runs; after each of its steps ours catch up with its tokens, so
+both work in turns. bertctl has its own defaults, with next sentences and without, and then the
+peer's objective, length and batch. Counted are tokens of text, special ones left out. The weights
+are thrown away.
 """
 
 import argparse
@@ -68,7 +70,9 @@ class Ours:
 
 
 class Turns(transformers.TrainerCallback):
-    """Times the steps of a Trainer, its waiting for batches too, and lets the others work between them."""
+    """Times the steps of a Trainer, its waiting for batches too, and lets the others work between
+    them.
+    """
 
     def __init__(self, tokens: float, others: list[Ours]) -> None:
         self._each, self._others = tokens, others
@@ -143,10 +147,13 @@ def measure(
 def run_mlm(
     folder: Path, texts: list[str], steps: int, others: list[Ours], scratch: Path, *, new: bool
 ) -> Turns:
-    """Trains as the script does at its defaults, the others in between, and returns what was timed."""
+    """Trains as the script does at its defaults, the others in between, and returns what was
+    timed.
+    """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     encoded = tokenizer(texts, return_special_tokens_mask=True)
-    # Enough of them for all steps, however few the texts: the script leaves out what is left behind the last block.
+    # Enough of them for all steps, however few the texts: the script leaves out what is left behind
+    # the last block.
     needed = 8 * BLOCK * (steps + WARM_UP)
     columns = {
         name: list(itertools.islice(itertools.cycle(itertools.chain(*each)), needed))
@@ -185,7 +192,9 @@ def run_mlm(
 
 
 def tiny(texts: list[str], folder: Path) -> Path:
-    """Writes the folder of a tiny BERT with a vocabulary of 8,000 tokens trained on the texts, without weights."""
+    """Writes the folder of a tiny BERT with a vocabulary of 8,000 tokens trained on the texts,
+    without weights.
+    """
     made = BertWordPieceTokenizer()
     made.train_from_iterator(texts, vocab_size=8000, show_progress=False)
     folder.mkdir()

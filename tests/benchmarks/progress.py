@@ -1,7 +1,8 @@
 """How many lines of progress a log of 200,000 rows gets, and how right the time left at 25 % is.
 
-Each verb of bertctl is a process whose stderr is a pipe. A line is held against what came: the seconds from that line
-to the end of its phase, which the next line of other talk (or the end of the process) shows.
+Each verb of bertctl is a process whose stderr is a pipe. A line is held against what came: the
+seconds from that line to the end of its phase, which the next line of other talk (or the end of the
+process) shows.
 """
 
 import argparse
@@ -78,7 +79,8 @@ def main() -> None:
             ],
         }
         print(
-            f"{rows:,} rows{'':14}{'seconds':>9}{'lines':>7}{'at':>6}{'said':>8}{'came':>8}{'off':>8}"
+            f"{rows:,} "
+            f"rows{'':14}{'seconds':>9}{'lines':>7}{'at':>6}{'said':>8}{'came':>8}{'off':>8}"
         )
         for verb in options.verbs.split(","):
             show(verb, [*BERTCTL, *map(str, commands[verb])])

@@ -1,7 +1,8 @@
-"""Exact search and mining of vectors: `bertctl` against a plain product of matrices, and sentence-transformers.
+"""Exact search and mining of vectors: `bertctl` against a plain product of matrices, and
+sentence-transformers.
 
-Both sides get the same vectors of length 1, near duplicates among them, and take turns. What each finds stands beside
-its time: a pair or a row that is not found is no speed.
+Both sides get the same vectors of length 1, near duplicates among them, and take turns. What each
+finds stands beside its time: a pair or a row that is not found is no speed.
 """
 
 import argparse
@@ -63,7 +64,8 @@ def main() -> None:
         print(f"\n{what}")
         for name, measured in seconds.items():
             print(
-                f"{name:24} {min(measured):8.2f} s  {min(measured) / ours:6.1f} times ours  {found[name]:9,} found"
+                f"{name:24} {min(measured):8.2f} s  {min(measured) / ours:6.1f} times ours  "
+                f"{found[name]:9,} found"
             )
 
 

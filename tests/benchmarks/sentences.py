@@ -1,9 +1,10 @@
-"""Pairs/s of training vectors of texts: bertctl against sentence-transformers' own trainer, for two losses.
+"""Pairs/s of training vectors of texts: bertctl against sentence-transformers' own trainer, for two
+losses.
 
-Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides draw batches of one size from
-all pairs, and have AdamW and a linear schedule; the peer has its defaults otherwise (fp32, rows of all lengths in a
-batch, padded to the longest). Its real trainer runs; after each of its steps ours catch up, so both take turns. The
-weights are thrown away.
+Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides draw
+batches of one size from all pairs, and have AdamW and a linear schedule; the peer has its defaults
+otherwise (fp32, rows of all lengths in a batch, padded to the longest). Its real trainer runs;
+after each of its steps ours catch up, so both take turns. The weights are thrown away.
 """
 
 import argparse
@@ -62,7 +63,9 @@ class Ours:
 
 
 class Turns(transformers.TrainerCallback):
-    """Times the steps of a trainer, its waiting for batches too, and lets ours work between them."""
+    """Times the steps of a trainer, its waiting for batches too, and lets ours work between
+    them.
+    """
 
     def __init__(self, batch: int, other: Ours) -> None:
         self._batch, self._other = batch, other

@@ -1,7 +1,9 @@
-"""Seconds from Enter to the answer about one text: `bertctl predict` against transformers' pipeline, each a process.
+"""Seconds from Enter to the answer about one text: `bertctl predict` against transformers'
+pipeline, each a process.
 
-The processes take turns; the table has the median of each and its ratio to ours. `--beside` adds the bertctl of other
-checkouts. What is measured is mostly what is imported, so let the disk's cache be warm: a first round is not counted.
+The processes take turns; the table has the median of each and its ratio to ours. `--beside` adds
+the bertctl of other checkouts. What is measured is mostly what is imported, so let the disk's cache
+be warm: a first round is not counted.
 """
 
 import argparse

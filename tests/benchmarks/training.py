@@ -1,10 +1,12 @@
-"""Training examples/s: bertctl's default against a plain transformers loop in fp32, as in `run_glue_no_trainer.py`.
+"""Training examples/s: bertctl's default against a plain transformers loop in fp32, as in
+`run_glue_no_trainer.py`.
 
-The arms take turns batch by batch, each in a process of its own, so that none has the other's settings or memory. All
-train the same rows of the recipe's training split with AdamW, clipping and dropout: bertctl in batches of like lengths
-and the precision that it chooses for this machine, the others in random batches, padded to `--max-length` or to the
-longest example of the batch. One arm is bertctl with the layers of transformers and the whole word table, to see what
-its own layers are worth; `--beside` adds the bertctl of other checkouts. The weights are thrown away.
+The arms take turns batch by batch, each in a process of its own, so that none has the other's
+settings or memory. All train the same rows of the recipe's training split with AdamW, clipping and
+dropout: bertctl in batches of like lengths and the precision that it chooses for this machine, the
+others in random batches, padded to `--max-length` or to the longest example of the batch. One arm
+is bertctl with the layers of transformers and the whole word table, to see what its own layers are
+worth; `--beside` adds the bertctl of other checkouts. The weights are thrown away.
 """
 
 import argparse
@@ -73,7 +75,9 @@ def main() -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Makes an arm ready and says what it is; then takes a step for each number that it reads, and says its seconds."""
+    """Makes an arm ready and says what it is; then takes a step for each number that it reads, and
+    says its seconds.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         model = (
             random_bert_base(Path(scratch))
@@ -115,7 +119,10 @@ def serve(options: argparse.Namespace) -> None:
             *batches,
         ]:  # each twice before, as shapes recur in a run, and a GPU records them
             step(batch)
-        about = f"{options.recipe}, {options.model}, batch {recipe.training.batch_size}, {job.compute.precision}"
+        about = (
+            f"{options.recipe}, {options.model}, batch {recipe.training.batch_size}, "
+            f"{job.compute.precision}"
+        )
         print(f"{about}, {job.compute.why}", flush=True)
         for line in sys.stdin:
             started = time.perf_counter()
@@ -125,7 +132,9 @@ def serve(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def arm_process(arm: int, folder: Path | None) -> Any:
-    """Starts an arm, with the bertctl of a checkout if one is given; yields what it has said it is, and its process."""
+    """Starts an arm, with the bertctl of a checkout if one is given; yields what it has said it is,
+    and its process.
+    """
     path = os.pathsep.join(
         [str(each.resolve()) for each in [folder] if each] + [os.environ.get("PYTHONPATH", "")]
     )
@@ -178,7 +187,9 @@ class PlainLoop:
 
 
 def random_bert_base(folder: Path) -> str:
-    """Writes a model folder of bert-base-uncased's shape (that of `BertConfig()`), with minilm's equal vocabulary."""
+    """Writes a model folder of bert-base-uncased's shape (that of `BertConfig()`), with minilm's
+    equal vocabulary.
+    """
     from bertctl.catalog.models import locate_model
 
     target = folder / "bert-base"
@@ -203,7 +214,9 @@ def mixed(recipe: Recipe, rows: np.ndarray, batches: int) -> list[np.ndarray]:
 
 
 def like_lengths(job: Job, rows: np.ndarray, batches: int) -> list[np.ndarray]:
-    """Returns batches as the loop forms them, picked evenly from the shortest to the longest of an epoch."""
+    """Returns batches as the loop forms them, picked evenly from the shortest to the longest of an
+    epoch.
+    """
     from bertctl.runtime.batching import training_plan
 
     lengths = job.features["train"].lengths[rows]

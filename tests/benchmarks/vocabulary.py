@@ -1,7 +1,9 @@
-"""Training with a large vocabulary: examples/s and peak memory of `bertctl finetune`, each run a process.
+"""Training with a large vocabulary: examples/s and peak memory of `bertctl finetune`, each run a
+process.
 
-The model is made: XLM-R's kind with 250,002 pieces, 2 layers and 256 numbers, weights drawn at random. Its pieces are
-the words of the file and others that no text has. `--beside` adds the bertctl of other checkouts; they take turns.
+The model is made: XLM-R's kind with 250,002 pieces, 2 layers and 256 numbers, weights drawn at
+random. Its pieces are the words of the file and others that no text has. `--beside` adds the
+bertctl of other checkouts; they take turns.
 """
 
 import argparse
@@ -63,7 +65,8 @@ def main() -> None:
     for name, each in found.items():
         rate, memory = (statistics.median(one) for one in zip(*each, strict=True))
         print(
-            f"{name:28}{rate:12.0f}{ours[0] / rate:7.1f} x{memory / 1e6:9.0f} MB{ours[1] / memory:7.2f} x"
+            f"{name:28}{rate:12.0f}{ours[0] / rate:7.1f} x{memory / 1e6:9.0f} "
+            f"MB{ours[1] / memory:7.2f} x"
         )
 
 
@@ -102,7 +105,9 @@ def make_model(folder: Path, texts: Sequence[str], pieces: int) -> None:
 
 
 def trained(place: Path, checkout: Path | None) -> tuple[float, float]:
-    """Returns the examples/s and the peak memory, in bytes, of one epoch with the bertctl of a checkout, if given."""
+    """Returns the examples/s and the peak memory, in bytes, of one epoch with the bertctl of a
+    checkout, if given.
+    """
     path = os.pathsep.join(
         [str(each.resolve()) for each in [checkout] if each] + [os.environ.get("PYTHONPATH", "")]
     )

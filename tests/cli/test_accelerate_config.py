@@ -1,4 +1,6 @@
-"""`--accelerate-config`: what a configuration file of accelerate may ask for, and what is refused."""
+"""`--accelerate-config`: what a configuration file of accelerate may ask for, and what is
+refused.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""JSON documents of every kind of folder, with each of their values taken out or replaced: never a bug (exit 1)."""
+"""JSON documents of every kind of folder, with each of their values taken out or replaced: never a
+bug (exit 1).
+"""
 
 import copy
 import json
@@ -39,7 +41,8 @@ class Folder(NamedTuple):
     Attributes:
         path: a sound one.
         documents: JSON in it, of one object per file.
-        verbs: commands that read it; {folder} stands for an altered copy, {sound} for the sound one.
+        verbs: commands that read it; {folder} stands for an altered copy, {sound} for the sound
+            one.
     """
 
     path: Path
@@ -48,7 +51,9 @@ class Folder(NamedTuple):
 
 
 def altered(document: Any, replacements: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """Yields copies of a document in which one value is another, and what was done; of lists the first counts."""
+    """Yields copies of a document in which one value is another, and what was done; of lists the
+    first counts.
+    """
     for path in paths_of(document):
         for replacement in replacements:
             changed = copy.deepcopy(document)

@@ -1,4 +1,6 @@
-"""Answers to questions as people use them: ids, thresholds, places, several questions, rows that can't be read."""
+"""Answers to questions as people use them: ids, thresholds, places, several questions, rows that
+can't be read.
+"""
 
 import json
 from pathlib import Path
@@ -196,7 +198,10 @@ def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(
     (tmp_path / "new.jsonl").write_text(lines(rows[:1]) + "{no json\n" + lines(rows[2:]))
     done = bertctl("predict", asked, "new.jsonl", "--on-error", "skip")
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == ["0", "2"]
-    texts = '{"text": "fine", "label": "pos"}\n{"text": "oh", "label"\n{"text": "dull", "label": "neg"}\n'
+    texts = (
+        '{"text": "fine", "label": "pos"}\n{"text": "oh", "label"\n{"text": "dull", "label": '
+        '"neg"}\n'
+    )
     (tmp_path / "texts.jsonl").write_text(texts)
     for verb in (["evaluate", tiny_run.path, "--file", "texts.jsonl", "-o", "s"],
                  ["tokenize", "--file", "texts.jsonl", "--model", tiny_run.path, "-o", "t.jsonl"],

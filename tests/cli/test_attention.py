@@ -95,8 +95,8 @@ def test_texts_that_are_no_friends(bertctl: Run, tiny_model: Path, tmp_path: Pat
 def next_token_model(folder: Path) -> Path:
     """A model whose third head of the first layer looks at the next token, by its construction.
 
-    Every token of the text is its position alone, a vector of its own; the head's keys are the positions, its queries
-    the positions that follow.
+    Every token of the text is its position alone, a vector of its own; the head's keys are the
+    positions, its queries the positions that follow.
     """
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
     BertTokenizerFast(

@@ -35,7 +35,9 @@ def write_reviews(path, n=100):
 
 @pytest.fixture(scope="module")
 def words_of_run(tiny_model, tmp_path_factory):
-    """The command of a run that word counts beat, without its folder, and the folder to run it in."""
+    """The command of a run that word counts beat, without its folder, and the folder to run it
+    in.
+    """
     folder = tmp_path_factory.mktemp("weak")
     data = write_reviews(folder / "reviews.csv")
     options = ["--model", tiny_model, "--epochs", "1", "--max-length", "24", "--precision", "fp32"]

@@ -21,7 +21,10 @@ N = 400
 
 def _write(path, *, task, lines, metrics, seed, rate, digest):
     folder = RunFolder.create(path)
-    recipe = f"name: {path.name}\ntask: {task}\ntraining:\n  seed: {seed}\noptimizer:\n  learning_rate: {rate}\n"
+    recipe = (
+        f"name: {path.name}\ntask: {task}\ntraining:\n  seed: {seed}\noptimizer:\n  learning_rate: "
+        f"{rate}\n"
+    )
     write_text(folder.recipe, recipe)
     by_name = {name: metric.as_json() for name, metric in metrics.items()}
     primary = {"split": "validation", "name": next(iter(by_name))}
@@ -258,7 +261,9 @@ def test_what_can_not_be_compared_is_refused(bertctl, runs, arguments, code, sai
 
 
 def test_scores_of_a_file_are_no_split_of_a_run(bertctl, runs, tmp_path):
-    """No command makes a split `file` of a run, or a split of what is the scores of a file; what fits is said."""
+    """No command makes a split `file` of a run, or a split of what is the scores of a file; what
+    fits is said.
+    """
     scores = shutil.copytree(runs / "s1", tmp_path / "scores")
     (scores / "predictions" / "validation.jsonl").rename(scores / "predictions" / "file.jsonl")
     metrics = scores / "metrics.json"

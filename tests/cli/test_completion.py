@@ -1,4 +1,6 @@
-"""What a shell is told when it completes a line: through the real process, asked as the shells ask."""
+"""What a shell is told when it completes a line: through the real process, asked as the shells
+ask.
+"""
 
 import subprocess
 import sys
@@ -112,7 +114,10 @@ def test_the_script_of_each_shell_is_shown(shell, tmp_path):
 def test_bash_itself_completes_a_line(tmp_path):
     """The script that is installed, in the shell that runs it."""
     here = Path(sys.executable).parent
-    line = 'eval "$(_BERTCTL_COMPLETE=source_bash bertctl)"; COMP_WORDS=(bertctl finetune conll); COMP_CWORD=2; '
+    line = (
+        'eval "$(_BERTCTL_COMPLETE=source_bash bertctl)"; COMP_WORDS=(bertctl finetune conll); '
+        "COMP_CWORD=2; "
+    )
     line += '_bertctl_completion bertctl; echo "${COMPREPLY[@]}"'
     if not (here / "bertctl").is_file():
         pytest.skip("bertctl is not installed beside this Python")
@@ -132,7 +137,10 @@ def test_completion_is_among_the_options_of_the_command(bertctl):
 def test_a_shell_that_is_not_known_is_a_refusal(tmp_path):
     """As where no shell has started the command: code 1 would be a bug of ours."""
     code = "import shellingham, sys\ndef fails(*_): raise shellingham.ShellDetectionFailure\n"
-    code += "shellingham.detect_shell = fails\nfrom bertctl.cli.main import main; sys.exit(main(['--show-completion']))"
+    code += (
+        "shellingham.detect_shell = fails\nfrom bertctl.cli.main import main; "
+        "sys.exit(main(['--show-completion']))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=ROOT,
         capture_output=True, text=True, timeout=3600, check=False,

@@ -1,4 +1,6 @@
-"""`bertctl data check` as a process: exit codes, the three outputs, what it refuses, and that torch stays away."""
+"""`bertctl data check` as a process: exit codes, the three outputs, what it refuses, and that torch
+stays away.
+"""
 
 import json
 import xml.etree.ElementTree as ElementTree
@@ -211,7 +213,10 @@ def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(
 
 
 def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) -> None:
-    german = "Die Regierung hat gestern beschlossen dass die Steuern für Arbeiter im nächsten Jahr steigen {}"
+    german = (
+        "Die Regierung hat gestern beschlossen dass die Steuern für Arbeiter im nächsten Jahr "
+        "steigen {}"
+    )
     write(tmp_path / "train.csv", [(german.format(i), ["a", "b"][i % 2]) for i in range(20)])
     found = _findings(bertctl, "train.csv")
     assert (
@@ -304,7 +309,8 @@ def test_a_faulty_file_of_columns_is_not_said_to_have_a_wrong_suffix(
 def test_a_recipe_and_its_file(bertctl, clean, tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text(
-        "task: text-classification\ndata: {train_file: train.csv, validation_file: validation.csv}\n"
+        "task: text-classification\ndata: {train_file: train.csv, validation_file: "
+        "validation.csv}\n"
     )
     done = bertctl("data", "check", recipe, "--model", "none/such", "--offline", "--json")
     assert done.returncode == 0, done.stderr
@@ -341,8 +347,10 @@ def test_refusals(arguments: list[str], code: int, says: str, bertctl, clean) ->
 def test_torch_and_transformers_stay_away(clean, nursery: Nursery, tmp_path: Path) -> None:
     code = (
         "import sys; from bertctl.cli.main import main; "
-        f"code = main(['data', 'check', *{[str(path) for path in clean]!r}, '--model', 'minilm', '--json']); "
-        "print(code, sorted({'torch', 'transformers', 'datasets', 'sklearn'} & set(sys.modules)), file=sys.stderr)"
+        f"code = main(['data', 'check', *{[str(path) for path in clean]!r}, '--model', 'minilm', "
+        "'--json']); "
+        "print(code, sorted({'torch', 'transformers', 'datasets', 'sklearn'} & set(sys.modules)), "
+        "file=sys.stderr)"
     )
     done = nursery.run_code(code, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "0 []", done.stderr

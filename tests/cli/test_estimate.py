@@ -1,4 +1,6 @@
-"""`bertctl estimate` as a process: what it says holds for the run that is then made, and nothing is kept."""
+"""`bertctl estimate` as a process: what it says holds for the run that is then made, and nothing is
+kept.
+"""
 
 import json
 from collections.abc import Callable
@@ -118,7 +120,8 @@ def test_a_place_that_cannot_be_written_is_named_with_what_to_do(
     """Nobody makes a file in /proc, not even root."""
     recipe = opinions.with_name("mine.yaml")
     recipe.write_text(
-        f"task: text-classification\ndata: {{train_file: {opinions}}}\nmodel: {{name: {tiny_model}}}\n"
+        f"task: text-classification\ndata: {{train_file: {opinions}}}\nmodel: {{name: "
+        f"{tiny_model}}}\n"
     )
     refused = bertctl(words[0], recipe, *words[1:], "--max-length", 32, "-o", "/proc/made")
     assert refused.returncode == 4, refused.stderr

@@ -184,7 +184,8 @@ def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
         assert arrays["offsets"][-1] == len(arrays["vectors"]) > 100
 
 
-@pytest.mark.slow  # tests/unit/test_features_extract.py cuts off attempts of every format by default
+# tests/unit/test_features_extract.py cuts off attempts of every format by default
+@pytest.mark.slow
 def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, nursery, tiny_model, tmp_path):
     (tmp_path / "a.txt").write_text(_lines(60_000))
     common = [

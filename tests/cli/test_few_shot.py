@@ -1,4 +1,6 @@
-"""`bertctl finetune few-shot` by the real process: a run like any classifier's, whose draws are gone on with."""
+"""`bertctl finetune few-shot` by the real process: a run like any classifier's, whose draws are
+gone on with.
+"""
 
 import json
 import os
@@ -151,10 +153,13 @@ def test_long_texts_are_learned_from_as_they_are_read(
     ("content", "sets", "code", "said"),
     [
         ("text,pair,label\na,b,x\nc,d,y\ne,f,x\ng,h,y\n", (), 2, "one label for each single text"),
-        ("text,label\na film,0.5\nfood,0.7\nbad food,0.1\ngood,0.2\n", ("data.train_rows_per_label=1",), 3, "label"),
-        ("text,label\na,x\nb,y\nc,x\nd,y\n", ("few_shot.draws=3",), 2, "several draws of all training rows"),
+        ("text,label\na film,0.5\nfood,0.7\nbad "
+         "food,0.1\ngood,0.2\n", ("data.train_rows_per_label=1",), 3, "label"),
+        ("text,label\na,x\nb,y\nc,x\nd,y\n", ("few_shot.draws=3",), 2, "several draws of all "
+                                                                       "training rows"),
         ("text,label\na,x\nb,y\nc,x\nd,y\n", ("few_shot.loss=cosent",), 2, "few_shot.loss"),
-        ("text,label\na,x\nb,y\nc,x\nd,y\n", ("training.class_weights=balanced",), 2, "learns pairs"),
+        ("text,label\na,x\nb,y\nc,x\nd,y\n", ("training.class_weights=balanced",), 2, "learns "
+                                                                                      "pairs"),
         ("text\na\nb\nc\nd\n", (), 2, "label"),
         ("text,label\na,x\nb,x\nc,x\nd,x\n", (), 3, "x"),
     ],

@@ -1,4 +1,6 @@
-"""`bertctl finetune` through the real process: what it leaves behind, what it says, and that it can be done again."""
+"""`bertctl finetune` through the real process: what it leaves behind, what it says, and that it can
+be done again.
+"""
 
 import hashlib
 import json
@@ -160,11 +162,14 @@ def test_the_saved_recipe_is_whole_and_replayable(tiny_run):
 
 
 def test_what_is_said_before_and_after(tiny_run):
-    """Device and why, counts, hold-out, steps, the first example as the model reads it; the folder as the last line."""
+    """Device and why, counts, hold-out, steps, the first example as the model reads it; the folder
+    as the last line.
+    """
     talk = tiny_run.process.stderr
     for said in (
         "text from 'text', label from 'label' (guessed)",
-        "no validation file: 4 of the 16 training rows are held out for validation (seed 42, stratified by label)",
+        "no validation file: 4 of the 16 training rows are held out for validation (seed 42, "
+        "stratified by label)",
         "compute: cpu (",
         "fp32 (as set)",
         "train: 12 examples (neg: 6, pos: 6)",
@@ -196,7 +201,9 @@ def test_the_answer_is_one_table(tiny_run):
 def test_a_replay_gives_the_same_bytes_and_weights_and_json_is_one_document(
     bertctl, tiny_run, tmp_path
 ):
-    """Also: `--quiet` leaves nothing on stderr but warnings (early on the model answers one thing to everything)."""
+    """Also: `--quiet` leaves nothing on stderr but warnings (early on the model answers one thing
+    to everything).
+    """
     result = bertctl("finetune", tiny_run.path / "recipe.yaml", "-o", "again", "--json", "-q")
     assert result.returncode == 0, result.stderr
     assert all(line.startswith("warning: step ") for line in result.stderr.splitlines())
@@ -279,7 +286,9 @@ PAIRS = [
 
 
 def test_pairs_with_other_labels_from_the_weights_of_another_run(bertctl, tiny_run, tmp_path):
-    """Three labels where the run had two: its encoder is kept, its head is new. A blank text is an example."""
+    """Three labels where the run had two: its encoder is kept, its head is new. A blank text is an
+    example.
+    """
     with (tmp_path / "pairs.csv").open("w") as out:
         out.write("question,answer,kind\n")
         out.writelines(f"{a},{b},{label}\n" for a, b, label in PAIRS)
@@ -371,7 +380,8 @@ def test_scores_that_are_all_about_the_mean_are_warned_of(bertctl, tiny_model, t
 def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp_path):
     """Training rows are a CSV with `a|b`, validation rows JSONL with lists: the same labels."""
     (tmp_path / "train.csv").write_text(
-        "text,labels\ngood film,film|good\nbad food,food|bad\ngood food,food|good\nit was,\nbad film, bad | film\n"
+        "text,labels\ngood film,film|good\nbad food,food|bad\ngood food,food|good\nit was,\nbad "
+        "film, bad | film\n"
     )
     gold = [["good", "film"], [], ["bad"]]
     objects = [{"text": f"film {i}", "labels": labels} for i, labels in enumerate(gold)]

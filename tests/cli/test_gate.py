@@ -1,4 +1,6 @@
-"""`bertctl gate` through the real process: exit codes, answers, files for pipelines, no torch, in time."""
+"""`bertctl gate` through the real process: exit codes, answers, files for pipelines, no torch, in
+time.
+"""
 
 import json
 import resource
@@ -192,7 +194,8 @@ def test_torch_is_never_imported(runs, verb):
     }
 
 
-@pytest.mark.slow  # a clock decides: the processor's own also runs longer where other processes share its cores
+# a clock decides: the processor's own also runs longer where other processes share its cores
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", WITHOUT_TORCH)
 def test_the_answer_comes_within_2_seconds(runs, verb):
     words = [sys.executable, "-c", IN_A_PROCESS.format(WITHOUT_TORCH[verb])]

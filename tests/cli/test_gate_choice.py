@@ -1,4 +1,6 @@
-"""`bertctl gate` on splits that chose, constant answers, clusters and several checks, through the real process."""
+"""`bertctl gate` on splits that chose, constant answers, clusters and several checks, through the
+real process.
+"""
 
 import json
 

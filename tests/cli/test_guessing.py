@@ -1,4 +1,6 @@
-"""`bertctl finetune FILE`: the task is guessed and said, or the file is refused with what could be meant."""
+"""`bertctl finetune FILE`: the task is guessed and said, or the file is refused with what could be
+meant.
+"""
 
 import csv
 import io
@@ -111,11 +113,14 @@ UNCLEAR = {
         ["--text-column body or --text-column title"]),
     "unusual.csv": (table(",", "eins,zwei,label", OTHER, TEXTS, cycle("a", "b")),
         ["--text-column eins or --text-column zwei"]),
-    "points.csv": (table(",", "text,score", TEXTS * 4, list(range(32))), ["classes or scores", "text-regression"]),
-    "floats.csv": (table(",", "text,score", TEXTS, cycle(1.0, 2.0)), ["classes or scores", "text-regression"]),
+    "points.csv": (table(",", "text,score", TEXTS * 4, list(range(32))), ["classes or "
+                                                                          "scores", "text-regression"]),
+    "floats.csv": (table(",", "text,score", TEXTS, cycle(1.0, 2.0)), ["classes or "
+                                                                      "scores", "text-regression"]),
     "commas.csv": (table(";", "text;score", TEXTS * 4, [f"{i % 7},{i}" for i in range(32)]),
         ["decimal comma", "as in 1.90"]),
-    "bare.csv": (table(",", "", cycle("a", "b"), cycle(1, 2), cycle("c", "d")), ["no header", "column1 ('a')"]),
+    "bare.csv": (table(",", "", cycle("a", "b"), cycle(1, 2), cycle("c", "d")), ["no "
+                                                                                 "header", "column1 ('a')"]),
     "words.csv": (table(",", "word,tag", *zip(*[pair for pairs in PAIRS for pair in pairs], strict=True)),
         ["--text-column"]),
     "faq.csv": (table(",", "frage,antwort", TEXTS, OTHER), ["label", "--label-column"]),

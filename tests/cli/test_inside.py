@@ -205,7 +205,8 @@ REFUSED = {
     "vocab neighbours 日 MASKED": "does not know '日'",
     "vocab neighbours bank minilm --context 'a bank'": "belong together",
     "vocab neighbours bank minilm --context 'a river' --file x.txt": "is not in the context",
-    "vocab neighbours bank minilm --context 'a bank' --file x.txt --layer 7": "the model has no layer 7",
+    "vocab neighbours bank minilm --context 'a bank' --file x.txt --layer "
+    "7": "the model has no layer 7",
 }
 
 

@@ -1,4 +1,6 @@
-"""With --json an error is one document on stdout, whatever the verb and the code; stderr says the same to people."""
+"""With --json an error is one document on stdout, whatever the verb and the code; stderr says the
+same to people.
+"""
 
 import functools
 import importlib
@@ -59,12 +61,16 @@ def test_the_table_has_every_verb() -> None:
 def test_every_verb_answers_every_error_with_one_document(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verb itself is what fails; what it is typed with is read, and its error leaves, as always."""
+    """The verb itself is what fails; what it is typed with is read, and its error leaves, as
+    always.
+    """
     _refused_with_each(verb, typed(verb), tmp_path, monkeypatch, capsys)
 
 
 def test_what_was_found_stands_beside_the_error(bertctl, tmp_path: Path) -> None:
-    """A verdict of `data check` is an error of its exit code, and its findings are what the person wants."""
+    """A verdict of `data check` is an error of its exit code, and its findings are what the person
+    wants.
+    """
     rows = "text,label\n" + "good film,yes\ngood film,no\n" * 4
     (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
     (tmp_path / "held.csv").write_text("text,label\ngood film,maybe\n", encoding="utf-8")
@@ -118,7 +124,9 @@ def _refused_with_each(
 @pytest.mark.one_process
 @pytest.mark.parametrize("verb", REFUSED)
 def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
-    """A file that is not there (or another refusal of the verb's own), and an option that no verb has."""
+    """A file that is not there (or another refusal of the verb's own), and an option that no verb
+    has.
+    """
     code = REFUSED[verb][1]
     done = bertctl(*typed(verb), "--json")
     assert done.returncode == code, done.stderr
@@ -172,7 +180,9 @@ def test_a_rank_that_there_is_not_is_refused_at_once(bertctl) -> None:
 
 
 def test_an_answer_and_then_an_error_are_one_document(bertctl, tiny_run, tmp_path: Path) -> None:
-    """The gate has judged, then a report can't be written; predict has answered 2,048 rows, then one is damaged."""
+    """The gate has judged, then a report can't be written; predict has answered 2,048 rows, then
+    one is damaged.
+    """
     done = bertctl("gate", tiny_run.path, "--min", "accuracy=0.1", "--junit", tmp_path, "--json")
     assert done.returncode == 4, done.stderr
     assert one_document(done.stdout, 4)["file"] == str(tmp_path)

@@ -357,8 +357,8 @@ def test_a_column_of_doubtful_kind_is_asked_for_in_one_remedy(bertctl: Run, tmp_
     said = " ".join(refused.stderr.split())
     assert refused.returncode == 2
     assert (
-        "Name the task, or another column: --label-column NAME. The task is named so: bertctl finetune TASK"
-        in said
+        "Name the task, or another column: --label-column NAME. The task is named so: bertctl "
+        "finetune TASK" in said
     )
     assert "Add it to the command" not in said
 

@@ -1,6 +1,8 @@
-"""One whole message per class of errors: `error: ` and what was given, then what fits and what to type, and the code.
+"""One whole message per class of errors: `error: ` and what was given, then what fits and what to
+type, and the code.
 
-Everywhere else the tests look for places, names and values only, so that wording can be mended here and in the source.
+Everywhere else the tests look for places, names and values only, so that wording can be mended here
+and in the source.
 """
 
 import re
@@ -14,7 +16,9 @@ from bertctl.errors import ExitCode
 
 @pytest.fixture
 def refusal(tmp_path, monkeypatch, capsys):
-    """Gives a function that runs a command line in the test's own folder: its exit code and its standard error."""
+    """Gives a function that runs a command line in the test's own folder: its exit code and its
+    standard error.
+    """
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -29,7 +33,8 @@ def refusal(tmp_path, monkeypatch, capsys):
 def test_usage_error(refusal):
     assert refusal("predict", "nowhere", "x.csv", "--split", "test") == (
         ExitCode.USAGE,
-        "error: a file, --text or --question, and --split or --data exclude each other\nGive one of them.\n",
+        "error: a file, --text or --question, and --split or --data exclude each other\nGive one "
+        "of them.\n",
     )
 
 
@@ -77,7 +82,8 @@ def test_unavailable_error(refusal):
     assert refusal("evaluate", "nowhere") == (
         ExitCode.UNAVAILABLE,
         "error: nowhere does not exist\n"
-        "Give the folder that `bertctl finetune` named in its last line, such as runs/sst2-1a2b3c4d.\n",
+        "Give the folder that `bertctl finetune` named in its last line, such as "
+        "runs/sst2-1a2b3c4d.\n",
     )
 
 
@@ -89,7 +95,8 @@ def test_device_error(refusal, monkeypatch):
     assert refusal("finetune", "demo") == (
         ExitCode.DEVICE,
         "error: out of memory\n"
-        "Try a smaller --max-length, a smaller --batch-size, or --set training.accumulation_steps=2.\n",
+        "Try a smaller --max-length, a smaller --batch-size, or --set "
+        "training.accumulation_steps=2.\n",
     )
 
 
@@ -112,7 +119,9 @@ def test_diverged_error(refusal, tmp_path, tiny_model):
 
 
 def test_interrupted_run_error(refusal, monkeypatch):
-    """It said that nothing could be saved, after the end of a training and of all runs of a sweep too."""
+    """It said that nothing could be saved, after the end of a training and of all runs of a sweep
+    too.
+    """
 
     def press(*_, **__):
         raise KeyboardInterrupt
@@ -125,7 +134,9 @@ def test_interrupted_run_error(refusal, monkeypatch):
 
 
 def test_a_working_folder_that_was_deleted_is_named(refusal, tmp_path, monkeypatch):
-    """It was "No such file or directory", or the end of the process with 2 by a library of torch's."""
+    """It was "No such file or directory", or the end of the process with 2 by a library of
+    torch's.
+    """
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

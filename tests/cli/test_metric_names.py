@@ -1,4 +1,6 @@
-"""Which F1: names say it, through the command line. See also tests/unit/test_answers.py, against scikit-learn."""
+"""Which F1: names say it, through the command line. See also tests/unit/test_answers.py, against
+scikit-learn.
+"""
 
 import json
 from pathlib import Path
@@ -80,7 +82,10 @@ def test_f1_of_two_labels_says_of_which(bertctl: Run, tiny_model: Path) -> None:
     decisions = json.loads(Path("run/metrics.json").read_text())["decisions"]
     assert decisions == {"validation": {}, "test": {"threshold": decision["threshold"]}}
     gated = bertctl("gate", "run", "--min", "f1=0.5", "--split", "test", "--json")
-    said = f"validation is scored with no threshold. test is scored with threshold {decision['threshold']:.4g}."
+    said = (
+        "validation is scored with no threshold. test is scored with threshold "
+        f"{decision['threshold']:.4g}."
+    )
     assert said in " ".join(table.split())
     assert said in " ".join(json.loads(gated.stdout)["notes"])
 
@@ -123,7 +128,9 @@ def _metrics(**values: float) -> dict[str, object]:
 
 
 def test_what_older_runs_call_f1(bertctl: Run, tmp_path: Path) -> None:
-    """Macro with three labels and micro with several per row: they have their names; of two it was the later one."""
+    """Macro with three labels and micro with several per row: they have their names; of two it was
+    the later one.
+    """
     made_run(tmp_path / "three", classified(60, THREE), metrics=_metrics(f1=0.9), primary="f1")
     rows = [
         line | {side: [line[side]] for side in ("gold", "prediction")}

@@ -99,7 +99,8 @@ def test_predict_reads_stdin_and_other_layouts_and_writes_csv_that_reads_back(
 
     table = tmp_path / "rows.csv"
     table.write_text(
-        "context,A,B,C\nthe film was good,it was fine,it was dull,\nthe food was bad,very fine,very poor,bright\n"
+        "context,A,B,C\nthe film was good,it was fine,it was dull,\nthe food was bad,very "
+        "fine,very poor,bright\n"
     )
     result = bertctl("predict", run, table, "--format", "csv", "-o", tmp_path / "answers.csv")
     assert result.returncode == 0, result.stderr

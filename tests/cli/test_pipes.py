@@ -1,4 +1,6 @@
-"""Inputs that can be read only once: named pipes and descriptors give the same answers as a file, in every verb."""
+"""Inputs that can be read only once: named pipes and descriptors give the same answers as a file,
+in every verb.
+"""
 
 import contextlib
 import json
@@ -15,7 +17,8 @@ from tests.conftest import TinyRun
 
 Run = Callable[..., CompletedProcess[str]]
 
-ROWS = [(f"it was a {'fine' if number % 2 else 'dull'} film {number:03d}", "pos" if number % 2 else "neg")
+ROWS = [(f"it was a {'fine' if number % 2 else 'dull'} film "
+         f"{number:03d}", "pos" if number % 2 else "neg")
         for number in range(60)]  # fmt: skip
 
 CONTENTS = {

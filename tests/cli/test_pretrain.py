@@ -1,4 +1,6 @@
-"""`bertctl pretrain` by the real process: from nothing and from weights, gone on with, scored, refused, made use of."""
+"""`bertctl pretrain` by the real process: from nothing and from weights, gone on with, scored,
+refused, made use of.
+"""
 
 import json
 import math

@@ -1,4 +1,6 @@
-"""How far a job is: lines off a terminal, one bar on it, folded groups and annotations in the logs of pipelines."""
+"""How far a job is: lines off a terminal, one bar on it, folded groups and annotations in the logs
+of pipelines.
+"""
 
 import gzip
 import io
@@ -220,11 +222,14 @@ def test_a_pipe_has_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(writer)
 
 
-# ------------------------------------------------------------------------------------------------ on a terminal
+# ------------------------------------------------------------------------------------------------
+# on a terminal
 
 
 class Reflowing:
-    """A terminal that folds lines again when its width changes: it keeps whole lines, and the cursor in one of them."""
+    """A terminal that folds lines again when its width changes: it keeps whole lines, and the
+    cursor in one of them.
+    """
 
     def __init__(self) -> None:
         self.lines, self.row, self.column, self.cursor = [""], 0, 0, True
@@ -400,7 +405,8 @@ def test_tables_in_a_pipe_are_as_wide_as_columns_says(bertctl: Run) -> None:
     assert widest["60"] <= 60 < widest[""] == widest["0"] == widest["wide"] <= 200
 
 
-# ------------------------------------------------------------------------------------------------ logs of pipelines
+# ------------------------------------------------------------------------------------------------
+# logs of pipelines
 
 
 def test_talk_is_folded_on_github_and_warnings_stand_outside(monkeypatch, capfd) -> None:
@@ -416,7 +422,8 @@ def test_talk_is_folded_on_github_and_warnings_stand_outside(monkeypatch, capfd)
     out.say("run folder: x")
     title = "::group::bertctl finetune 'my recipe.yaml'"
     assert capfd.readouterr().err.splitlines() == [
-        "before the work", title, "train: 10 rows", "::error::of others", "::endgroup::", "warning: look here",
+        "before the work", title, "train: 10 rows", "::error::of "
+                                                    "others", "::endgroup::", "warning: look here",
         title, "goes on", "::endgroup::", "run folder: x",
     ]  # fmt: skip
 

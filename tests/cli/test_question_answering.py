@@ -1,4 +1,6 @@
-"""Question answering through the real process: train, score, predict in the official layout, refuse."""
+"""Question answering through the real process: train, score, predict in the official layout,
+refuse.
+"""
 
 import json
 import shutil
@@ -23,7 +25,10 @@ SCORER = ["exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"]
 def _document():
     paragraphs = []
     for i in range(8):
-        context = f"the good film was fine {i}. it was dull and not bright. the bad food was poor {9 - i}."
+        context = (
+            f"the good film was fine {i}. it was dull and not bright. the bad food was poor "
+            f"{9 - i}."
+        )
         first, last = f"fine {i}", f"poor {9 - i}"
         paragraphs.append(
             {

@@ -1,7 +1,8 @@
-"""Every command of the README and of the pages in `bertctl/docs` runs, or its block says what it needs.
+"""Every command of the README and of the pages in `bertctl/docs` runs, or its block says what it
+needs.
 
-The commands of a page run in order, in one folder, through a shell, as a person would type them. Every run folder that
-they leave is checked against the JSON Schemas that ship with the package.
+The commands of a page run in order, in one folder, through a shell, as a person would type them.
+Every run folder that they leave is checked against the JSON Schemas that ship with the package.
 """
 
 import os

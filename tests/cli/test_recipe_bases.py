@@ -1,4 +1,6 @@
-"""Recipes that stand on others and on the environment: what they come to, what is refused, that a run needs neither."""
+"""Recipes that stand on others and on the environment: what they come to, what is refused, that a
+run needs neither.
+"""
 
 import json
 import shutil
@@ -38,7 +40,8 @@ def test_the_nearest_file_wins_field_by_field_and_paths_are_those_of_each_file(
             "data: {name: null, train_file: rows.csv, validation_file: rows.csv}\n",
             "team/ours.yaml": "base: ../company/all.yaml\ntraining: {epochs: 8, seed: 8}\n"
             "data: {train_file: ../own.csv}\n",
-            "mine.yaml": "base: [team/ours.yaml]\ntraining: {epochs: 7, patience: null}\nevaluation: {splits: [c]}\n",
+            "mine.yaml": "base: [team/ours.yaml]\ntraining: {epochs: 7, patience: "
+            "null}\nevaluation: {splits: [c]}\n",
         },
     )
     recipe = load_recipe(str(tmp_path / "mine.yaml"))
@@ -108,7 +111,8 @@ def test_values_of_the_environment_are_read_as_the_field_wants_them(
             "training:\n  epochs: ${EPOCHS}\n  seed: ${SEEDLESS:-1}${EPOCHS}\n".replace(
                 "${SEEDLESS:-1}", "1"
             )
-            + "optimizer:\n  learning_rate: ${RATE:-3e-5}\ndata:\n  train_file: ${CORPUS}/train.csv\n"
+            + "optimizer:\n  learning_rate: ${RATE:-3e-5}\ndata:\n  train_file: "
+            "${CORPUS}/train.csv\n"
             'evaluation:\n  splits: ["${SPLIT}", test]\nmodel:\n  name: ${MODEL:-minilm}\n',
             "plain.yaml": "description: costs ${EPOCHS}\n",
         },
@@ -131,7 +135,10 @@ def test_values_of_the_environment_are_read_as_the_field_wants_them(
 
 
 def test_a_list_may_come_from_the_environment(tmp_path: Path, bertctl: Run) -> None:
-    text = "environment: [LABELS]\ntask: text-classification\ntext_classification:\n  labels: ${LABELS:-[a, b]}\n"
+    text = (
+        "environment: [LABELS]\ntask: text-classification\ntext_classification:\n  labels: "
+        "${LABELS:-[a, b]}\n"
+    )
     write(tmp_path, {"mine.yaml": text})
     for value, labels in {"": ["a", "b"], "[no, '1', a=b]": ["no", "1", "a=b"]}.items():
         shown = bertctl("recipes", "show", "mine.yaml", env={"LABELS": value})
@@ -190,27 +197,39 @@ def test_a_house_of_too_many_storeys_is_refused(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, int, tuple[str, ...]]] = {
-    "missing": ("base: nowhere/x.yaml\n", 4, ("mine.yaml:1: base: ", "nowhere/x.yaml", "does not exist")),
-    "no such name": ("task: text-classification\nbase: sst3\n", 2, ("mine.yaml:2: base: ", "'sst3'", "sst2")),
+    "missing": ("base: nowhere/x.yaml\n", 4, ("mine.yaml:1: base: ", "nowhere/x.yaml", "does not "
+                                                                                       "exist")),
+    "no such name": ("task: text-classification\nbase: "
+                     "sst3\n", 2, ("mine.yaml:2: base: ", "'sst3'", "sst2")),
     "a folder": ("base: folder\n", 2, ("mine.yaml:1: base: ", "is a folder")),
     "no name": ("base: 5\n", 2, ("mine.yaml:1: base: 5 given", "a list")),
     "not all names": ("base: [sst2, {a: 1}]\n", 2, ("mine.yaml:1: base: ", "given", "a list")),
-    "a circle": ("base: round.yaml\n", 2, ("round.yaml:1: base: ", "mine.yaml -> ", "stand on itself")),
+    "a circle": ("base: round.yaml\n", 2, ("round.yaml:1: base: ", "mine.yaml -> ", "stand on "
+                                                                                    "itself")),
     "itself": ("base: mine.yaml\n", 2, ("mine.yaml:1: base: ", "stand on itself")),
     "its field does not exist": ("base: wrong.yaml\n", 2, ("wrong.yaml:2: training.epoch: ", "training.epochs")),
-    "a field of no section": ("base: wrong.yaml\ntraining: {epochs: x}\n", 2, ("wrong.yaml:2:", "mine.yaml:2: ")),
+    "a field of no section": ("base: wrong.yaml\ntraining: {epochs: "
+                              "x}\n", 2, ("wrong.yaml:2:", "mine.yaml:2: ")),
     "no YAML": ("base: rows.csv\n", 2, ("rows.csv:1: ",)),
     "no text": ("base: bytes.yaml\n", 2, ("bytes.yaml:1: ", "UTF-8")),
-    "what does not go together": ("base: sst2\ndata: {train_file: rows.csv}\n", 2, ("data.train_file: ", "'sst2'")),
-    "not set": ("environment: [CORPUS]\nname: ${CORPUS}\n", 2, ("mine.yaml:2: name", "CORPUS is not set", "${CORPUS:")),
-    "not listed": ("environment: [CORPUS]\nname: ${CORPS:-x}\n", 2, ("mine.yaml:2: name: CORPS", "mean CORPUS?")),
-    "no variable": ("environment: [CORPUS]\nname: ${CORPUS\n", 2, ("mine.yaml:2: name: ", "${NAME:-default}")),
-    "no number": ("environment: [HOST_X]\ntraining:\n  epochs: ${HOST_X}\n", 2, ("mine.yaml:3: ", '"h"')),
+    "what does not go together": ("base: sst2\ndata: {train_file: "
+                                  "rows.csv}\n", 2, ("data.train_file: ", "'sst2'")),
+    "not set": ("environment: [CORPUS]\nname: ${CORPUS}\n", 2, ("mine.yaml:2: "
+                                                                "name", "CORPUS is not "
+                                                                        "set", "${CORPUS:")),
+    "not listed": ("environment: [CORPUS]\nname: "
+                   "${CORPS:-x}\n", 2, ("mine.yaml:2: name: CORPS", "mean CORPUS?")),
+    "no variable": ("environment: [CORPUS]\nname: "
+                    "${CORPUS\n", 2, ("mine.yaml:2: name: ", "${NAME:-default}")),
+    "no number": ("environment: [HOST_X]\ntraining:\n  epochs: "
+                  "${HOST_X}\n", 2, ("mine.yaml:3: ", '"h"')),
     "a secret's name": ("environment: [API_TOKEN]\n", 2, ("mine.yaml:1: environment: ", "'API_TOKEN'", "secret")),
-    "a secret": ("environment: [HUB]\nname: ${HUB}\n", 2, ("mine.yaml:2: name: ", "HUB looks like a secret")),
+    "a secret": ("environment: [HUB]\nname: ${HUB}\n", 2, ("mine.yaml:2: name: ", "HUB looks like "
+                                                                                  "a secret")),
     "no list": ("environment: {A: b}\n", 2, ("mine.yaml:1: environment: ", "a list of names")),
     "a run's recipe with a base": ("base: run/recipe.yaml\n", 2, ("run/recipe.yaml:1: base: ", "run is whole")),
-    "a misspelt base": ("extends: sst2\n", 2, ("mine.yaml:1: extends: unknown key, did you mean base?",)),
+    "a misspelt base": ("extends: sst2\n", 2, ("mine.yaml:1: extends: unknown key, did you mean "
+                                               "base?",)),
 }  # fmt: skip
 
 
@@ -315,8 +334,10 @@ def test_a_run_of_three_storeys_replays_from_its_own_folder(
     write(
         tmp_path,
         {
-            "company.yaml": "model: {max_length: 32, dropout: 0.0}\nruntime: {precision: fp32, threads: 1}\n"
-            "evaluation: {bootstrap_resamples: 100}\ndata: {train_file: opinions.csv, validation_file: opinions.csv}\n",
+            "company.yaml": "model: {max_length: 32, dropout: 0.0}\nruntime: {precision: fp32, "
+            "threads: 1}\n"
+            "evaluation: {bootstrap_resamples: 100}\ndata: {train_file: opinions.csv, "
+            "validation_file: opinions.csv}\n",
             "team/team.yaml": "base: ../company.yaml\nenvironment: [EPOCHS_HERE, MODEL_HERE]\n"
             "training:\n  epochs: ${EPOCHS_HERE}\nmodel:\n  name: ${MODEL_HERE}\n",
             "mine.yaml": "base: team/team.yaml\noptimizer: {learning_rate: 1.0e-3}\n",

@@ -394,7 +394,10 @@ def test_refusals_have_their_exit_code_and_no_traceback(bertctl, arguments, code
     assert "Traceback" not in result.stderr
 
 
-HEAVY = "{'torch','transformers','datasets','accelerate','evaluate','sklearn','scipy','pyarrow','numpy','huggingface_hub'}"
+HEAVY = (
+    "{'torch','transformers','datasets','accelerate','evaluate','sklearn','scipy','pyarrow',"
+    "'numpy','huggingface_hub'}"
+)
 
 
 def test_nothing_heavy_is_imported(tmp_path):
@@ -408,7 +411,8 @@ def test_nothing_heavy_is_imported(tmp_path):
     ]
     code = (
         "import sys; from bertctl.cli.main import main; "
-        f"codes = [main(['recipes', *call]) for call in {calls!r}]; loaded = {HEAVY} & set(sys.modules); "
+        f"codes = [main(['recipes', *call]) for call in {calls!r}]; loaded = {HEAVY} & "
+        "set(sys.modules); "
         "sys.exit(f'imported: {loaded}' if loaded else max(codes))"
     )
     result = subprocess.run(
@@ -428,7 +432,9 @@ def run_from(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 
 def test_an_installed_package_finds_its_recipes(tmp_path):
-    """The layout of a wheel: the folder that pyproject.toml forces into it, and a stranger's `recipes` beside it."""
+    """The layout of a wheel: the folder that pyproject.toml forces into it, and a stranger's
+    `recipes` beside it.
+    """
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"][
         "build"
     ]

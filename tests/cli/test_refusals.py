@@ -1,4 +1,5 @@
-"""Refusals through the real process: exit code, one clear message with its remedy, nothing on stdout, no traceback.
+"""Refusals through the real process: exit code, one clear message with its remedy, nothing on
+stdout, no traceback.
 
 All but the last few refuse before torch is imported, so each takes half a second.
 """
@@ -69,10 +70,13 @@ BAD_FILES = {
     "too many fields": (rows(HEAD, "a,pos", "b,neg,more"), "rows.csv:3: 3 fields ", "b,neg,more"),
     "too few fields": (rows(HEAD, "a,pos", "b"), "rows.csv:3: 1 field "),
     "not utf-8": (rows(*GOOD, "café,pos", encoding="latin-1"), "rows.csv:6: byte 0xe9 ", "latin-1"),
-    "one label": (rows(HEAD, "a,pos", "b,pos", "c,pos"), "one label (only 'pos', 2 rows)", "--label-column"),
+    "one label": (rows(HEAD, "a,pos", "b,pos", "c,pos"), "one label (only 'pos', 2 "
+                                                         "rows)", "--label-column"),
     "decimal labels": (rows(HEAD, "a,0.5", "b,1.5", "c,2.5"), "rows.csv:", "text-regression"),
     "float labels": (json_rows({"text": "a", "label": 0.5}, {"text": "b", "label": 1}), "rows.jsonl:1", "0.5"),
-    "NaN": (json_rows({"text": "a", "label": float("nan")}, {"text": "b", "label": 1}), "jsonl:1: the label is NaN"),
+    "NaN": (json_rows({"text": "a", "label": float("nan")}, {"text": "b", "label": 1}), "jsonl:1: "
+                                                                                        "the label "
+                                                                                        "is NaN"),
     "nan as a word": (rows(*GOOD, "e,nan"), "rows.csv:6: the label is nan"),
     "empty label": (rows(*GOOD, "e,"), "rows.csv:6: the label is empty"),
     "list for one label": (
@@ -90,7 +94,8 @@ def test_a_bad_training_file_is_refused_with_file_and_line(case, bertctl, tmp_pa
     sets = (
         ["--set", "text_classification.multi_label=false"] if case == "list for one label" else []
     )
-    # The same file for validation: nothing is held out, so every row is looked at as a training row or a checked one.
+    # The same file for validation: nothing is held out, so every row is looked at as a training row
+    # or a checked one.
     path = make(tmp_path)
     arguments = ["--train-file", path, "--model", tiny_model, "--max-length", "32"]
     validation = (
@@ -402,12 +407,15 @@ def silent_hub() -> Iterator[SilentHub]:
 
 
 def test_a_hub_that_never_answers_is_told_of_after_one_wait(bertctl, silent_hub):
-    """Data set and model are both wanted, and the wait is for one answer: 5 s, of the 10 that are promised."""
+    """Data set and model are both wanted, and the wait is for one answer: 5 s, of the 10 that are
+    promised.
+    """
     result = bertctl(
         "finetune", "sst2", env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent_hub.address}
     )
     refused(
-        result, 4, "the data set 'sst2'", "the model 'bert-base'", silent_hub.address, "no answer within 5 s",
+        result, 4, "the data set 'sst2'", "the model "
+                                          "'bert-base'", silent_hub.address, "no answer within 5 s",
         "--data-dir DIR", "--model PATH", "--model minilm", "a warmed cache",
     )  # fmt: skip
     assert silent_hub.accepted == 1
@@ -498,7 +506,9 @@ def test_ctrl_c_and_sigterm_say_what_was_saved(nursery, opinions, tiny_model, tm
 
 
 def test_a_full_disk_ends_the_run_with_its_state_written(nursery, opinions, tiny_model, tmp_path):
-    """The limit on a file's size stands in for the disk: both stop the weights in the middle of a file."""
+    """The limit on a file's size stands in for the disk: both stop the weights in the middle of a
+    file.
+    """
     folder = tmp_path / "run"
     limit = (tiny_model / "model.safetensors").stat().st_size // 2
     arguments = [

@@ -25,12 +25,14 @@ from tests.sentence_folders import make_folder, sentence_transformers
 pytestmark = pytest.mark.one_process
 
 TEXTS = [
-    "the film was good", "it was bad food", "the film was very fine", "poor dull food", "bright", "not a good film",
+    "the film was good", "it was bad food", "the film was very "
+                                            "fine", "poor dull food", "bright", "not a good film",
     "the food was not bad", "it was fine", "a dull film", "the film was good",
 ]  # fmt: skip
 
 BATCHES = 5e-6
-"""Of a cosine: alone and in a batch a text has not quite the same vector; on some CPUs the sixth digit shows it."""
+"""Of a cosine: alone and in a batch a text has not quite the same vector; on some CPUs the sixth
+digit shows it."""
 
 COLUMNS = ("--text-column", "body", "--id-column", "id")
 
@@ -182,8 +184,8 @@ def test_it_grows_and_goes_on_where_it_was_killed(
     grown = bertctl("index", "keyed.jsonl", "-o", "x", "--append", "--id-column", "key")
     assert grown.returncode == 0, grown.stderr
     assert (
-        "1 text of keyed.jsonl has an id that another text there or in the index has, such as 'row-10'"
-        in grown.stderr
+        "1 text of keyed.jsonl has an id that another text there or in the index has, such as "
+        "'row-10'" in grown.stderr
     )
     # As after a kill: more in the files than index.json says, which is not complete.
     made(bertctl, tiny_model, "--overwrite")
@@ -1047,7 +1049,9 @@ def test_a_guessed_column_is_taken_again_where_a_file_has_it(
 
 
 def test_numbers_are_not_put_beside_ids(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
-    """An index of an older version remembers no columns; one with numbers takes ids and counts those that it has."""
+    """An index of an older version remembers no columns; one with numbers takes ids and counts
+    those that it has.
+    """
     (tmp_path / "ids.csv").write_text("key,text\n7,a film\n8,fine food\n")
     (tmp_path / "plain.txt").write_text("bright\nbright\n")
     index = ("index", "-o", "x", "--model", tiny_model)

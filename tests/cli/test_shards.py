@@ -1,4 +1,6 @@
-"""`--shard K/N` and `--merge` of predict, evaluate and extract-features: the bytes of one machine, and refusals."""
+"""`--shard K/N` and `--merge` of predict, evaluate and extract-features: the bytes of one machine,
+and refusals.
+"""
 
 import json
 import shutil

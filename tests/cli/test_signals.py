@@ -1,7 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP from the first line to the last: the right code, no traceback, nothing lost.
+"""Ctrl-C, SIGTERM and SIGHUP from the first line to the last: the right code, no traceback, nothing
+lost.
 
-When a signal is sent is said by what the process does, not by a clock: by the module that it imports (Python tells of
-each), or by the step that a training has logged.
+When a signal is sent is said by what the process does, not by a clock: by the module that it
+imports (Python tells of each), or by the step that a training has logged.
 """
 
 import json
@@ -26,7 +27,9 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 def _stopped_at_import(
     words: list[str], at: int, number: int, folder: Path
 ) -> tuple[int, str, str]:
-    """A real process that gets a signal when it has imported so many modules after `bertctl.cli.main`."""
+    """A real process that gets a signal when it has imported so many modules after
+    `bertctl.cli.main`.
+    """
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", "bertctl", *words],
         stdin=subprocess.DEVNULL,
@@ -34,7 +37,8 @@ def _stopped_at_import(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the process.
+        # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the
+        # process.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None

@@ -1,4 +1,6 @@
-"""Texts, labels, column names and names of files of others in a log: they move no cursor and give no command."""
+"""Texts, labels, column names and names of files of others in a log: they move no cursor and give
+no command.
+"""
 
 import csv
 import json
@@ -12,7 +14,10 @@ import pytest
 
 from bertctl.words import harmless, spoken
 
-NASTY = "x\x1b[31m\x1b]0;owned\x07\x9b2J\u202egnp\u2028\r\n::error file=a::owned\n  ::stop-commands::t\n##[error]owned"
+NASTY = (
+    "x\x1b[31m\x1b]0;owned\x07\x9b2J\u202egnp\u2028\r\n::error file=a::owned\n  "
+    "::stop-commands::t\n##[error]owned"
+)
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028-\u202e\u2066-\u2069]")
 COMMAND = re.compile(r"^\s*::|##(\[|\w+\[)", re.MULTILINE)
 
@@ -101,7 +106,9 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
 
 
 def test_a_terminal_is_not_moved(nursery, nasty: Path, tiny_run, tmp_path: Path) -> None:
-    """Answers that are data go to files and pipes as they are, and to a terminal with their codes."""
+    """Answers that are data go to files and pipes as they are, and to a terminal with their
+    codes.
+    """
     line = f"bertctl predict {tiny_run.path} {json.dumps('-')} --input-format lines --format csv"
     ours, theirs = pty.openpty()
     env = {**nursery.env, "PATH": f"{nursery.bin}:{os.environ['PATH']}"}

@@ -1,8 +1,8 @@
 """Streams that are closed, full or no longer read: the verdict's code stays, and work goes on.
 
-The table: every verb x the places that its streams may lead to (a pipe whose reader has left, a closed descriptor, a
-full disk), once with a refusal for a verdict and once with an answer. All of it runs before a release; by default each
-verb has one of the three worst places, in turn.
+The table: every verb x the places that its streams may lead to (a pipe whose reader has left, a
+closed descriptor, a full disk), once with a refusal for a verdict and once with an answer. All of
+it runs before a release; by default each verb has one of the three worst places, in turn.
 """
 
 import json
@@ -89,7 +89,8 @@ PRINTED: dict[str, list[str]] = {
     "vocab show": ["MODEL"],
     "vocab stats": ["MODEL", "--json"],
 }
-"""Verbs whose answer is what they print: cut off they end with 141, with 4 where it can't be written."""
+"""Verbs whose answer is what they print: cut off they end with 141, with 4 where it can't be
+written."""
 JUDGED: dict[str, tuple[list[str], int]] = {
     "gate": (["RUN", "--min", "accuracy=0.01", "--allow-constant"], 0),
     "gate, undecided": (["RUN", "--min", "accuracy=0.99"], 8),

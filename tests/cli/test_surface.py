@@ -1,4 +1,5 @@
-"""The options of each verb are a promise: they are those of `surface.txt`, and the help of each can be read.
+"""The options of each verb are a promise: they are those of `surface.txt`, and the help of each can
+be read.
 
 After a change that is meant: python -m tests.cli.test_surface > tests/cli/surface.txt
 """

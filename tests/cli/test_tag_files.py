@@ -1,4 +1,6 @@
-"""Files of tags as people have them: numbers for names, comments, small letters, nothing to learn."""
+"""Files of tags as people have them: numbers for names, comments, small letters, nothing to
+learn.
+"""
 
 import json
 
@@ -58,7 +60,8 @@ def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_abo
     assert done.returncode == 0, done.stderr
     assert "1 lines that begin with # before a sentence are taken as comments" in done.stderr
     assert gold(tmp_path) == [["O", "B-MOOD"], ["O", "O"]]
-    for content, said in (("the o\ngood b-mood\n", "a.conll:1, word 2: the tag 'b-mood' looks like one of a scheme"),
+    for content, said in (("the o\ngood b-mood\n", "a.conll:1, word 2: the tag 'b-mood' looks like "
+                                                   "one of a scheme"),
                           ("the\tO\n\tB-MOOD\n", "a.conll:2: there is no word"),
                           ("the O\nfilm O\n", "the training rows have no entity")):  # fmt: skip
         (tmp_path / "a.conll").write_text(content)

@@ -1,4 +1,6 @@
-"""Token classification through the real process: training, scoring and answering in the tags' own scheme."""
+"""Token classification through the real process: training, scoring and answering in the tags' own
+scheme.
+"""
 
 import json
 import subprocess
@@ -220,9 +222,11 @@ GOLD = {
     "spans.jsonl": '{"text": "the bad food", "spans": [{"start": 4, "end": 7, "label": "MOOD"}]}\n',
     "a.pubtator": "1|t|the bad food\n1|a|\n1\t4\t7\tbad\tMOOD\n",
     "a.ann": "T1\tMOOD 4 7\tbad\n",
-    "tasks.json": '[{"data": {"text": "the bad food"}, "annotations": [{"result": [{"type": "labels", "value": '
+    "tasks.json": '[{"data": {"text": "the bad food"}, "annotations": [{"result": [{"type": '
+    '"labels", "value": '
     '{"start": 4, "end": 7, "text": "bad", "labels": ["MOOD"]}}]}], "predictions": []}]',
-    "bioc.json": '{"documents": [{"id": "1", "passages": [{"offset": 0, "text": "the bad food", "annotations": '
+    "bioc.json": '{"documents": [{"id": "1", "passages": [{"offset": 0, "text": "the bad food", '
+    '"annotations": '
     '[{"infons": {"type": "MOOD"}, "text": "bad", "locations": [{"offset": 4, "length": 3}]}]}]}]}',
     "ud.conllu": "".join(
         f"{number}\t{word}\t_\t_\t_\t_\t_\t_\t_\t{misc}\n"

@@ -58,7 +58,8 @@ def test_a_text_in_a_pipe_is_a_line_of_json_and_the_stand_in_is_said(bertctl: Ru
 def test_neither_torch_nor_transformers_nor_numpy_is_loaded_for_one_text() -> None:
     code = (
         "import sys; from bertctl.cli.main import main; code = main(['tokenize', 'a film', '-q']);"
-        "print(code, sorted({'torch', 'transformers', 'numpy', 'datasets', 'tokie'} & set(sys.modules)))"
+        "print(code, sorted({'torch', 'transformers', 'numpy', 'datasets', 'tokie'} & "
+        "set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0 []"
@@ -279,8 +280,10 @@ def test_stats_as_a_table_and_as_json(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text(lines, encoding="utf-8")
     table = bertctl("tokenize", "-f", "f.txt", "--stats")
     assert table.returncode == 0
-    for words in ("90 % have at most", "what truncation would lose", "angioplasty", "ang ##io ##pl ##ast ##y", "[UNK]",
-                  "enough for 99 % of the tokens", "padding, batches of similar lengths"):  # fmt: skip
+    for words in ("90 % have at most", "what truncation would "
+                                       "lose", "angioplasty", "ang ##io ##pl ##ast ##y", "[UNK]",
+                  "enough for 99 % of the tokens", "padding, batches of similar "
+                                                   "lengths"):  # fmt: skip
         assert words in table.stdout
     document = json.loads(bertctl("tokenize", "-f", "f.txt", "--stats", "--json", "-q").stdout)
     assert document["texts"] == 200

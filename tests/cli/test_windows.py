@@ -1,4 +1,6 @@
-"""Texts longer than the model, through the real process: saved models, scores by windows, advice, refusals."""
+"""Texts longer than the model, through the real process: saved models, scores by windows, advice,
+refusals.
+"""
 
 import json
 import re
@@ -154,9 +156,11 @@ def test_what_each_mode_keeps_is_said_before_training(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["finetune", "token-classification", "--long-text", "window"], "model.long_text: for one answer about a text"),
+        (["finetune", "token-classification", "--long-text", "window"], "model.long_text: for one "
+                                                                        "answer about a text"),
         (["finetune", "multiple-choice", "--long-text", "tail"], "choices are cut"),
-        (["finetune", "text-regression", "--window-pooling", "max"], "of use only with model.long_text: window"),
+        (["finetune", "text-regression", "--window-pooling", "max"], "of use only with "
+                                                                     "model.long_text: window"),
         (["finetune", "text-classification", "--long-text", "middle"], "middle"),
         (["probe", "{file}", "--model", "{model}", *FIELDS, *WINDOWS], "no pooling 'attention'"),
         (["extract-features", "{file}", "-o", "x.npy", "--model", "{model}", *FIELDS, *WINDOWS], "no pooling"),
@@ -176,7 +180,9 @@ def test_refusals(
 def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
     bertctl: Run, tiny_model: Path, reviews: Path, tmp_path: Path
 ) -> None:
-    """Its probabilities are those of its weights times the vectors that extract-features gives, windows pooled."""
+    """Its probabilities are those of its weights times the vectors that extract-features gives,
+    windows pooled.
+    """
     from safetensors.numpy import load_file
     from scipy.special import expit
 
@@ -198,7 +204,9 @@ def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
 
 
 class WindowTraining(Training):
-    """The run of tests/stopping.py, its texts in windows of 8 tokens, with attention over them and dropout."""
+    """The run of tests/stopping.py, its texts in windows of 8 tokens, with attention over them and
+    dropout.
+    """
 
     def _command(
         self, run: Path, extra: tuple[object, ...], data: Path | None, task: str

@@ -1,4 +1,6 @@
-"""Text files of word vectors as `--model`: what plain numpy makes of them, in every verb that reads vectors."""
+"""Text files of word vectors as `--model`: what plain numpy makes of them, in every verb that reads
+vectors.
+"""
 
 import gzip
 import json

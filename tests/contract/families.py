@@ -1,4 +1,5 @@
-"""Model families as folders: a tiny random network, and a tokenizer of its kind trained on the contract's texts.
+"""Model families as folders: a tiny random network, and a tokenizer of its kind trained on the
+contract's texts.
 
 The sizes are unequal, so that a mixed-up axis shows.
 """
@@ -110,7 +111,9 @@ def _roberta_tokenizer() -> Any:
 
 
 def _modernbert_tokenizer() -> Any:
-    """As its hub files are: byte-level BPE with BERT's special tokens, in the library's own class."""
+    """As its hub files are: byte-level BPE with BERT's special tokens, in the library's own
+    class.
+    """
     trained = _byte_level(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     special = [(name, trained.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     trained.post_processor = processors.TemplateProcessing(
@@ -321,7 +324,8 @@ def make_family(name: str, folder: Path, *, padding_side: str | None = None) -> 
 
 
 def make_encoder(name: str, folder: Path, **fields: Any) -> Path:
-    """A folder with a tiny random network of any family that has a head in transformers, and BERT's tokenizer.
+    """A folder with a tiny random network of any family that has a head in transformers, and BERT's
+    tokenizer.
 
     Args:
         name: the family's `model_type`.
@@ -335,7 +339,9 @@ def make_encoder(name: str, folder: Path, **fields: Any) -> Path:
 
 
 def make_encoder_of_its_kind(name: str, folder: Path) -> Path:
-    """The same with a tokenizer of the family's kind; BERT's where that is it, or where its own has no fast form."""
+    """The same with a tokenizer of the family's kind; BERT's where that is it, or where its own has
+    no fast form.
+    """
     tokenizer = _KINDS.get(name, lambda: _bert_tokenizer("BertTokenizerFast"))()
     tokenizer.save_pretrained(folder)
     roles = ("pad", "sep", "bos", "eos", "cls", "mask")
@@ -346,10 +352,11 @@ def make_encoder_of_its_kind(name: str, folder: Path) -> Path:
 
 
 def _save_network(config: Any, folder: Path) -> None:
-    """Saves a random encoder whose states differ from text to text by as much as those of a trained one.
+    """Saves a random encoder whose states differ from text to text by as much as those of a trained
+    one.
 
-    As transformers draws them, a network this small says the same of every text to 1e-5: whatever is wrong with it
-    would be within the tolerance.
+    As transformers draws them, a network this small says the same of every text to 1e-5: whatever
+    is wrong with it would be within the tolerance.
     """
     torch.manual_seed(0)
     network = transformers.AutoModel.from_config(config)
@@ -412,7 +419,8 @@ _ALONE: Mapping[str, Mapping[str, Any]] = {
 """In place of the sizes of every family."""
 
 DECIDED_IN = (5, 24)
-"""The release of transformers whose families are tried, stood for or refused: others have some more or less."""
+"""The release of transformers whose families are tried, stood for or refused: others have some more
+or less."""
 
 TRIED = (
     "albert", "bert", "big_bird", "camembert", "convbert", "data2vec-text", "deberta", "deberta-v2", "distilbert",
@@ -436,7 +444,8 @@ STOOD_FOR: Mapping[str, tuple[str, ...]] = {
     ),
     "t5": ("bart", "bigbird_pegasus", "led", "mbart", "mvp", "plbart", "t5gemma"),
 }  # fmt: skip
-"""Families that are left to one of their kind: decoders, read by their last token; encoders with a decoder."""
+"""Families that are left to one of their kind: decoders, read by their last token; encoders with a
+decoder."""
 
 
 def encoder_config(name: str, tokens: int, **fields: Any) -> Any:

@@ -2,7 +2,8 @@
 
     python tests/contract/matrix.py        # writes it anew
 
-It is made of what the package says before it computes anything; `test_every_family.py` tries each cell.
+It is made of what the package says before it computes anything; `test_every_family.py` tries each
+cell.
 """
 
 import functools

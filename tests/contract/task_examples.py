@@ -1,4 +1,6 @@
-"""Eight rows for each task, to be learned by heart, and how plain transformers is asked about them."""
+"""Eight rows for each task, to be learned by heart, and how plain transformers is asked about
+them.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +17,8 @@ from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
 
 TEXTS = (
-    "good film", "bad film", "the food was good", "the food was not good", "very fine", "very poor indeed it was",
+    "good film", "bad film", "the food was good", "the food was not "
+                                                  "good", "very fine", "very poor indeed it was",
     "a bright film, was it not?", "dull",
 )  # fmt: skip
 
@@ -31,7 +34,8 @@ class Example:
         rows: as they stand in a JSONL file.
         floor: least value of the primary metric once they are learned by heart.
         texts: columns that a prediction line repeats.
-        agrees: asserts that a prediction line is what plain transformers says, with its own tokenizer and no batch.
+        agrees: asserts that a prediction line is what plain transformers says, with its own
+            tokenizer and no batch.
         again: recipe fields that name a prediction file's columns, to score it again.
         settings: further recipe fields.
         passes: over the rows until they are learned by heart.
@@ -114,7 +118,9 @@ def tags_agree(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
 
 
 def answer_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
-    """The span with the highest sum of start and end, at most 30 tokens long, by looking at every one."""
+    """The span with the highest sum of start and end, at most 30 tokens long, by looking at every
+    one.
+    """
     encoded = tokenizer(
         line["question"], line["context"], return_offsets_mapping=True, return_tensors="pt"
     )
@@ -313,7 +319,9 @@ def assert_same(ours: Answered, theirs: Answered) -> None:
 
 
 def _without_ties(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the runners-up only the probabilities: after a few steps neighbours are as likely as each other."""
+    """Of the runners-up only the probabilities: after a few steps neighbours are as likely as each
+    other.
+    """
     runners_up = (
         {"n_best": [one["probability"] for one in answer["n_best"]]} if "n_best" in answer else {}
     )

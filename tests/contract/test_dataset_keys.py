@@ -1,6 +1,7 @@
 """Every key that the library `datasets` writes beside its rows, and what becomes of it here.
 
-A release that writes another key fails these tests: someone decides then whether it says something about labels.
+A release that writes another key fails these tests: someone decides then whether it says something
+about labels.
 """
 
 import dataclasses
@@ -73,7 +74,8 @@ INFO_KEYS = {
     ),
     **dict.fromkeys(("post_processed", "post_processing_size"), NOT_LABELS),
 }
-"""Fields of `DatasetInfo`: `info` in Parquet's metadata, dataset_info.json, `dataset_info` of a README."""
+"""Fields of `DatasetInfo`: `info` in Parquet's metadata, dataset_info.json, `dataset_info` of a
+README."""
 
 METADATA_KEYS = {"info": READ, "fingerprint": NOT_LABELS}
 """Keys of `huggingface` in Parquet's metadata."""
@@ -142,7 +144,9 @@ def _metadata(folder: Path) -> dict[bytes, bytes]:
 
 
 def _keys_of(feature: Any, columns: bool = False) -> set[str]:
-    """Returns the keys of a feature and of those in it, without the names of columns and of fields."""
+    """Returns the keys of a feature and of those in it, without the names of columns and of
+    fields.
+    """
     if isinstance(feature, list):
         return set().union(*map(_keys_of, feature))
     if not isinstance(feature, dict):

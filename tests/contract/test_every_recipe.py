@@ -27,10 +27,12 @@ ONE_STEP = {
     "runtime.threads": 1,
     "evaluation.bootstrap_resamples": 100,
 }
-"""Fields that make any recipe a run of a second, on the rows that stand in the contract of its task."""
+"""Fields that make any recipe a run of a second, on the rows that stand in the contract of its
+task."""
 
 BY_DEFAULT = {"demo", "few-shot", "pretrain-demo", "token-classification"}
-"""Recipes that the default run takes: one of each kind, and a generic one. The others are slow by their number."""
+"""Recipes that the default run takes: one of each kind, and a generic one. The others are slow by
+their number."""
 
 
 def rows_of(recipe: Recipe, folder: Path) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Every registered task, and one that only this test registers, through the verbs that people use."""
+"""Every registered task, and one that only this test registers, through the verbs that people
+use.
+"""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +14,8 @@ from bertctl.tasks.registry import TASKS
 from tests.nursery import Lasting, Nursery
 
 TOY = "ordinal-rating"
-"""The task of `toy_task.py`, which is imported by the `bertctl` processes of this test and not here."""
+"""The task of `toy_task.py`, which is imported by the `bertctl` processes of this test and not
+here."""
 
 STARS = (
     {"text": text, "label": stars}
@@ -43,7 +46,8 @@ VERBS = (
 """In the order in which the test takes them."""
 
 OF_TWO_PASSES = {"sentence-embeddings"}
-"""How alike two texts are rests on two inputs: `explain` and the importance of heads look into one, and refuse it."""
+"""How alike two texts are rests on two inputs: `explain` and the importance of heads look into one,
+and refuse it."""
 
 
 def test_every_task_takes_every_verb() -> None:
@@ -52,7 +56,9 @@ def test_every_task_takes_every_verb() -> None:
 
 
 def _tier(task: str) -> Any:
-    """By default the toy task, that of two inputs and one with windows; before a release the others too."""
+    """By default the toy task, that of two inputs and one with windows; before a release the others
+    too.
+    """
     marks = () if task in (TOY, "question-answering", *OF_TWO_PASSES) else pytest.mark.slow
     return pytest.param(task, marks=marks)
 

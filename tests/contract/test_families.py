@@ -1,4 +1,6 @@
-"""The contract over model families: each with its own tokenizer and inputs, for every task whose head it has."""
+"""The contract over model families: each with its own tokenizer and inputs, for every task whose
+head it has.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -22,12 +24,15 @@ from bertctl.training.job import prepare
 
 MAX_LENGTH = 40
 LEARNED = "text-classification"
-"""The task that every family is trained on; for the others a step shows that gradients come, and the answers count."""
+"""The task that every family is trained on; for the others a step shows that gradients come, and
+the answers count."""
 STEPS = 6
 
 
 def has_head(family: str, task: str) -> bool:
-    """Whether transformers has a network of this family for the task, and the contract asks for it."""
+    """Whether transformers has a network of this family for the task, and the contract asks for
+    it.
+    """
     config = transformers.AutoConfig.for_model(family)
     tasks = FAMILIES[family].tasks
     return type(config) in getattr(transformers, TASKS[task].auto_class)._model_mapping and (
@@ -80,7 +85,9 @@ class Case:
 
 
 def train(model: Path, task: str, folder: Path, **options: object) -> Result:
-    """A few steps on all 8 rows at once, dropout off: each is to lower the loss of the same rows."""
+    """A few steps on all 8 rows at once, dropout off: each is to lower the loss of the same
+    rows.
+    """
     data = folder / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in EXAMPLES[task].rows))
     recipe = load_recipe(
@@ -109,7 +116,8 @@ def train(model: Path, task: str, folder: Path, **options: object) -> Result:
 
 
 def _tier(case: tuple[str, str]) -> Any:
-    """Two unlike families are tried for every task by default, the others for the one that they learn.
+    """Two unlike families are tried for every task by default, the others for the one that they
+    learn.
 
     BERT does every task in test_tasks.py.
     """

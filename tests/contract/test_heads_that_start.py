@@ -18,7 +18,8 @@ from bertctl.training.head_start import SampledFeatures, _fit, head_vectors, sta
 from bertctl.training.job import prepare
 
 OF_EACH_KIND = ("bert", "distilbert", "gpt2", "roberta", "t5", "xlnet")
-"""What the default run tries: a pooler, heads of their own, the last token, ends of texts, padding on the left."""
+"""What the default run tries: a pooler, heads of their own, the last token, ends of texts, padding
+on the left."""
 
 TASKS = ("multiple-choice", "text-classification", "text-regression", "token-classification")
 

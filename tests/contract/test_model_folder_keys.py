@@ -1,6 +1,8 @@
-"""Every file and key that transformers and peft write into a model's folder, and what bertctl does with it.
+"""Every file and key that transformers and peft write into a model's folder, and what bertctl does
+with it.
 
-A release that writes another one fails the first tests: whoever meets it decides whether it is read, kept or refused.
+A release that writes another one fails the first tests: whoever meets it decides whether it is
+read, kept or refused.
 """
 
 import json
@@ -58,11 +60,13 @@ CONFIG_KEYS: Mapping[str, str] = {
     "architectures": "read: which head was trained",
     "model_type": "read: the family",
     "id2label": "read: names of the outputs; gaps and repeated names are refused",
-    "label2id": "read: names where id2label has none; refused where it says otherwise than id2label",
+    "label2id": "read: names where id2label has none; refused where it says otherwise than "
+                "id2label",
     "problem_type": "read: one label, several or a score",
     "vocab_size": "read, and compared with the tokenizer and the weights",
     "pad_token_id": "read where positions are counted from it, else the tokenizer's padding token",
-    "dtype": "not followed: every model is loaded in fp32, and runtime.precision says how it computes",
+    "dtype": "not followed: every model is loaded in fp32, and runtime.precision says how it "
+             "computes",
     "_name_or_path": "dropped: where the model once lay",
     "transformers_version": "kept as today's",
     "return_dict": "set: outputs by name",
@@ -115,7 +119,8 @@ OTHER_CONFIG_KEYS: Mapping[str, str] = {
     "attn_implementation": "refused but for eager and sdpa",
     "pruned_heads": "refused: the weights are not of the shapes of the config",
     "torch_dtype": "as dtype",
-    "task_specific_params": "read for function_to_apply of text-classification; else of generated text",
+    "task_specific_params": "read for function_to_apply of text-classification; else of generated "
+    "text",
     "function_to_apply": "refused where it contradicts problem_type",
     "sbert_ce_default_activation_function": "named in a warning: scores are those before it",
     "finetuning_task": "harmless: a name",
@@ -125,7 +130,8 @@ OTHER_CONFIG_KEYS: Mapping[str, str] = {
 TOKENIZER_KEYS: Mapping[str, str] = {
     "tokenizer_class": "read where tokenizer.json is absent, and compared with it",
     "backend": "harmless: tokenizers is the only one",
-    "model_max_length": "read: the most tokens of a text for a model of transformers, below its positions",
+    "model_max_length": "read: the most tokens of a text for a model of transformers, below its "
+                        "positions",
     "model_input_names": "set to what the network is given",
     "do_lower_case": "read, and compared with tokenizer.json and the vocabulary",
     "add_prefix_space": "read; set for words of byte-level families",

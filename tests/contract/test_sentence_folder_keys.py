@@ -1,4 +1,6 @@
-"""Every key of a sentence-transformers folder is read, changes no vector, or is refused by its name."""
+"""Every key of a sentence-transformers folder is read, changes no vector, or is refused by its
+name.
+"""
 
 import json
 import re
@@ -234,7 +236,9 @@ def _written_keys() -> Iterator[tuple[str, list[str]]]:
 
 
 def _written_folders(tiny_model: Path, tmp_path: Path) -> Iterator[Path]:
-    """Folders as the library saves them: each measure, prompts, a default prompt, every module that is computed."""
+    """Folders as the library saves them: each measure, prompts, a default prompt, every module that
+    is computed.
+    """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
     from sentence_transformers.sentence_transformer.modules import Dropout, Pooling

@@ -1,4 +1,6 @@
-"""What every registered task must do: overfit, save, load in plain transformers, agree, and not mind its batch."""
+"""What every registered task must do: overfit, save, load in plain transformers, agree, and not
+mind its batch.
+"""
 
 import json
 from dataclasses import replace
@@ -37,7 +39,8 @@ def test_every_registered_task_is_under_contract() -> None:
 
 
 TRAINED_ELSEWHERE = ("text-regression", "sentence-embeddings")
-"""Default tests of numeric/test_regression_scales.py and test_every_verb.py train these; here it takes them longest."""
+"""Default tests of numeric/test_regression_scales.py and test_every_verb.py train these; here it
+takes them longest."""
 
 
 def _tier(task: str) -> Any:
@@ -48,7 +51,9 @@ def _tier(task: str) -> Any:
 def finished(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Result:
-    """A run that has learned its 8 examples by heart (training and validation rows are the same file)."""
+    """A run that has learned its 8 examples by heart (training and validation rows are the same
+    file).
+    """
     task: str = request.param
     folder = tmp_path_factory.mktemp(task)
     data = folder / "rows.jsonl"
@@ -185,7 +190,9 @@ def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Re
 
 
 def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> None:
-    """A prediction file is a JSONL file of rows like any other: it can be scored again with its gold column."""
+    """A prediction file is a JSONL file of rows like any other: it can be scored again with its
+    gold column.
+    """
     task = open_run(finished.folder.path).task.name
     trained = open_run(finished.folder.path, options=dict(EXAMPLES[task].again))
     metrics = evaluate_file(trained, finished.folder.predictions("validation"), tmp_path / "again")

@@ -1,7 +1,7 @@
 """A task that only the tests know: ordinal ratings, one whole number from 1 to 5 per text.
 
-It is one file and one registry line, as a task of the package would be; a `bertctl` process of the nursery knows it
-when its environment has `NURSERY_IMPORTS=toy_task`.
+It is one file and one registry line, as a task of the package would be; a `bertctl` process of the
+nursery knows it when its environment has `NURSERY_IMPORTS=toy_task`.
 """
 
 from collections import Counter
@@ -44,7 +44,8 @@ class RatingAnswers(Answers):
     metrics: ClassVar[tuple[Metric, ...]] = (
         Metric("within_one", lambda _, lines: contributions.share(list(_distances(lines) <= 1)), "off by one at most"),
         Metric(
-            "stars_off", lambda _, lines: contributions.mean(_distances(lines)), "mean distance in stars",
+            "stars_off", lambda _, lines: contributions.mean(_distances(lines)), "mean distance in "
+                                                                                 "stars",
             higher_is_better=False, is_fraction=False,
         ),
     )  # fmt: skip

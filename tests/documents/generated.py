@@ -1,4 +1,5 @@
-"""The generated files of the documentation: the page of all recipe fields and the JSON Schema of a recipe.
+"""The generated files of the documentation: the page of all recipe fields and the JSON Schema of a
+recipe.
 
     python -m tests.documents.generated        # writes them anew
 
@@ -42,7 +43,10 @@ def _item(dotted: str, schema: dict[str, Any]) -> str:
     default = (
         "" if value is None or value == "" else f", default `{json.dumps(value).strip(chr(34))}`"
     )
-    return f"- **`{name}`** ({_type(_property(dotted, schema))}{default}): {field_docs()[dotted].text}\n"
+    return (
+        f"- **`{name}`** ({_type(_property(dotted, schema))}{default}): "
+        f"{field_docs()[dotted].text}\n"
+    )
 
 
 def _property(dotted: str, schema: dict[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     pip install pyte pillow; apt install chromium
     python -m tests.documents.pictures                  # writes bertctl/docs/images
 
-A terminal is a pseudo-terminal that pyte keeps the screen of and rich draws; the report is what Chromium shows.
+A terminal is a pseudo-terminal that pyte keeps the screen of and rich draws; the report is what
+Chromium shows.
 """
 
 import os
@@ -34,7 +35,8 @@ _COLOURS = {
 def screen(
     command: list[str], folder: Path, *, columns: int, until: str | None = None
 ) -> list[list[tuple[str, str]]]:
-    """Runs a command on a pseudo-terminal and returns the lines of its screen as (text, style) pairs.
+    """Runs a command on a pseudo-terminal and returns the lines of its screen as (text, style)
+    pairs.
 
     Args:
         command: arguments of `bertctl`.
@@ -91,9 +93,8 @@ def _style(cell: pyte.screens.Char) -> str:
 
 def draw(command: str, rows: list[list[tuple[str, str]]], file: Path, *, columns: int) -> None:
     """Writes a screen as an SVG picture of a terminal, under the command that was typed."""
-    console = Console(
-        record=True, width=columns, file=open(os.devnull, "w"), color_system="truecolor"
-    )  # noqa: PTH123, SIM115
+    nowhere = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    console = Console(record=True, width=columns, file=nowhere, color_system="truecolor")
     console.print(Text.assemble(("$ ", "bold green"), (command, "bold")), "")
     for row in rows:
         console.print(Text.assemble(*row), no_wrap=True, crop=True)

@@ -1,4 +1,6 @@
-"""Imported by a process of the tests: it ends where a socket is to connect to another machine, and says to which."""
+"""Imported by a process of the tests: it ends where a socket is to connect to another machine, and
+says to which.
+"""
 
 import socket
 from typing import Any, Never

@@ -1,4 +1,6 @@
-"""216 kills, at any change of a file and at any moment: the next command ends as if nothing had happened."""
+"""216 kills, at any change of a file and at any moment: the next command ends as if nothing had
+happened.
+"""
 
 import json
 import shutil
@@ -27,7 +29,8 @@ class Job:
     """A command that writes something, and how it is gone on with.
 
     Attributes:
-        words: of the command, in a folder of its own; `{data}` is where model, rows and a finished run are.
+        words: of the command, in a folder of its own; `{data}` is where model, rows and a finished
+            run are.
         again: further words the second time.
         made: what it makes in the folder.
         rounds: how often it is killed.
@@ -152,7 +155,10 @@ class Yard:
         self._nursery = nursery
         self._whole: dict[str, tuple[Path, int, float]] = {}
         trained.write_inputs(self.data)
-        recipe = "task: text-classification\ndata: {train_file: rows.csv, validation_file: rows.csv}\nmodel: {name: tiny/, "
+        recipe = (
+            "task: text-classification\ndata: {train_file: rows.csv, validation_file: "
+            "rows.csv}\nmodel: {name: tiny/, "
+        )
         recipe += "max_length: 32}\ntraining: {batch_size: 4, checkpoint_every: 2 steps}\n"
         (self.data / "mine.yaml").write_text(
             recipe + "optimizer: {learning_rate: 5.0e-3}\nevaluation: {bootstrap_resamples: 100}\n",
@@ -181,7 +187,9 @@ class Yard:
         after: float | None = None,
         disk: int | None = None,
     ) -> Any:
-        """Runs a command, which dies before a change of a file, or after some seconds, or has a disk of few bytes."""
+        """Runs a command, which dies before a change of a file, or after some seconds, or has a
+        disk of few bytes.
+        """
         env = {**self._nursery.env, "NURSERY_IMPORTS": "dies_at", "DIES_AT": str(dies_at)}
         if disk is not None:
             env |= {"NURSERY_IMPORTS": "small_disk", "SMALL_DISK": str(disk)}
@@ -196,7 +204,9 @@ class Yard:
         return child
 
     def whole(self, name: str) -> tuple[Path, int, float]:
-        """Returns the folder in which nothing happened, how many changes there were, and how many seconds it took."""
+        """Returns the folder in which nothing happened, how many changes there were, and how many
+        seconds it took.
+        """
         if name not in self._whole:
             folder = self._folder / name.replace(" ", "-")
             folder.mkdir()
@@ -250,7 +260,9 @@ def _is_json(content: bytes) -> bool:
 
 
 def unequal(folder: Path, whole: Path) -> list[str]:
-    """Returns what is not as it is where nothing happened: left over, missing, other bytes, other losses."""
+    """Returns what is not as it is where nothing happened: left over, missing, other bytes, other
+    losses.
+    """
     ours, theirs = files(folder), files(whole)
     found = [f"left over: {name}" for name in ours.keys() - theirs] + [
         f"missing: {name}" for name in theirs.keys() - ours
@@ -294,7 +306,8 @@ def test_killed(yard: Yard, tmp_path: Path, name: str, number: int) -> None:
     else:
         share = (number + random.random()) / job.rounds
         killed = yard.run(job.words, tmp_path, dies_at=1 + int(share * changes))
-    # 0: the moment came too late; 5: a worker of the sweep was killed, and the sweep went on without it
+    # 0: the moment came too late; 5: a worker of the sweep was killed, and the sweep went on
+    # without it
     assert killed.returncode in ((-9, 0, 5) if name == "sweep" else (-9, 0)), killed.stderr
     assert list(halves(tmp_path, whole, before)) == []
     done = yard.run([*job.words, *job.again], tmp_path)

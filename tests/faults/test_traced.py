@@ -1,4 +1,6 @@
-"""A stranger's run under `strace`: no connection is tried, and nothing is touched that was not named."""
+"""A stranger's run under `strace`: no connection is tried, and nothing is touched that was not
+named.
+"""
 
 import os
 import re
@@ -21,7 +23,10 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace"),
 ]
 
-_CALLS = "network,openat,open,creat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,mkdir,mkdirat"
+_CALLS = (
+    "network,openat,open,creat,rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,"
+    "unlinkat,mkdir,mkdirat"
+)
 _CHANGES = ("creat", "rename", "link", "symlink", "unlink", "mkdir")
 _PATH = re.compile(
     r'(?:<((?:[^<>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"'

@@ -1,4 +1,6 @@
-"""Workers that share the inputs out, are watched, and are replaced when one of them dies or takes too long."""
+"""Workers that share the inputs out, are watched, and are replaced when one of them dies or takes
+too long.
+"""
 
 import json
 import math
@@ -73,7 +75,8 @@ class Figures:
         codes = " ".join(f"{code}:{count}" for code, count in sorted(self.codes.items()))
         return (
             f"{self.inputs} inputs, {len(self.failed)} failed, {self.seconds:.0f} s, "
-            f"longest {slow[0]:.1f} s (input {slow[1]}), peak {high[0] >> 20} MiB (input {high[1]}); exit codes {codes}"
+            f"longest {slow[0]:.1f} s (input {slow[1]}), peak {high[0] >> 20} MiB (input "
+            f"{high[1]}); exit codes {codes}"
         )
 
 
@@ -87,7 +90,8 @@ def taken(
     minutes: float = math.inf,
     nursery: Nursery | None = None,
 ) -> Figures:
-    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once; stops in time.
+    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once;
+    stops in time.
 
     The processes come out of the nursery, if there is one.
     """

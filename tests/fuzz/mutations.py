@@ -1,6 +1,7 @@
 """Seeded damage that knows what it damages: bytes, JSON trees, lines, YAML and cells of tables.
 
-`mutated(content, layout, random)` returns another content. The same random state gives the same bytes on every machine.
+`mutated(content, layout, random)` returns another content. The same random state gives the same
+bytes on every machine.
 """
 
 import json
@@ -17,7 +18,8 @@ DEEP = "@deep@"
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 7, 0.5, -0.0, 1e-320, 2**31, -(2**63), 2**64, 10**26, -(10**26), 1e308, -1e308,
     math.nan, math.inf, -math.inf, "", " ", "0", "-1", "1e5", "true", "null", "nan", "x", "accuracy", "validation",
-    "text-classification", "\x00", "a\x00b", "\x1b[31mred\x1b]0;title\x07", "first\n::error file=a.py::second",
+    "text-classification", "\x00", "a\x00b", "\x1b[31mred\x1b]0;title\x07", "first\n::error "
+                                                                            "file=a.py::second",
     "one\r\ntwo", "\u2028", "\u202eabc", "\ufeff", "\U0010ffff", "\ud800", "é" * 300, "x" * 20_000, "../../outside",
     "/etc/passwd", "/dev/zero", "~", "~root", "a/b", "a//b", ".", "..", "http://127.0.0.1:9/x", "%s%n", "{0}",
     [], {}, [[]], [None], [1, "a", {}], {"": None}, {"a": {"b": []}}, [[1, 2], [3]], ["x"] * 300, DEEP,
@@ -188,7 +190,9 @@ def layout_of(name: str) -> str:
 
 
 def _of_tree(document: Any, random: Random) -> Any:
-    """Returns a tree in which a node was replaced, dropped, doubled, renamed or wrapped; the tree itself is changed."""
+    """Returns a tree in which a node was replaced, dropped, doubled, renamed or wrapped; the tree
+    itself is changed.
+    """
     places = list(_places(document))
     if not places or random.random() < 0.04:
         return random.choice(ODD)

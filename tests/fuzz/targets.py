@@ -19,9 +19,10 @@ class Target:
         name: of the target.
         share: how often it comes, beside the others.
         tree: relative name -> content of a folder with right inputs.
-        damaged: the files of the tree of which one is damaged; empty where the tree is wrong as it is.
-        commands: of `bertctl`, of which one is drawn; `{here}` is the folder, `{file}` what was damaged, `{trained}`
-            the folder of trained.py.
+        damaged: the files of the tree of which one is damaged; empty where the tree is wrong as it
+            is.
+        commands: of `bertctl`, of which one is drawn; `{here}` is the folder, `{file}` what was
+            damaged, `{trained}` the folder of trained.py.
         all_commands: whether every command is run, one after another, not one that is drawn.
         as_folder: whether a file may become a folder, a link, a pipe, or go missing too.
     """
@@ -165,7 +166,8 @@ def models(_: Path | None = None) -> tuple[Target, ...]:
     }
     tiny = originals.model()
     commands = [
-        ("tokenize", "the film was aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa fine", "--model", "{here}/model"),
+        ("tokenize", "the film was aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa "
+                     "fine", "--model", "{here}/model"),
         ("vocab", "stats", "{here}/model"),
         ("data", "check", "{here}/rows.csv", "--model", "{here}/model"),
         ("extract-features", "{here}/few.txt", "--model", "{here}/model", "-o", "{here}/v.npy", "--max-length", "16"),

@@ -1,4 +1,5 @@
-"""Real runs of the small model, trained once, which the fuzzer then damages: each task, a probe, one that was stopped.
+"""Real runs of the small model, trained once, which the fuzzer then damages: each task, a probe,
+one that was stopped.
 
 python -m tests.fuzz.trained FOLDER
 """

@@ -1,7 +1,8 @@
-"""Intervals and verdicts of examples that hang together: simulated documents with intra-class correlations of 0 to 0.3.
+"""Intervals and verdicts of examples that hang together: simulated documents with intra-class
+correlations of 0 to 0.3.
 
-The functions are those that a run and its gate call. What is asked: 93 to 97 percent but for three standard errors of
-the simulation itself.
+The functions are those that a run and its gate call. What is asked: 93 to 97 percent but for three
+standard errors of the simulation itself.
 """
 
 import math
@@ -29,7 +30,9 @@ def _hits(rng, sizes, share, correlation):
 
 
 def _documents(rng, clusters, n):
-    """Sizes of so many documents, n examples in all, the largest several times as long as the smallest."""
+    """Sizes of so many documents, n examples in all, the largest several times as long as the
+    smallest.
+    """
     weights = rng.lognormal(0, 0.5, clusters)
     return 1 + rng.multinomial(n - clusters, weights / weights.sum())
 
@@ -169,6 +172,9 @@ def test_a_model_at_its_limit_passes_in_at_most_3_5_percent(n, clusters, correla
                     found.value, found.low, found.high, limit, at_least=True, policy="strict"
                 )
                 passed[f"{kind} {name}"] += verdict == "pass"
-    said = f"n {n}, {clusters} clusters, {correlation}: { ({name: 100 * x / TRIALS for name, x in passed.items()}) }"
+    said = (
+        f"n {n}, {clusters} clusters, {correlation}: "
+        f"{ ({name: 100 * x / TRIALS for name, x in passed.items()}) }"
+    )
     print(said)  # noqa: T201 - the figures of the documents
     assert max(passed.values()) <= 0.035 * TRIALS, said

@@ -1,7 +1,9 @@
-"""Gates on few rows and few clusters: how often a model just below its limit passes, and what intervals hold.
+"""Gates on few rows and few clusters: how often a model just below its limit passes, and what
+intervals hold.
 
-Every metric is simulated with 6, 18, 60 and 300 rows that stand by themselves or come in 2, 5 or 25 clusters, whose
-members have a quarter of their variance in common. A gate asks for 0.001 more than the truth, so each pass is wrong.
+Every metric is simulated with 6, 18, 60 and 300 rows that stand by themselves or come in 2, 5 or 25
+clusters, whose members have a quarter of their variance in common. A gate asks for 0.001 more than
+the truth, so each pass is wrong.
 """
 
 from collections.abc import Callable
@@ -160,8 +162,9 @@ HIGHEST_COVERAGE = 0.97
 def _over_covers(n: int, n_clusters: int | None) -> bool:
     """Returns whether an interval may be wider than it has to be.
 
-    Shares of a few rows take a few values, so no interval of theirs holds every truth in 95 %. Intervals of 5 clusters
-    have 3 degrees of freedom, and metrics whose rows have little in common within a cluster need less.
+    Shares of a few rows take a few values, so no interval of theirs holds every truth in 95 %.
+    Intervals of 5 clusters have 3 degrees of freedom, and metrics whose rows have little in common
+    within a cluster need less.
     """
     return n <= 18 or n_clusters == TOO_FEW
 

@@ -1,4 +1,6 @@
-"""How often a gate lets a model pass that is exactly at its limit: after a choice, and against the constant answer."""
+"""How often a gate lets a model pass that is exactly at its limit: after a choice, and against the
+constant answer.
+"""
 
 import math
 
@@ -16,7 +18,9 @@ MOST = 0.035
 
 
 def _right(rng, evaluations, n, share=0.85):
-    """(evaluations, n) right answers of models of the same quality that were trained one from the other."""
+    """(evaluations, n) right answers of models of the same quality that were trained one from the
+    other.
+    """
     hard = math.sqrt(0.7) * rng.normal(size=n) + math.sqrt(0.3) * rng.normal(size=(evaluations, n))
     return hard < stats.norm.ppf(share)
 
@@ -55,7 +59,10 @@ def test_the_best_of_many_evaluations_passes_its_limit_in_at_most_3_5_percent(n,
         ):
             change = share.difference(contributions.share(against))
             passed[name] += _passes(change.value, (change.low, change.high), k, 0.0)
-    said = f"n {n}, best of {evaluations}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
+    said = (
+        f"n {n}, best of {evaluations}: "
+        f"{ ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
+    )
     print(said)  # noqa: T201 - the figures of the documents
     passed.pop("accuracy, plain interval")
     assert max(passed.values()) <= MOST * TRIALS, said
@@ -113,6 +120,9 @@ def test_a_threshold_fitted_on_the_split_passes_the_models_true_f1_in_at_most_3_
             passed[k] += _passes(
                 metric.value, (metric.low, metric.high), k, _true_f1(threshold, 2.0, positive)
             )
-    said = f"n {n}, {positive} positive, threshold fitted: { ({k: 100 * count / TRIALS for k, count in passed.items()}) }"
+    said = (
+        f"n {n}, {positive} positive, threshold fitted: "
+        f"{ ({k: 100 * count / TRIALS for k, count in passed.items()}) }"
+    )
     print(said)  # noqa: T201 - the figures of the documents
     assert passed[FITTED] <= MOST * TRIALS, said

@@ -21,7 +21,9 @@ def _medical(shared_data: Path, **settings: object) -> Recipe:
 
 
 def test_no_abstract_is_on_both_sides(shared_data: Path) -> None:
-    """Some of these abstracts stand twice, with two labels. Each row is held out once, and labels keep their share."""
+    """Some of these abstracts stand twice, with two labels. Each row is held out once, and labels
+    keep their share.
+    """
     seen: Counter[str] = Counter()
     for fold in (None, 1, 2, 3, 4, 5):
         data = load_data(_medical(shared_data, folds=fold and 5, fold=fold))
@@ -58,7 +60,9 @@ def test_no_premise_is_on_both_sides(shared_data: Path) -> None:
     "labels", [["a", "b"] * 30, list(range(60))], ids=["stratified", "not stratified"]
 )
 def test_rows_without_groups_are_dealt_out_as_ever(labels: list[object]) -> None:
-    """Each row its own group gives the rows that no groups give; a group on one side moves nobody."""
+    """Each row its own group gives the rows that no groups give; a group on one side moves
+    nobody.
+    """
     rows = Rows(
         "train",
         {"text": [str(i) for i in range(60)], "label": labels},
@@ -101,7 +105,10 @@ def test_a_column_says_what_hangs_together(bertctl: Run, tiny_model: Path, tmp_p
     )
     assert done.returncode == 0, done.stderr
     assert "8 of the 80 training rows are held out" in done.stderr
-    how = "stratified by label; 20 groups of rows that hang together, each on one side whatever its labels"
+    how = (
+        "stratified by label; 20 groups of rows that hang together, each on one side whatever its "
+        "labels"
+    )
     assert f"(seed 42, {how})" in done.stderr
     refused = bertctl(
         "finetune", "text-classification", *words, "--set", "data.group_column=patent"

@@ -1,8 +1,9 @@
-"""How often the 95 % intervals cover the truth, in simulated samples. The functions are the ones that a run calls.
+"""How often the 95 % intervals cover the truth, in simulated samples. The functions are the ones
+that a run calls.
 
-A simulation knows a coverage only so well: what is asked is 93 to 97 percent but for three standard errors of the
-simulation itself. The default run makes some dozens of trials per case, `pytest -m slow` 2,000, which leaves 91.3
-to 98.1. Wilson's coverage is computed, not simulated.
+A simulation knows a coverage only so well: what is asked is 93 to 97 percent but for three standard
+errors of the simulation itself. The default run makes some dozens of trials per case,
+`pytest -m slow` 2,000, which leaves 91.3 to 98.1. Wilson's coverage is computed, not simulated.
 """
 
 import math
@@ -43,7 +44,8 @@ def test_wilson_covers_93_to_97_percent(n):
 def test_wilson_covers_at_99_percent_of_right_answers_too():
     coverages = {n: _exact_wilson_coverage(0.99, n) for n in range(150, 1001)}
     assert 93 <= np.mean(list(coverages.values())) <= 97
-    # A few counts carry nearly all probability there, so each n has its own figure: some lie outside, none far.
+    # A few counts carry nearly all probability there, so each n has its own figure: some lie
+    # outside, none far.
     assert sum(93 <= coverage <= 97 for coverage in coverages.values()) > 0.85 * len(coverages)
     assert 92 < min(coverages.values()) < max(coverages.values()) < 98.5
 
@@ -186,7 +188,9 @@ def test_intervals_cover_93_to_97_percent(name, n):
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [150, 400, 872])
 def test_the_difference_that_estimate_promises_is_found_in_four_of_five_cases(n):
-    """Two runs that answer a tenth of the examples differently, compared by McNemar's test as `compare` does."""
+    """Two runs that answer a tenth of the examples differently, compared by McNemar's test as
+    `compare` does.
+    """
     rng = np.random.default_rng(11)
     apart = detectable_shares(n)["runs"]
     found = 0

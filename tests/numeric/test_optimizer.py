@@ -1,4 +1,6 @@
-"""AdamW and its schedule, and the stated differences from google-research/bert's optimization.py, as differences."""
+"""AdamW and its schedule, and the stated differences from google-research/bert's optimization.py,
+as differences.
+"""
 
 from pathlib import Path
 
@@ -25,7 +27,8 @@ def test_biases_and_layer_norm_are_not_decayed(network: torch.nn.Module) -> None
     name_of = {id(parameter): name for name, parameter in network.named_parameters()}
     decayed_names = {name_of[id(p)] for p in decayed["params"]}
     undecayed_names = {name_of[id(p)] for p in undecayed["params"]}
-    # google-research/bert optimization.py: exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"]
+    # google-research/bert optimization.py: exclude_from_weight_decay=["LayerNorm", "layer_norm",
+    # "bias"]
     assert undecayed_names == {
         n for n in name_of.values() if "LayerNorm" in n or n.endswith("bias")
     }
@@ -77,7 +80,8 @@ def test_the_first_step_is_bias_corrected_and_googles_is_not() -> None:
     ours = before - weight.detach()
     by_hand = 0.01 * (gradient / (gradient.abs() + 1e-6) + 0.1 * before)
     assert torch.allclose(ours, by_hand, atol=1e-7)
-    # optimization.py::AdamWeightDecayOptimizer.apply_gradients, first step: m = 0.1 g, v = 0.001 g^2, no correction.
+    # optimization.py::AdamWeightDecayOptimizer.apply_gradients, first step: m = 0.1 g, v = 0.001
+    # g^2, no correction.
     update = 0.1 * gradient / ((0.001 * gradient**2).sqrt() + 1e-6)
     theirs = 0.01 * (update + 0.1 * before)
     assert torch.allclose(

@@ -1,7 +1,9 @@
-"""Any two training options together do what each of them says: two steps of all pairs, recomputed plainly.
+"""Any two training options together do what each of them says: two steps of all pairs, recomputed
+plainly.
 
-The table below has every field of the recipe's sections about training. A field that shapes the loss, the gradient or
-the update is tried with every other such field; the others say where they act instead.
+The table below has every field of the recipe's sections about training. A field that shapes the
+loss, the gradient or the update is tried with every other such field; the others say where they act
+instead.
 """
 
 import itertools
@@ -66,12 +68,14 @@ ELSEWHERE: Mapping[str, str] = {
     "training.patience": "when steps end",
     "training.log_every": "what is written",
     "training.checkpoint_every": "what is written",
-    "training.gradient_checkpointing": "how the same gradient is computed: tests/cli/test_training_options.py",
+    "training.gradient_checkpointing": "how the same gradient is computed: "
+    "tests/cli/test_training_options.py",
     "training.preset": "other fields' values",
     "training.time_limit": "how many steps there are: tests/unit/test_time_limited_steps.py",
     "model.head_start": "where the head starts: tests/numeric/test_head_start.py",
     "training.focal_gamma": "the focal loss alone: tests/unit/test_training_fields.py",
-    "training.average_best": "which weights are kept after the steps: tests/unit/test_training_fields.py",
+    "training.average_best": "which weights are kept after the steps: "
+    "tests/unit/test_training_fields.py",
     "model.name": "the network",
     "model.revision": "the network",
     "model.max_length": "the inputs",
@@ -168,7 +172,9 @@ class Part(nn.Module):
 
 
 class Network(nn.Module):
-    """Embeddings, two layers, a pooler and a head with BERT's names, in 64 bits, so that rounding decides no sign."""
+    """Embeddings, two layers, a pooler and a head with BERT's names, in 64 bits, so that rounding
+    decides no sign.
+    """
 
     base_model_prefix = "bert"
 
@@ -263,7 +269,9 @@ class _Plain:
 
 
 def plain_loss(logits: Tensor, gold: Tensor, kind: str, training: TrainingSection) -> Tensor:
-    """Computes the loss by the fields' own words: each label's share is smoothed, then the true label weighs."""
+    """Computes the loss by the fields' own words: each label's share is smoothed, then the true
+    label weighs.
+    """
     weights = torch.tensor(training.class_weights or [1.0] * CLASSES, dtype=torch.float64)
     share = training.label_smoothing
     power = training.focal_gamma if training.loss == "focal" else 0.0
@@ -291,7 +299,9 @@ def depth_of(name: str) -> int:
 
 
 def recomputed(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
-    """Trains plainly: one loss over all rows, its gradient, its norm, AdamW by its formulas (Loshchilov & Hutter)."""
+    """Trains plainly: one loss over all rows, its gradient, its norm, AdamW by its formulas
+    (Loshchilov & Hutter).
+    """
     training, optimizer = settings.training, settings.optimizer
     parameters: dict[str, nn.Parameter] = dict(network.named_parameters())
     first = {name: torch.zeros_like(one) for name, one in parameters.items()}

@@ -1,4 +1,6 @@
-"""The numbers of pretraining: transformers' losses and steps, pairs, masks that no split of a batch changes."""
+"""The numbers of pretraining: transformers' losses and steps, pairs, masks that no split of a batch
+changes.
+"""
 
 import json
 from pathlib import Path
@@ -33,7 +35,9 @@ DEMO = Path("bertctl/catalog/demo_corpus").resolve()
 
 
 def corpus_recipe(corpus: Path, **options: Any) -> Recipe:
-    """A tiny new BERT on a corpus, fp32, one thread, no dropout; `options` by dotted name say otherwise."""
+    """A tiny new BERT on a corpus, fp32, one thread, no dropout; `options` by dotted name say
+    otherwise.
+    """
     fields = {
         "pretraining.corpus": [str(corpus)],
         "pretraining.from_scratch": "tiny",

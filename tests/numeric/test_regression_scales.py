@@ -1,4 +1,6 @@
-"""Regression learns the same on every scale of scores, and a saved model answers on the person's."""
+"""Regression learns the same on every scale of scores, and a saved model answers on the
+person's.
+"""
 
 import json
 from pathlib import Path
@@ -38,7 +40,9 @@ def _train(bertctl: Run, run: Path, train: Path, *more: object) -> list[dict[str
 def test_the_scale_of_the_scores_does_not_matter(
     bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """400 to 406 in steps of 1 are learned as 0 to 6 are; model/ gives these scores in plain transformers."""
+    """400 to 406 in steps of 1 are learned as 0 to 6 are; model/ gives these scores in plain
+    transformers.
+    """
     found = {}
     for first in (0, 400):
         data = tmp_path / f"{first}.csv"
@@ -86,7 +90,8 @@ def test_the_scale_of_the_scores_does_not_matter(
 def _fine_tuned(
     shared_data: Path, folder: Path, *, low: float, high: float, rows: int
 ) -> tuple[float, float]:
-    """Returns the Spearman correlation and the mean squared error in units of the scores' variance, on held-out pairs.
+    """Returns the Spearman correlation and the mean squared error in units of the scores' variance,
+    on held-out pairs.
 
     Trains minilm on pairs of STS-B whose scores, 0 to 5, are given on another scale.
     """
@@ -129,7 +134,9 @@ def _fine_tuned(
 
 @pytest.mark.slow
 def test_stsb_at_every_scale(shared_data: Path, tmp_path: Path) -> None:
-    """1,400 pairs, 3 epochs: 0.830 at each; before scores were standardised 0.785 at 0 to 5, and 0.000 at 0 to 100."""
+    """1,400 pairs, 3 epochs: 0.830 at each; before scores were standardised 0.785 at 0 to 5, and
+    0.000 at 0 to 100.
+    """
     found = {}
     for low, high in ((0, 1), (0, 5), (0, 100), (-500, 500), (0, 1e6)):
         folder = tmp_path / f"{low}-{high}"
@@ -142,7 +149,9 @@ def test_stsb_at_every_scale(shared_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_pairs_beat_the_constant(shared_data: Path, tmp_path: Path) -> None:
-    """Like SICK: 1,000 pairs with scores of 1 to 5. Spearman was -0.05 before scores were standardised."""
+    """Like SICK: 1,000 pairs with scores of 1 to 5. Spearman was -0.05 before scores were
+    standardised.
+    """
     spearman, error = _fine_tuned(shared_data, tmp_path, low=1, high=5, rows=1000)
     assert spearman > 0.6
     assert error < 0.6

@@ -1,4 +1,6 @@
-"""Metrics of sentence vectors against those of the field: sentence-transformers' evaluators, and their definitions."""
+"""Metrics of sentence vectors against those of the field: sentence-transformers' evaluators, and
+their definitions.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +36,9 @@ class PairSet:
 
 
 def made_set(seed: int) -> PairSet:
-    """Queries of several passages, passages of several queries, rows twice, and a passage equal to its query."""
+    """Queries of several passages, passages of several queries, rows twice, and a passage equal to
+    its query.
+    """
     rng = np.random.default_rng(seed)
     n_rows = int(rng.integers(20, 160))
     queries = [f"query {i}" for i in rng.integers(0, max(4, n_rows // 3), n_rows)]

@@ -1,4 +1,6 @@
-"""Sweeps of equal settings: how often two of them are called different, and what is said of the best of many."""
+"""Sweeps of equal settings: how often two of them are called different, and what is said of the
+best of many.
+"""
 
 import math
 
@@ -19,7 +21,9 @@ N = 400
 
 
 def _runs(rng, settings, seeds, deviation, n=N, share=0.85):
-    """Right answers to the same examples, (settings, n, seeds), and the runs' true accuracies with this deviation."""
+    """Right answers to the same examples, (settings, n, seeds), and the runs' true accuracies with
+    this deviation.
+    """
     accuracy = np.clip(share + deviation * rng.normal(size=(settings, 1, seeds)), 0.02, 0.98)
     hard = rng.normal(size=(1, n, 1)) * math.sqrt(0.7) + rng.normal(
         size=(settings, n, seeds)
@@ -42,13 +46,18 @@ def test_equal_settings_are_called_different_in_at_most_6_percent(seeds, deviati
         different += two_way_difference(_table(a), _table(b), n=N, clusters=None).p < ALPHA
         gaps = a.mean(axis=1) - b.mean(axis=1)
         blind += abs(gaps.mean()) > 1.96 * gaps.std() / math.sqrt(N)
-    said = f"{seeds} seeds, deviation {deviation}: {50 * different / TRIALS} %, seeds fixed {50 * blind / TRIALS} %"
+    said = (
+        f"{seeds} seeds, deviation {deviation}: {50 * different / TRIALS} %, seeds fixed "
+        f"{50 * blind / TRIALS} %"
+    )
     print(said)  # noqa: T201 - the figures of the documents
     assert 100 * different / (2 * TRIALS) <= 6, said
 
 
 def _runs_of_equal_seeds(rng, seeds, deviation, in_common):
-    """Returns right answers of two equal settings, (2, N, seeds), whose runs of a seed have so much in common."""
+    """Returns right answers of two equal settings, (2, N, seeds), whose runs of a seed have so much
+    in common.
+    """
     of_seed = rng.normal(size=(1, 1, seeds)) * math.sqrt(in_common)
     of_run = rng.normal(size=(2, 1, seeds)) * math.sqrt(1 - in_common)
     accuracy = np.clip(0.85 + deviation * (of_seed + of_run), 0.02, 0.98)
@@ -77,7 +86,10 @@ def test_equal_settings_with_paired_seeds_are_called_different_in_at_most_5_perc
         widths["paired"] += paired.high - paired.low
         widths["unpaired"] += unpaired.high - unpaired.low
     ratio = widths["unpaired"] / widths["paired"]
-    summary = f"{seeds} seeds, {in_common} in common, deviation {deviation}: {different / TRIALS:.1%}, {ratio:.1f} times"
+    summary = (
+        f"{seeds} seeds, {in_common} in common, deviation {deviation}: {different / TRIALS:.1%}, "
+        f"{ratio:.1f} times"
+    )
     print(summary)  # noqa: T201 - the figures of the documents
     noise = 2 * math.sqrt(0.05 * 0.95 / TRIALS)
     assert different / TRIALS <= 0.05 + noise, summary
@@ -107,8 +119,12 @@ def test_what_is_expected_of_18_equal_settings_is_at_most_0_3_points_off(deviati
         }
         for name, value in found.items():
             off[name].append(100 * value)
-    said = f"deviation {deviation}, best run {by_best_run}: { ({name: round(np.mean(x), 2) for name, x in off.items()}) }"
+    said = (
+        f"deviation {deviation}, best run {by_best_run}: "
+        f"{ ({name: round(np.mean(x), 2) for name, x in off.items()}) }"
+    )
     print(said)  # noqa: T201 - the figures of the documents
     assert abs(np.mean(off["new seed"])) <= 0.3, said
-    # A best run that is truly better is found a little less often on fewer examples: too low by that, never too high.
+    # A best run that is truly better is found a little less often on fewer examples: too low by
+    # that, never too high.
     assert -1.0 <= np.mean(off["best run"]) <= 0.3, said

@@ -1,4 +1,6 @@
-"""The loop's numbers: recorded losses, replay to the byte, accumulation that changes nothing, what diverges."""
+"""The loop's numbers: recorded losses, replay to the byte, accumulation that changes nothing, what
+diverges.
+"""
 
 import json
 import os
@@ -15,7 +17,8 @@ from bertctl.training.job import prepare
 from tests.tiny_recipes import tiny_recipe
 
 RECORDED = [0.693177, 0.693151, 0.691519, 0.696683, 0.696403, 0.690402, 0.692934, 0.692884]
-"""Losses of the first steps on the tiny BERT, fp32, one thread, dropout off (made by this very test's recipe)."""
+"""Losses of the first steps on the tiny BERT, fp32, one thread, dropout off (made by this very
+test's recipe)."""
 
 
 def losses_of(folder: RunFolder) -> list[float]:
@@ -45,7 +48,9 @@ def test_accumulation_sees_the_same_batches_and_losses(
 def test_a_last_batch_that_is_smaller_is_averaged_over_its_own_examples(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """16 examples in batches of 10, in 5 parts: 10 and 6; the uneven parts of the 6 must change nothing."""
+    """16 examples in batches of 10, in 5 parts: 10 and 6; the uneven parts of the 6 must change
+    nothing.
+    """
     whole, in_parts = RunFolder.create(tmp_path / "whole"), RunFolder.create(tmp_path / "parts")
     common = {"training.batch_size": 10, "training.epochs": 2}
     run(prepare(tiny_recipe(tiny_model, opinions, **common)), whole)
@@ -134,7 +139,9 @@ def test_evaluation_every_n_steps(tiny_model: Path, opinions: Path, tmp_path: Pa
 def test_a_sweep_stops_a_collapse_at_the_ends_of_two_epochs_in_a_row(
     tiny_model: Path, opinions: Path, tmp_path: Path, every: int | None, stopped: bool
 ) -> None:
-    """An epoch has two steps: scored every three, the ends of the third epoch and of the sixth one are known alone."""
+    """An epoch has two steps: scored every three, the ends of the third epoch and of the sixth one
+    are known alone.
+    """
     fields = {
         "training.epochs": 8,
         "training.evaluate_every": every,

@@ -1,7 +1,8 @@
-"""The page of attention in a real browser: it asks for nothing, complains of nothing, and does what a person does.
+"""The page of attention in a real browser: it asks for nothing, complains of nothing, and does what
+a person does.
 
-Screenshots of both colour schemes, on paper and on a narrow screen, are left in the folder that BERTCTL_SCREENSHOTS
-names.
+Screenshots of both colour schemes, on paper and on a narrow screen, are left in the folder that
+BERTCTL_SCREENSHOTS names.
 """
 
 import json
@@ -26,7 +27,10 @@ pytestmark = pytest.mark.slow
 PATIENT = "--virtual-time-budget=120000"  # while bytes are unpacked, it runs ahead
 HEADLESS = ("--headless=new", "--no-sandbox", "--disable-gpu")
 TEXT, PAIR = "He opened an account at the bank near the river.", "The bank of the river was muddy."
-HOSTILE = "</script><script>window.hacked = 1</script> <img src=http://127.0.0.1:9/x onerror=hacked=1> \u202egnp.exe שלום"
+HOSTILE = (
+    "</script><script>window.hacked = 1</script> <img src=http://127.0.0.1:9/x onerror=hacked=1> "
+    "\u202egnp.exe שלום"
+)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +54,9 @@ def page(reader: AttentionReader, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def driven(folder: Path, page: Path, steps: str, *, width: int = 1200) -> Path:
-    """A page that shows another one and does things in it: `steps` fills `seen`, by the document `d`."""
+    """A page that shows another one and does things in it: `steps` fills `seen`, by the document
+    `d`.
+    """
     source = page.read_text(encoding="utf-8").replace("&", "&amp;").replace('"', "&quot;")
     script = f"""
       const wait = () => new Promise((go) => setTimeout(go, 150));
@@ -208,8 +214,8 @@ def noise(tokens: int, layers: int, heads: int, sharp: float) -> dict[str, Any]:
 
 def test_pages_are_small(reader, tmp_path) -> None:
     text = (
-        "The bank of the river was muddy, and the account at the bank was empty; nobody went there any more. "
-        * 60
+        "The bank of the river was muddy, and the account at the bank was empty; nobody went there "
+        "any more. " * 60
     )
     reader.max_length = 128
     small = read_attention(reader, text)

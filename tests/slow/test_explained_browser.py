@@ -1,4 +1,6 @@
-"""The page of `explain` in a real browser: nothing asked for, nothing complained of, nothing run that a text holds."""
+"""The page of `explain` in a real browser: nothing asked for, nothing complained of, nothing run
+that a text holds.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ from bertctl.reporting.html import render_html
 pytestmark = pytest.mark.slow
 
 METHOD = "integrated-gradients"
-HOSTILE = ["<script>window.hacked=1;console.error('hacked')</script>", "<img src=http://127.0.0.1:9/x onerror=1>",
+HOSTILE = ["<script>window.hacked=1;console.error('hacked')</script>", "<img "
+                                                                       "src=http://127.0.0.1:9/x "
+                                                                       "onerror=1>",
            "\u202egnp.exe", "שלום", "x" * 10_000]  # fmt: skip
 
 

@@ -1,4 +1,6 @@
-"""A corpus larger than the memory it may take: 1 GiB of text, packed by a process. Prints its figures (-s)."""
+"""A corpus larger than the memory it may take: 1 GiB of text, packed by a process. Prints its
+figures (-s).
+"""
 
 import itertools
 import json
@@ -34,7 +36,9 @@ print(json.dumps([time.perf_counter() - begun, peak, data.train.ids.nbytes, len(
 def big_file(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """Texts of ten sentences of words as long and as frequent as English ones, none of them twice."""
+    """Texts of ten sentences of words as long and as frequent as English ones, none of them
+    twice.
+    """
     draw = random.Random(3)  # noqa: S311
     lengths = [1 + i.bit_length() // 2 + draw.randint(0, 3) for i in range(30_000)]
     words = ["".join(draw.choices("etaoinshrdlu", k=length)) for length in lengths]
@@ -63,7 +67,10 @@ def test_a_gibibyte_takes_little_memory_and_little_disk(big_file: Path, tmp_path
     found = [json.loads(subprocess.check_output(typed, env=env, text=True)) for _ in range(2)]
     stored = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if file.is_file())
     for what, (seconds, peak, ids, documents) in zip(("packed", "opened"), found, strict=True):
-        figures = f"{seconds:.1f} s, peak {peak / GIB:.2f} GiB, {documents:,} documents, {stored / ids:.3f} x ids"
+        figures = (
+            f"{seconds:.1f} s, peak {peak / GIB:.2f} GiB, {documents:,} documents, "
+            f"{stored / ids:.3f} x ids"
+        )
         print(f"{what}: {figures}")  # noqa: T201
         assert peak < 1.5 * GIB
         assert stored <= 1.2 * ids

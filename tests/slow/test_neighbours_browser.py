@@ -1,4 +1,6 @@
-"""The page of neighbours in a real browser: it asks for nothing, complains of nothing, and shows texts as texts."""
+"""The page of neighbours in a real browser: it asks for nothing, complains of nothing, and shows
+texts as texts.
+"""
 
 import re
 from pathlib import Path
@@ -10,7 +12,10 @@ from bertctl.reporting.inside_pages import neighbours_page
 
 pytestmark = pytest.mark.slow
 
-HOSTILE = "the bank </svg><script>document.title = 'hacked'</script> <img src=http://127.0.0.1:9/x> \u202egnp.exe"
+HOSTILE = (
+    "the bank </svg><script>document.title = 'hacked'</script> <img src=http://127.0.0.1:9/x> "
+    "\u202egnp.exe"
+)
 
 
 @pytest.mark.parametrize("width", [1280, 380])

@@ -1,6 +1,8 @@
-"""The report in a real browser: nothing asked for, nothing complained of, nothing wider than the screen.
+"""The report in a real browser: nothing asked for, nothing complained of, nothing wider than the
+screen.
 
-Screenshots in both colour schemes and at both widths are left in the folder that BERTCTL_SCREENSHOTS names.
+Screenshots in both colour schemes and at both widths are left in the folder that
+BERTCTL_SCREENSHOTS names.
 """
 
 import json
@@ -22,13 +24,17 @@ WIDTHS = (400, 1280)
 
 
 def _framed(tmp_path: Path, page: Path, width: int) -> Path:
-    """A page that shows another one at a width: Chromium's own window is never narrower than 500."""
+    """A page that shows another one at a width: Chromium's own window is never narrower than
+    500.
+    """
     measure = (
-        "<script>onload = () => { const d = f.contentDocument.documentElement, b = f.contentDocument.body;"
+        "<script>onload = () => { const d = f.contentDocument.documentElement, b = "
+        "f.contentDocument.body;"
         "document.title = JSON.stringify({width: f.contentWindow.innerWidth, needed: d.scrollWidth,"
         "charts: [...b.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width),"
         "texts: [...b.querySelectorAll('svg text')].map(s => s.getBoundingClientRect().height),"
-        "heads: [...b.querySelectorAll('th.turned')].map(s => [s.firstChild, s].map(e => e.getBoundingClientRect()))"
+        "heads: [...b.querySelectorAll('th.turned')].map(s => [s.firstChild, s].map(e => "
+        "e.getBoundingClientRect()))"
         ".map(([i, o]) => i.left >= o.left && i.right <= o.right && i.top >= o.top),"
         "errors: b.querySelector('#errors table').getBoundingClientRect().right,"
         "mine: f.contentWindow.hacked === undefined}) }</script>"
@@ -36,8 +42,10 @@ def _framed(tmp_path: Path, page: Path, width: int) -> Path:
     frame = tmp_path / f"frame-{width}.html"
     source = page.read_text(encoding="utf-8").replace("&", "&amp;").replace('"', "&quot;")
     style = f"width:{width}px;height:2900px;border:0"
-    # srcdoc has the origin of this page, so that the script here may measure; the report's own policy stays in force.
-    frame.write_text(f'{measure}<body style="margin:0"><iframe id="f" style="{style}" srcdoc="{source}"></iframe>',
+    # srcdoc has the origin of this page, so that the script here may measure; the report's own
+    # policy stays in force.
+    frame.write_text(f'{measure}<body style="margin:0"><iframe id="f" style="{style}" '
+                     f'srcdoc="{source}"></iframe>',
                      encoding="utf-8")  # fmt: skip
     return frame
 
@@ -45,7 +53,8 @@ def _framed(tmp_path: Path, page: Path, width: int) -> Path:
 @pytest.fixture
 def hostile(tmp_path):
     lines = classified(60, ["one", "a label with a rather long name"])
-    texts = ["<script>window.hacked = 1; console.error('hacked')</script>", "<img src=http://127.0.0.1:9/x onerror=1>",
+    texts = ["<script>window.hacked = 1; "
+             "console.error('hacked')</script>", "<img src=http://127.0.0.1:9/x onerror=1>",
              "שלום עולם (123)", "\u202egnp.exe", "x" * 900]  # fmt: skip
     for line, text in zip(lines, texts, strict=False):
         line |= {"text": text, "gold": "one", "prediction": "a label with a rather long name"}

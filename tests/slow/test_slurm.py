@@ -1,8 +1,8 @@
 """A real Slurm without accounting: a controller and two nodes on this machine, started by hand.
 
-Needs `apt install slurm-wlm munge`, root, and for sweeps the extra `slurm`. A job is killed, told that its time is up,
-requeued, and left behind by a sweep that was killed; the table is that of one process. The batch file of the
-documentation trains over a requeue to the bytes of an unbroken run.
+Needs `apt install slurm-wlm munge`, root, and for sweeps the extra `slurm`. A job is killed, told
+that its time is up, requeued, and left behind by a sweep that was killed; the table is that of one
+process. The batch file of the documentation trains over a requeue to the bytes of an unbroken run.
 """
 
 import json
@@ -137,7 +137,9 @@ def _ask(environment: dict[str, str], *command: str) -> str:
 
 
 def _until(condition: Callable[[], Any], *, process: "subprocess.Popen[str] | None" = None) -> Any:
-    """What the condition gives, once that is something; a process that ends before it is an error."""
+    """What the condition gives, once that is something; a process that ends before it is an
+    error.
+    """
     for _ in range(36_000):
         value = condition()
         if value:
@@ -256,7 +258,9 @@ def _results(folder: Path) -> str:
 def test_each_run_is_trained_once_whatever_becomes_of_its_jobs(
     slurm: dict[str, str], opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Time is up, a job is killed, the sweep is killed: each goes on from a checkpoint, to the same table."""
+    """Time is up, a job is killed, the sweep is killed: each goes on from a checkpoint, to the same
+    table.
+    """
     pytest.importorskip("submitit", reason="the extra `slurm` is not installed")
     alone = _sweep(dict(os.environ), tmp_path / "alone", opinions, tiny_model, "5e-3", 150)
     _done(alone)
@@ -330,7 +334,9 @@ def _batch_file(command: Sequence[str]) -> str:
 def test_the_batch_file_of_the_documentation(
     slurm: dict[str, str], opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Two tasks on two nodes meet; told that their time is up they save, are requeued, and end as if nothing was."""
+    """Two tasks on two nodes meet; told that their time is up they save, are requeued, and end as
+    if nothing was.
+    """
     several = ["--set", "model.dropout=0.0"]
     script = tmp_path / "train.sh"
     for run in ("unbroken", "broken"):

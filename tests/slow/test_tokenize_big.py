@@ -1,4 +1,5 @@
-"""Tokenizing at size: the speed, memory and equality that `bertctl tokenize` promises. Prints its figures (-s).
+"""Tokenizing at size: the speed, memory and equality that `bertctl tokenize` promises. Prints its
+figures (-s).
 
 Machines are shared, so speeds are ratios: all ways take turns on the same portions of text.
 """
@@ -92,7 +93,9 @@ def test_all_real_data_has_the_reference_s_ids(english: list[str]) -> None:
 
 
 def test_all_of_unicode_has_the_reference_s_ids() -> None:
-    """Every code point of the planes with characters; the empty planes between them are one like the other."""
+    """Every code point of the planes with characters; the empty planes between them are one like
+    the other.
+    """
     encoder = TextEncoder(MINILM)
     encoder.route = find_route(MINILM)
     for first in [*range(0, 0x34000, 4096), 0x40000, 0xE0000, 0xF0000, 0x10F000]:
@@ -109,10 +112,11 @@ def test_five_times_the_speed_of_encode_batch(english: list[str]) -> None:
     pytest.importorskip("tokie")
     ours, reference = measure(MINILM, list(repeated(english, 200 * MIB)))
     for rate in (ours, reference):
-        print(
-            f"\n{rate.name}: {rate.megabytes_per_second:.1f} MB/s, {rate.tokens_per_second:,.0f} tokens/s",
+        print(  # noqa: T201
+            f"\n{rate.name}: {rate.megabytes_per_second:.1f} MB/s, {rate.tokens_per_second:,.0f} "
+            "tokens/s",
             end="",
-        )  # noqa: T201
+        )
     assert ours.checksum == reference.checksum
     assert ours.megabytes_per_second > 5 * reference.megabytes_per_second
 
@@ -155,9 +159,10 @@ def test_a_gibibyte_in_less_than_400_mib(big_file: Path) -> None:
         time.sleep(0.05)
     assert process.wait() == 0
     seconds = time.monotonic() - began
-    print(
-        f"\n1 GiB in {seconds:.0f} s, {big_file.stat().st_size / seconds / 1e6:.1f} MB/s, peak {peak / MIB:.0f} MiB"
-    )  # noqa: T201
+    print(  # noqa: T201
+        f"\n1 GiB in {seconds:.0f} s, {big_file.stat().st_size / seconds / 1e6:.1f} MB/s, peak "
+        f"{peak / MIB:.0f} MiB"
+    )
     assert 30 * MIB < peak < 400 * MIB
 
 
@@ -215,7 +220,9 @@ def test_sst2_for_training_in_two_seconds(shared_data: Path) -> None:
 
 
 def test_one_text_in_three_tenths_of_a_second() -> None:
-    """The best of several, in CPU time of the process and its children, which other jobs do not change."""
+    """The best of several, in CPU time of the process and its children, which other jobs do not
+    change.
+    """
     command = [
         sys.executable,
         "-m",

@@ -1,8 +1,10 @@
-"""Trackers for real: a local MLflow server with SQLite behind it, W&B offline, TensorBoard's files read back.
+"""Trackers for real: a local MLflow server with SQLite behind it, W&B offline, TensorBoard's files
+read back.
 
     pip install mlflow wandb tensorboard; pytest -n 0 -m slow tests/slow/test_trackers.py
 
-The server is the program `mlflow` on PATH, of this or another environment; the tests' own needs `mlflow-skinny`.
+The server is the program `mlflow` on PATH, of this or another environment; the tests' own needs
+`mlflow-skinny`.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""Addresses where a local path is needed: refused by every option, argument, field and variable, with what to type."""
+"""Addresses where a local path is needed: refused by every option, argument, field and variable,
+with what to type.
+"""
 
 import functools
 import re
@@ -48,7 +50,9 @@ def test_other_paths_are_none(path: str) -> None:
 def test_a_folder_that_is_called_like_a_scheme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier version wrote below `s3:` can be read; the address is refused all the same."""
+    """What an earlier version wrote below `s3:` can be read; the address is refused all the
+    same.
+    """
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
     assert not is_address("s3:/b/k")
@@ -188,7 +192,8 @@ def test_recipes_bases_and_variables(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_data_sets_of_a_persons_own(tmp_path: Path) -> None:
     (tmp_path / "datasets.yaml").write_text(
-        "mine: {task: text-classification, columns: {text: text, label: label}, splits: {train: s3://b/train.csv}}\n"
+        "mine: {task: text-classification, columns: {text: text, label: label}, splits: {train: "
+        "s3://b/train.csv}}\n"
     )
     file = tmp_path / "r.yaml"
     file.write_text("task: text-classification\ndata: {name: mine}\n")

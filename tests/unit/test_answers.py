@@ -329,7 +329,9 @@ def test_the_precision_of_a_label_never_answered_is_undefined():
 
 
 def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
-    """A model that does not answer it has none either, so it can't be the one by which weights are chosen."""
+    """A model that does not answer it has none either, so it can't be the one by which weights are
+    chosen.
+    """
     answers = TagAnswers(("O", "B-A", "I-A", "B-B", "I-B"), mark_entities=True)
     found = answers.baseline("B-A", [{"id": 0, "gold": ["O", "B-B"]}])
     assert {name for name in found if ":" in name} == {
@@ -418,14 +420,16 @@ def test_the_error_of_scores_is_that_of_clusters():
     error = np.arange(20).std(ddof=1) / np.sqrt(20)
     half = stats.t(19).ppf(0.975) * error
     assert (metric.value, metric.clusters, metric.higher_is_better) == (9.5, 20, False)
-    # Student's interval, which the studentised bootstrap makes a little wider; of few errors the upper end reaches
-    # as far as that of a gamma distribution.
+    # Student's interval, which the studentised bootstrap makes a little wider; of few errors the
+    # upper end reaches as far as that of a gamma distribution.
     assert metric.low == pytest.approx(9.5 - half, abs=0.6)
     assert 9.5 + half - 0.6 < metric.high < 9.5 + 1.4 * half
 
 
 def test_the_table_of_questions_is_scored_as_the_metrics():
-    """SQuAD 1.1 counts an answer of punctuation as a gold one of punctuation, SQuAD 2.0 does not."""
+    """SQuAD 1.1 counts an answer of punctuation as a gold one of punctuation, SQuAD 2.0 does
+    not.
+    """
     golds, given = [["!", "yes"], ["no"], ["no"]], ["?", "no", "yes"]
     lines = [
         {"id": str(i), "gold": gold, "prediction": said}

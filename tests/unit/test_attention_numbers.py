@@ -1,4 +1,6 @@
-"""Attention as transformers gives it, patterns as plain loops count them, importance as scissors measure it."""
+"""Attention as transformers gives it, patterns as plain loops count them, importance as scissors
+measure it.
+"""
 
 import math
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""`training.preset: auto`: what it chooses, what wins over it, and that it stands resolved in what a run leaves."""
+"""`training.preset: auto`: what it chooses, what wins over it, and that it stands resolved in what
+a run leaves.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -169,10 +169,13 @@ def test_better_is_what_the_whole_interval_says(gain, low, high, higher_is_bette
 @pytest.mark.parametrize(
     ("gain", "sentence"),
     [
-        (0.051, "test: beats TF-IDF with a linear model (accuracy 0.871) by 5.1 points, 95 % 3.1 to 7.1"),
-        (0.011, "test: not clearly better than TF-IDF with a linear model (accuracy 0.871): +1.1 points, "
+        (0.051, "test: beats TF-IDF with a linear model (accuracy 0.871) by 5.1 points, 95 % 3.1 "
+                "to 7.1"),
+        (0.011, "test: not clearly better than TF-IDF with a linear model (accuracy 0.871): +1.1 "
+                "points, "
          "95 % -0.9 to 3.1"),
-        (-0.051, "test: accuracy 0.820 is not above the 0.871 of TF-IDF with a linear model (a difference of -5.1 "
+        (-0.051, "test: accuracy 0.820 is not above the 0.871 of TF-IDF with a linear model (a "
+                 "difference of -5.1 "
          "points, 95 % -7.1 to -3.1)"),
     ],
 )  # fmt: skip

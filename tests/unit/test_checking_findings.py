@@ -1,4 +1,6 @@
-"""The table of what data check says: every finding that a check can make has its severity, words and remedy."""
+"""The table of what data check says: every finding that a check can make has its severity, words
+and remedy.
+"""
 
 import ast
 from pathlib import Path

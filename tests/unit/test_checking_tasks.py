@@ -1,7 +1,8 @@
-"""Faults planted into clean copies of WNUT-17, SQuAD and CODAH: each is found, and nothing else is said of the copy.
+"""Faults planted into clean copies of WNUT-17, SQuAD and CODAH: each is found, and nothing else is
+said of the copy.
 
-Every plant changes a copy of the set in memory, and names the code that has to appear. What else appears must be
-named too, as what the plant brings along.
+Every plant changes a copy of the set in memory, and names the code that has to appear. What else
+appears must be named too, as what the plant brings along.
 """
 # ruff: noqa: ARG005 - a plant changes one of the two splits or both
 
@@ -24,7 +25,8 @@ Row = dict[str, Any]
 Plant = Callable[[list[Row], list[Row]], object]
 
 
-# --- tags: WNUT-17 ---------------------------------------------------------------------------------------------------
+# --- tags: WNUT-17
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +197,8 @@ def test_planted_into_tags(
 
 def test_what_is_said_of_the_clean_tags_is_true(tagged: tuple[list[Row], list[Row]]) -> None:
     findings = {(f.code, f.split): f for f in check_rows("token-classification", *tagged)}
-    # Tweets: HTML entities, invisible characters, other languages and near retweets are there; faults of tags are not.
+    # Tweets: HTML entities, invisible characters, other languages and near retweets are there;
+    # faults of tags are not.
     assert {code for code, _ in findings} <= {
         "duplicate", "near-duplicate", "near-duplicate-across-splits", "duplicate-across-splits", "html-entity",
         "other-script", "other-language", "invisible-character", "no-words", "html-tag", "mojibake", "rare-label",
@@ -298,7 +301,8 @@ def test_entities_are_counted_in_plain_english(tmp_path: Path) -> None:
     assert found["punctuation-entity"].message.startswith("9 of 18 entities ")
 
 
-# --- answers: SQuAD --------------------------------------------------------------------------------------------------
+# --- answers: SQuAD
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -430,7 +434,8 @@ def test_no_answer_of_squad_is_at_fault(questions: tuple[list[Row], list[Row]]) 
     assert errors == []
 
 
-# --- choices: CODAH --------------------------------------------------------------------------------------------------
+# --- choices: CODAH
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

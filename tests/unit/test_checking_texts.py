@@ -1,7 +1,7 @@
 """Faults planted into clean copies of SST-2: each is found, and nothing else is said of the copy.
 
-Every plant changes a copy of the set that is then written to files, and names the code that has to appear. What else
-appears must be named too, as what the plant brings along.
+Every plant changes a copy of the set that is then written to files, and names the code that has to
+appear. What else appears must be named too, as what the plant brings along.
 """
 # ruff: noqa: ARG005 - a plant changes one of the two splits or both
 
@@ -47,7 +47,9 @@ def check_files(
     task: str = "text-classification",
     **recipe: Any,
 ) -> list[Finding]:
-    """Write both splits as CSV and check them as the command does, without a tokenizer unless one is named."""
+    """Write both splits as CSV and check them as the command does, without a tokenizer unless one
+    is named.
+    """
     for name, rows in (("train", train), ("validation", validation)):
         with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, list(rows[0]))
@@ -167,7 +169,8 @@ TEXT_PLANTS: list[tuple[str, Plant, set[str]]] = [
     (
         "other-language",
         lambda t, v: t[5].update(
-            text="Ein sehr schöner Film, den man sich unbedingt mit der ganzen Familie ansehen sollte, auch zweimal"
+            text="Ein sehr schöner Film, den man sich unbedingt mit der ganzen Familie ansehen "
+            "sollte, auch zweimal"
         ),
         set(),
     ),

@@ -1,4 +1,6 @@
-"""Labels of multiple choice: where their numbers begin, what stands beside them, and the forms of published sets."""
+"""Labels of multiple choice: where their numbers begin, what stands beside them, and the forms of
+published sets.
+"""
 
 import csv
 import gzip
@@ -349,7 +351,8 @@ def test_a_right_answer_and_its_distractors_are_choices_in_the_order_of_the_alph
     assert list(rows.columns["label"]) == [1, 1]
     path = tmp_path / "swag.csv"
     path.write_text(
-        "sent1,sent2,gold-ending,distractor-0,distractor-1\nAnna goes.,She,runs,eats,\nAnna goes.,She,a,b,a\n"
+        "sent1,sent2,gold-ending,distractor-0,distractor-1\nAnna goes.,She,runs,eats,\nAnna "
+        "goes.,She,a,b,a\n"
     )
     rows = _read(path)
     assert list(rows.columns["choices"]) == [["She eats", "She runs"], ["She a", "She b"]]

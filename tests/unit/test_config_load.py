@@ -36,7 +36,9 @@ def problems(path: str, **more: object) -> list[str]:
 
 
 def assert_told(found: list[str], *expected: tuple[str, ...]) -> None:
-    """Each sentence begins with its place and names all that is to be known there; the wording is free."""
+    """Each sentence begins with its place and names all that is to be known there; the wording is
+    free.
+    """
     assert len(found) == len(expected)
     for sentence, (place, *facts) in zip(found, expected, strict=True):
         assert sentence.startswith(place)
@@ -220,7 +222,8 @@ def test_a_number_is_not_a_boolean_and_a_boolean_is_no_number(write):
         len(
             problems(
                 write(
-                    "evaluation: {keep_text: 1}\ntraining: {epochs: true}\noptimizer: {beta1: false}"
+                    "evaluation: {keep_text: 1}\ntraining: {epochs: true}\noptimizer: {beta1: "
+                    "false}"
                 )
             )
         )
@@ -415,7 +418,8 @@ def test_paths_in_a_file_are_relative_to_the_file_and_typed_ones_to_the_folder_o
     (tmp_path / "here").mkdir()
     file = tmp_path / "recipes" / "mine.yaml"
     file.write_text(
-        "data: {train_file: a.csv, validation_file: ../b.csv, test_file: /c.csv}\nmodel: {name: ./model}\n"
+        "data: {train_file: a.csv, validation_file: ../b.csv, test_file: /c.csv}\nmodel: {name: "
+        "./model}\n"
     )
     monkeypatch.chdir(tmp_path / "here")
     recipe = load_recipe("../recipes/mine.yaml")

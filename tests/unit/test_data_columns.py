@@ -1,4 +1,6 @@
-"""Which column is which: the usual names, ambiguity, columns that aren't there; `load_data` on own files."""
+"""Which column is which: the usual names, ambiguity, columns that aren't there; `load_data` on own
+files.
+"""
 
 import json
 from pathlib import Path

@@ -132,7 +132,9 @@ def ud(*rows: str) -> str:
 
 
 UD = (
-    "# newdoc id = one\n# sent_id = 1\n" + ud("1 I PRON", "2-3 don't _", "2 do AUX", "3 n't PART", "3.1 go VERB")
+    "# newdoc id = one\n# sent_id = 1\n" + ud("1 I PRON", "2-3 don't "
+                                                          "_", "2 do "
+                                                               "AUX", "3 n't PART", "3.1 go VERB")
     + "# text = ab\n" + ud("1 ab NOUN") + "# newdoc\n" + ud("1 cd VERB")
 )  # fmt: skip
 

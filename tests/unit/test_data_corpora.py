@@ -1,4 +1,6 @@
-"""Corpora: what a document and a sentence is in each layout, which documents are held out, which lines are refused."""
+"""Corpora: what a document and a sentence is in each layout, which documents are held out, which
+lines are refused.
+"""
 
 import gzip
 import json

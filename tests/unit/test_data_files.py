@@ -1,4 +1,6 @@
-"""A person's own files: every format reads the same, what is detected is said, what is wrong is refused."""
+"""A person's own files: every format reads the same, what is detected is said, what is wrong is
+refused.
+"""
 
 import csv
 import gzip
@@ -192,7 +194,8 @@ def test_tab_separated_quotes_that_are_not_balanced_stay(tmp_path):
 
 
 def test_tab_separated_quotes_do_not_glue_even_lines(tmp_path):
-    content = 'text\tlabel\n"opened\t1\nmiddle\t0\nclosed"\t1\n'  # quote-aware, this would be one record of two fields
+    # quote-aware, this would be one record of two fields
+    content = 'text\tlabel\n"opened\t1\nmiddle\t0\nclosed"\t1\n'
     rows = read(write(tmp_path / "a.tsv", content))
     assert list(rows.columns["text"]) == ['"opened', "middle", 'closed"']
 

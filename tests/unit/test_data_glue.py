@@ -1,7 +1,7 @@
 """Catalog data sets: official files, the hub's Parquet files, and that both give the same rows.
 
-The layouts below are written down here a second time, from the official files themselves, so that a slip in the
-catalog's table shows.
+The layouts below are written down here a second time, from the official files themselves, so that a
+slip in the catalog's table shows.
 """
 
 import json
@@ -165,7 +165,9 @@ USUAL_SPLITS = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv
 
 
 def _content(split: str) -> tuple[list[str], list[str]]:
-    """Texts and second sentences that differ from split to split; no text ends with a tab or a line end."""
+    """Texts and second sentences that differ from split to split; no text ends with a tab or a line
+    end.
+    """
     return [f"{text}{split[:3]}" for text in TEXTS[:4]] + TEXTS[4:], PAIRS
 
 
@@ -188,7 +190,9 @@ def write_official(name: str, folder: Path) -> None:
 
 
 def write_hub(name: str, folder: Path) -> None:
-    """The Parquet files as the hub has them: `ClassLabel` numbers, -1 in test splits (real ones in MRPC's), `idx`."""
+    """The Parquet files as the hub has them: `ClassLabel` numbers, -1 in test splits (real ones in
+    MRPC's), `idx`.
+    """
     from datasets import ClassLabel, Dataset, Features, Value
 
     layout = LAYOUTS[name]
@@ -302,7 +306,9 @@ print(json.dumps(found))
 
 @pytest.fixture
 def stand_in_hub(parquet) -> Iterator[tuple[str, list[str]]]:
-    """A local server with the hub's addresses for the pinned revision; also the list of what was asked for."""
+    """A local server with the hub's addresses for the pinned revision; also the list of what was
+    asked for.
+    """
     asked: list[str] = []
     prefix = f"/datasets/nyu-mll/glue/resolve/{find_dataset('sst2').hub.revision}/"
 
@@ -341,7 +347,8 @@ def stand_in_hub(parquet) -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-@pytest.mark.slow  # by default cli/test_fetch.py brings from a hub, and the test below reads the same files
+# by default cli/test_fetch.py brings from a hub, and the test below reads the same files
+@pytest.mark.slow
 def test_hub_and_files_give_the_same_rows(official, stand_in_hub, tmp_path):
     address, asked = stand_in_hub
     environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home")}

@@ -171,7 +171,8 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
 @pytest.mark.one_process
 @pytest.mark.parametrize(
     ("words", "topic", "section"),
-    [("gate", "tutorial", "7. Decide"), ("Exit code", "pipelines", "Exit codes"), ("mlflow", "pipelines", "Trackers"),
+    [("gate", "tutorial", "7. Decide"), ("Exit code", "pipelines", "Exit "
+                                                                   "codes"), ("mlflow", "pipelines", "Trackers"),
      ("learning rate", "training", "More methods")],
 )  # fmt: skip
 def test_docs_finds_words_in_all_pages(bertctl: Run, words: str, topic: str, section: str) -> None:

@@ -1,4 +1,6 @@
-"""The one forward pass: whatever computes the outputs, and however many processes share the work."""
+"""The one forward pass: whatever computes the outputs, and however many processes share the
+work.
+"""
 
 import json
 from dataclasses import replace

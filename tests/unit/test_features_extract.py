@@ -1,4 +1,6 @@
-"""Vectors of a small random model through the whole pipeline, against one text at a time in plain transformers."""
+"""Vectors of a small random model through the whole pipeline, against one text at a time in plain
+transformers.
+"""
 
 import functools
 import gzip
@@ -39,7 +41,8 @@ from bertctl.tokenization.long_texts import LongText
 
 FORTY = LongText(max_length=40)
 TEXTS = [
-    "the film was good", "it was a very very dull film , not fine", "bad", "the food was not good and it was poor too",
+    "the film was good", "it was a very very dull film , not "
+                         "fine", "bad", "the food was not good and it was poor too",
     "bright", "", "was it a film ?", "not good", "the the the the the the", "poor dull bad food",
 ]  # fmt: skip
 

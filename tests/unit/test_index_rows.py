@@ -1,4 +1,6 @@
-"""Rows of an index are read by their offsets: few bytes of many rows, and never those of another row."""
+"""Rows of an index are read by their offsets: few bytes of many rows, and never those of another
+row.
+"""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""Columns of many rows: they read like lists, and whatever is computed of them is the same as of lists."""
+"""Columns of many rows: they read like lists, and whatever is computed of them is the same as of
+lists.
+"""
 # ruff: noqa: S311 - the rows of tests are no secrets
 
 import csv
@@ -272,7 +274,8 @@ def test_the_memory_of_a_check_hardly_grows_with_the_rows(tmp_path: Path) -> Non
             file.write("text,label\n")
             file.writelines(rows)
         program = (
-            "import resource, sys; from bertctl.cli.main import main; sys.argv = ['bertctl', *sys.argv[1:]]\n"
+            "import resource, sys; from bertctl.cli.main import main; sys.argv = ['bertctl', "
+            "*sys.argv[1:]]\n"
             "try: main()\n"
             "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
         )

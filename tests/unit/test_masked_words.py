@@ -1,4 +1,6 @@
-"""Texts with a masked word put in: blanks where the tokens have them, and pieces at the words they go on with."""
+"""Texts with a masked word put in: blanks where the tokens have them, and pieces at the words they
+go on with.
+"""
 
 import pytest
 from tokenizers import (

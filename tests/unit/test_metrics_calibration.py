@@ -69,7 +69,8 @@ def test_brier_score_and_the_error_over_all_labels():
     )
     errors = [expected_calibration_error(probability[:, c], gold == c) for c in range(3)]
     assert classwise_calibration_error(probability, right) == pytest.approx(np.mean(errors))
-    # Of the answers alone the error is 0: each is right as often as it says. That of the other labels is not.
+    # Of the answers alone the error is 0: each is right as often as it says. That of the other
+    # labels is not.
     sure = np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]] * 2)
     gold = np.array([0, 2, 1, 0])
     assert expected_calibration_error(sure.max(axis=1), sure.argmax(axis=1) == gold) == 0
@@ -169,7 +170,9 @@ def test_a_temperature_changes_no_answer_and_lowers_the_error_of_one_too_sure():
 @pytest.mark.parametrize("size", [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 40.0])
 @pytest.mark.parametrize(("answer", "word"), [(0, "right"), (1, "wrong")])
 def test_examples_that_set_no_temperature_are_refused(size, answer, word):
-    """Of sure answers that are all right the loss is 0 at many temperatures: none of them is the one."""
+    """Of sure answers that are all right the loss is 0 at many temperatures: none of them is the
+    one.
+    """
     logits = np.tile([size, -size], (50, 1))
     with pytest.raises(DataError, match=f"all {word}"):
         fit_temperature(logits, np.full(50, answer))
@@ -211,7 +214,8 @@ def test_the_cut_lies_halfway_so_that_rounding_decides_nothing():
 
 
 def test_of_equally_good_cuts_the_one_nearest_to_a_half_is_taken():
-    # Cuts above 0.9 (one of two found, none wrong) and below 0.2 (both found, two wrong): F1 2/3 each.
+    # Cuts above 0.9 (one of two found, none wrong) and below 0.2 (both found, two wrong): F1 2/3
+    # each.
     found = best_f1_threshold([0.9, 0.3, 0.3, 0.2], [1, 0, 0, 1])
     assert found.f1 == pytest.approx(2 / 3)
     assert found.value == pytest.approx(0.6)
@@ -225,7 +229,9 @@ def test_the_refusal_of_a_floor_says_what_it_takes():
 
 
 def test_a_precision_is_claimed_where_the_exact_test_says_so():
-    """36 right answers are the fewest: 0.9 ** 36 is below 0.025, half of the level for each of two starts."""
+    """36 right answers are the fewest: 0.9 ** 36 is below 0.025, half of the level for each of two
+    starts.
+    """
     probability, gold = np.linspace(1, 0, 100), np.arange(100) < 36
     found = sure_precision_threshold(probability, gold, 0.9)
     assert (found.accepted, found.precision) == (37, 36 / 37) or (
@@ -237,7 +243,9 @@ def test_a_precision_is_claimed_where_the_exact_test_says_so():
 
 
 def _texts(rng, n, share, distance):
-    """Logit-normal answers of a model: two normal distributions, the positive one `2 distance` to the right."""
+    """Logit-normal answers of a model: two normal distributions, the positive one `2 distance` to
+    the right.
+    """
     gold = rng.random(n) < share
     return expit(rng.normal(size=n) + np.where(gold, distance, -distance)), gold
 
@@ -265,7 +273,9 @@ def test_a_claimed_precision_is_seldom_missed_on_new_texts(n, share, distance, f
 
 @pytest.mark.slow
 def test_a_threshold_for_f1_is_no_worse_than_a_half_on_fifty_texts():
-    """The best one on 50 texts loses 0.012 where the model is calibrated; drawn towards 0.5 it gains 0.02 elsewhere."""
+    """The best one on 50 texts loses 0.012 where the model is calibrated; drawn towards 0.5 it
+    gains 0.02 elsewhere.
+    """
     rng = np.random.default_rng(6)
     for share, distance, plain_loses in ((0.5, 1.0, True), (0.68, 0.8, False), (0.1, 1.0, False)):
         new_probability, new_gold = _texts(rng, 20_000, share, distance)

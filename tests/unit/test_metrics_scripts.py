@@ -44,7 +44,8 @@ def _evaluate_offline_again(monkeypatch):
 def test_a_local_script_is_run_on_the_answers(tmp_path):
     script = _write_script(
         tmp_path / "near_hits.py",
-        'return {"near_hits": 0.5, "off_by": sum(abs(p - r) for p, r in zip(predictions, references)), "raw": [1]}',
+        'return {"near_hits": 0.5, "off_by": sum(abs(p - r) for p, r in zip(predictions, '
+        'references)), "raw": [1]}',
     )
     metrics = script_metrics([str(script)], predictions=[1, 2, 5], references=[1, 3, 3])
     assert {name: metric.value for name, metric in metrics.items()} == {

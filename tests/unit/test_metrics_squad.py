@@ -1,4 +1,6 @@
-"""Exact match and F1 against values worked out by hand and a second, slower reading of SQuAD's definitions."""
+"""Exact match and F1 against values worked out by hand and a second, slower reading of SQuAD's
+definitions.
+"""
 
 import math
 import re
@@ -21,7 +23,9 @@ from tests.scoring import answer_metrics, official_scores
 
 
 def _plain(text):
-    """Word by word: punctuation out first, so that "U.S." is one word, then articles, then blanks."""
+    """Word by word: punctuation out first, so that "U.S." is one word, then articles, then
+    blanks.
+    """
     kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
     parts = re.split(r"(\W+)", kept)
     return " ".join("".join(" " if part in ("a", "an", "the") else part for part in parts).split())
@@ -123,7 +127,9 @@ def test_answers_in_scripts_without_spaces_are_compared_by_characters(prediction
 
 
 def test_english_answers_are_compared_as_ever_whatever_stands_between():
-    """A name in Chinese letters is one word, and quotation marks count, as in the official scorer."""
+    """A name in Chinese letters is one word, and quotation marks count, as in the official
+    scorer.
+    """
     gold = [["the Yuan dynasty (大元)"], ["大元"], ["Kublai Khan"], ["“Great Khan”"]]
     predictions = ["大元", "大", "Khan", "Great Khan"]
     exact, f1 = raw_scores(predictions, gold, version=1)
@@ -155,18 +161,16 @@ def test_metrics_with_unanswerable_questions_have_both_parts_and_thresholds():
     assert values.pop("f1") == pytest.approx((1 + 2 / 3 + 0 + 1) / 4)
     assert values.pop("has_answer_f1") == pytest.approx((1 + 2 / 3) / 2)
     assert values.pop("best_f1") == pytest.approx((1 + 2 / 3 + 1 + 1) / 4)
-    assert (
-        values
-        == {
-            "exact_match": 0.5,
-            "has_answer_exact": 0.5,
-            "no_answer_exact": 0.5,
-            "no_answer_f1": 0.5,
-            "best_exact": 0.75,
-            "best_exact_thresh": -3.0,  # answering the first alone is as good as answering two: the first best one is told
-            "best_f1_thresh": -1.0,
-        }
-    )
+    assert values == {
+        "exact_match": 0.5,
+        "has_answer_exact": 0.5,
+        "no_answer_exact": 0.5,
+        "no_answer_f1": 0.5,
+        "best_exact": 0.75,
+        # answering the first alone is as good as answering two: the first best one is told
+        "best_exact_thresh": -3.0,
+        "best_f1_thresh": -1.0,
+    }
     assert (metrics["no_answer_f1"].n, metrics["f1"].n) == (2, 4)
 
 

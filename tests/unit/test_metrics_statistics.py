@@ -58,7 +58,8 @@ def test_bootstrap_equals_scipys(method, scipys):
     low, high = bootstrap_interval(
         of_counts, values.size, resamples=40_000, seed=2, method=method, stretched=False
     )
-    # Two independent sets of resamples: the ends differ by about 1 % of the width. BCa's and percentile's differ by 10.
+    # Two independent sets of resamples: the ends differ by about 1 % of the width. BCa's and
+    # percentile's differ by 10.
     assert (low, high) == pytest.approx(
         (expected.low, expected.high), abs=0.02 * (expected.high - expected.low)
     )

@@ -14,9 +14,11 @@ Sentences = list[list[str]]
 
 
 def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int, int]]:
-    """The main loop of conlleval.pl: gold, answered and right chunks by type, and words and right words as `tags`.
+    """The main loop of conlleval.pl: gold, answered and right chunks by type, and words and right
+    words as `tags`.
 
-    It never lists chunks: it walks over the words of the whole file and counts beginnings and common ends.
+    It never lists chunks: it walks over the words of the whole file and counts beginnings and
+    common ends.
     """
 
     def ends(before, tag, type_before, kind):
@@ -125,7 +127,9 @@ def test_counts_are_those_of_conlleval_for_entities_marked_at_their_ends(pair):
 
 
 def with_ends(tags: list[str]) -> list[tuple[str, int, int]]:
-    """Entities where S stands alone and E ends: what is open goes on only under I or E of its type."""
+    """Entities where S stands alone and E ends: what is open goes on only under I or E of its
+    type.
+    """
     found: list[tuple[str, int, int]] = []
     is_open = False
     for i, tag in enumerate(tags):

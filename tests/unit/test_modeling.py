@@ -1,4 +1,6 @@
-"""Models from folders: what is refused before loading, what a save leaves, and what is loaded again."""
+"""Models from folders: what is refused before loading, what a save leaves, and what is loaded
+again.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""One writer: no other file of the package opens a file for writing, but those few that are counted here."""
+"""One writer: no other file of the package opens a file for writing, but those few that are counted
+here.
+"""
 
 import ast
 from collections import Counter
@@ -20,10 +22,12 @@ ALLOWED = {
     "features/feature_files.py": 2,  # all in the place that `replacing` gives
     "modeling/own_vocabulary.py": 2,  # in the place that `replacing` gives
     "modeling/sentence_head.py": 1,  # in the place that `replacing` gives
-    "modeling/used_tokens.py": 1,  # rows of a table, into what a library has written in the place of `replacing`
+    # rows of a table, into what a library has written in the place of `replacing`
+    "modeling/used_tokens.py": 1,
     "run_folder.py": 1,  # the lock, by `open_in_place`
     "runtime/launch.py": 3,  # in a temporary folder
-    "runtime/measured.py": 1,  # a link of what the one writer has written: the first of several processes is right
+    # a link of what the one writer has written: the first of several processes is right
+    "runtime/measured.py": 1,
     "sweeps/merge.py": 1,  # in the place that `replacing` gives
     "tokenization/route.py": 1,  # the same
     "training/checkpoint.py": 1,  # in the place that `replacing` gives
@@ -76,7 +80,9 @@ def test_no_other_file_opens_a_file_for_writing() -> None:
 
 
 def test_an_input_that_is_gone_is_in_nobodys_way(tmp_path: Path) -> None:
-    """As in a notebook that makes, trains on and deletes one file after the other: numbers of files come back."""
+    """As in a notebook that makes, trains on and deletes one file after the other: numbers of files
+    come back.
+    """
     given, output = tmp_path / "rows.csv", tmp_path / "output.csv"
     given.touch()
     output.hardlink_to(given)

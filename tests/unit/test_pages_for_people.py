@@ -33,7 +33,9 @@ LABELS = [f"card_{name}" for name in "abcdefghijklmnopqrstuvwxyz"]
 
 @pytest.mark.parametrize(
     ("seconds", "exact", "brief"),
-    [(1115, "18 min 35 s", "19 min"), (234, "3 min 54 s", "4 min"), (3599, "59 min 59 s", "1 h 0 min"),
+    [(1115, "18 min 35 s", "19 min"), (234, "3 min 54 s", "4 "
+                                                          "min"), (3599, "59 min 59 "
+                                                                         "s", "1 h 0 min"),
      (59, "59.0 s", "59.0 s")],
 )  # fmt: skip
 def test_a_brief_duration_is_rounded_not_cut(seconds: float, exact: str, brief: str) -> None:

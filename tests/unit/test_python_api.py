@@ -209,7 +209,10 @@ def test_values_of_fields_may_be_none_and_of_numpy() -> None:
 
 
 def test_the_import_costs_nothing_until_a_name_is_used() -> None:
-    check = "import sys, bertctl; assert not {'torch', 'numpy', 'pydantic', 'typer'} & set(sys.modules); bertctl.Recipe"
+    check = (
+        "import sys, bertctl; assert not {'torch', 'numpy', 'pydantic', 'typer'} & "
+        "set(sys.modules); bertctl.Recipe"
+    )
     subprocess.run([sys.executable, "-c", check], check=True)
     assert set(bertctl.__all__) <= set(dir(bertctl))
     assert all(hasattr(bertctl, name) for name in bertctl.__all__)
@@ -224,7 +227,10 @@ def test_what_the_documents_show_runs(
     """The Python of a page, in order, on fewer rows."""
     text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
-    fewer = '"training.epochs": 1, "data.max_train_rows": 32, "data.max_eval_rows": 16, "training.checkpoint_every": "off"'
+    fewer = (
+        '"training.epochs": 1, "data.max_train_rows": 32, "data.max_eval_rows": 16, '
+        '"training.checkpoint_every": "off"'
+    )
     assert code.count('"training.epochs": 1') == 1
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}

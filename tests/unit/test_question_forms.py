@@ -310,7 +310,8 @@ def test_other_forms_of_questions_are_refused_by_name(tmp_path, row, name):
     [
         (
             ["Oslo", "Oslo"],
-            "1 row with the id, .* the answers are the same, too, so each question counts once .1 quest",
+            "1 row with the id, .* the answers are the same, too, so each question counts once .1 "
+            "quest",
         ),
         (
             ["Oslo", "moved"],

@@ -1,4 +1,6 @@
-"""A header that stands twice, as in files joined by `cat`, is refused by file and line, or left out and counted."""
+"""A header that stands twice, as in files joined by `cat`, is refused by file and line, or left out
+and counted.
+"""
 
 import gzip
 from pathlib import Path
@@ -22,7 +24,8 @@ JOINED = {
     "after a byte-order mark": HEADER + ROWS + "\ufeff" + HEADER + ROWS,
     "quoted after a byte-order mark": HEADER + ROWS + '\ufeff"text","label"\n' + ROWS,
     "with names nobody knows": ("stuff,outcome\n" + ROWS) * 2,
-    "with an index column": ",stuff,outcome\n0,fine film,good\n1,dull,bad\n,stuff,outcome\n0,warm,good\n",
+    "with an index column": ",stuff,outcome\n0,fine "
+    "film,good\n1,dull,bad\n,stuff,outcome\n0,warm,good\n",
 }
 
 

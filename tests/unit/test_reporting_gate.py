@@ -1,4 +1,6 @@
-"""The gate's verdicts: by interval, paired and unpaired, refusals, and how often it errs in simulated builds."""
+"""The gate's verdicts: by interval, paired and unpaired, refusals, and how often it errs in
+simulated builds.
+"""
 
 import json
 import math
@@ -204,7 +206,9 @@ def test_a_part_of_speech_is_a_slice(tmp_path):
 
 
 def test_a_drop_is_tested_paired(tmp_path):
-    """The same examples are hard for both models: 8 lost and 1 won are clear to McNemar, invisible unpaired."""
+    """The same examples are hard for both models: 8 lost and 1 won are clear to McNemar, invisible
+    unpaired.
+    """
     gold, base, losses = _answers(n=872, right=0.85, seed=3)
     worse = base.copy()
     right, wrong = np.flatnonzero(base == gold), np.flatnonzero(base != gold)
@@ -538,7 +542,8 @@ def test_the_detectable_drop_below_the_limit_is_failed_in_four_of_five_builds():
     base, worse = 0.9, 0.85
     for _ in range(
         20
-    ):  # the worse model's errors widen the interval that its distance from the limit is measured by
+        # the worse model's errors widen the interval that its distance from the limit is measured by
+    ):
         variance = worse * (1 - worse) + base * (1 - base)
         worse = (
             base
@@ -576,7 +581,9 @@ def test_the_error_rates_of_a_paired_f1():
 
 
 def test_the_error_rates_of_a_minimum_are_computed():
-    """A model exactly at the limit fails, and passes, in about 2.5 % each; far below it never passes."""
+    """A model exactly at the limit fails, and passes, in about 2.5 % each; far below it never
+    passes.
+    """
     from scipy import stats
 
     n, limit = 872, 0.9

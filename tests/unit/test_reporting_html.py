@@ -1,4 +1,6 @@
-"""The report of every task, as HTML and as Markdown: what stands in it, and that a text of the data stays a text."""
+"""The report of every task, as HTML and as Markdown: what stands in it, and that a text of the data
+stays a text.
+"""
 
 import json
 import re
@@ -36,7 +38,9 @@ HOSTILE = {
 
 
 class Page(HTMLParser):
-    """Tags opened, their attributes, the text of table cells; complains about tags that don't match."""
+    """Tags opened, their attributes, the text of table cells; complains about tags that don't
+    match.
+    """
 
     def __init__(self, text):
         super().__init__()
@@ -502,7 +506,8 @@ def test_markdown_keeps_hostile_texts_in_code(hostile):
 
 @pytest.mark.parametrize(
     ("text", "span"),
-    [("plain", "`plain`"), ("a`b", "``a`b``"), ("`x`", "`` `x` ``"), ("a|b", r"`a\|b`"), ("two\nlines", "`two lines`"),
+    [("plain", "`plain`"), ("a`b", "``a`b``"), ("`x`", "`` `x` "
+                                                       "``"), ("a|b", r"`a\|b`"), ("two\nlines", "`two lines`"),
      ("", "")],
 )  # fmt: skip
 def test_code_spans_hold_any_text(text, span):

@@ -1,4 +1,6 @@
-"""JUnit, GitHub and GitLab: the forms they take, their limits, and texts of the data that try to break out."""
+"""JUnit, GitHub and GitLab: the forms they take, their limits, and texts of the data that try to
+break out.
+"""
 
 import json
 import re
@@ -12,7 +14,8 @@ from bertctl.reporting.escape import markdown, one_line
 from bertctl.reporting.findings import Check, counts, worst_first
 from bertctl.reporting.junit import junit_document
 
-# What Jenkins and Ant accept alike, written from their documentation: elements, order and attributes that we may use.
+# What Jenkins and Ant accept alike, written from their documentation: elements, order and
+# attributes that we may use.
 JUNIT_SCHEMA = """
 <xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
   <xs:element name="testsuites">
@@ -62,8 +65,10 @@ JUNIT_SCHEMA = """
 """
 
 NASTY = (
-    "<script>alert(1)</script> ]]> & \"quoted\" 'too' | a | table\n::error::taken over\r\n##[group]x\n"
-    "[link](http://x) `code` **bold** $x$ 100% \x1b[31mred\x00 \u202eright to left\u2028 \ud800 \ufffe שלום, ok: yes"
+    "<script>alert(1)</script> ]]> & \"quoted\" 'too' | a | table\n::error::taken "
+    "over\r\n##[group]x\n"
+    "[link](http://x) `code` **bold** $x$ 100% \x1b[31mred\x00 \u202eright to left\u2028 \ud800 "
+    "\ufffe שלום, ok: yes"
 )
 
 

@@ -1,4 +1,6 @@
-"""Losses of vectors of texts: by hand, whatever the batch is cut into, and who is nobody's negative."""
+"""Losses of vectors of texts: by hand, whatever the batch is cut into, and who is nobody's
+negative.
+"""
 
 import threading
 from dataclasses import replace
@@ -176,7 +178,8 @@ def test_equal_texts_are_never_negatives_of_each_other() -> None:
     texts = [["a", "x"], ["b", "x"], ["a", "y"], ["c", "a"]]
     masked = not_negative(batch(text_keys(list(zip(*texts, strict=True)))))
     out = {(i, j) for i, j in masked.nonzero().tolist()}
-    # a: x and y are right for it, and it is the last candidate itself; b: x is right for it, wherever it stands.
+    # a: x and y are right for it, and it is the last candidate itself; b: x is right for it,
+    # wherever it stands.
     assert out == {(0, 1), (0, 2), (0, 3), (1, 0), (2, 0), (2, 1), (2, 3)}
     blank = batch(text_keys([["a", "b"], ["x", "y"], ["z", " "]]))
     assert not_negative(blank)[:, 3].all(), "a third text that there is none of"
@@ -301,7 +304,9 @@ class _Dropping(Encoder):
 
 
 def test_what_is_computed_twice_drops_the_same_numbers_twice() -> None:
-    """With other numbers the gradient would not be that of the loss: a small step along it would not lower it so."""
+    """With other numbers the gradient would not be that of the loss: a small step along it would
+    not lower it so.
+    """
     given, of = objective("multiple-negatives"), features(3)
     network = _Dropping()
     dropping = replace(engine_of(given), network=network)

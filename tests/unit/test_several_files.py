@@ -1,4 +1,6 @@
-"""Several files that are read as one: the rows, numbers and chunks of the concatenated file, and refusals."""
+"""Several files that are read as one: the rows, numbers and chunks of the concatenated file, and
+refusals.
+"""
 
 import gzip
 import itertools

@@ -1,4 +1,6 @@
-"""Slurm's queue by `squeue`, signals that come several times, and runs that another job has finished meanwhile."""
+"""Slurm's queue by `squeue`, signals that come several times, and runs that another job has
+finished meanwhile.
+"""
 
 import json
 import os
@@ -33,13 +35,16 @@ class _Warnings(Listener):
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of programs: `squeue` prints the file `jobs`, and `scancel` makes every job CANCELLED."""
+    """A folder of programs: `squeue` prints the file `jobs`, and `scancel` makes every job
+    CANCELLED.
+    """
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "jobs").write_text("")
     programs = {
         "squeue": f"cat {folder}/jobs",
-        "scancel": f"echo $@ >> {folder}/cancelled; sed -i 's/|[A-Z_]*|/|CANCELLED|/' {folder}/jobs",
+        "scancel": f"echo $@ >> {folder}/cancelled; sed -i 's/|[A-Z_]*|/|CANCELLED|/' "
+        f"{folder}/jobs",
     }
     for name, line in programs.items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")

@@ -167,7 +167,10 @@ def test_token_numbers_of_prodigy_are_compared_with_the_characters(tmp_path):
         read(tmp_path / "a.jsonl", json.dumps(row) + "\n")
 
 
-UD = "# text = {}\n1-2\tdel\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\t_\tADP{}\n2\tel\t_\tDET{}\n3\tmar\t_\tNOUN{}\n\n"
+UD = (
+    "# text = "
+    "{}\n1-2\tdel\t_\t_\t_\t_\t_\t_\t_\t_\n1\tde\t_\tADP{}\n2\tel\t_\tDET{}\n3\tmar\t_\tNOUN{}\n\n"
+)
 REST = "\t_" * 6
 
 

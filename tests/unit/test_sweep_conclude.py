@@ -94,8 +94,8 @@ def test_the_best_recipe_is_that_of_the_row_it_names(tmp_path: Path) -> None:
     assert text.startswith(f"# Run {chosen['run']} of the sweep 'made' (seed {chosen['seed'] + 1})")
     assert f"accuracy on validation {row['value']:.4f}" in text
     assert (
-        f"{chosen['mean']:.4f} ± {chosen['deviation']:.4f} (mean over 3 seeds, on the split that chose)"
-        in text
+        f"{chosen['mean']:.4f} ± {chosen['deviation']:.4f} (mean over 3 seeds, on the split that "
+        "chose)" in text
     )
     assert load_recipe(str(folder / "best.yaml")) == load_recipe(
         str(folder / "cells" / chosen["run"] / "recipe.yaml")
@@ -129,13 +129,16 @@ def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
     assert document["settings"][1]["mean"] is None
 
 
-# -- pictures and words ----------------------------------------------------------------------------------------------
+# -- pictures and words
+# ----------------------------------------------------------------------------------------------
 
 
 def test_of_two_shards_in_one_folder_the_later_result_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One has read all runs but the last, and another one that has them all is done before it writes."""
+    """One has read all runs but the last, and another one that has them all is done before it
+    writes.
+    """
     folder = made_sweep(tmp_path / "sweep", RATES[:2], [0.9, 0.8], seeds=1, n=40)
     last = folder / "cells/0001000000000000"
     shutil.move(last, tmp_path / "last")

@@ -40,7 +40,8 @@ def value(folder: Path, setting: int, seed: int) -> float:
     return accuracy(answers([0.9, 0.8, 0.7][setting], seed=100 * setting + seed))
 
 
-# -- statistics ------------------------------------------------------------------------------------------------------
+# -- statistics
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_a_setting_has_mean_deviation_and_range_of_its_seeds(tmp_path: Path) -> None:
@@ -83,7 +84,9 @@ def test_a_diverged_run_whose_majority_is_not_known_counts_with_the_worst_score(
 
 @pytest.mark.parametrize("state", ["failed", "missing"])
 def test_what_will_be_run_again_may_still_be_the_best(tmp_path: Path, state: str) -> None:
-    """The first setting wins once its second seed is there: the model of its first one stays until then."""
+    """The first setting wins once its second seed is there: the model of its first one stays until
+    then.
+    """
     folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.7], seeds=2, states={(0, 1): state})
     cells = read_cells(folder)[1]
     delete_models(folder, {cell.name for cell in cells})
@@ -154,7 +157,8 @@ def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
         read_cells(tmp_path)
 
 
-# -- folds -----------------------------------------------------------------------------------------------------------
+# -- folds
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_folds_are_scored_over_all_their_answers_together(tmp_path: Path) -> None:
@@ -223,7 +227,8 @@ def test_a_seed_with_a_failed_fold_has_no_score(tmp_path: Path) -> None:
     assert (document["settings"][0]["n"], document["settings"][0]["failed"]) == (1, 2)
 
 
-# -- the choice ------------------------------------------------------------------------------------------------------
+# -- the choice
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_the_mean_chooses_not_the_best_run(tmp_path: Path) -> None:
@@ -308,7 +313,8 @@ def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
     assert "nothing is chosen" in shown(document)
 
 
-# -- the comparison --------------------------------------------------------------------------------------------------
+# -- the comparison
+# --------------------------------------------------------------------------------------------------
 
 
 def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) -> None:
@@ -332,7 +338,9 @@ def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) 
 
 
 def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None:
-    """By hand: variance over examples and over seeds, less what is in both, and Satterthwaite's degrees of freedom."""
+    """By hand: variance over examples and over seeds, less what is in both, and Satterthwaite's
+    degrees of freedom.
+    """
     found = document_of(made_sweep(tmp_path, RATES[:2], [0.85, 0.8]))["comparison"]
     tables = [
         np.array([[a["gold"] == a["prediction"] for a in answers([0.85, 0.8][s], seed=100 * s + seed)]
@@ -381,7 +389,9 @@ def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(
 
 
 def test_a_diverged_setting_takes_nothing_from_what_to_expect(tmp_path: Path) -> None:
-    """It is worth what the other is, so whichever a draw of examples chooses, that is to be expected."""
+    """It is worth what the other is, so whichever a draw of examples chooses, that is to be
+    expected.
+    """
     folder = made_sweep(
         tmp_path, RATES[:2], [0.8] * 2, seeds=1, states={(1, 0): "diverged"}, plan={"baseline": {}}
     )
@@ -391,7 +401,9 @@ def test_a_diverged_setting_takes_nothing_from_what_to_expect(tmp_path: Path) ->
 
 
 def test_what_to_expect_of_a_metric_that_is_no_mean(tmp_path: Path) -> None:
-    """F1: of one setting nothing is chosen, so that the mean over draws is near the mean over seeds."""
+    """F1: of one setting nothing is chosen, so that the mean over draws is near the mean over
+    seeds.
+    """
     primary = {"split": "validation", "name": "f1", "higher_is_better": True}
     plan, cells = read_cells(made_sweep(tmp_path, RATES[:1], [0.8], plan={"primary": primary}))
     cells = [replace(cell, state="done", value=0.8, message="") for cell in cells]

@@ -1,4 +1,6 @@
-"""A job of Slurm asks for no time of its own, as no partition would take a month, and is not requeued."""
+"""A job of Slurm asks for no time of its own, as no partition would take a month, and is not
+requeued.
+"""
 
 from pathlib import Path
 

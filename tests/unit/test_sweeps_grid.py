@@ -47,7 +47,8 @@ def test_commas_in_brackets_belong_to_the_value() -> None:
 def test_everything_wrong_with_a_grid_is_said_at_once() -> None:
     with pytest.raises(UsageError) as caught:
         read_grid(
-            "lr=1 training.epochs=two,0 training.epochs=3 data.fold=1 training=2 optimizer.beta1= word"
+            "lr=1 training.epochs=two,0 training.epochs=3 data.fold=1 training=2 optimizer.beta1= "
+            "word"
         )
     message = caught.value.message
     for place, fact in (

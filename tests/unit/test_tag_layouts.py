@@ -1,4 +1,6 @@
-"""Layouts of tags as people have them: of spaCy, ner-annotator, Kaggle, OntoNotes, doccano, Label Studio."""
+"""Layouts of tags as people have them: of spaCy, ner-annotator, Kaggle, OntoNotes, doccano, Label
+Studio.
+"""
 
 import csv
 import gzip
@@ -78,7 +80,8 @@ LAYOUTS = {
     "annotator-indented.json": json.dumps(
         {"classes": ["PER", "LOC"], "annotations": EXAMPLES}, indent=1
     ),
-    "kaggle.csv": "Sentence #,Word,POS,Tag\nSentence: 1,Anna,NNP,B-PER\n,sings,VBZ,O\nSentence: 2,Oslo,NNP,B-LOC\n",
+    "kaggle.csv": "Sentence #,Word,POS,Tag\nSentence: 1,Anna,NNP,B-PER\n,sings,VBZ,O\nSentence: "
+    "2,Oslo,NNP,B-LOC\n",
     "simple.csv": "sentence_id,words,labels\n0,Anna,B-PER\n0,sings,O\n1,Oslo,B-LOC\n",
     "simple.tsv": "sentence_id\twords\tlabels\n0\tAnna\tB-PER\n0\tsings\tO\n1\tOslo\tB-LOC\n",
     "simple.jsonl": lines(
@@ -223,7 +226,10 @@ def test_categories_of_spacy_are_labels_of_texts(tmp_path):
 def test_attributes_and_notes_of_brat_are_counted(tmp_path):
     (tmp_path / "a.txt").write_text("No Anna here")
     heard = Heard()
-    notes = "T1\tPER 3 7\tAnna\nA1\tNegation T1\nA2\tNegation T1\nR1\tknows Arg1:T1 Arg2:T1\n#1\tAnnotatorNotes T1\tsure?\n"
+    notes = (
+        "T1\tPER 3 7\tAnna\nA1\tNegation T1\nA2\tNegation T1\nR1\tknows Arg1:T1 "
+        "Arg2:T1\n#1\tAnnotatorNotes T1\tsure?\n"
+    )
     rows = read(tmp_path / "a.ann", notes, heard)
     assert rows.columns["label"] == [["O", "B-PER", "O"]]
     [warning] = heard.warned

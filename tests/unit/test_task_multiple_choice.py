@@ -60,7 +60,8 @@ def test_a_unit_is_a_row_and_a_slot_is_a_choice(features):
     assert len(features) == 3
     assert features.num_predictions == 9
     assert features.counts.tolist() == [2, 4, 3]
-    #  [CLS] the film [SEP] good [SEP] = 6, ... very very bad = 8; [CLS] [SEP] a [SEP] = 4, it was fine = 6; 6, 7, 6
+    #  [CLS] the film [SEP] good [SEP] = 6, ... very very bad = 8; [CLS] [SEP] a [SEP] = 4, it was
+    # fine = 6; 6, 7, 6
     assert features.encoded.lengths.tolist() == [6, 8, 4, 4, 4, 6, 6, 7, 6]
     assert features.lengths.tolist() == [8, 6, 7]
     assert features.tokens.tolist() == [14, 18, 19]

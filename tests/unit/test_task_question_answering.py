@@ -1,4 +1,6 @@
-"""Question answering in numbers: windows, targets, decoding against loops over every pair, thresholds, loss."""
+"""Question answering in numbers: windows, targets, decoding against loops over every pair,
+thresholds, loss.
+"""
 
 import io
 import json
@@ -23,9 +25,11 @@ from bertctl.tasks.question_answering import QuestionAnswering
 from tests.heard import Heard
 
 TEXTS = (
-    "Ada Lindqvist lives in  Rome, near the river; her brother Ben (31) moved to Oslo in 1998.\nThey write often.",
+    "Ada Lindqvist lives in  Rome, near the river; her brother Ben (31) moved to Oslo in "
+    "1998.\nThey write often.",
     "Rome",
-    "The café “Zur Post” opens at 7:30 — the naïve baker says 😀 it’s early. Zürich is 12 km away, Oslo is further.",
+    "The café “Zur Post” opens at 7:30 — the naïve baker says 😀 it’s early. Zürich is 12 km away, "
+    "Oslo is further.",
 )
 QUESTIONS = (
     "Where does Ada live?",
@@ -417,7 +421,9 @@ def test_long_questions_are_cut_at_the_end_and_counted():
 
 
 def _scored(odds, texts, gold):
-    """Outputs of one window each, whose best answer is a word of its context, with these null odds."""
+    """Outputs of one window each, whose best answer is a word of its context, with these null
+    odds.
+    """
     rows = Rows(
         "x",
         {
@@ -511,7 +517,9 @@ def test_official_files_are_written():
 
 @pytest.mark.slow
 def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
-    """10,570 questions after the forward passes: here with random scores, 5 s on two quiet cores."""
+    """10,570 questions after the forward passes: here with random scores, 5 s on two quiet
+    cores.
+    """
     from bertctl.modeling.source import inspect_model
     from bertctl.tokenization.reference import load_tokenizer
 
@@ -540,7 +548,9 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
 
 @pytest.mark.parametrize(("stride", "is_said"), [(6, False), (128, True)])
 def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
-    """A stride that is larger than the room beside a question had its windows called overlapping."""
+    """A stride that is larger than the room beside a question had its windows called
+    overlapping.
+    """
     features = _task(doc_stride=stride).encode(_rows(), _bert(), max_length=30)
     ends = {
         (row, first + n)

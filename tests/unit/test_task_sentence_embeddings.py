@@ -1,4 +1,6 @@
-"""Sentence embeddings as a task: what rows are, what is refused, and what is found among all texts of a split."""
+"""Sentence embeddings as a task: what rows are, what is refused, and what is found among all texts
+of a split.
+"""
 
 import json
 from dataclasses import replace
@@ -264,8 +266,8 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
     task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
     angle = np.deg2rad([0, 10, 40, 45, 90, 80, 0, 30])
     unit = np.stack([np.cos(angle), np.sin(angle)], axis=1).reshape(4, 2, 2).astype(np.float32)
-    # q0 at 0 with d at 10, q1 at 40 with d at 45, q2 at 90 with d at 80, and q0 once more with d at 30; a third column
-    # of negatives is not looked among.
+    # q0 at 0 with d at 10, q1 at 40 with d at 45, q2 at 90 with d at 80, and q0 once more with d at
+    # 30; a third column of negatives is not looked among.
     found = _features(
         [["q0", "q1", "q2", "q0"], ["d0", "d1", "d2", "d3"], ["n0", "n1", "n2", "n3"]], "matches"
     )

@@ -1,4 +1,6 @@
-"""Token classification: windows and context, words without pieces, schemes in and out, answers and their layouts."""
+"""Token classification: windows and context, words without pieces, schemes in and out, answers and
+their layouts.
+"""
 
 import io
 import json
@@ -68,7 +70,9 @@ def recipe(**section: object) -> Recipe:
 
 
 def first_pieces(features: WordFeatures, tokenizer: Tokenizer) -> list[str]:
-    """The piece at each word's place, in the unit that answers for it, in the order of the words."""
+    """The piece at each word's place, in the unit that answers for it, in the order of the
+    words.
+    """
     found = {}
     for unit in range(len(features)):
         ids = features.encoded.ids[

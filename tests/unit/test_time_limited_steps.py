@@ -1,4 +1,6 @@
-"""A time limit: how many steps fit, on simulated machines, and what the learning rate does meanwhile."""
+"""A time limit: how many steps fit, on simulated machines, and what the learning rate does
+meanwhile.
+"""
 
 from collections.abc import Callable
 
@@ -23,7 +25,9 @@ CLOSING = 1.0
 def simulate(
     limit: float, step_seconds: float, speed: Callable[[float], float]
 ) -> tuple[float, int]:
-    """Returns when a simulated run ends, and its steps: batches of unlike size, evaluations, a slow first step."""
+    """Returns when a simulated run ends, and its steps: batches of unlike size, evaluations, a slow
+    first step.
+    """
     rng = np.random.default_rng(0)
     scoring_work = 0.03 * BATCHES
     costs = RunCosts(
@@ -182,7 +186,8 @@ def outcome(*, is_cut: bool) -> TimeLimitOutcome:
 
 def test_a_run_that_was_cut_says_how_far_it_came() -> None:
     assert outcome(is_cut=True).sentence == (
-        "stopped at 1.4 of 3 epochs by the time limit of 20m (step 512 of 1,098); the whole run would take about 50 min"
+        "stopped at 1.4 of 3 epochs by the time limit of 20m (step 512 of 1,098); the whole run "
+        "would take about 50 min"
     )
 
 

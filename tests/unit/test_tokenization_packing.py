@@ -1,4 +1,6 @@
-"""Packed texts: the ids and openings of words of the tokenizer itself, the same places on a disk and in memory."""
+"""Packed texts: the ids and openings of words of the tokenizer itself, the same places on a disk
+and in memory.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -17,7 +19,9 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def _texts(words: int) -> list[str]:
-    """So many words, of few letters and of many, with marks, accents, other scripts and what tokens look like."""
+    """So many words, of few letters and of many, with marks, accents, other scripts and what tokens
+    look like.
+    """
     draw = random.Random(7)  # noqa: S311 - the same words each time
     odd = [
         "##ing",
@@ -85,7 +89,9 @@ def _sentence_piece() -> Tokenizer:
 
 
 def _sentence_piece_uncut() -> Tokenizer:
-    """As Gemma's: the normalizer writes the marks, and the pre-tokenizer finds no space to cut at."""
+    """As Gemma's: the normalizer writes the marks, and the pre-tokenizer finds no space to cut
+    at.
+    """
     trained = _sentence_piece()
     trained.normalizer = normalizers.Replace(" ", "▁")
     trained.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
@@ -102,7 +108,9 @@ def _bits(packed: PackedText) -> list[int]:
 
 
 def _expected(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Ids, and whether the library gives a token another word than the one before it in its text."""
+    """Ids, and whether the library gives a token another word than the one before it in its
+    text.
+    """
     encodings = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     words = [[*e.word_ids] for e in encodings]
     begins = [int(i == 0 or word != of[i - 1]) for of in words for i, word in enumerate(of)]

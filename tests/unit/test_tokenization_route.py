@@ -1,4 +1,6 @@
-"""Texts that go to the faster library have the reference's ids, whatever is in them; the others do not go there."""
+"""Texts that go to the faster library have the reference's ids, whatever is in them; the others do
+not go there.
+"""
 
 import csv
 import functools
@@ -47,7 +49,8 @@ words = st.one_of(
 texts = st.lists(
     st.tuples(words, st.sampled_from(["", " ", "\t", "-", "\u00a0", "  "])), max_size=12
 ).map(lambda parts: "".join(word + gap for word, gap in parts))
-"""Pieces, special tokens, words of over 100 and over 200 characters, anything from all of Unicode, glued and apart."""
+"""Pieces, special tokens, words of over 100 and over 200 characters, anything from all of Unicode,
+glued and apart."""
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +108,9 @@ def test_pairs_too(batch: list[tuple[str, str]]) -> None:
 
 @pytest.fixture(scope="module")
 def cased(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """A cased vocabulary in which some accented letters have pieces, some only at the beginning of one."""
+    """A cased vocabulary in which some accented letters have pieces, some only at the beginning of
+    one.
+    """
     file = tmp_path_factory.mktemp("cased") / "vocab.txt"
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789éñ"
     pieces = [
@@ -163,7 +168,9 @@ def test_the_faster_library_does_differ_outside_the_class(route: Route, text: st
 
 
 def test_a_letter_that_only_begins_a_piece_is_not_routed(cased: Tokenizer) -> None:
-    """`##über` is a piece and `##ü` is not: the faster library takes `aü` as `a`, the reference as unknown."""
+    """`##über` is a piece and `##ü` is not: the faster library takes `aü` as `a`, the reference as
+    unknown.
+    """
     route = find_route(cased)
     assert route is not None
     ids, _ = route.encode(["aü"])

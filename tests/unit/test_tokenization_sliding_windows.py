@@ -1,4 +1,6 @@
-"""Overlapping windows: every item in one, none larger than the room, each answered for where it sees most context."""
+"""Overlapping windows: every item in one, none larger than the room, each answered for where it
+sees most context.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Training fields by hand: weighted and smoothed losses, averaged weights, the preset, the learning-rate range test."""
+"""Training fields by hand: weighted and smoothed losses, averaged weights, the preset, the
+learning-rate range test.
+"""
 
 import json
 import math
@@ -168,7 +170,9 @@ def recipe_of(tiny_model: Path, data: Path, **fields: Any) -> Any:
 def test_training_minimises_the_weighted_loss_and_evaluation_tells_the_plain_one(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """A rate of nearly 0 leaves the weights as they are, so that both losses are those of the same network."""
+    """A rate of nearly 0 leaves the weights as they are, so that both losses are those of the same
+    network.
+    """
     still = {"optimizer.learning_rate": 1e-30, "training.epochs": 1, "training.batch_size": 16}
     ends = {}
     for name, more in {"plain": {}, "weighted": {"training.class_weights": [2.0, 2.0]}}.items():
@@ -251,7 +255,9 @@ class Copier(Listener):
 def test_the_average_is_kept_where_it_is_better_and_that_is_said(
     tiny_model: Path, opinions: Path, tmp_path: Path, fields: dict[str, Any], kept: bool
 ) -> None:
-    """Rates that are too high swing around the minimum, which the mean is nearer to; low ones are on the way there."""
+    """Rates that are too high swing around the minimum, which the mean is nearer to; low ones are
+    on the way there.
+    """
     more = {
         "training.average_best": 3,
         "training.evaluate_every": 1,
@@ -377,10 +383,12 @@ def test_layers_and_weights_are_refused_before_torch_is_imported(
     tiny_model: Path, opinions: Path, nursery: Nursery, tmp_path: Path
 ) -> None:
     code = (
-        "import sys; from bertctl.config.load import load_recipe; from bertctl.training.job import prepare\n"
+        "import sys; from bertctl.config.load import load_recipe; from bertctl.training.job import "
+        "prepare\n"
         "from bertctl.errors import UsageError\n"
         "for field, value in (('training.freeze_layers', 9), ('training.class_weights', [1.0])):\n"
-        "    own = {'data.train_file': sys.argv[1], 'model.name': sys.argv[2], 'model.max_length': 32, field: value}\n"
+        "    own = {'data.train_file': sys.argv[1], 'model.name': sys.argv[2], 'model.max_length': "
+        "32, field: value}\n"
         "    try: prepare(load_recipe('text-classification', options=own))\n"
         "    except UsageError as error: print(error.message)\n"
         "    assert 'torch' not in sys.modules\n"
@@ -411,7 +419,9 @@ def test_the_smoothed_loss_by_hand() -> None:
 
 
 def test_the_rates_of_a_known_curve() -> None:
-    """The loss stays, falls from 1e-5 to 1e-2 along half a cosine, and rises: it falls fastest between the two."""
+    """The loss stays, falls from 1e-5 to 1e-2 along half a cosine, and rises: it falls fastest
+    between the two.
+    """
     rates = np.geomspace(1e-7, 1.0, 701)
     position = np.clip((np.log10(rates) + 5) / 3, 0, 1)
     losses = 1.0 + 0.5 * np.cos(np.pi * position) + 10 * np.clip(np.log10(rates) + 2, 0, None)

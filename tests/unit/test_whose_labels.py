@@ -363,7 +363,10 @@ def test_one_text_with_several_choices_makes_all_labels_lists(tmp_path):
     ]
     expected = [["x"], ["x", "y"], ["y"]]
     assert labels_of(read(tmp_path / "b.json", json.dumps(short), label_column="mood")) == expected
-    table = 'annotation_id,annotator,sentiment,text\n1,1,x,a\n2,1,"{""choices"": [""x"", ""y""]}",b\n3,1,y,c\n'
+    table = (
+        'annotation_id,annotator,sentiment,text\n1,1,x,a\n2,1,"{""choices"": [""x"", '
+        '""y""]}",b\n3,1,y,c\n'
+    )
     assert labels_of(read(tmp_path / "c.csv", table)) == expected
 
 

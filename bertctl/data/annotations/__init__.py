@@ -1,1 +1,3 @@
-"""Formats of annotated texts: what annotation tools write, read into documents, and documents written for them."""
+"""Formats of annotated texts: what annotation tools write, read into documents, and documents
+written for them.
+"""

@@ -1,4 +1,6 @@
-"""Whose labels are learned: those of people who agree, or of the annotator whom `data.annotator` names."""
+"""Whose labels are learned: those of people who agree, or of the annotator whom `data.annotator`
+names.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +22,8 @@ _TASK_AND_ANNOTATOR = (
     ("_input_hash", "_session_id"),
     ("id", "annotator"),
 )
-"""Columns that name a task and its annotator: Prodigy's, then those of Label Studio's short JSON and CSV."""
+"""Columns that name a task and its annotator: Prodigy's, then those of Label Studio's short JSON
+and CSV."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class Annotation:
     """What one annotator gave to a row.
 
     Attributes:
-        names: What the annotator may be called: number, e-mail address, name; the first one is shown.
+        names: What the annotator may be called: number, e-mail address, name; the first one is
+            shown.
         label: The label, the labels or the spans.
         is_truth: Whether it is marked as the right one.
         is_prediction: Whether a model gave it.
@@ -84,15 +88,19 @@ def agreed_label(
     names = list(dict.fromkeys(one.names[0] for one in chosen if one.names))
     remedy = "Agree on one where they were made, or mark it as ground truth."
     if len(names) > 1:
-        remedy += f" Or take those of one: --annotator NAME (data.annotator in a recipe), such as {listing(names)}."
+        remedy += (
+            " Or take those of one: --annotator NAME (data.annotator in a recipe), such as "
+            f"{listing(names)}."
+        )
     return UnusableLabel(f"its {len(chosen)} annotations are not the same ({answers})", remedy)
 
 
 def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
     """Returns a table in which rows of several annotators about one task are one, if they agree.
 
-    The others get a mark in place of their label: `NoLabel` where their label is another row's too, `UnusableLabel`
-    where the labels differ. Such tables are Prodigy's, and Label Studio's short JSON and CSV.
+    The others get a mark in place of their label: `NoLabel` where their label is another row's too,
+    `UnusableLabel` where the labels differ. Such tables are Prodigy's, and Label Studio's short
+    JSON and CSV.
 
     Args:
         table: One row for each task and annotator.
@@ -112,7 +120,12 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
         if annotator is None and len({people[row] for row in rows}) == 1:
             continue
         given = [Annotation((str(people[row]),), labels[row]) for row in rows]
-        agreed = agreed_label(given, annotator, key=_comparable, show=_shown)
+        agreed = agreed_label(
+            given,
+            annotator,
+            key=_comparable,
+            show=_shown,
+        )
         if isinstance(agreed, NoLabel | UnusableLabel):
             for row in rows:
                 labels[row] = agreed
@@ -125,16 +138,23 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
 
 
 def unapproved(table: Table) -> str:
-    """Returns how many rows of doccano nobody approved, as a sentence; nothing where all or none are approved."""
+    """Returns how many rows of doccano nobody approved, as a sentence; nothing where all or none
+    are approved.
+    """
     approvers = table.columns.get("annotation_approver", ())
     absent = sum(approver is None or approver == "" for approver in approvers)
     if not 0 < absent < len(approvers):
         return ""
-    return f"{count_of(absent, len(approvers), 'row')} are not approved (annotation_approver), and are learned like others"
+    return (
+        f"{count_of(absent, len(approvers), 'row')} are not approved (annotation_approver), and "
+        "are learned like others"
+    )
 
 
 def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:
-    """Returns a table whose spans name their `user`, as old exports of doccano, with those that users agree on."""
+    """Returns a table whose spans name their `user`, as old exports of doccano, with those that
+    users agree on.
+    """
     if is_packed(table.columns[label]):  # no cell is a list
         return table
     labels: list[Any] = []
@@ -149,8 +169,17 @@ def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table
             continue
         has_users = True
         given = [Annotation((str(user),), spans) for user, spans in users.items()]
-        labels.append(agreed_label(given, annotator, key=_comparable, show=_shown))
-    return replace(table, columns={**table.columns, label: labels}) if has_users else table
+        labels.append(
+            agreed_label(
+                given,
+                annotator,
+                key=_comparable,
+                show=_shown,
+            )
+        )
+    if has_users:
+        return replace(table, columns={**table.columns, label: labels})
+    return table
 
 
 def _shown(label: Any) -> str:
@@ -169,7 +198,11 @@ def _shown(label: Any) -> str:
 
 
 def _comparable(label: Any) -> Any:
-    """Returns what is equal for equal labels: of spans as objects start, end and type, without ids and hashes."""
+    """Returns what is equal for equal labels: of spans as objects start, end and type, without ids
+    and hashes.
+    """
     if isinstance(label, list) and label and all(isinstance(span, Mapping) for span in label):
         return frozenset(str((*named_parts(span), span.get("labels"))) for span in label)
-    return frozenset(map(str, label)) if isinstance(label, list) else str(label)
+    if isinstance(label, list):
+        return frozenset(map(str, label))
+    return str(label)

@@ -1,7 +1,9 @@
-"""BioC's JSON (bioc.sourceforge.net): a collection of documents with passages, whose offsets count the document.
+"""BioC's JSON (bioc.sourceforge.net): a collection of documents with passages, whose offsets count
+the document.
 
-Read are a collection, a list of them, documents alone (in a list, or one per line), and what PubTator3 answers. Where
-annotations name their `annotator`, those of several people about one document have to be the same.
+Read are a collection, a list of them, documents alone (in a list, or one per line), and what
+PubTator3 answers. Where annotations name their `annotator`, those of several people about one
+document have to be the same.
 """
 
 import json
@@ -40,7 +42,9 @@ def entries_of(document: Any) -> list[Mapping[str, Any]] | None:
     entries: list[Mapping[str, Any]] = []
     for collection in document:
         entries += entries_of(collection) or [collection]
-    return entries if all(map(_is_entry, entries)) else None
+    if all(map(_is_entry, entries)):
+        return entries
+    return None
 
 
 def _is_entry(value: Any) -> bool:
@@ -50,7 +54,9 @@ def _is_entry(value: Any) -> bool:
 def documents_of(
     entries: Iterable[Mapping[str, Any]], source: str, options: ReadOptions
 ) -> Iterator[Document]:
-    """Yields the documents, passages placed by their offsets; spans whose parts have words between are left out."""
+    """Yields the documents, passages placed by their offsets; spans whose parts have words between
+    are left out.
+    """
     for number, entry in enumerate(entries, start=1):
         where = f"{source}, document {number}"
         passages = part(entry, "passages", list, where)
@@ -76,33 +82,57 @@ def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where
     for annotation in annotations:
         locations = part(annotation, "locations", list, where)
         parts = [_place(location, first, where) for location in locations]
-        joined = joined_parts(text, parts) if parts else None
+        if parts:
+            joined = joined_parts(text, parts)
+        else:
+            joined = None
         if joined is None:
             in_parts += len(parts) > 1
             continue
         kind = annotation["infons"].get("type")
         if not kind:
             raise DataError(
-                f"{where}: the annotation {shorten(repr(text[slice(*joined)]))} ({joined[0]} to {joined[1]}) "
+                f"{where}: the annotation {shorten(repr(text[slice(*joined)]))} ({joined[0]} to "
+                f"{joined[1]}) "
                 "has no type",
                 remedy='Its `infons` need a "type", such as {"type": "Chemical"}.',
             )
         spans.append((*joined, str(kind)))
         surface = annotation.get("text")
         surfaces.append(surface if isinstance(surface, str) else None)
-    return Document("", text, spans, [], in_parts, surfaces=surfaces)
+    return Document(
+        "",
+        text,
+        spans,
+        [],
+        in_parts,
+        surfaces=surfaces,
+    )
 
 
 def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
-    """Returns the spans that the annotators of a document agree on, or those of the one whom the person named."""
+    """Returns the spans that the annotators of a document agree on, or those of the one whom the
+    person named.
+    """
     annotator = options.settings.annotator
     if not read or read.keys() == {""} or (annotator is None and len(read) == 1):
         return next(iter(read.values()), Document("", "", [], []))
     given = [Annotation((name,) if name else (), document) for name, document in read.items()]
     agreed = agreed_label(
-        given, annotator, key=lambda document: frozenset(document.spans), show=_show
+        given,
+        annotator,
+        key=lambda document: frozenset(document.spans),
+        show=_show,
     )
-    return agreed if isinstance(agreed, Document) else Document("", "", [], [], problem=agreed)
+    if isinstance(agreed, Document):
+        return agreed
+    return Document(
+        "",
+        "",
+        [],
+        [],
+        problem=agreed,
+    )
 
 
 def _show(document: Document) -> str:
@@ -119,7 +149,8 @@ def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
         gap = offset - first - len(text)
         if not 0 <= gap <= _LONGEST_GAP:
             raise DataError(
-                f"{where}: a passage begins at {offset}, within or far behind the one before, which ends at "
+                f"{where}: a passage begins at {offset}, within or far behind the one before, "
+                "which ends at "
                 f"{first + len(text)}",
                 remedy="Count the offsets of passages in characters (not bytes) of the document.",
             )
@@ -128,7 +159,9 @@ def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
 
 
 def _annotations(entry: Mapping[str, Any], passages: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the annotations of a document, wherever they stand: at it, its passages or their sentences."""
+    """Yields the annotations of a document, wherever they stand: at it, its passages or their
+    sentences.
+    """
     seen: set[str] = set()
     sentences = chain.from_iterable(passage.get("sentences") or () for passage in passages)
     for holder in chain([entry], passages, sentences):
@@ -147,7 +180,9 @@ def _place(location: Any, first: int, where: str) -> tuple[int, int]:
 
 def _texts(passage: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """Returns the passage, or its sentences where they have its text."""
-    return [passage] if passage.get("text") else passage.get("sentences") or [passage]
+    if passage.get("text"):
+        return [passage]
+    return passage.get("sentences") or [passage]
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:

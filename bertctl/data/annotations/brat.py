@@ -1,4 +1,5 @@
-"""brat's standoff files (brat.nlplab.org/standoff.html): `x.ann` with a span per line, and its text in `x.txt`.
+"""brat's standoff files (brat.nlplab.org/standoff.html): `x.ann` with a span per line, and its text
+in `x.txt`.
 
 T1	PER 0 9	Anna Berg
 T2	LOC 21 26;27 31	Royal Hall     parts with blanks alone between them are one span, as brat cuts them at line ends
@@ -38,9 +39,13 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
             "brat's annotations need their text beside them",
             remedy="Give a file, x.ann, beside x.txt.",
         )
-    encoding, listener = options.settings.encoding, options.listener
+    encoding = options.settings.encoding
+    listener = options.listener
     text = read_text(source.with_suffix(".txt"), encoding, listener)
-    annotations = read_text(source, encoding, listener) if regular(source).stat().st_size else ""
+    if regular(source).stat().st_size:
+        annotations = read_text(source, encoding, listener)
+    else:
+        annotations = ""
 
     spans: list[Span] = []
     surfaces: list[str | None] = []
@@ -54,7 +59,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         if match is None:
             raise DataError(
                 f"{source}:{number}: this is no span of brat: {line!r:.80}",
-                remedy="A span is `T1<TAB>PER 0 9<TAB>Anna Berg`, with tabs between its three parts.",
+                remedy="A span is `T1<TAB>PER 0 9<TAB>Anna Berg`, with tabs between its three "
+                "parts.",
             )
         parts = [(int(start), int(end)) for start, end in map(str.split, match[2].split(";"))]
         joined = joined_parts(text, parts)
@@ -66,11 +72,20 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     if others and options.label_needed:
         shown = ", ".join(count(number, name) for name, number in others.items())
         listener.warn(f"{source}: {shown} are not read: entities are learned without them")
-    yield Document(source.stem, text, spans, [], in_parts, surfaces=surfaces)
+    yield Document(
+        source.stem,
+        text,
+        spans,
+        [],
+        in_parts,
+        surfaces=surfaces,
+    )
 
 
 def _described(line: str) -> list[str]:
-    """Returns what a line is that is no span, such as `attribute Negation`; nothing for a blank line."""
+    """Returns what a line is that is no span, such as `attribute Negation`; nothing for a blank
+    line.
+    """
     name = _OTHER_LINES.get(line[:1])
     if name is None:
         return []

@@ -28,8 +28,17 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: A
         docs = list(spacy.tokens.DocBin().from_bytes(data).get_docs(spacy.blank("xx").vocab))
     for number, doc in enumerate(docs):
         spans = [(entity.start_char, entity.end_char, entity.label_) for entity in doc.ents]
-        problem = None if doc.has_annotation("ENT_IOB") else NoLabel("not annotated")
-        yield Document(str(number), doc.text, spans, [], problem=problem)
+        if doc.has_annotation("ENT_IOB"):
+            problem = None
+        else:
+            problem = NoLabel("not annotated")
+        yield Document(
+            str(number),
+            doc.text,
+            spans,
+            [],
+            problem=problem,
+        )
 
 
 def _refuse_large(data: bytes, name: str) -> None:
@@ -47,14 +56,20 @@ def _refuse_large(data: bytes, name: str) -> None:
             n_bytes += len(unpacker.decompress(rest, _BLOCK))
             rest = unpacker.unconsumed_tail
     if max(n_bytes, len(data)) > LONGEST_DOCUMENT:
-        message = f"{name} is larger than {human_bytes(LONGEST_DOCUMENT)}, the most that is read of a DocBin"
+        message = (
+            f"{name} is larger than {human_bytes(LONGEST_DOCUMENT)}, the most that is read of a "
+            "DocBin"
+        )
         raise DataError(message, remedy="Write the documents into several files.")
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes the bytes of a DocBin; where a span begins or ends inside one of spaCy's tokens, it is cut there."""
+    """Writes the bytes of a DocBin; where a span begins or ends inside one of spaCy's tokens, it is
+    cut there.
+    """
     spacy = _spacy()
-    nlp, found = spacy.blank("xx"), spacy.tokens.DocBin()
+    nlp = spacy.blank("xx")
+    found = spacy.tokens.DocBin()
     for document in documents:
         text = document.text
         cuts = {

@@ -20,8 +20,8 @@ class Document(NamedTuple):
         spans: in any order.
         scores: probability of each span, where they are answers; else empty.
         parted: how many spans of several parts, which tags can't mark, were left out.
-        surfaces: the words that the file gives beside each span, None where it gives none; empty where it gives no
-            words at all.
+        surfaces: the words that the file gives beside each span, None where it gives none; empty
+            where it gives no words at all.
         problem: why its spans can't be learned, or why it has none; None where they can.
         gold: spans of the file, beside those that are answers; None where it has none.
     """
@@ -69,7 +69,10 @@ def part(entry: Any, name: str, kind: type, where: str) -> Any:
     Raises:
         DataError: it is not there, or is something else.
     """
-    value = entry.get(name) if isinstance(entry, Mapping) else None
+    if isinstance(entry, Mapping):
+        value = entry.get(name)
+    else:
+        value = None
     if type(value) is not kind:
         raise DataError(f"{where}: '{name}' is {value!r:.60}, where {kind.__name__} is needed")
     return value

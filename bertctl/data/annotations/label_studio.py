@@ -1,7 +1,8 @@
-"""Label Studio's JSON (labelstud.io/guide/export): a list of tasks, each with data and what annotators gave.
+"""Label Studio's JSON (labelstud.io/guide/export): a list of tasks, each with data and what
+annotators gave.
 
-People's annotations are gold. Skipped and rejected ones, drafts and the predictions of models are not; see
-`annotators.py` for what counts where several people annotated one task.
+People's annotations are gold. Skipped and rejected ones, drafts and the predictions of models are
+not; see `annotators.py` for what counts where several people annotated one task.
 """
 
 import itertools
@@ -57,7 +58,9 @@ def has_tasks(table: Table) -> bool:
 
 
 def _has_names_of_tasks(names: Collection[str]) -> bool:
-    """Whether there is what annotators or models gave, or nothing that could be read beside the data."""
+    """Whether there is what annotators or models gave, or nothing that could be read beside the
+    data.
+    """
     return any(name in names for name in _GIVEN) or not any(
         name in names for name in ("text", "label", "labels")
     )
@@ -80,9 +83,21 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
         )
         name = str(task.get("id", number - 1))
         if isinstance(label, _Spans):
-            yield Document(name, text, label.spans, [], surfaces=label.surfaces)
+            yield Document(
+                name,
+                text,
+                label.spans,
+                [],
+                surfaces=label.surfaces,
+            )
         else:
-            yield Document(name, text, [], [], problem=label)
+            yield Document(
+                name,
+                text,
+                [],
+                [],
+                problem=label,
+            )
 
 
 def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
@@ -107,14 +122,16 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
         key = (usual or fitting)[0]
         options.listener.say(f"{source}: text from '{key}' of the tasks' data (guessed)")
         return key
-    what = f"{source}: which part of a task's data is the text can't be told"
+    message = f"{source}: which part of a task's data is the text can't be told"
     raise UsageError(
-        what, remedy=f"Name it: --text-column NAME. There are: {shorten(', '.join(first), 300)}."
+        message, remedy=f"Name it: --text-column NAME. There are: {shorten(', '.join(first), 300)}."
     )
 
 
 def _fits(tasks: Sequence[Task], key: str) -> bool:
-    """Whether the regions of some tasks stand in the text of this key, as the file says beside them."""
+    """Whether the regions of some tasks stand in the text of this key, as the file says beside
+    them.
+    """
     compared = 0
     for task in tasks[:200]:
         text = task["data"].get(key)
@@ -143,7 +160,8 @@ def have_spans(entries: Any) -> bool:
 
 
 def require_spans(tasks: Sequence[Task], source: str) -> None:
-    """Refuses annotations without any spans, such as labels of whole texts, where spans are to be learned.
+    """Refuses annotations without any spans, such as labels of whole texts, where spans are to be
+    learned.
 
     Raises:
         DataError: with the types of the results.
@@ -167,8 +185,8 @@ def require_spans(tasks: Sequence[Task], source: str) -> None:
 def rows_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> list[dict[str, Any]]:
     """Returns tasks as rows: their data, and as `label` what people agree on for the whole text.
 
-    A label is a choice, a list of several, or a number. Where tasks ask several questions, the labels of each have a
-    column of the question's name.
+    A label is a choice, a list of several, or a number. Where tasks ask several questions, the
+    labels of each have a column of the question's name.
     """
     questions = dict.fromkeys(
         str(result.get("from_name", "label"))
@@ -206,7 +224,8 @@ def _write_lists(rows: Sequence[dict[str, Any]], column: str) -> None:
 
 
 def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) -> None:
-    """Refuses tasks whose annotations hold no label of a whole text: no part of their data stands in for it.
+    """Refuses tasks whose annotations hold no label of a whole text: no part of their data stands
+    in for it.
 
     Raises:
         UsageError: With the types of the results.
@@ -223,7 +242,8 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
     if not types and any(task.get("predictions") for task in tasks):
         raise UsageError(
             f"{source}: nobody annotated its tasks; there are predictions of a model alone",
-            remedy="To learn those: --annotator predictions, with the task (`bertctl finetune token-classification "
+            remedy="To learn those: --annotator predictions, with the task (`bertctl finetune "
+            "token-classification "
             "--train-file FILE` for spans).",
         )
     if not types:
@@ -239,7 +259,9 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
 
 
 def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns rows of the short JSON, in which several choices for one text are a list; other rows as they are."""
+    """Returns rows of the short JSON, in which several choices for one text are a list; other rows
+    as they are.
+    """
     if not all("annotation_id" in row for row in rows):
         return list(rows)
     listed = [
@@ -256,11 +278,15 @@ def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _as_list(value: Any) -> list[Any]:
     if value is None or value == "":
         return []
-    return value if isinstance(value, list) else [value]
+    if isinstance(value, list):
+        return value
+    return [value]
 
 
 def with_listed_choices(table: Table) -> Table:
-    """Returns a table of the short CSV, whose cells write several choices as JSON, with lists; others as they are."""
+    """Returns a table of the short CSV, whose cells write several choices as JSON, with lists;
+    others as they are.
+    """
     if "annotation_id" not in table.columns:
         return table
     columns: dict[str, Sequence[Any]] = {}
@@ -281,7 +307,9 @@ def _written_choices(value: Any) -> Any:
         written = json.loads(value)
     except ValueError:
         return value
-    return written["choices"] if _are_choices(written) else value
+    if _are_choices(written):
+        return written["choices"]
+    return value
 
 
 def _are_choices(value: Any) -> bool:
@@ -298,7 +326,9 @@ def _is_of_text(result: Mapping[str, Any]) -> bool:
 
 
 def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
-    """Returns the answer to a question: a choice, a list of several, a number; None where there is none."""
+    """Returns the answer to a question: a choice, a list of several, a number; None where there is
+    none.
+    """
     answers: list[Any] = []
     for result in results:
         if _is_of_text(result) and str(result.get("from_name", "label")) == question:
@@ -306,7 +336,9 @@ def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
             if result["type"] == "taxonomy":
                 value = [_PATH_SEPARATOR.join(map(str, path)) for path in value]
             answers += value if isinstance(value, list) else [value]
-    return answers if len(answers) > 1 else (answers or [None])[0]
+    if len(answers) > 1:
+        return answers
+    return (answers or [None])[0]
 
 
 def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
@@ -334,9 +366,15 @@ def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
         annotations.append(Annotation(names, read(entry.get("result") or ()), is_prediction=True))
     absent = next(filter(None, map(_reason_against, given)), "not annotated")
     label = agreed_label(
-        annotations, options.settings.annotator, key=_comparable, show=show, absent=absent
+        annotations,
+        options.settings.annotator,
+        key=_comparable,
+        show=show,
+        absent=absent,
     )
-    return NoLabel(absent) if isinstance(label, NoLabel) and absent != "not annotated" else label
+    if isinstance(label, NoLabel) and absent != "not annotated":
+        return NoLabel(absent)
+    return label
 
 
 def _annotations(task: Task) -> Sequence[Mapping[str, Any]]:
@@ -344,15 +382,21 @@ def _annotations(task: Task) -> Sequence[Mapping[str, Any]]:
 
 
 def _reason_against(annotation: Mapping[str, Any]) -> str:
-    """Returns why an annotation is no label: skipped by its annotator, or rejected by a reviewer; else nothing."""
+    """Returns why an annotation is no label: skipped by its annotator, or rejected by a reviewer;
+    else nothing.
+    """
     if annotation.get("was_cancelled") or annotation.get("skipped"):
         return "skipped"
     last_action = str(annotation.get("last_action", ""))
-    return last_action if last_action in _NOT_TAKEN else ""
+    if last_action in _NOT_TAKEN:
+        return last_action
+    return ""
 
 
 def _names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what the annotator may be called: the number or the parts of the entry, and the full name."""
+    """Returns what the annotator may be called: the number or the parts of the entry, and the full
+    name.
+    """
     by = annotation.get("completed_by")
     if not isinstance(by, Mapping):
         return () if by is None else (str(by),)
@@ -365,7 +409,9 @@ def _names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
 def _comparable(label: Any) -> Any:
     if isinstance(label, _Spans):
         return frozenset(label.spans)
-    return frozenset(map(str, label)) if isinstance(label, list) else label
+    if isinstance(label, list):
+        return frozenset(map(str, label))
+    return label
 
 
 def _show_spans(label: _Spans) -> str:
@@ -382,9 +428,12 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
     surfaces: list[str | None] = []
     for result in results:
         if result.get("type") in _OF_BROWSERS:
-            what = f"{where}: its spans count what a browser shows of HTML, not the characters of the text"
+            message = (
+                f"{where}: its spans count what a browser shows of HTML, not the characters of the "
+                "text"
+            )
             raise DataError(
-                what, remedy="Annotate plain text, with <Text> and <Labels> in the project."
+                message, remedy="Annotate plain text, with <Text> and <Labels> in the project."
             )
         if result.get("type") != "labels":
             continue
@@ -394,9 +443,10 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
         surface = value.get("text")
         if len(labels) != 1:
             shown = f"the region {start} to {end} ({shorten(repr(surface))})"
-            counted = (
-                f"{len(labels)} labels: {', '.join(map(str, labels))}" if labels else "no label"
-            )
+            if labels:
+                counted = f"{len(labels)} labels: {', '.join(map(str, labels))}"
+            else:
+                counted = "no label"
             remedy = "Correct it in Label Studio: each word of a region has one label."
             return UnusableLabel(f"{shown} has {counted}", remedy)
         spans.append((start, end, str(labels[0])))
@@ -405,7 +455,9 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes tasks with predictions, and the file's own spans as annotations, for the usual labelling interface."""
+    """Writes tasks with predictions, and the file's own spans as annotations, for the usual
+    labelling interface.
+    """
     write_array(map(_task, documents), out)
 
 

@@ -1,6 +1,8 @@
-"""Prodigy's choices (prodi.gy/docs/api-interfaces#choice): options of a text, and the ids of those that were taken.
+"""Prodigy's choices (prodi.gy/docs/api-interfaces#choice): options of a text, and the ids of those
+that were taken.
 
-{"text": "...", "options": [{"id": "GOOD", "text": "good"}, ...], "accept": ["GOOD"], "answer": "accept"}
+{"text": "...", "options": [{"id": "GOOD", "text": "good"}, ...], "accept": ["GOOD"], "answer":
+"accept"}
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +17,13 @@ _SEVERAL = "multiple"
 
 
 def with_chosen_options(table: Table, label_column: str | None) -> Table:
-    """Returns a table whose label is the option that was taken, or a list where several can be; others as they are.
+    """Returns a table whose label is the option that was taken, or a list where several can be;
+    others as they are.
 
     Args:
         table: Of a file or of a part of it.
-        label_column: As the person named it. The label is called so, if that is `accept`; else `label`.
+        label_column: As the person named it. The label is called so, if that is `accept`; else
+            `label`.
     """
     has_choices = {"options", "accept"} <= table.columns.keys() and "label" not in table.columns
     if not has_choices or label_column not in (None, "accept", "label"):
@@ -43,4 +47,6 @@ def _takes_several(table: Table, cells: Sequence[Any]) -> bool:
 def _chosen(accepted: Sequence[Any], several: bool) -> Any:
     if several:
         return [str(option) for option in accepted]
-    return str(accepted[0]) if accepted else NoLabel("no option taken")
+    if accepted:
+        return str(accepted[0])
+    return NoLabel("no option taken")

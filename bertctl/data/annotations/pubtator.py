@@ -1,4 +1,5 @@
-"""PubTator (ncbi.nlm.nih.gov/research/pubtator): title and abstract, then a line with tabs for each span.
+"""PubTator (ncbi.nlm.nih.gov/research/pubtator): title and abstract, then a line with tabs for each
+span.
 
 1|t|Naloxone reverses the effect of clonidine.
 1|a|In rats, ...
@@ -44,7 +45,11 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         surfaces.setdefault(columns[0], []).append(columns[3])
     for name, parts in texts.items():
         yield Document(
-            name, " ".join(parts).rstrip(), spans.get(name, []), [], surfaces=surfaces.get(name, ())
+            name,
+            " ".join(parts).rstrip(),
+            spans.get(name, []),
+            [],
+            surfaces=surfaces.get(name, ()),
         )
 
 

@@ -1,6 +1,8 @@
-"""spaCy's training examples as JSON: `[text, {"entities": [[0, 4, "PER"]]}]`, in lists or one per line.
+"""spaCy's training examples as JSON: `[text, {"entities": [[0, 4, "PER"]]}]`, in lists or one per
+line.
 
-ner-annotator (tecoholic.github.io/ner-annotator) writes a list of them as `{"classes": [...], "annotations": [...]}`.
+ner-annotator (tecoholic.github.io/ner-annotator) writes a list of them as
+`{"classes": [...], "annotations": [...]}`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +26,10 @@ def is_collection(document: Any) -> bool:
 
 def examples_of(document: Any) -> Any:
     """Returns the examples of a document as objects; another document as it is."""
-    examples = document["annotations"] if is_collection(document) else document
+    if is_collection(document):
+        examples = document["annotations"]
+    else:
+        examples = document
     if not isinstance(examples, list) or not any(map(is_example, examples)):
         return examples
     return [
@@ -33,7 +38,9 @@ def examples_of(document: Any) -> Any:
 
 
 def row_of(example: Any) -> Any:
-    """Returns an example as an object with `text`, `entities`, and `label` for its categories; others as they are."""
+    """Returns an example as an object with `text`, `entities`, and `label` for its categories;
+    others as they are.
+    """
     if not is_example(example):
         return example
     text, annotations = example

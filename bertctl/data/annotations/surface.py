@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from bertctl.errors import DataError
 from bertctl.words import shorten
 
-_REMEDY = "Count start and end in characters (Unicode code points) of the text as it stands, the end not included."
+_REMEDY = (
+    "Count start and end in characters (Unicode code points) of the text as it stands, the end not "
+    "included."
+)
 
 
 def require_surface(text: str, start: int, end: int, surface: str | None, where: str) -> None:
@@ -29,8 +32,11 @@ def require_surface(text: str, start: int, end: int, surface: str | None, where:
     marked = text[max(start, 0) : max(end, 0)]
     if same_words(marked, surface):
         return
-    what = f"{where}: the span {start} to {end} is {shorten(repr(marked))}, the file says {shorten(repr(surface))}"
-    raise DataError(f"{what}, {_true_place(text, start, end, surface)}", remedy=_REMEDY)
+    message = (
+        f"{where}: the span {start} to {end} is {shorten(repr(marked))}, the file says "
+        f"{shorten(repr(surface))}"
+    )
+    raise DataError(f"{message}, {_true_place(text, start, end, surface)}", remedy=_REMEDY)
 
 
 def same_words(marked: str, surface: str) -> bool:
@@ -43,7 +49,9 @@ def _folded(text: str) -> str:
 
 
 def _true_place(text: str, start: int, end: int, surface: str) -> str:
-    """Returns where the words stand, as the end of a sentence: by another way of counting, else the nearest place."""
+    """Returns where the words stand, as the end of a sentence: by another way of counting, else the
+    nearest place.
+    """
     for true_start, true_end, counting in _countings(text, start, end):
         true_words = text[true_start:true_end]
         if true_words == true_words.strip() and same_words(true_words, surface):
@@ -55,9 +63,10 @@ def _true_place(text: str, start: int, end: int, surface: str) -> str:
         return "which is nowhere in the text"
     nearest = min(starts, key=lambda position: abs(position - start))
     shift = nearest - start
-    distance = (
-        f"{abs(shift)} {'later' if shift > 0 else 'earlier'}" if shift else "with another end"
-    )
+    if shift:
+        distance = f"{abs(shift)} {'later' if shift > 0 else 'earlier'}"
+    else:
+        distance = "with another end"
     return f"which stands at {nearest} to {nearest + len(words)} ({distance})"
 
 
@@ -69,7 +78,9 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 
 
 def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """Yields start and end in characters, if they were counted in another way, with a name for it."""
+    """Yields start and end in characters, if they were counted in another way, with a name for
+    it.
+    """
     counted: list[tuple[str, Callable[[int], int]]] = [
         (
             "the offsets count UTF-16 code units, in which an emoji is two",
