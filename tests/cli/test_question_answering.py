@@ -75,6 +75,7 @@ def _gold():
 def _command(data, model, output, *more):
     windows = ["question_answering.doc_stride=6", "question_answering.max_question_length=8"]
     sets = [*windows, "evaluation.bootstrap_resamples=100", "model.dropout=0.0", *more]
+    sets.append("training.preset=null")
     return [
         "finetune", "question-answering", "--train-file", data, "--validation-file", data, "--model", model, "-o",
         output, "--max-length", "30", "--epochs", "12", "--learning-rate", "5e-3", "--precision", "fp32",

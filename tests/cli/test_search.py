@@ -53,6 +53,10 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+EXACT = ("--precision", "fp32")
+"""Whether bf16 is fast, and taken, depends on the machine."""
+
+
 def vectors_of(bertctl: Run, model: Path, file: str, tmp_path: Path) -> np.ndarray:
     done = bertctl(
         "extract-features",
@@ -73,7 +77,7 @@ def vectors_of(bertctl: Run, model: Path, file: str, tmp_path: Path) -> np.ndarr
 
 
 def made(bertctl: Run, model: Path, *more: object, corpus: str = "corpus.jsonl") -> dict[str, Any]:
-    done = bertctl("index", corpus, "-o", "x", "--model", model, *COLUMNS, "--json", *more)
+    done = bertctl("index", corpus, "-o", "x", "--model", model, *COLUMNS, "--json", *EXACT, *more)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -93,7 +93,7 @@ def test_settings_that_nobody_chose_are_not_listed(tmp_path: Path) -> None:
     (section,) = (section for section in report.sections if section.name == "recipe")
     names = [str(row[0]) for row in section.blocks[0].rows]
     assert "training.epochs" in names
-    assert not {"training.batch_size", "runtime.device", "runtime.threads"} & {*names}
+    assert not {"runtime.device", "runtime.threads"} & {*names}
 
 
 def test_of_many_labels_the_worst_come_first_and_those_never_predicted_are_marked() -> None:
