@@ -5,7 +5,6 @@ with them is said.
 import gzip
 import json
 import os
-import random
 import shlex
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -303,7 +303,7 @@ def test_a_line_that_fills_the_memory_is_refused_unless_it_is_asked_for(bertctl,
 
 def test_a_line_is_refused_before_it_is_in_memory(tmp_path):
     """Packed letters are no bomb by their size; the line is too long all the same."""
-    letters = random.Random(0).randbytes(5_000_000).hex().encode()
+    letters = np.random.default_rng(0).bytes(5_000_000).hex().encode()
     with gzip.open(tmp_path / "rows.csv.gz", "wb", compresslevel=1) as out:
         out.write(b"text,label\n")
         for _ in range(8):
