@@ -227,9 +227,9 @@ def test_each_run_is_trained_once_whatever_becomes_of_its_jobs(
 def test_a_time_limit_that_is_reached_saves_a_checkpoint(
     slurm: SlurmCluster, one_run: _Sweep, one_run_alone: str, tmp_path: Path
 ) -> None:
-    """Slurm's signal comes before the limit of a minute; the run goes on in another job."""
+    """Slurm's signal comes before the limit, not while the job starts; the run goes on in another job."""
     folder = tmp_path / "sweep"
-    sweep = one_run.start_in_slurm(folder, slurm, SBATCH_TIMELIMIT="0:01:00")
+    sweep = one_run.start_in_slurm(folder, slurm, SBATCH_TIMELIMIT="0:03:00")
 
     until(lambda: _training_cells(folder), process=sweep)
     first = _running(slurm)
@@ -265,7 +265,7 @@ def test_a_node_that_is_lost_takes_no_finished_run_with_it(
 ) -> None:
     """Slurm requeues the jobs of a lost node by default (JobRequeue=1), and finished runs were trained again."""
     folder = tmp_path / "sweep"
-    sweep = four_runs.start_in_slurm(folder, slurm, "--jobs", "2", SBATCH_EXCLUSIVE="1")
+    sweep = four_runs.start_in_slurm(folder, slurm, "--jobs", "2", SBATCH_EXCLUSIVE="exclusive")
 
     def has_done_and_training() -> bool:
         return any(map(_is_done, _cells(folder))) and bool(_training_cells(folder))
@@ -291,13 +291,13 @@ def test_a_sweep_that_was_killed_goes_on_beside_none_of_its_jobs(
 ) -> None:
     """A run is done, others are under way or wait in the queue when the sweep is killed."""
     folder = tmp_path / "sweep"
-    sweep = four_runs.start_in_slurm(folder, slurm, SBATCH_EXCLUSIVE="1")
+    sweep = four_runs.start_in_slurm(folder, slurm, SBATCH_EXCLUSIVE="exclusive")
 
     until(lambda: any(map(_is_done, _cells(folder))) and slurm.jobs("PD"), process=sweep)
     _kill(sweep)
     done = [cell for cell in _cells(folder) if _is_done(cell)]
     times = [_times(cell) for cell in done]
-    messages = _wait(four_runs.start_in_slurm(folder, slurm, SBATCH_EXCLUSIVE="1"))
+    messages = _wait(four_runs.start_in_slurm(folder, slurm, SBATCH_EXCLUSIVE="exclusive"))
 
     assert "of an earlier command cancelled" in messages
     assert _results(folder) == four_runs_alone
