@@ -253,6 +253,14 @@ def _worker_of(job: psutil.Process | None) -> psutil.Process:
     return next(child for child in job.children() if "resource_tracker" not in " ".join(child.cmdline()))
 
 
+def _hold_a_run(folder: Path, slurm: SlurmCluster, sweep: "subprocess.Popen[str]") -> str:
+    """Suspends the first run that trains, so that others are done before it; returns its job."""
+    cell = until(lambda: _training_cells(folder), process=sweep)[0]
+    job = slurm.ask("squeue", "-h", "-t", "R", "-n", f"bertctl-{cell.name}", "-o", "%i")
+    _worker_of(job_process(job)).suspend()
+    return job
+
+
 def _is_pending(number: signal.Signals, process: psutil.Process) -> bool:
     """Returns whether a signal waits for a process that is suspended."""
     status = Path(f"/proc/{process.pid}/status").read_text()
@@ -267,12 +275,9 @@ def test_a_node_that_is_lost_takes_no_finished_run_with_it(
     folder = tmp_path / "sweep"
     sweep = four_runs.start_in_slurm(folder, slurm, "--jobs", "2", SBATCH_EXCLUSIVE="exclusive")
 
-    def has_done_and_training() -> bool:
-        return any(map(_is_done, _cells(folder))) and bool(_training_cells(folder))
-
-    until(has_done_and_training, process=sweep)
-    lost_cell = _training_cells(folder)[0].name
-    job, node = slurm.ask("squeue", "-h", "-t", "R", "-n", f"bertctl-{lost_cell}", "-o", "%i %N").split()
+    job = _hold_a_run(folder, slurm, sweep)
+    until(lambda: any(map(_is_done, _cells(folder))), process=sweep)
+    node = slurm.ask("squeue", "-h", "-j", job, "-o", "%N")
     slurm.lose_node(node)
     done = [cell for cell in _cells(folder) if _is_done(cell)]
     times = [_times(cell) for cell in done]
@@ -293,7 +298,8 @@ def test_a_sweep_that_was_killed_goes_on_beside_none_of_its_jobs(
     folder = tmp_path / "sweep"
     sweep = four_runs.start_in_slurm(folder, slurm, SBATCH_EXCLUSIVE="exclusive")
 
-    until(lambda: any(map(_is_done, _cells(folder))) and slurm.jobs("PD"), process=sweep)
+    _hold_a_run(folder, slurm, sweep)
+    until(lambda: any(map(_is_done, _cells(folder))), process=sweep)
     _kill(sweep)
     done = [cell for cell in _cells(folder) if _is_done(cell)]
     times = [_times(cell) for cell in done]
