@@ -160,9 +160,10 @@ def _is_done(cell: Path) -> bool:
     return status.exists() and json.loads(status.read_text())["state"] == "done"
 
 
-def _times(cell: Path) -> dict[Path, int]:
-    """Returns when each file of a run was written."""
-    return {path: path.stat().st_mtime_ns for path in cell.rglob("*") if path.is_file() and path.name != ".lock"}
+def _times(cell: Path) -> dict[str, int]:
+    """Returns when the results of a run were written; its model may be taken away when another run is better."""
+    names = ("history.jsonl", "metrics.json", "status.json")
+    return {name: (cell / name).stat().st_mtime_ns for name in names}
 
 
 def _results(folder: Path) -> str:
