@@ -6,6 +6,7 @@ that was killed; the table is that of one process, and each run is computed to i
 documentation train over a requeue to the bytes of an unbroken run, and predict in an array to the bytes of one process.
 """
 
+import contextlib
 import json
 import os
 import pickle
@@ -238,7 +239,8 @@ def test_a_time_limit_that_is_reached_saves_a_checkpoint(
     # However fast this machine is, the run is not over before its time is.
     worker.suspend()
     until(lambda: _is_pending(signal.SIGTERM, worker), process=sweep)
-    worker.resume()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        worker.resume()
 
     messages = _wait(sweep)
     step = re.search(rf"job {first} ended before the run did .*; it goes on from step (\d+) in another job", messages)
@@ -263,8 +265,11 @@ def _hold_a_run(folder: Path, slurm: SlurmCluster, sweep: "subprocess.Popen[str]
 
 
 def _is_pending(number: signal.Signals, process: psutil.Process) -> bool:
-    """Returns whether a signal waits for a process that is suspended."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
+    """Returns whether a signal waits for a process that is suspended, or has ended it: Slurm sends SIGCONT as well."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return True
     masks = re.findall(r"^(?:SigPnd|ShdPnd):\s*([0-9a-f]+)$", status, flags=re.MULTILINE)
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
