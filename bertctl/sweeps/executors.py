@@ -27,7 +27,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.stopping import STOPS, StopRequest, end_now, handled_by
 from bertctl.sweeps.plan import CELLS, PLAN
 from bertctl.sweeps.pool import Pool, visible_devices
-from bertctl.sweeps.slurm_queue import SlurmQueue, job_names, last_words
+from bertctl.sweeps.slurm_queue import SlurmQueue, job_names, last_words, seconds_before_limit
 from bertctl.sweeps.worker import TIME_IS_UP, CellReply, WorkerSettings, note_failure
 from bertctl.words import count, shorten
 
@@ -141,7 +141,10 @@ class SlurmCluster:
             return
         # Its partition's time, or SBATCH_TIMELIMIT; `update_parameters` takes no None.
         self._executor.parameters["time"] = None
-        self._executor.update_parameters(slurm_additional_parameters={"no-requeue": True})
+        self._executor.update_parameters(
+            slurm_additional_parameters={"no-requeue": True},
+            slurm_signal_delay_s=seconds_before_limit(os.environ.get("SBATCH_TIMELIMIT", "")),
+        )
         queue = SlurmQueue(listener)
         queue.check()
         self._queue = queue
@@ -328,7 +331,7 @@ class Jobs:
                 f"({reply.message}); "
                 + (f"it {where} in another job" if losses < _MOST_LOSSES else "it is given up")
             )
-        message = f"{_MOST_LOSSES} jobs in a row were lost"
+        message = f"{_MOST_LOSSES} jobs in a row were lost; the last one: {reply.message}"
         note_failure(folder, message)
         return CellReply(cell, "failed", message, ExitCode.DEVICE)
 
@@ -385,7 +388,13 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
             devices = visible_devices()
         else:
             devices = []
-        replies = [CellReply(cell, "interrupted", "it was told to stop, and saved nothing new")]
+        # A job that is told so again and again has too little time to read the data and to load the
+        # model.
+        message = (
+            "it was told to stop, by its time limit or by scancel, before it could save anything "
+            "new"
+        )
+        replies = [CellReply(cell, "interrupted", message)]
         pool = Pool(
             replace(settings, parent=os.getpid()),
             {},

@@ -3,6 +3,7 @@ default.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -22,6 +23,11 @@ _SECONDS_TO_END = 180.0
 _POLLS_WITHOUT = 2
 """Polls without a job after which it is over: those that have ended leave the list after
 MinJobAge."""
+_LONGEST_NOTICE = 90
+"""Seconds before its time limit at which a job is told to save a checkpoint; Slurm does so up to 30
+s earlier."""
+_TIME_LIMIT = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
+"""Time limit as `sbatch --time` takes it, such as `30`, `1:30:00`, `2-0` or `2-12:00:00`."""
 
 _OVER = (
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
@@ -208,3 +214,38 @@ def last_words(log: Path) -> str:
 def job_names(cells: Mapping[str, object] | Collection[str]) -> dict[str, str]:
     """Returns the name of each cell's jobs, as `squeue` shows it."""
     return {cell: f"bertctl-{cell}" for cell in cells}
+
+
+def seconds_before_limit(time_limit: str) -> int:
+    """Returns how long before its time limit a job is told to save a checkpoint.
+
+    Of a short limit it is a quarter: told 90 s before a limit of one minute, each job would stop
+    while it starts.
+
+    Args:
+        time_limit: As `sbatch --time` takes it; empty where the partition's own counts.
+    """
+    limit = _seconds_of_limit(time_limit)
+    if limit is None:
+        return _LONGEST_NOTICE
+    return max(1, min(_LONGEST_NOTICE, limit // 4))
+
+
+def _seconds_of_limit(time_limit: str) -> int | None:
+    """Returns the seconds of a time limit; None where it is none that Slurm takes, or without an
+    end.
+    """
+    match = _TIME_LIMIT.fullmatch(time_limit.strip())
+    if match is None:
+        return None
+    parts = [int(part) for part in match["clock"].split(":")]
+    if match["days"] is not None:  # hours, hours:minutes or hours:minutes:seconds
+        hours, minutes, seconds = (*parts, 0, 0)[:3]
+        return ((int(match["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(parts) == 3:
+        hours, minutes, seconds = parts
+        return (hours * 60 + minutes) * 60 + seconds
+    minutes, seconds = (*parts, 0)[:2]
+    limit = minutes * 60 + seconds
+    # Slurm takes 0 for no limit.
+    return limit or None

@@ -20,7 +20,7 @@ from bertctl.runtime import stopping
 from bertctl.runtime.stopping import StopRequest
 from bertctl.sweeps import slurm_queue, worker
 from bertctl.sweeps.executors import LostJobError, SlurmCluster, _saved_step, ignored_until_heard
-from bertctl.sweeps.slurm_queue import SlurmQueue, last_words
+from bertctl.sweeps.slurm_queue import SlurmQueue, last_words, seconds_before_limit
 from bertctl.sweeps.worker import TIME_IS_UP, WorkerSettings
 from tests.conftest import TinyRun
 
@@ -212,3 +212,18 @@ def test_the_step_of_the_newest_checkpoint(tmp_path: Path) -> None:
     for name in ("step-00000040", "step-00000120", "average", "step-x"):
         (folder.checkpoints / name).mkdir(parents=True)
     assert _saved_step(folder) == 120
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "seconds"),
+    [
+        ("", 90), ("UNLIMITED", 90), ("0", 90), ("soon", 90),
+        ("1", 15), ("0:30", 7), ("2", 30), ("0:01:00", 15), ("4:00", 60), ("6", 90), ("2:00:00", 90),
+        ("0-0:02", 30), ("0-0:02:40", 40), ("1-0", 90), ("0:01", 1),
+    ],
+)  # fmt: skip
+def test_a_job_with_a_short_time_limit_is_told_later(time_limit: str, seconds: int) -> None:
+    """Told 90 s before a limit of a minute, jobs stopped while they started, and the run was given
+    up.
+    """
+    assert seconds_before_limit(time_limit) == seconds

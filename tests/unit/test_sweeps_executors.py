@@ -87,9 +87,8 @@ def test_a_job_that_is_lost_is_submitted_again(
     (first, second), said = _run(monkeypatch, tmp_path, results)
     assert first.state == "done"
     assert (second.state, second.code) == ("failed", ExitCode.DEVICE)
-    assert (
-        json.loads((tmp_path / "cells" / "b" / "status.json").read_text())["message"]
-        == "5 jobs in a row were lost"
+    assert json.loads((tmp_path / "cells" / "b" / "status.json").read_text())["message"].startswith(
+        "5 jobs in a row were lost"
     )
     assert len(said) == 2 + 5
     assert (
