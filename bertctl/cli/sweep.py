@@ -40,8 +40,8 @@ def sweep(
 ) -> None:
     """Run a recipe with every setting of a grid and several seeds, and choose the setting by the mean.
 
-    Each run has a run folder under DIR/cells. The same command runs what is missing.
-    A failed run does not stop the others; the exit code is that of the first.
+    Run folders are in DIR/cells. The same command runs what is missing. A failed run does not stop the others; the
+    exit code is that of the first.
 
     Args:
         grid: Settings to try: `auto`, `paper`, `glue`, or fields with their values.
