@@ -8,7 +8,8 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.machine import free_bytes
 from bertctl.sweeps.disk import disk_needed
-from bertctl.sweeps.plan import PLAN
+from bertctl.sweeps.halving import REDUCTION, RUNG_SHARES, full_steps, most_steps
+from bertctl.sweeps.plan import PLAN, SweepPlan
 from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import read_cells
 from bertctl.training.estimate import estimate_run
@@ -35,15 +36,17 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     timed, of the first four kinds. Runs that are done in the sweep's folder are not counted.
 
     Returns:
-        `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time), `run_seconds` (of the
-        shortest and longest run), `disk_bytes` (needed, free), `cells`.
+        `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time; of successive halving
+        at most), `run_seconds` (of the shortest and longest run), `disk_bytes` (needed, free), `cells`, `halving`
+        (`shares` and `promoted` of each rung, `most_steps` and `full_steps`; None without it).
     """
     plan, mine, folder = sweep.plan, sweep.mine, sweep.folder
     there = {cell.name for cell in read_cells(folder)[1] if cell.is_over} if (folder / PLAN).exists() else set()
     waiting = [cell for cell in mine if cell.name not in there]
     timed = _timed(sweep, waiting, listener)
     each = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
-    worked = {name: sum(one[name] for one in each) for name in _BOUNDS}
+    share = most_steps(plan) / full_steps(plan) if plan.rungs else 1.0
+    worked = {name: share * sum(one[name] for one in each) for name in _BOUNDS}
     longest, shortest = max(each, key=lambda one: one["estimate"]), min(one["estimate"] for one in each)
     jobs = min(plan.jobs, max(1, len(waiting)))
 
@@ -60,6 +63,24 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
         "run_seconds": {"shortest": round(shortest, 3), "longest": round(longest["estimate"], 3)},
         "disk_bytes": {"needed": needed, "free": free_bytes(folder)},
         "cells": [{"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold} for cell in mine],
+        "halving": _halving(plan),
+    }
+
+
+def _halving(plan: SweepPlan) -> dict[str, Any] | None:
+    """Returns the plan of successive halving; None without it."""
+    if not plan.rungs:
+        return None
+    n_runs = len(plan.rungs)
+    promoted = []
+    for _ in RUNG_SHARES:
+        n_runs = math.ceil(n_runs / REDUCTION)
+        promoted.append(n_runs)
+    return {
+        "shares": list(RUNG_SHARES),
+        "promoted": promoted,
+        "most_steps": most_steps(plan),
+        "full_steps": full_steps(plan),
     }
 
 
