@@ -32,7 +32,7 @@ from bertctl.training.averaging import BestWeights, mean_of
 from bertctl.training.checkpoint import average_file
 from bertctl.training.finetune import run
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop import Evaluation, TrainingState
 from bertctl.training.lr_find import find_rate, smoothed, suggest
 from tests.nursery import Nursery
 from tests.tiny_recipes import tiny_recipe
@@ -196,7 +196,7 @@ def test_the_weights_of_the_best_evaluations_are_kept(
         with torch.no_grad():
             network.weight.fill_(float(step))
         outcome.step = step
-        best.offer(outcome, value, model)
+        best.offer(outcome, Evaluation(value, loss=0.5), model)
     assert sorted(step for _, step in outcome.ranked) == steps
     assert sorted(average_file(folder, 1).parent.iterdir()) == [average_file(folder, step) for step in steps]
     best.average_into(model, outcome)
