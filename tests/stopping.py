@@ -54,7 +54,9 @@ class Training:
             "--checkpoint-every": "4 steps",
         }
         options = [str(word) for pair in fields.items() for word in pair if pair[0] not in extra]
-        sets = ("training.log_every=1", "evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25")
+        sets = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "data.validation_fraction=0.25"]
+        if task in ("text-classification", "token-classification", "text-regression"):
+            sets += ["training.preset=null", "model.head_start=random", "evaluation.baselines=false"]
         return ["finetune", task, *options, *map(str, extra), *(w for one in sets for w in ("--set", one))]
 
     def popen(

@@ -68,7 +68,7 @@ def index(
     expected = before
     if is_new and before is not None:
         before = before.to_append()
-        out.say(f"{output} has no rows of {corpus} yet: they are added from the first one on")
+        out.say(f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one on")
     rows = identified(texts.rows, before, out, has_ids=texts.has_ids)
     with out.third_party_kept():
         model = given.model(before, "document", dtype=kind)

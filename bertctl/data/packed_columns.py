@@ -17,14 +17,13 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 
-import numpy as np
-
-from bertctl.arrays import Array, Ints, numbers_of
 from bertctl.documents import is_whole
 from bertctl.errors import UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from bertctl.arrays import Array, Ints
 
 MANY_ROWS = 50_000
 """Rows from which a column is packed."""
@@ -56,7 +55,7 @@ class PackedTexts(Sequence[Any]):
         rows: (N,) which of them; None for all.
     """
 
-    def __init__(self, file: "_TextFile", rows: Ints | None = None) -> None:
+    def __init__(self, file: "_TextFile", rows: "Ints | None" = None) -> None:
         self._file = file
         self._rows = rows
 
@@ -87,14 +86,18 @@ class PackedTexts(Sequence[Any]):
     def __reduce__(self) -> Any:
         return list, (list(self),)  # another process has no such file
 
-    def select(self, indices: Sequence[int] | Ints) -> Sequence[Any]:
+    def select(self, indices: "Sequence[int] | Ints") -> Sequence[Any]:
         """Returns the texts at these positions: a list of few, a view of many."""
+        import numpy as np
+
         positions = np.asarray(indices, dtype=np.int64)
         rows = positions if self._rows is None else self._rows[positions]
         view = PackedTexts(self._file, rows)
         return view if is_many(len(rows)) else list(view)
 
     def _parts(self) -> Iterator[list[Any]]:
+        import numpy as np
+
         if self._rows is None:
             for number in range(self._file.n_batches):
                 yield self._file.texts(number)
@@ -148,6 +151,7 @@ class _TextFile:
 
 def _arrow_texts(texts: Sequence[Any]) -> "pa.Array[Any]":
     """Returns texts as an Arrow array; `pyarrow.array` would import pandas."""
+    import numpy as np
     import pyarrow as pa
 
     encoded = [b"" if text is None else text.encode() for text in texts]
@@ -170,7 +174,7 @@ class CodedValues(Sequence[Any]):
         values: By number.
     """
 
-    def __init__(self, codes: Array, values: Sequence[Any]) -> None:
+    def __init__(self, codes: "Array", values: Sequence[Any]) -> None:
         self.codes = codes
         self.values = values
 
@@ -195,8 +199,10 @@ class CodedValues(Sequence[Any]):
     def __reduce__(self) -> Any:
         return CodedValues, (self.codes, self.values)
 
-    def select(self, indices: Sequence[int] | Ints) -> Sequence[Any]:
+    def select(self, indices: "Sequence[int] | Ints") -> Sequence[Any]:
         """Returns the values at these positions: a list of few."""
+        import numpy as np
+
         return _coded(self.codes[np.asarray(indices, dtype=np.int64)], self.values)
 
     def mapped(self, function: Callable[[Any], Any]) -> "CodedValues":
@@ -204,7 +210,9 @@ class CodedValues(Sequence[Any]):
         return CodedValues(self.codes, [function(value) for value in self.values])
 
 
-def _coded(codes: Array, values: Sequence[Any]) -> Sequence[Any]:
+def _coded(codes: "Array", values: Sequence[Any]) -> Sequence[Any]:
+    import numpy as np
+
     if not is_many(len(codes)):
         return list(CodedValues(codes, values))
     is_used = np.bincount(codes, minlength=len(values)) > 0
@@ -243,8 +251,10 @@ class NumberedIds(Sequence[str]):
             part = self._numbers[first : first + _READ_AHEAD]
             yield from map(str, part if isinstance(part, range) else part.tolist())
 
-    def select(self, indices: Sequence[int] | Ints) -> Sequence[str]:
+    def select(self, indices: "Sequence[int] | Ints") -> Sequence[str]:
         """Returns the ids at these positions: a list of few."""
+        import numpy as np
+
         positions = np.asarray(indices, dtype=np.int64)
         if isinstance(self._numbers, range):
             numbers = self._numbers.start + self._numbers.step * positions
@@ -270,19 +280,23 @@ def is_packed(values: Sequence[Any]) -> bool:
     return isinstance(values, PackedTexts | CodedValues)
 
 
-def selected(values: Sequence[Any], indices: Sequence[int] | Ints) -> Sequence[Any]:
+def selected(values: Sequence[Any], indices: "Sequence[int] | Ints") -> Sequence[Any]:
     """Returns the values at these positions, packed where they are many of a packed column."""
+    import numpy as np
+
     if isinstance(values, PackedTexts | CodedValues | NumberedIds):
         return values.select(indices)
     if isinstance(values, array):
         numbers = np.frombuffer(values, dtype=np.int64)
         return int_column(numbers[np.asarray(indices, dtype=np.int64)])
-    positions = indices.tolist() if isinstance(indices, np.ndarray) else indices
+    positions = indices.tolist() if hasattr(indices, "tolist") else indices
     return [values[i] for i in positions]
 
 
-def int_column(numbers: Ints) -> Sequence[int]:
+def int_column(numbers: "Ints") -> Sequence[int]:
     """Returns numbers as a column: a list of few, an array that can be read like a list of many."""
+    import numpy as np
+
     if not is_many(len(numbers)):
         return list(numbers.tolist())
     column = array("q")
@@ -304,6 +318,8 @@ def mapped_values(values: Sequence[Any], function: Callable[[Any], Any]) -> Sequ
 
 def codes_of(values: Sequence[Any]) -> CodedValues:
     """Returns hashable values, each once, and a number for each row."""
+    from bertctl.arrays import numbers_of
+
     if isinstance(values, CodedValues):
         numbers, different = numbers_of(values.values)  # several values of a file can be one label
         return CodedValues(numbers[values.codes], different)
@@ -312,6 +328,8 @@ def codes_of(values: Sequence[Any]) -> CodedValues:
 
 def are_different(values: Iterable[Any]) -> bool:
     """Returns whether no two values are the same as texts, and none is blank; False where two have one hash."""
+    import numpy as np
+
     hashes = array("q")
     for value in values:
         if value is None or value == "":
@@ -439,6 +457,8 @@ class _CodedBuilder:
 
     def finish(self) -> CodedValues:
         """Returns the column."""
+        import numpy as np
+
         return CodedValues(np.frombuffer(self._codes, dtype=np.int32), self._values)
 
 

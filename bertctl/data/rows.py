@@ -2,13 +2,13 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from bertctl.arrays import Ints
 from bertctl.data.packed_columns import int_column, selected
 from bertctl.data.tag_schemes import TagKind
+
+if TYPE_CHECKING:
+    from bertctl.arrays import Ints
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Rows:
         for first in range(0, len(self), size):
             yield self.select(range(first, min(first + size, len(self))))
 
-    def select(self, indices: Sequence[int] | Ints, *, split: str | None = None) -> "Rows":
+    def select(self, indices: "Sequence[int] | Ints", *, split: str | None = None) -> "Rows":
         """Returns the rows at these positions, in this order."""
         return replace(
             self,
@@ -85,10 +85,12 @@ class Rows:
             file_ids=selected(self.file_ids, indices) if self.file_ids else (),
         )
 
-    def _numbers_at(self, indices: Sequence[int] | Ints) -> Sequence[int]:
+    def _numbers_at(self, indices: "Sequence[int] | Ints") -> Sequence[int]:
         """Returns the numbers that rows of a file without lines have in it."""
         if self.numbers:
             return selected(self.numbers, indices)
+        import numpy as np
+
         numbers = np.asarray(indices, dtype=np.int64) + 1
         return int_column(numbers)
 

@@ -124,7 +124,8 @@ def learning_rate(traits: TrainingTraits) -> float:
 
 def layer_decay(traits: TrainingTraits) -> float:
     """Returns the factor from a layer's rate to that of the layer below."""
-    return 1.0 if traits.has_shared_layers else _LAYER_DECAY
+    can_decay = traits.n_layers > 0 and not traits.has_shared_layers
+    return _LAYER_DECAY if can_decay else 1.0
 
 
 def batch_size(traits: TrainingTraits) -> int:

@@ -39,6 +39,7 @@ def words_of_run(tiny_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("weak")
     data = write_reviews(folder / "reviews.csv")
     options = ["--model", tiny_model, "--epochs", "1", "--max-length", "24", "--precision", "fp32"]
+    options += ["--set", "model.head_start=random", "--set", "training.preset=null"]
     sets = ["--set", "data.validation_fraction=0.3", "--set", "evaluation.bootstrap_resamples=100"]
     return [str(word) for word in ("finetune", data, *options, *sets)], folder
 

@@ -95,6 +95,7 @@ def test_diverged_error(refusal, tmp_path, tiny_model):
     (tmp_path / "other.csv").write_text("text,label\n" + rows.replace("good", "bad"))
     files = ("--train-file", "scores.csv", "--validation-file", "other.csv", "--batch-size", "4")
     model = ("--model", str(tiny_model), "--max-length", "32", "--learning-rate", "1e30")
+    model += ("--set", "training.preset=null")
     code, said = refusal("finetune", "text-regression", *files, *model, "-q", "-o", "run")
     assert code == ExitCode.DIVERGED
     assert re.fullmatch(

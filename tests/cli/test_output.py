@@ -172,6 +172,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "  ids",
         "  segment",
         "epoch ",
+        "baselines: ",
         "using the weights",
         "the test file was not scored",
         "warning:",

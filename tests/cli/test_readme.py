@@ -46,7 +46,7 @@ def test_commands_are_found_and_marks_are_known() -> None:
     marks = {mark for page in every for mark, _ in blocks(page)}
     assert marks == {"", "run by: tests/slow/test_install.py", *NEEDS}
     assert {page.stem: len(runnable(page)) for page in PAGES} == {
-        "README": 24,
+        "README": 25,
         "attention": 5,
         "features": 3,
         "fetch": 5,

@@ -360,6 +360,7 @@ def _training(nursery: Nursery, folder: Path, data: Path, model: Path) -> Child:
     """A process that trains until it is stopped."""
     settings = ["--max-length", "32", "--precision", "fp32", "--threads", "1", "--epochs", "100000"]
     arguments = ["--train-file", data, "--model", model, "-o", folder, "--set", "training.evaluate_every=20"]
+    arguments += ["--set", "training.preset=null", "--set", "model.head_start=random"]
     words = ["finetune", "text-classification", *map(str, arguments), *settings]
     return nursery.start(words, cwd=folder.parent, env=nursery.env)
 

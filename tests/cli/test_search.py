@@ -50,7 +50,18 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 def vectors_of(bertctl: Run, model: Path, file: str, tmp_path: Path) -> np.ndarray:
     done = bertctl(
-        "extract-features", file, "-o", "v.npy", "--model", model, "--max-length", 40, "--normalize", "--overwrite"
+        "extract-features",
+        file,
+        "-o",
+        "v.npy",
+        "--model",
+        model,
+        "--max-length",
+        40,
+        "--normalize",
+        "--overwrite",
+        "--precision",
+        "fp32",
     )
     assert done.returncode == 0, done.stderr
     return np.load(tmp_path / "v.npy")
@@ -303,16 +314,16 @@ def test_queries_and_documents_have_their_prompts(bertctl: Run, tiny_model: Path
     """The folder has a prompt for queries, and for documents only its default one."""
     model = make_folder("prompts", tiny_model, tmp_path / "model")
     (tmp_path / "texts.txt").write_text("fine\n")
-    assert bertctl("index", "texts.txt", "-o", "x", "--model", model).returncode == 0
+    assert bertctl("index", "texts.txt", "-o", "x", "--model", model, "--precision", "fp32").returncode == 0
     plain = make_folder("mean", tiny_model, tmp_path / "plain")
     (plain / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
     asked, read = "was it fine", "a very good film : fine"
-    expected = json.loads(bertctl("similarity", asked, read, "--model", plain, "--json").stdout)["answers"][0][
-        "similarity"
-    ]
+    expected = json.loads(bertctl("similarity", asked, read, "--model", plain, "--precision", "fp32", "--json").stdout)[
+        "answers"
+    ][0]["similarity"]
     found = json.loads(bertctl("search", "x", "fine", "--json").stdout)["answers"][0]["score"]
     assert found == pytest.approx(expected, abs=2e-6)
-    same = json.loads(bertctl("similarity", "fine", "fine", "--model", model, "--json").stdout)
+    same = json.loads(bertctl("similarity", "fine", "fine", "--model", model, "--precision", "fp32", "--json").stdout)
     assert same["answers"][0]["similarity"] == pytest.approx(1, abs=1e-6)
 
 
@@ -504,7 +515,7 @@ def test_two_texts_two_files_and_two_columns(bertctl: Run, tiny_model: Path, tmp
     rows = ["sentence1,sentence2,score", *(f"{a},{b},{i}" for i, (a, b) in enumerate(zip(first, second, strict=True)))]
     (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
     a, b = (vectors_of(bertctl, tiny_model, name, tmp_path) for name in ("a.txt", "b.txt"))
-    model = ("--model", tiny_model)
+    model = ("--model", tiny_model, "--precision", "fp32")
     found = lines(bertctl("similarity", "a.txt", "b.txt", *model).stdout)
     assert [one["similarity"] for one in found] == pytest.approx((a * b).sum(axis=1), abs=2e-6)
     assert {name: found[1][name] for name in ("id", "pair_id", "text", "pair")} == {

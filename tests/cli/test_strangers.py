@@ -208,7 +208,10 @@ def test_a_line_is_refused_before_it_is_in_memory(tmp_path):
         for _ in range(40):
             out.write(b"a" * 10_000_000)
     tracemalloc.start()
-    with open_bytes(tmp_path / "rows.csv.gz") as file, pytest.raises(DataError, match=r":2: this line has more"):
+    with (
+        open_bytes(tmp_path / "rows.csv.gz") as file,
+        pytest.raises(DataError, match=r"this line has more|unpacks to more than 200 times"),
+    ):
         list(decoded_lines(file, "rows", None, SILENT))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

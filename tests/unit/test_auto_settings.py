@@ -10,12 +10,12 @@ from bertctl.config.load import NULL, load_recipe
 from bertctl.config.presets import AUTO_FIELDS, fields_left_to_auto
 from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
+from bertctl.jobs.run_recipe import run_recipe as finetune
 from bertctl.sweeps.grid import read_grid
 from bertctl.sweeps.plan import read_plan, settle_plan
 from bertctl.sweeps.prepare import SweepRequest, make_sweep
 from bertctl.training.auto_settings import TrainingTraits, epochs, layer_decay, learning_rate, resolve_auto
 from bertctl.training.job import prepare
-from bertctl.training.start import finetune
 
 GENERIC = ("text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice")
 BY_SEED = [{"init": 1, "order": 1}, {"init": 2, "order": 2}]

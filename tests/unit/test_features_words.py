@@ -125,7 +125,7 @@ def test_each_kind_is_kept_and_scored_alike(tiny_model, tagged, tmp_path, more):
 def test_folds_never_part_a_sentence(tiny_model, tagged, tmp_path):
     short = tmp_path / "short.conll"
     short.write_text("\n\n".join(tagged.read_text().split("\n\n")[:3]) + "\n")
-    with pytest.raises(DataError, match=r"2 training rows .*3 folds"):
+    with pytest.raises(DataError, match=r"2 training rows"):
         probe(tiny_model, short, tmp_path / "run")
 
 

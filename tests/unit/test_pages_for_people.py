@@ -70,8 +70,8 @@ def test_the_test_score_leads_once_there_is_one(tmp_path: Path) -> None:
 
 
 def test_settings_that_nobody_chose_are_not_listed(tmp_path: Path) -> None:
-    """The task's own recipe has batches of 16; every run has a device."""
-    recipe = {"training": {"batch_size": 16, "epochs": 7}, "runtime": {"device": "cpu", "threads": 2}}
+    """Every run has a device. What the preset `auto` chose is listed, as no recipe has it."""
+    recipe = {"training": {"batch_size": 32, "epochs": 7}, "runtime": {"device": "cpu", "threads": 2}}
     report = build_report(gather(made_run(tmp_path / "run", classified(60), recipe=recipe)))
     (section,) = (section for section in report.sections if section.name == "recipe")
     names = [str(row[0]) for row in section.blocks[0].rows]

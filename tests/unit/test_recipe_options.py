@@ -39,7 +39,7 @@ def run(verb, *words: str) -> list[object]:
 
 
 def test_every_field_has_one_option_and_two_names_for_its_texts_where_text_is_one_already():
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 52
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 54
     assert [row.flags for row in GROUPS["keep_text"]] == ["--keep-text/--no-text"]
     assert FLAGS["evaluation.keep_text"] == "--text"
 
@@ -74,7 +74,9 @@ def test_a_verb_that_takes_a_run_gets_its_folder_and_options():
 
 def test_groups_are_cut_to_what_a_verb_takes():
     assert [row.flags for row in picked("--seed", "keep_text")] == ["--seed", "--keep-text/--no-text"]
-    assert [row.flags for row in without("training", "--epochs")] == ["--batch-size", "--learning-rate", "--seed"]
+    assert [row.flags for row in without("training", "--epochs")] == [
+        "--time-limit", "--batch-size", "--learning-rate", "--seed",
+    ]  # fmt: skip
     with pytest.raises(KeyError, match="--epoch"):
         picked("--epoch")
 
