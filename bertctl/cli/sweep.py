@@ -30,9 +30,10 @@ def sweep(
         typer.Option(
             "--grid",
             metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
-            autocompletion=one_of("paper", "glue"),
+            autocompletion=one_of("auto", "paper", "glue"),
         ),
     ] = None,
+    halving: Annotated[bool, typer.Option("--halving")] = False,
     random: Annotated[int | None, typer.Option("--random", metavar="N")] = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="N|init=N,order=N")] = "1",
     folds: Annotated[int | None, typer.Option("--folds", metavar="K")] = None,
@@ -48,17 +49,17 @@ def sweep(
     """Run a recipe with every setting of a grid and several seeds, and choose the setting by the
     mean.
 
-    Each run has an ordinary run folder under DIR/cells. After Ctrl-C, a crash or a failed run, the
-    same command runs only what is missing. Runs that diverge or collapse stop early and are
-    counted. A run that fails with an error does not stop the others; the exit code is that of the
-    first of them.
+    Run folders are in DIR/cells. The same command runs what is missing. A failed run does not stop
+    the others; the exit code is that of the first.
 
     Args:
-        grid: Settings to try: the grid `paper` or `glue`, or fields with their values.
+        grid: Settings to try: `auto`, `paper`, `glue`, or fields with their values.
 
-            paper: batch size 16, 32; learning rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4. glue: batch
-                size 32, 3 epochs,
-            learning rate 5e-5, 4e-5, 3e-5, 2e-5.
+            auto, the default: around what training.preset=auto chooses. paper: batch size 16, 32;
+                learning rate 5e-5,
+            3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs, learning rate 5e-5, 4e-5,
+            3e-5, 2e-5.
+        halving: Stop the worse two thirds after a sixth of the steps, and after half.
         random: Run a seeded sample of N of the settings.
         seeds: Number of seeds per setting, from the recipe's on.
 
@@ -86,12 +87,13 @@ def sweep(
     """
     from bertctl.inference.shards import read_shard
     from bertctl.sweeps.executors import check_executor
-    from bertctl.sweeps.grid import pick, read_grid, read_seeds
+    from bertctl.sweeps.grid import AUTO_GRID, axes_around, read_grid, read_seeds
 
     started = time.perf_counter()
     part = read_shard(shard)
     check_executor(executor)
-    if grid is not None:
+    is_auto_grid = grid is not None and grid.strip() == AUTO_GRID
+    if grid is not None and not is_auto_grid:
         settings = read_grid(grid)
     else:
         settings = [{}]
@@ -115,34 +117,48 @@ def sweep(
             "the same command with "
             "-o OUT --test and without --shard.",
         )
-    if grid is None and random is not None:
-        raise UsageError(
-            "--random draws from a grid, and there is none",
-            remedy="Add --grid, such as --grid paper.",
-        )
-    settings = pick(settings, random, seed=base.training.seed)
     chosen_seeds = read_seeds(seeds, first=base.training.seed)
-    if grid is None and folds is None and len(chosen_seeds) == 1:
+    has_nothing_else_to_vary = grid is None and folds is None and len(chosen_seeds) == 1
+    free_axes = axes_around(base)
+    if is_auto_grid and not free_axes:
+        message = (
+            "--grid auto varies what training.preset=auto chooses, and here it chooses none of it"
+        )
+        remedy = (
+            "Add --set training.preset=auto, leave out the values that are given, or take --grid "
+            "paper."
+        )
+        raise UsageError(message, remedy=remedy)
+    if has_nothing_else_to_vary and free_axes:
+        is_auto_grid = True
+    elif has_nothing_else_to_vary:
         message = "there is nothing to vary: one setting, one seed"
         raise UsageError(
             message,
             remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
+        )
+    if grid is None and not is_auto_grid and random is not None:
+        raise UsageError(
+            "--random draws from a grid, and there is none",
+            remedy="Add --grid, such as --grid paper.",
         )
 
     from bertctl.sweeps.prepare import SweepRequest, make_sweep
 
     with out.third_party_kept() as log:
         request = SweepRequest(
-            base,
-            settings,
-            chosen_seeds,
-            folds,
-            jobs,
-            part,
-            keep,
-            choose,
-            test,
-            executor,
+            recipe=base,
+            settings=None if is_auto_grid else settings,
+            seeds=chosen_seeds,
+            folds=folds,
+            jobs=jobs,
+            shard=part,
+            keep=keep,
+            choose=choose,
+            test=test,
+            executor=executor,
+            random=random,
+            halving=halving,
         )
         made = make_sweep(request, output, listener=out)
         folder = made.folder
@@ -181,8 +197,16 @@ def _dry_table(document: Mapping[str, Any]) -> Shown:
     else:
         done = ""
     table = plain_table("sweep", "about", "", right=("about",))
+    halving = document["halving"]
+    if halving is not None:
+        promoted = ", then ".join(map(str, halving["promoted"]))
+        text = f"all to the first rung, {promoted} of them on (more where they are near)"
+        done = f"{text}; {done}" if done else text
     table.add_row("runs", str(document["to_run"]), done)
     between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
+    if halving is not None:
+        share = round(100 * halving["most_steps"] / halving["full_steps"])
+        between += f"; at most {share} % of the steps of the full grid"
     at_a_time = f"{document['jobs']} at a time, threads each: {document['threads']}"
     table.add_row("time", human_seconds(seconds["estimate"]), f"{between}; {at_a_time}")
     shortest, longest = (

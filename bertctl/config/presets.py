@@ -30,9 +30,11 @@ AUTO_FIELDS = (
     "training.evaluate_every",
     "training.patience",
     "training.average_best",
+    "training.tie_breaker",
     "optimizer.learning_rate",
     "optimizer.warmup_fraction",
     "optimizer.layer_decay",
+    "evaluation.primary_metric",
 )
 """Fields that the preset `auto` chooses where nobody gives them."""
 
@@ -55,6 +57,7 @@ def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
     given = {
         *(f"training.{name}" for name in recipe.training.model_fields_set),
         *(f"optimizer.{name}" for name in recipe.optimizer.model_fields_set),
+        *(f"evaluation.{name}" for name in recipe.evaluation.model_fields_set),
     }
     return tuple(dotted for dotted in AUTO_FIELDS if dotted not in given)
 

@@ -307,6 +307,10 @@ class TrainingSection(RecipeSection):
     average_best: Annotated[Several | None, Mark.LATER] = None
     """Average the weights of this many best evaluations at the end. The average is kept if the
     validation rows say so (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
+    tie_breaker: Annotated[Literal["first", "loss"], Mark.LATER] = "first"
+    """Which of the evaluations with the same primary metric has the best weights: the `first` one,
+    or the one with the lowest validation `loss`. On a few validation rows most evaluations have the
+    same accuracy."""
 
     @property
     def seed_of_init(self) -> int:

@@ -69,10 +69,11 @@ def ranked(
     """Returns the settings, the best one first; by their mean or by their best score.
 
     Settings whose runs have all collapsed come after all others: one answer to everything can score
-    well where one label is frequent. Those without any value come last.
+    well where one label is frequent. Those without any value come last, of them first those that
+    were stopped at the later rung, the best score there first.
     """
 
-    def place(one: SettingScores) -> tuple[bool, bool, float, float, int]:
+    def place(one: SettingScores) -> tuple[bool, bool, float, float, float, int]:
         best = best_score(plan, one)
         if by == "mean" or best is None:
             value = one.mean
@@ -80,15 +81,24 @@ def ranked(
             value = best.value
         epochs = one.values.get("training.epochs", 0)
         has_collapsed = best is not None and best.state == "collapsed"
-        return (
-            value is None,
-            has_collapsed,
-            0.0 if value is None else plan.sign * value,
-            float(epochs),
-            one.index,
-        )
+        stopped_at = 0.0
+        if value is None:
+            stopped_at = -max((_rung_share(plan, cell) for cell in one.cells), default=0.0)
+            value_or_rung = min(
+                (plan.sign * (cell.rung_value or 0.0) for cell in one.cells), default=0.0
+            )
+        else:
+            value_or_rung = plan.sign * value
+        return value is None, has_collapsed, stopped_at, value_or_rung, float(epochs), one.index
 
     return sorted(found, key=place)
+
+
+def _rung_share(plan: SweepPlan, cell: CellResult) -> float:
+    """Returns the number of the rung where a run was stopped; 0 where it was not."""
+    if cell.step is None:
+        return 0.0
+    return 1.0 + plan.rungs[cell.name].index(cell.step)
 
 
 def best_score(plan: SweepPlan, one: SettingScores) -> Score | None:

@@ -28,6 +28,7 @@ from bertctl.sweeps.best_setting import (
     ranked,
 )
 from bertctl.sweeps.expected import expected_best
+from bertctl.sweeps.halving import full_steps
 from bertctl.sweeps.page import chosen_by, sweep_report
 from bertctl.sweeps.pictures import write_pictures
 from bertctl.sweeps.plan import CELLS, SweepPlan
@@ -50,6 +51,8 @@ _NAMED = 3
 _WORTH = {
     "collapsed": "one answer to every example, at the end or when it was stopped; counts with its "
     "best score",
+    "stopped": "had not the best scores at its rung; not trained to the end, so in no mean "
+    "(without --halving all are)",
     "failed": "can't be valued, so it is in no mean",
     "missing": "not there or not finished, so in no mean",
 }
@@ -119,6 +122,7 @@ def describe(
         "settings": [_setting(plan, one) for one in ranked(plan, found)],
         "scores": [_score(score) for one in found for score in one.scores],
         "runs": [_run(cell) for cell in cells],
+        "halving": _halving(plan, cells),
         "chosen": chosen,
         "selected_on": {"setting": {"split": plan.primary.split, "of": len(plan.settings)}},
         "comparison": _comparison(plan, by_choice),
@@ -148,6 +152,8 @@ def _setting(plan: SweepPlan, one: SettingScores) -> dict[str, Any]:
         "n": len(one.reached),
         "best_seed": None if best is None else best.seed,
         **{state: number for state, number in count_states(one.cells).items() if state != "done"},
+        "rung_value": one.cells[0].rung_value if one.cells else None,
+        "step": one.cells[0].step if one.cells else None,
     }
 
 
@@ -160,11 +166,26 @@ def _run(cell: CellResult) -> dict[str, Any]:
     row = {"run": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold}
     # Folders differ from one machine to the next, and are nobody's business in a file that is
     # passed on.
-    if cell.state in ("failed", "diverged", "collapsed"):
+    if cell.state in ("failed", "diverged", "collapsed", "stopped"):
         told = _FOLDERS.sub("", cell.message)
     else:
         told = ""
-    return {**row, "state": cell.state, "value": cell.value, "message": told}
+    row |= {"state": cell.state, "value": cell.value, "message": told}
+    if cell.step is not None:
+        row |= {"step": cell.step, "rung_value": cell.rung_value}
+    return row
+
+
+def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> dict[str, Any] | None:
+    """Returns where the runs of successive halving waited and stopped, and what it saved; None
+    without it.
+    """
+    if not plan.rungs:
+        return None
+    n_steps = 0
+    for cell in cells:
+        n_steps += plan.rungs[cell.name][-1] if cell.step is None else cell.step
+    return {"rungs": plan.rungs, "steps": n_steps, "full_steps": full_steps(plan)}
 
 
 def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str, Any] | None:
@@ -404,6 +425,13 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
     if chosen["run"] is None:
         notes.append(
             "no run of the chosen setting was trained to its end, so there is no best.yaml"
+        )
+    halving = document["halving"]
+    if halving is not None:
+        notes.append(
+            f"successive halving: {halving['steps']:,} of the {halving['full_steps']:,} steps of "
+            "the full grid; "
+            "settings that were stopped are not among those the choice is corrected for"
         )
     if any(row["n"] > chosen["n"] for row in document["settings"]):
         notes.append(f"the chosen setting has {count(chosen['n'], 'score')}, others have more")

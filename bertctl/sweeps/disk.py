@@ -58,8 +58,8 @@ def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
     Args:
         plan: of the sweep.
         encoded: model and rows of one of the runs.
-        cells: runs to be made. Each that is under way may leave a checkpoint (weights, AdamW's two
-            moments, the best weights).
+        cells: runs to be made. Each that is under way, or waits at a rung, may leave a checkpoint
+            (weights, AdamW's two moments, the best weights).
     """
     model_bytes = sum(file.stat().st_size for file in encoded.source.folder.glob("*.safetensors"))
     rows = sum(len(rows) for split, rows in encoded.data.splits.items() if split != "train")
@@ -70,8 +70,9 @@ def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
     else:
         open_settings = plan.jobs
     models = {"all": cells, "best": min(cells, 1 + open_settings) + plan.jobs, "none": 0}[plan.keep]
+    checkpoints = cells if plan.rungs else plan.jobs
     return (
-        models * model_bytes + plan.jobs * 4 * model_bytes + cells * (_OTHER_FILES + rows * _LINE)
+        models * model_bytes + checkpoints * 4 * model_bytes + cells * (_OTHER_FILES + rows * _LINE)
     )
 
 

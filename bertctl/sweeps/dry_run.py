@@ -8,7 +8,8 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.machine import free_bytes
 from bertctl.sweeps.disk import disk_needed
-from bertctl.sweeps.plan import PLAN
+from bertctl.sweeps.halving import REDUCTION, RUNG_SHARES, full_steps, most_steps
+from bertctl.sweeps.plan import PLAN, SweepPlan
 from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import read_cells
 from bertctl.training.estimate import estimate_run
@@ -37,8 +38,10 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     not counted.
 
     Returns:
-        `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time),
-        `run_seconds` (of the shortest and longest run), `disk_bytes` (needed, free), `cells`.
+        `runs`, `done`, `to_run`, `jobs`, `threads`, `seconds` (estimate, low, high: wall time; of
+        successive halving at most), `run_seconds` (of the shortest and longest run), `disk_bytes`
+        (needed, free), `cells`, `halving` (`shares` and `promoted` of each rung, `most_steps` and
+        `full_steps`; None without it).
     """
     plan = sweep.plan
     mine = sweep.mine
@@ -50,7 +53,11 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     waiting = [cell for cell in mine if cell.name not in there]
     timed = _timed(sweep, waiting, listener)
     each = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
-    worked = {name: sum(one[name] for one in each) for name in _BOUNDS}
+    if plan.rungs:
+        share = most_steps(plan) / full_steps(plan)
+    else:
+        share = 1.0
+    worked = {name: share * sum(one[name] for one in each) for name in _BOUNDS}
     longest = max(each, key=lambda one: one["estimate"])
     shortest = min(one["estimate"] for one in each)
     jobs = min(plan.jobs, max(1, len(waiting)))
@@ -75,6 +82,24 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
             {"name": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold}
             for cell in mine
         ],
+        "halving": _halving(plan),
+    }
+
+
+def _halving(plan: SweepPlan) -> dict[str, Any] | None:
+    """Returns the plan of successive halving; None without it."""
+    if not plan.rungs:
+        return None
+    n_runs = len(plan.rungs)
+    promoted = []
+    for _ in RUNG_SHARES:
+        n_runs = math.ceil(n_runs / REDUCTION)
+        promoted.append(n_runs)
+    return {
+        "shares": list(RUNG_SHARES),
+        "promoted": promoted,
+        "most_steps": most_steps(plan),
+        "full_steps": full_steps(plan),
     }
 
 

@@ -1,4 +1,5 @@
-"""Runs of a sweep that can't win stop early: those that diverge and those that collapse.
+"""Runs of a sweep that can't win stop early: those that diverge and those that collapse. Others
+wait at a rung.
 
 A decision rests on the run's `TrainingState` alone, which is saved in checkpoints: an interrupted
 sweep that is resumed decides as an undisturbed one.
@@ -51,16 +52,25 @@ class SweepWatch(EarlyStopping):
         warmup: steps of the warm-up.
         parent: process that must be alive for this one to go on.
         likelihood: whether losses are log likelihoods.
+        pause_at: Step of the rung where the run waits for the others, an evaluation; None to go on
+            to the end.
+
+    Attributes:
+        is_paused: Whether the run has come to that rung.
     """
 
-    def __init__(self, *, warmup: int, parent: int, likelihood: bool = True) -> None:
+    def __init__(
+        self, *, warmup: int, parent: int, likelihood: bool = True, pause_at: int | None = None
+    ) -> None:
         self._warmup = warmup
         self._parent = parent
         self._likelihood = likelihood
+        self._pause_at = pause_at
+        self.is_paused = False
 
     def after_step(self, state: TrainingState) -> None:
-        """Raises a DivergedError when the run is lost, a KeyboardInterrupt when the sweep's process
-        is gone.
+        """Raises a DivergedError when the run is lost, a KeyboardInterrupt at its rung or without
+        its parent.
         """
         if os.getppid() != self._parent:
             raise KeyboardInterrupt
@@ -68,6 +78,9 @@ class SweepWatch(EarlyStopping):
         if trouble:
             message = f"training diverged at step {state.step}: {trouble}"
             raise DivergedError(message, remedy="Try a lower learning rate.")
+        if state.step == self._pause_at and not state.stopped_early:
+            self.is_paused = True
+            raise KeyboardInterrupt  # which saves a checkpoint
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:
         """Returns `collapsed` when the run will not learn any more, else an empty string."""

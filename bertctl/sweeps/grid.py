@@ -13,7 +13,7 @@ import numpy as np
 
 from bertctl.config.bases import read_files
 from bertctl.config.load import read_field
-from bertctl.config.presets import given_values
+from bertctl.config.presets import fields_left_to_auto, given_values
 from bertctl.config.problems import RecipeError, unknown_key
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe, fields, sections
@@ -23,6 +23,13 @@ from bertctl.words import unknown
 
 Setting = dict[str, Any]
 """Dotted field -> value."""
+
+AUTO_GRID = "auto"
+"""Name of the grid around the values that the preset `auto` chooses; only rows and model say what
+is in it."""
+
+_RATE_FACTORS = (1 / 3, 1.0, 3.0)
+_EPOCH_FACTORS = (1, 2)
 
 _STREAM = 4  # of the random sample of settings
 
@@ -56,10 +63,11 @@ def read_grid(given: str) -> list[Setting]:
         raise _empty("--grid ''")
     else:
         raise UsageError(
-            unknown("grid", text, grids),
-            remedy=f"Grids: {', '.join(grids)}; or --grid 'optimizer.learning_rate=1e-5,2e-5 "
-            "training.batch_size=16', "
-            "or a YAML file with a list for each field.",
+            unknown("grid", text, [*grids, AUTO_GRID]),
+            remedy=f"Grids: {', '.join([*grids, AUTO_GRID])}; "
+            "or --grid 'optimizer.learning_rate=1e-5,2e-5 training.batch_size=16', or a YAML file "
+            "with "
+            "a list for each field.",
         )
     grid = _checked(pairs, problems)
     if problems:
@@ -71,6 +79,37 @@ def read_grid(given: str) -> list[Setting]:
     if not grid:
         raise _empty(f"--grid {given}")
     return _combinations(grid)
+
+
+def axes_around(recipe: Recipe) -> list[str]:
+    """Returns the fields that `settings_around` varies: those that the preset `auto` is to choose
+    in this recipe.
+    """
+    open_fields = fields_left_to_auto(recipe)
+    axes = ["optimizer.learning_rate", "optimizer.layer_decay"]
+    if recipe.training.max_steps is None:
+        axes.append("training.epochs")
+    return [axis for axis in axes if axis in open_fields]
+
+
+def settings_around(recipe: Recipe, axes: Sequence[str]) -> list[Setting]:
+    """Returns the settings around the values of a recipe: 12 where all three fields are free.
+
+    They are a third and three times the learning rate, as it is with one digit, layer decay with
+    and without, and twice the epochs. Given values stay as they are.
+
+    Args:
+        recipe: With the values that the preset `auto` has chosen.
+        axes: Fields to vary, from `axes_around`.
+    """
+    rate = recipe.optimizer.learning_rate
+    decay = recipe.optimizer.layer_decay
+    values: dict[str, list[Any]] = {
+        "optimizer.learning_rate": [float(f"{rate * factor:.0e}") for factor in _RATE_FACTORS],
+        "optimizer.layer_decay": list(dict.fromkeys([decay, 1.0])),
+        "training.epochs": [recipe.training.epochs * factor for factor in _EPOCH_FACTORS],
+    }
+    return _combinations({axis: values[axis] for axis in axes})
 
 
 def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[Setting]:

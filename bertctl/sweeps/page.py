@@ -39,7 +39,7 @@ Document = Mapping[str, Any]
 
 _MOST_COLUMNS = 12
 
-STOPPED = ("collapsed", "diverged", "failed", "missing")
+STOPPED = ("collapsed", "diverged", "stopped", "failed", "missing")
 
 
 def sweep_tables(document: Document) -> RenderableType:
@@ -287,6 +287,8 @@ def _in_words(value: Any) -> tuple[object, str]:
 def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:
     """Returns a setting's mean, shaded by where it is between the worst and the best one."""
     if row is None or row["mean"] is None:
+        if row is not None and row["step"] is not None:
+            return Cell(f"stopped ({figure(row['rung_value'])})")
         return Cell("" if row is None else "no score")
     means = [setting["mean"] for setting in document["settings"] if setting["mean"] is not None]
     worst, best = sorted(
@@ -315,7 +317,9 @@ def _settings_table(document: Document) -> TableBlock:
     axes = document["axes"]
     chosen = document["chosen"]
     counts = document["counts"]
-    stopped = [state for state in STOPPED if counts[state] or state == "collapsed"]
+    stopped = [
+        state for state in STOPPED if state == "collapsed" or (counts[state] and state != "stopped")
+    ]
     times = document["performance"]["settings"]
     rows: list[list[str | Cell]] = []
     for row in document["settings"]:
@@ -327,14 +331,39 @@ def _settings_table(document: Document) -> TableBlock:
             *(str(row[name]) for name in ("n", *stopped)),
             "" if seconds is None else human_seconds(seconds),
         ]
+        if counts["stopped"]:
+            numbers = [*_rung_cells(row), *numbers]
         rows.append([*values, Cell(figure(row["mean"]), strong=is_chosen), *spread, *numbers])
-    names = [*short_names(axes), "mean", "deviation", "min", "max", "n", *stopped, "time"]
+    if counts["stopped"]:
+        rung_names = ["stopped at step", "with"]
+    else:
+        rung_names = []
+    names = [
+        *short_names(axes),
+        "mean",
+        "deviation",
+        "min",
+        "max",
+        *rung_names,
+        "n",
+        *stopped,
+        "time",
+    ]
     if chosen is not None:
         by = chosen_by(chosen).removesuffix(" over seeds")
     else:
         by = "the mean"
     caption = f"By mean; bold: chosen by {by}. Time: mean of a run."
     return TableBlock([Column(name, number=True) for name in names], rows, caption)
+
+
+def _rung_cells(row: Mapping[str, Any]) -> list[str]:
+    """Returns the step where a setting was stopped, and its score there; empty texts where it was
+    not.
+    """
+    if row["step"] is None:
+        return ["", ""]
+    return [f"{row['step']:,}", figure(row["rung_value"])]
 
 
 def _expected(document: Document, folder: Path) -> Section:
@@ -378,7 +407,8 @@ def _runs(document: Document) -> Section:
             took = human_seconds(seconds[run["run"]])
         else:
             took = ""
-        found = (run["state"], figure(run["value"]), took, Cell(run["message"], data=True))
+        score = figure(run.get("rung_value", run["value"]))
+        found = (run["state"], score, took, Cell(run["message"], data=True))
         rows.append([Cell(run["run"], code=True), setting, seed, fold, *found])
     return Section(
         "runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")]

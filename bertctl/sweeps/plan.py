@@ -59,6 +59,9 @@ class SweepPlan(BaseModel):
         baseline: metrics of the answer that ignores the input; the mean over the folds.
         shard: number and count, where one call was to run a part of the sweep alone.
         jobs: number of parallel runs.
+        rungs: Steps at which each run waits for the others, and its last one, by name; empty where
+            all are trained to their ends.
+        n_examples: Rows of the split that selects.
     """
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
@@ -78,6 +81,8 @@ class SweepPlan(BaseModel):
     model_hash: str = ""
     jobs: int = 1
     threads: int = 1
+    rungs: dict[str, list[int]] = {}
+    n_examples: int = 0
     cells: list[PlannedCell] = []
 
     @property

@@ -22,13 +22,14 @@ from bertctl.inference.run_inputs import resolved_for
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.device import choose_compute
-from bertctl.sweeps.grid import Setting, with_values
+from bertctl.sweeps.grid import Setting, axes_around, pick, settings_around, with_values
+from bertctl.sweeps.halving import rung_steps
 from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepPlan, find_plan
 from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.job import Encoded, Inputs, check, encode, encoding_key
-from bertctl.training.loop import total_steps
+from bertctl.training.loop import steps_per_epoch, total_steps
 from bertctl.words import count
 
 NAME_LENGTH = 16
@@ -41,7 +42,8 @@ class SweepRequest:
 
     Attributes:
         recipe: the base.
-        settings: dotted field -> value, for each setting.
+        settings: dotted field -> value, for each setting; None for those around the values of the
+            preset `auto`.
         seeds: `init` and `order`, for each seed.
         folds: number of folds of the training rows, each held out once; None for the validation
             rows as they are.
@@ -52,12 +54,14 @@ class SweepRequest:
         choose: by `mean` over the seeds, or by `best-run`.
         test: whether the chosen model is to be scored on the test split.
         executor: `local` for workers on this machine; else see executors.py.
+        random: Number of settings to sample; None for all.
+        halving: Whether runs wait at rungs and only the best go on; see halving.py.
         forks: whether workers may be forked; not where this process has computed with torch in
             several threads.
     """
 
     recipe: Recipe
-    settings: Sequence[Setting]
+    settings: Sequence[Setting] | None
     seeds: Sequence[Mapping[str, int]]
     folds: int | None = None
     jobs: int | None = None
@@ -67,6 +71,8 @@ class SweepRequest:
     test: bool = False
     executor: str = "local"
     forks: bool = True
+    random: int | None = None
+    halving: bool = False
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,10 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         raise UsageError(f"--folds {request.folds}: it must be at least 2")
     if request.jobs is not None and request.jobs < 1:
         raise UsageError(f"--jobs {request.jobs}: it must be at least 1")
+    if request.halving:
+        _refuse_what_halving_cannot(request, base)
     request = _with_fitting_folds(request, base, listener)
+    request, encoded = _with_settings(request, base, listener)
     cells = _cells(base, request)  # what does not go together is said before torch is loaded
     if request.test and not load_data(base, splits=["test"]).splits["test"].has(
         "label"
@@ -165,11 +174,12 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         )
     compute = choose_compute(base.runtime)
     base = resolved_for(base, compute)
+    settings = request.settings or []
     cells = [
-        replace(cell, recipe=_on_device(cell.recipe, base, request.settings[cell.setting]))
+        replace(cell, recipe=_on_device(cell.recipe, base, settings[cell.setting]))
         for cell in cells
     ]
-    encoded, checked = _read(cells, listener)
+    encoded, checked = _read(cells, encoded, listener)
     plan = _plan(
         request,
         base,
@@ -200,6 +210,9 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     ]
     recipe = given_values(base.with_fields("runtime", threads=threads))
     update = {"recipe": recipe, "jobs": jobs, "threads": threads, "cells": planned}
+    if request.halving:
+        update["rungs"] = {cell.name: _rungs(cell.recipe, encoded[cell.key]) for cell in cells}
+        update["n_examples"] = len(encoded[cells[0].key].data.splits[plan.primary.split])
     return Sweep(
         plan.model_copy(update=update),
         cells,
@@ -230,6 +243,62 @@ def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener)
     return replace(request, folds=most)
 
 
+def _rungs(recipe: Recipe, encoded: Encoded) -> list[int]:
+    """Returns the steps at which a run of successive halving waits, and its last one."""
+    n_rows = len(encoded.features["train"])
+    between = recipe.training.evaluate_every or steps_per_epoch(recipe, n_rows)
+    return rung_steps(total_steps(recipe, n_rows), between)
+
+
+def _refuse_what_halving_cannot(request: SweepRequest, base: Recipe) -> None:
+    """Refuses halving beside what it does not go with.
+
+    Raises:
+        UsageError: Which, and what to type.
+    """
+    reasons = {
+        "--seeds": (len(request.seeds) > 1, "it compares single runs"),
+        "--folds": (request.folds is not None, "it compares runs on the same validation rows"),
+        "--shard": (request.shard is not None, "the runs of a rung wait for each other"),
+        f"--executor {request.executor}": (
+            request.executor != "local",
+            "the runs of a rung wait for each other",
+        ),
+        "--time-limit": (
+            base.training.time_limit is not None,
+            "a rung is a number of steps, which a clock changes",
+        ),
+    }
+    for option, (is_given, reason) in reasons.items():
+        if is_given:
+            raise UsageError(
+                f"successive halving does not go with {option}: {reason}",
+                remedy=f"Leave out --halving, or {option}.",
+            )
+
+
+def _with_settings(
+    request: SweepRequest, base: Recipe, listener: Listener
+) -> tuple[SweepRequest, dict[str, Encoded]]:
+    """Returns the request with its settings, and what was read for them, by key.
+
+    Those around the values of the preset `auto` take the rows and the model's files.
+
+    Raises:
+        BertctlError: Any refusal of the recipe, its files and labels.
+    """
+    encoded: dict[str, Encoded] = {}
+    settings = request.settings
+    if settings is None:
+        first = _cells(base, replace(request, settings=[{}]))[0]
+        encoded[first.key] = encode(first.recipe, listener=listener)
+        inputs = check(first.recipe, encoded[first.key])
+        listener.say(inputs.chosen)
+        settings = settings_around(inputs.recipe, axes_around(base))
+    settings = pick(settings, request.random, seed=base.training.seed)
+    return replace(request, settings=settings), encoded
+
+
 def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
     """Returns every setting with every seed with every fold, the last fastest.
 
@@ -239,14 +308,15 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
     folds: Sequence[int | None] = range(1, request.folds + 1) if request.folds else (None,)
     cells: list[SweepCell] = []
     problems: list[str] = []
-    combinations = itertools.product(enumerate(request.settings), enumerate(request.seeds), folds)
+    settings = request.settings or []
+    combinations = itertools.product(enumerate(settings), enumerate(request.seeds), folds)
     for (i, setting), (j, seed), fold in combinations:
         values = {
             **setting,
             "training.init_seed": seed["init"],
             "training.order_seed": seed["order"],
         }
-        values["evaluation.settings_compared"] = len(request.settings)
+        values["evaluation.settings_compared"] = len(settings)
         if fold is not None:
             values |= {"data.folds": request.folds, "data.fold": fold}
         try:
@@ -308,13 +378,13 @@ def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
 
 
 def _read(
-    cells: Sequence[SweepCell], listener: Listener
+    cells: Sequence[SweepCell], encoded: dict[str, Encoded], listener: Listener
 ) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
-    """Reads and tokenizes what the cells need, each data once, and checks each setting on each
-    data.
+    """Reads and tokenizes what the cells need and was not read before, and checks each setting on
+    each data.
     """
-    encoded: dict[str, Encoded] = {}
     checked: dict[str, Inputs] = {}
+    auto_was_said = bool(encoded)
     for cell in cells:
         if cell.key not in encoded:
             encoded[cell.key] = encode(cell.recipe, listener=listener)
@@ -323,6 +393,8 @@ def _read(
     splits = [one.data.splits.items() for one in encoded.values()]
     counted = [", ".join(f"{len(rows)} {split} rows" for split, rows in found) for found in splits]
     listener.say(f"tokenized once: {'; '.join(dict.fromkeys(counted))}, for all {len(cells)} runs")
+    if auto_was_said:
+        return encoded, checked
     for chosen in dict.fromkeys(inputs.chosen for inputs in checked.values() if inputs.chosen):
         listener.say(chosen)
     return encoded, checked
@@ -347,7 +419,7 @@ def _plan(
             name=primary,
             higher_is_better=higher_is_better(primary),
         ),
-        settings=[dict(setting) for setting in request.settings],
+        settings=[dict(setting) for setting in request.settings or []],
         seeds=[dict(seed) for seed in request.seeds],
         folds=request.folds,
         baseline={

@@ -4,28 +4,31 @@ is dropped.
 A run that diverged has no answers; it counts with what it would be worth, the score of the answer
 that ignores the input, or where that is not known (a loss) the worst score of the sweep. Runs that
 collapsed count with the best score they had reached. Runs that failed and those that are not there
-can't be valued: they are counted beside the others.
+can't be valued: they are counted beside the others. So are those that successive halving has
+stopped; they have the score of their rung.
 """
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from bertctl.documents import read_json_lines
 from bertctl.errors import BertctlError, DataError
 from bertctl.metrics.contributions import Contributions
 from bertctl.reporting.runs import read_run
 from bertctl.run_folder import RunFolder
+from bertctl.sweeps.halving import Rung, RungScore, climb
 from bertctl.sweeps.plan import CELLS, PlannedCell, SweepPlan, read_plan
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
 
-State = Literal["done", "collapsed", "diverged", "failed", "missing"]
+State = Literal["done", "collapsed", "diverged", "stopped", "failed", "missing"]
 
-STATES: tuple[State, ...] = ("done", "collapsed", "diverged", "failed", "missing")
+STATES: tuple[State, ...] = ("done", "collapsed", "diverged", "stopped", "failed", "missing")
 """From well to worst; the folds of a seed have the worst state of one of them."""
 
 How = Literal["run", "pooled folds", "mean of folds"]
@@ -43,9 +46,11 @@ class CellResult:
         fold: number of the fold that is held out, from 1; None without folds.
         state: see `State`; a run that is not finished is missing.
         value: primary metric on the selection split; for a diverged run that of the majority, or
-            the worst of all runs where that is not known; None for the last two states.
+            the worst of all runs where that is not known; None for the last three states.
         message: why it failed or was stopped.
         seconds: what its phases took; 0 where that is not known.
+        step: Where successive halving stopped it; None where it did not.
+        rung_value: Primary metric of the evaluation after that step.
     """
 
     name: str
@@ -57,6 +62,8 @@ class CellResult:
     value: float | None
     message: str
     seconds: float
+    step: int | None = None
+    rung_value: float | None = None
 
     @property
     def is_over(self) -> bool:
@@ -152,12 +159,70 @@ def read_cells(folder: Path) -> tuple[SweepPlan, list[CellResult]]:
     """
     plan = read_plan(folder)
     cells = [read_cell(folder, plan, cell) for cell in plan.cells]
+    cells = _with_stopped(plan, cells)
     values = [cell.value for cell in cells if cell.value is not None]
     worst = max(values, key=lambda value: plan.sign * value, default=None)
     return plan, [
         replace(cell, value=worst) if cell.state == "diverged" and cell.value is None else cell
         for cell in cells
     ]
+
+
+def read_ladder(
+    plan: SweepPlan, cells: Sequence[CellResult], retried: Collection[str] = ()
+) -> list[Rung]:
+    """Reads how far successive halving has come; see `climb`.
+
+    Args:
+        plan: Of the sweep, with rungs.
+        cells: Its runs, as `read_cell` gives them.
+        retried: Runs that failed in an earlier call, and are tried again in this one.
+    """
+    scores = {cell.name: scores_by_step(RunFolder(cell.path), plan) for cell in cells}
+    done = {cell.name for cell in cells if cell.state == "done"}
+    lost = {cell.name for cell in cells if cell.state in ("collapsed", "diverged", "failed")}
+    return climb(plan, scores, done, lost.difference(retried))
+
+
+def _with_stopped(plan: SweepPlan, cells: list[CellResult]) -> list[CellResult]:
+    """Returns the runs, those that were stopped at a rung as such."""
+    if not plan.rungs:
+        return cells
+    stopped: dict[str, tuple[int, float]] = {}
+    for rung in read_ladder(plan, cells):
+        for name in rung.stopped:
+            stopped[name] = (plan.rungs[name][rung.number - 1], rung.scores[name].value)
+    marked = []
+    for cell in cells:
+        if cell.name not in stopped or cell.is_over:
+            marked.append(cell)
+            continue
+        step, value = stopped[cell.name]
+        message = f"stopped at step {step} of {plan.rungs[cell.name][-1]}"
+        marked.append(
+            replace(
+                cell,
+                state="stopped",
+                message=message,
+                step=step,
+                rung_value=value,
+            )
+        )
+    return marked
+
+
+def scores_by_step(run: RunFolder, plan: SweepPlan) -> dict[int, RungScore]:
+    """Returns the scores of each evaluation of a run so far, by its step."""
+    if not run.history.is_file():
+        return {}
+    metric = f"{plan.primary.split}_{plan.primary.name}"
+    loss = f"{plan.primary.split}_loss"
+    scores: dict[int, RungScore] = {}
+    with suppress(BertctlError):  # the last line of a run that was killed may be cut
+        for row in read_json_lines(run.history, "history"):
+            if metric in row:
+                scores[int(row["step"])] = RungScore(float(row[metric]), float(row[loss]))
+    return scores
 
 
 def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:

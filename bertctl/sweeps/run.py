@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +21,11 @@ from bertctl.run_folder import RunFolder, hold
 from bertctl.sweeps.best_setting import best_cell
 from bertctl.sweeps.disk import delete_models, disk_needed, say_disk
 from bertctl.sweeps.executors import Jobs
-from bertctl.sweeps.plan import Keep, PlannedCell, settle_plan
+from bertctl.sweeps.halving import RUNG_SHARES, Rung, full_steps, most_steps, rung_text
+from bertctl.sweeps.plan import CELLS, Keep, PlannedCell, settle_plan
 from bertctl.sweeps.pool import Pool, import_what_runs_import, visible_devices
 from bertctl.sweeps.prepare import Sweep, SweepCell
-from bertctl.sweeps.results import by_setting, read_cell, read_cells
+from bertctl.sweeps.results import by_setting, read_cell, read_cells, read_ladder, scores_by_step
 from bertctl.sweeps.setting_text import seed_text, setting_text
 from bertctl.sweeps.worker import CellReply, WorkerSettings
 from bertctl.tasks.registry import TASKS
@@ -114,13 +115,16 @@ class SweepRunner:
         """
         plan = self._plan
         listener = self._listener
-        there = {cell.name for cell in read_cells(self._folder)[1] if cell.is_over}
+        cells = read_cells(self._folder)[1]
+        there = {cell.name for cell in cells if cell.is_over}
         waiting = [name for name in self._mine if name not in there]
         replies: list[CellReply] = []
         self._done = len(self._mine) - len(waiting)
         listener.say(self._about())
         if not waiting:
             return replies
+        if plan.rungs:
+            return self._climb(begun)
         work = {
             cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting
         }
@@ -146,12 +150,78 @@ class SweepRunner:
             keep=plan.keep,
             jobs=plan.jobs,
         )
+        self._say_time(replies, begun, min(plan.jobs, len(waiting)))
+        return replies
+
+    def _climb(self, begun: float) -> list[CellReply]:
+        """Runs what is missing rung by rung; only the best of a rung go on.
+
+        Raises:
+            InterruptedRunError: a signal came.
+        """
+        plan = self._plan
+        listener = self._listener
+        replies: list[CellReply] = []
+        retried = {cell.name for cell in read_cells(self._folder)[1] if cell.state == "failed"}
+        n_rungs = len(RUNG_SHARES) + 1
+        first = self._sweep.encoded[self._sweep.cells[0].key]
+        say_disk(self._folder, disk_needed(plan, first, cells=len(self._mine)), plan, listener)
+
+        def over(reply: CellReply) -> None:
+            replies.append(reply)
+            retried.discard(reply.cell)
+            self._done += reply.state in ("done", "failed")
+            self._say(reply)
+
+        n_said = 0
+        while True:
+            cells = [read_cell(self._folder, plan, cell) for cell in plan.cells]
+            rungs = read_ladder(plan, cells, retried)
+            complete = [rung for rung in rungs[: n_rungs - 1] if not rung.waiting]
+            for rung in complete[n_said:]:
+                listener.say(rung_text(plan, rung))
+                self._forget_stopped(rung)
+            n_said = len(complete)
+            current = rungs[-1]
+            waiting = [name for name in self._mine if name in current.waiting]
+            if not waiting:
+                break
+            pauses = {}
+            if current.number < n_rungs:
+                pauses = {name: plan.rungs[name][current.number - 1] for name in waiting}
+            self._carry_out(
+                waiting,
+                over,
+                keep=plan.keep,
+                jobs=plan.jobs,
+                pauses=pauses,
+            )
+        if plan.keep == "best":
+            delete_models(self._folder, self._mine)
+        self._say_time(replies, begun, plan.jobs)
+        return replies
+
+    def _forget_stopped(self, rung: Rung) -> None:
+        """Deletes the checkpoints of the runs that stop at a rung: they are as large as several
+        models.
+        """
+        for name in rung.stopped:
+            run = RunFolder(self._folder / CELLS / name)
+            if (
+                run.read(run.status)["state"] != "done"
+            ):  # where it is, an earlier call trained it to its end
+                shutil.rmtree(run.checkpoints, ignore_errors=True)
+
+    def _say_time(self, replies: Sequence[CellReply], begun: float, jobs: int) -> None:
+        """Says how long this call took, and how much of that was training and evaluation."""
+        listener = self._listener
         wall = time.perf_counter() - begun
-        jobs = min(plan.jobs, len(waiting))
         worked = sum(
             reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate")
         )
-        if worked:
+        if self._plan.rungs:  # the times of runs that wait or stop are not known
+            listener.say(f"{count(len(self._mine), 'run')} in {wall:.1f} s, {jobs} at a time")
+        elif worked:
             figures = f"{count(len(replies), 'run')} in {wall:.1f} s"
             took = f"training and evaluation took {worked:.1f} s"
             if (
@@ -160,7 +230,6 @@ class SweepRunner:
                 figures += f", {jobs} at a time"
                 took += f", {100 * worked / (wall * jobs):.0f} % of the time of all jobs"
             listener.say(f"{figures}: {took}")
-        return replies
 
     def score_test(self) -> None:
         """Scores the recommended run on the test split, once; where its model is gone, it is
@@ -206,13 +275,19 @@ class SweepRunner:
         keep: Keep,
         jobs: int,
         trains_again: bool = False,
+        pauses: Mapping[str, int] | None = None,
     ) -> None:
         """Runs these cells to their ends.
 
         Raises:
             InterruptedRunError: a signal came.
         """
-        pool = self._pool(keep, jobs, trains_again=trains_again)
+        pool = self._pool(
+            keep,
+            jobs,
+            trains_again=trains_again,
+            pauses=pauses or {},
+        )
         pool.run(names, on_reply)
         self._listener.finish("runs")
         if pool.stopped_by:
@@ -231,7 +306,9 @@ class SweepRunner:
             remedy = f"The same command goes on in {self._folder}."
             raise InterruptedRunError(message, remedy=remedy, terminated=terminated)
 
-    def _pool(self, keep: Keep, jobs: int, *, trains_again: bool) -> Pool | Jobs:
+    def _pool(
+        self, keep: Keep, jobs: int, *, trains_again: bool, pauses: Mapping[str, int]
+    ) -> Pool | Jobs:
         recipes = {cell.name: cell.recipe.model_dump() for cell in self._sweep.cells}
         settings = WorkerSettings(
             folder=self._folder.absolute(),
@@ -240,6 +317,7 @@ class SweepRunner:
             parent=os.getpid(),
             locks=self._locks,
             trains_again=trains_again,
+            pauses=pauses,
             command=tuple(sys.argv[1:]),
         )
         if self._sweep.request.executor != "local":
@@ -294,12 +372,20 @@ class SweepRunner:
             done = f"; {self._done} done before"
         else:
             done = ""
+        if plan.rungs:
+            limit = round(100 * most_steps(plan) / full_steps(plan))
+            whole += (
+                f", of which the best go on at two rungs: at most {limit} % of the steps of all"
+            )
         return (
             f"{whole}{share}{done}; {plan.jobs} at a time with {count(plan.threads, 'thread')} each"
         )
 
     def _say(self, reply: CellReply) -> None:
         cell = self._planned[reply.cell]
+        if reply.state == "paused":
+            self._listener.say(f"{self._label(cell)}: {self._rung_text(reply.cell)}")
+            return
         if reply.state == "interrupted":
             result = reply.message
         else:
@@ -312,6 +398,13 @@ class SweepRunner:
             self._listener.warn(line)
         else:
             self._listener.say(line)
+
+    def _rung_text(self, name: str) -> str:
+        """Returns what a run has reached at the rung where it waits."""
+        steps = self._plan.rungs[name]
+        scores = scores_by_step(RunFolder(self._folder / CELLS / name), self._plan)
+        step = max(scores)
+        return f"{self._plan.primary.name} {scores[step].value:.4f} at step {step} of {steps[-1]}"
 
     def _label(self, cell: PlannedCell) -> str:
         """Returns the setting, seed and fold of a run, for people."""

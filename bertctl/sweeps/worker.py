@@ -68,6 +68,7 @@ class WorkerSettings:
         locks: open files of the parent's locks, which a forked worker must not hold on to.
         device: GPU that this worker sees, as CUDA_VISIBLE_DEVICES names it; None without.
         trains_again: whether a run that is done is trained again, because its model was not kept.
+        pauses: Step at which a run waits for the others, by name; the rest go on to their ends.
         command: words of the sweep's command line, of which the runs' environment.json tells; empty
             where this process has them itself.
     """
@@ -79,6 +80,7 @@ class WorkerSettings:
     locks: tuple[int, ...] = ()
     device: str | None = None
     trains_again: bool = False
+    pauses: Mapping[str, int] = field(default_factory=dict)
     command: tuple[str, ...] = ()
 
 
@@ -88,7 +90,7 @@ class CellReply:
 
     Attributes:
         cell: its name.
-        state: `done`, `failed` or `interrupted`.
+        state: `done`, `failed`, `interrupted`, or `paused` where it waits at a rung.
         message: why it failed.
         code: exit code of the error.
         seconds: `train`, `evaluate`, and `whole` for all that the cell took.
@@ -166,8 +168,13 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
         if not job.hash.startswith(name):
             message = "the data or the model's files have changed since the sweep was started"
             raise UnavailableError(message)  # noqa: TRY301
-        reply.seconds = _train(job, folder, settings)
-        reply.state = "done"
+        pause_at = settings.pauses.get(name)
+        seconds = _train(job, folder, settings, pause_at)
+        if seconds is None:
+            reply.state = "paused"
+        else:
+            reply.state = "done"
+        reply.seconds = seconds or {}
     except BertctlError as error:
         if isinstance(error, InterruptedRunError):
             reply.state = "interrupted"
@@ -208,8 +215,12 @@ def note_failure(folder: RunFolder, message: str) -> None:
     )
 
 
-def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, float]:
-    """Trains and scores, from a checkpoint where there is one; returns the seconds of both."""
+def _train(
+    job: Job, folder: RunFolder, settings: WorkerSettings, pause_at: int | None
+) -> dict[str, float] | None:
+    """Trains and scores, from a checkpoint where there is one; returns the seconds of both, None
+    where it waits.
+    """
     with hold(
         folder.path / ".lock", patient=True
     ):  # a worker of a sweep that was killed takes a moment to end
@@ -224,17 +235,30 @@ def _train(job: Job, folder: RunFolder, settings: WorkerSettings) -> dict[str, f
             folder.clear()
     warmup = warmup_steps(job.recipe.optimizer, job.steps)
     likelihood = job.objective.is_log_likelihood
-    watch = SweepWatch(warmup=warmup, parent=settings.parent, likelihood=likelihood)
+    watch = SweepWatch(
+        warmup=warmup,
+        parent=settings.parent,
+        likelihood=likelihood,
+        pause_at=pause_at,
+    )
     pause = SECONDS_BETWEEN_CHECKPOINTS
     model_file: ModelFile = "never" if settings.keep == "none" else "at the end"
     options = RunOptions(early_stopping=watch, model_file=model_file, checkpoint_pause=pause)
-    result = start(
-        job,
-        folder.path,
-        resume="if any",
-        options=options,
-        listener=_CellLog(folder.log),
-    )
+    try:
+        result = start(
+            job,
+            folder.path,
+            resume="if any",
+            options=options,
+            listener=_CellLog(folder.log),
+        )
+    except InterruptedRunError:
+        if not watch.is_paused:
+            raise
+        step = folder.read(folder.status)["step"]
+        message = f"waits at step {step} of {job.steps} for the other runs of the sweep"
+        folder.set_status("interrupted", step=step, message=message)
+        return None
     return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
 
 

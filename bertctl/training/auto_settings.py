@@ -4,6 +4,7 @@ Few rules, smooth in rows and labels; `docs/training.md` has the runs that they 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ _LAYER_DECAY = 0.9
 
 _USUAL_EPOCHS = 3
 _MOST_EPOCHS = 20
-_ROWS_OF_USUAL_EPOCHS = 5000
+_ROWS_OF_USUAL_EPOCHS = 2000
 """Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
 _ROWS_POWER = 0.4
 _LABELS_POWER = 0.1
@@ -46,6 +47,10 @@ _AVERAGED = 3
 """Evaluations whose weights are averaged at the end, if the validation rows say that the mean is
 better."""
 
+_ONE_SIDED = 0.9
+"""Share of the most frequent label from which accuracy would choose the weights that always answer
+it."""
+
 
 @dataclass(frozen=True)
 class TrainingTraits:
@@ -57,6 +62,9 @@ class TrainingTraits:
         width: Numbers in a hidden state of the encoder; 0 where its config.json does not say.
         n_layers: Layers of the encoder; 0 where its config.json does not say.
         has_shared_layers: Whether the layers share their weights, as ALBERT's do.
+        majority_share: Share of the training rows that have the most frequent label; 0 where rows
+            have no single label, or where the data set itself says which metric counts.
+        starts_head: Whether the head starts as a regression on the frozen encoder.
     """
 
     n_rows: int
@@ -64,6 +72,8 @@ class TrainingTraits:
     width: int
     n_layers: int
     has_shared_layers: bool
+    majority_share: float = 0.0
+    starts_head: bool = False
 
     @classmethod
     def of(
@@ -85,7 +95,24 @@ class TrainingTraits:
             n_layers=sizes["layers"],
             has_shared_layers="num_hidden_groups" in source.config
             or bool(source.config.get("is_encoder_decoder")),
+            majority_share=_majority_share(data, task),
+            starts_head=recipe.model.head_start == "probe",
         )
+
+
+def _majority_share(data: LoadedData, task: Task) -> float:
+    """Returns the share of the training rows with the most frequent label; 0 where nothing follows
+    from it.
+    """
+    has_metric = data.dataset is not None and data.dataset.primary_metric is not None
+    if has_metric or task.name != "text-classification" or task.primary_metric != "accuracy":
+        return 0.0
+    labels = data.splits["train"].columns["label"]
+    counts = Counter(label for label in labels if label is not None)
+    if not counts:
+        return 0.0
+    _, most = counts.most_common(1)[0]
+    return most / counts.total()
 
 
 def learning_rate(traits: TrainingTraits) -> float:
@@ -125,22 +152,37 @@ def batch_size(traits: TrainingTraits) -> int:
 def epochs(traits: TrainingTraits) -> int:
     """Returns the passes over the training rows: the more, the fewer the rows and the more the
     labels.
+
+    A head that starts as a regression knows the labels already, however many they are.
     """
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
-    many_labels: float = (max(2, traits.n_labels) / 2) ** _LABELS_POWER
+    if traits.starts_head:
+        n_labels_to_learn = 2
+    else:
+        n_labels_to_learn = max(2, traits.n_labels)
+    many_labels: float = (n_labels_to_learn / 2) ** _LABELS_POWER
     wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
     return min(max(wanted, _USUAL_EPOCHS), _MOST_EPOCHS)
+
+
+def is_one_sided(traits: TrainingTraits) -> bool:
+    """Returns whether nearly all training rows have the same label, so that its constant answer is
+    nearly the best.
+    """
+    return traits.majority_share >= _ONE_SIDED
 
 
 _RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
     "training.epochs": epochs,
     "training.batch_size": batch_size,
     "training.average_best": lambda _: _AVERAGED,
+    "training.tie_breaker": lambda _: "loss",
+    "evaluation.primary_metric": lambda traits: "f1_macro" if is_one_sided(traits) else None,
     "optimizer.learning_rate": learning_rate,
     "optimizer.warmup_fraction": lambda _: _WARMUP,
     "optimizer.layer_decay": layer_decay,
 }
-"""Field -> its value; the fields of the preset without a rule keep their default."""
+"""Field -> its value. A field without a rule, or whose value is None, keeps its default."""
 
 
 def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
@@ -156,10 +198,12 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
     if recipe.training.preset != AUTO:
         return recipe, ""
     open_fields = fields_left_to_auto(recipe)
-    chosen = {dotted: rule(traits) for dotted, rule in _RULES.items() if dotted in open_fields}
+    values = {dotted: rule(traits) for dotted, rule in _RULES.items() if dotted in open_fields}
+    chosen = {dotted: value for dotted, value in values.items() if value is not None}
     chosen = _fitted(chosen, recipe)
     resolved = recipe.with_fields("training", preset=None, **_section("training", chosen))
     resolved = resolved.with_fields("optimizer", **_section("optimizer", chosen))
+    resolved = resolved.with_fields("evaluation", **_section("evaluation", chosen))
     return resolved, _sentence(chosen, traits)
 
 
@@ -211,6 +255,9 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
         parts.append(f"batches of {chosen['training.batch_size']}")
     if "training.average_best" in chosen:
         parts.append(f"the mean of the best {chosen['training.average_best']} if it is better")
+    share = f"{100 * traits.majority_share:.0f} % of the rows have one label"
+    if "evaluation.primary_metric" in chosen:
+        parts.append(f"the best weights by {chosen['evaluation.primary_metric']} ({share})")
     if not parts:
         return "auto: every value is given"
     return f"auto: {', '.join(parts)}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.modeling.model import Model
 from bertctl.run_folder import RunFolder
 from bertctl.training.checkpoint import average_file
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop import Evaluation, TrainingState
 from bertctl.writing import replacing
 
 if TYPE_CHECKING:
@@ -28,34 +28,51 @@ class BestWeights:
         keep: how many.
         higher_is_better: direction of the primary metric.
         writes: whether this process writes the files.
+        breaks_ties: Whether the lower loss is better where the metric is the same. Else the earlier
+            one is.
     """
 
     def __init__(
-        self, folder: RunFolder, keep: int, *, higher_is_better: bool, writes: bool
+        self,
+        folder: RunFolder,
+        keep: int,
+        *,
+        higher_is_better: bool,
+        writes: bool,
+        breaks_ties: bool = False,
     ) -> None:
         self._folder = folder
         self._keep = keep
         self._sign = 1.0 if higher_is_better else -1.0
         self._writes = writes
+        self._breaks_ties = breaks_ties
 
-    def offer(self, state: TrainingState, value: float, model: Model) -> None:
-        """Keeps the weights as they are if this evaluation is one of the best so far; a tie goes to
-        the earlier one.
+    def offer(self, state: TrainingState, evaluation: Evaluation, model: Model) -> None:
+        """Keeps the weights as they are if this evaluation is one of the best so far.
 
         Args:
             state: its `ranked` is changed.
-            value: primary metric of the weights at its `step`.
+            evaluation: Scores of the weights at its `step`.
             model: has these weights.
 
         Raises:
             UnavailableError: the disk is full, or the place can't be written.
         """
-        if not math.isfinite(value):
+        if not math.isfinite(evaluation.value):
             return
         before = {step for _, step in state.ranked}
-        ranked = sorted(
-            [*state.ranked, (value, state.step)], key=lambda one: (-self._sign * one[0], one[1])
-        )
+        loss_of = dict(zip((step for _, step in state.ranked), state.ranked_losses, strict=False))
+        loss_of[state.step] = evaluation.loss
+
+        def order(entry: tuple[float, int]) -> tuple[float, float, int]:
+            value, step = entry
+            if self._breaks_ties:
+                loss = loss_of.get(step, math.inf)
+            else:
+                loss = 0.0
+            return -self._sign * value, loss, step
+
+        ranked = sorted([*state.ranked, (evaluation.value, state.step)], key=order)
         ranked = ranked[: self._keep]
         kept = {step for _, step in ranked}
         if self._writes and state.step in kept:
@@ -66,6 +83,7 @@ class BestWeights:
             with replacing(average_file(self._folder, state.step)) as aside:
                 save_with_tables(lambda given: save_file(given, aside), model.copy_weights(), aside)
         state.ranked = ranked
+        state.ranked_losses = [loss_of.get(step, math.inf) for _, step in ranked]
         if self._writes:
             for step in before - kept:
                 average_file(self._folder, step).unlink(missing_ok=True)
@@ -74,15 +92,18 @@ class BestWeights:
         """Gives the model the mean of the weights that were kept, in fp32."""
         model.set_weights(mean_of([average_file(self._folder, step) for _, step in state.ranked]))
 
-    def verdict(self, value: float, state: TrainingState) -> dict[str, Any]:
+    def verdict(self, evaluation: Evaluation, state: TrainingState) -> dict[str, Any]:
         """Returns what metrics.json says of the average: its steps, both values, and whether it is
         kept.
         """
+        value = evaluation.value
+        is_tie = value == state.best_value
+        has_lower_loss = self._breaks_ties and is_tie and evaluation.loss < state.best_loss
         return {
             "steps": sorted(step for _, step in state.ranked),
             "value": value,
             "best_value": state.best_value,
-            "kept": self._sign * value > self._sign * state.best_value,
+            "kept": self._sign * value > self._sign * state.best_value or has_lower_loss,
         }
 
 

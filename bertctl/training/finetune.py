@@ -26,7 +26,7 @@ from bertctl.training.collapse import look_for_collapse
 from bertctl.training.early_stopping import NO_EARLY_STOPPING, EarlyStopping
 from bertctl.training.head_start import HeadStart, start_head
 from bertctl.training.job import Job
-from bertctl.training.loop import Hooks, TrainingState, train
+from bertctl.training.loop import Evaluation, Hooks, TrainingState, train
 from bertctl.training.model_selection import ModelSelection
 from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
 from bertctl.training.signals import Signals
@@ -278,7 +278,7 @@ class _TrainingRun:
                     self.listener,
                 )
 
-        def evaluate(step: int) -> float:
+        def evaluate(step: int) -> Evaluation:
             # Noted now: a signal during the scoring saves from here, and scoring draws no random
             # number.
             checkpointing.note_random_states()
@@ -291,6 +291,7 @@ class _TrainingRun:
             metric = result.metrics[job.primary]
             value = metric.value
             loss = result.metrics["loss"].value
+            evaluation = Evaluation(value, loss)
             if metric.is_defined:
                 score = f"{value:.4f}"
             else:
@@ -311,10 +312,10 @@ class _TrainingRun:
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
             log({"step": step, **scores} | ({"samples": shown} if shown else {}))
             if step > 0:  # the mean is of weights that were trained
-                self.selection.offer(state, value)
+                self.selection.offer(state, evaluation)
             self.writer.set_status("running", step=step)
             if step == 0:
-                return value
+                return evaluation
             epoch, inside = divmod(step, job.steps_per_epoch)
             every_end = not job.steps_per_epoch % (
                 job.recipe.training.evaluate_every or 1
@@ -331,7 +332,7 @@ class _TrainingRun:
             if not inside and step < self.planned_steps:
                 state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
                 state.stopped_early = bool(state.stop_reason)
-            return value
+            return evaluation
 
         def keep(step: int) -> None:
             if self.selection.keep():
@@ -360,6 +361,7 @@ class _TrainingRun:
             / tokens
             * job.steps_per_epoch,
             scores_start=self.head_start is not None and not self.head_start.reason,
+            breaks_ties=job.recipe.training.tie_breaker == "loss",
         )
 
     def finish(self) -> Result:

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,14 +25,25 @@ _EXPLODED = 10.0
 """How many times as large as the first losses the last ones may be; such a run does not recover."""
 
 
+class Evaluation(NamedTuple):
+    """Scores of the validation rows.
+
+    Attributes:
+        value: Primary metric.
+        loss: Validation loss.
+    """
+
+    value: float
+    loss: float
+
+
 @dataclass
 class Hooks:
     """What the loop calls: it writes no file and shows nothing itself.
 
     Attributes:
         on_log: one line of history, every `training.log_every` steps and at the end of each epoch.
-        on_evaluate: scores the validation rows with the weights as they are; returns the primary
-            metric.
+        on_evaluate: scores the validation rows with the weights as they are.
         is_better: whether one value of the primary metric is better than another.
         on_better: the weights are the best so far.
         on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise
@@ -40,16 +52,19 @@ class Hooks:
         evaluation_cost: about how many steps an evaluation takes as long as, for the time left.
         scores_start: Whether the weights are scored before the first step, and may be the best
             ones.
+        breaks_ties: Whether the lower loss is better where the primary metric is the same. Else the
+            first one is.
     """
 
     on_log: Callable[[dict[str, float]], None]
-    on_evaluate: Callable[[int], float]
+    on_evaluate: Callable[[int], Evaluation]
     is_better: Callable[[float, float], bool]
     on_better: Callable[[int], None]
     on_step: Callable[[bool], None]
     names: Callable[[Ints], Sequence[str]]
     evaluation_cost: float = 0.0
     scores_start: bool = False
+    breaks_ties: bool = False
 
 
 @dataclass
@@ -66,6 +81,7 @@ class TrainingState:
             `scored_start` those before the first step.
         scored_start: Whether the weights before the first step were scored.
         best_value: their primary metric.
+        best_loss: Their validation loss.
         since_better: evaluations since then.
         seconds: spent in training steps, evaluation not counted.
         examples: seen, epochs counted.
@@ -80,6 +96,7 @@ class TrainingState:
             got the same answer.
         ranked: primary metric and step of the best evaluations, the best first, where their weights
             will be averaged.
+        ranked_losses: Their validation losses.
         clock_seconds: Seconds of the time limit that were used, those of interrupted commands too;
             0 without a limit.
         plan_changes: Changes of the number of steps by a time limit: the step where it was changed,
@@ -93,6 +110,7 @@ class TrainingState:
     best_step: int = 0
     scored_start: bool = False
     best_value: float = 0.0
+    best_loss: float = 0.0
     since_better: int = 0
     seconds: float = 0.0
     examples: int = 0
@@ -105,6 +123,7 @@ class TrainingState:
     stop_reason: str = ""
     collapsed_losses: list[float] = field(default_factory=list)
     ranked: list[tuple[float, int]] = field(default_factory=list)
+    ranked_losses: list[float] = field(default_factory=list)
     clock_seconds: float = 0.0
     plan_changes: list[tuple[int, int]] = field(default_factory=list)
 
@@ -324,15 +343,25 @@ def _step(
 
 
 def _evaluate(hooks: Hooks, state: TrainingState) -> None:
-    """Scores, and keeps the weights if they are the best so far; a tie goes to the earlier ones."""
-    value = hooks.on_evaluate(state.step)
-    if state.has_best and not hooks.is_better(value, state.best_value):
+    """Scores, and keeps the weights if they are the best so far."""
+    evaluation = hooks.on_evaluate(state.step)
+    if state.has_best and not _is_new_best(evaluation, hooks, state):
         state.since_better += 1
         return
     hooks.on_better(state.step)
     state.best_step = state.step
-    state.best_value = value
+    state.best_value = evaluation.value
+    state.best_loss = evaluation.loss
     state.since_better = 0
+
+
+def _is_new_best(evaluation: Evaluation, hooks: Hooks, state: TrainingState) -> bool:
+    """Returns whether the weights are better than the best so far; a tie goes to the earlier or to
+    the lower loss.
+    """
+    if hooks.breaks_ties and evaluation.value == state.best_value:
+        return evaluation.loss < state.best_loss
+    return hooks.is_better(evaluation.value, state.best_value)
 
 
 def _share_of_work(step: int, steps: int, between: int, evaluation_cost: float) -> float:

@@ -15,7 +15,7 @@ from bertctl.tasks.registry import higher_is_better
 from bertctl.training.averaging import BestWeights, verdict_sentence
 from bertctl.training.best_model import BestModel, ModelFile
 from bertctl.training.job import Job
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop import Evaluation, TrainingState
 
 
 class ModelSelection:
@@ -53,17 +53,15 @@ class ModelSelection:
         self._best_result: SplitResult | None = None
         self.best = BestModel(job.loaded, folder, model_file)
         keep = job.recipe.training.average_best
-        higher = higher_is_better(job.primary)
-        self._averaging = (
-            BestWeights(
+        self._averaging: BestWeights | None = None
+        if keep:
+            self._averaging = BestWeights(
                 folder,
                 keep,
-                higher_is_better=higher,
+                higher_is_better=higher_is_better(job.primary),
                 writes=workers.is_first,
+                breaks_ties=job.recipe.training.tie_breaker == "loss",
             )
-            if keep
-            else None
-        )
 
     def score(self, split: str) -> SplitResult:
         """Scores a split with the weights as they are.
@@ -95,12 +93,12 @@ class ModelSelection:
         self.results[split] = result
         return result
 
-    def offer(self, state: TrainingState, value: float) -> None:
+    def offer(self, state: TrainingState, evaluation: Evaluation) -> None:
         """Keeps the weights for the average at the end, where the recipe asks for one and they are
         among the best.
         """
         if self._averaging is not None:
-            self._averaging.offer(state, value, self._job.loaded)
+            self._averaging.offer(state, evaluation, self._job.loaded)
 
     def keep(self) -> bool:
         """Keeps the weights as the best so far; returns whether this process has written them to
@@ -156,7 +154,8 @@ class ModelSelection:
         averaging.average_into(job.loaded, state)
         self.results.clear()
         result = self.score(job.selection)
-        self.average = averaging.verdict(result.metrics[job.primary].value, state)
+        evaluation = Evaluation(result.metrics[job.primary].value, result.metrics["loss"].value)
+        self.average = averaging.verdict(evaluation, state)
         self._listener.say(verdict_sentence(self.average, f"{job.selection} {job.primary}", state))
         if self.average["kept"]:
             self.keep()

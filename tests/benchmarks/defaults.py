@@ -42,6 +42,7 @@ OLD_DEFAULT = {
     "optimizer.learning_rate": 5e-5,
     "model.head_start": "random",
     "training.preset": None,
+    "evaluation.baselines": False,
 }
 """Fields of the generic recipes before they had a preset."""
 
@@ -774,7 +775,7 @@ SETS = {
         "text-regression", "pearson", "STS-B, scores of pairs, 1,500 rows", scores
     ),
     "entities": BenchmarkSet(
-        "token-classification", "f1", "WNUT-17, entities, 1,200 sentences", entities
+        "token-classification", "entity_f1", "WNUT-17, entities, 1,200 sentences", entities
     ),
     "choices": BenchmarkSet("multiple-choice", "accuracy", "CODAH, 4 choices, 800 rows", choices),
 }

@@ -400,6 +400,118 @@ def test_divergence_folds_and_a_cell_that_fails(
     assert not (tmp_path / "layers" / "cells").exists()
 
 
+@pytest.fixture(scope="session")
+def halved(
+    tmp_path_factory: pytest.TempPathFactory,
+    many_opinions: Path,
+    tiny_model: Path,
+    nursery: Nursery,
+) -> Path:
+    """Three settings by successive halving: one of them is trained to its end."""
+    folder = tmp_path_factory.mktemp("halved") / "sweep"
+    process = _popen(nursery, _halving_words(many_opinions, tiny_model, folder))
+    _, err = process.communicate(timeout=3600)
+    assert process.returncode == 0, err
+    (folder / "stderr").write_text(err)
+    return folder
+
+
+def _halving_words(data: Path, model: Path, folder: Path) -> list[str]:
+    words = _words(data, model, folder, "--halving", "--jobs", 1, "--threads", 1)
+    words[words.index(GRID)] = "optimizer.learning_rate=1e-4,1e-5,1e-6"
+    # A head that starts as a regression tells the labels apart from the first step on, so no run
+    # collapses.
+    return [word.replace("head_start=random", "head_start=probe") for word in words]
+
+
+def test_halving_stops_the_worse_runs_and_says_so(halved: Path) -> None:
+    document = _result(halved)
+
+    states = [run["state"] for run in document["runs"]]
+    stopped = [run for run in document["runs"] if run["state"] == "stopped"]
+
+    assert states.count("stopped") == 2
+    assert all(
+        run["step"] == 6 and 0 <= run["rung_value"] <= 1 and run["value"] is None for run in stopped
+    )
+    assert document["counts"]["failed"] == document["counts"]["missing"] == 0
+    assert document["chosen"]["run"] in [
+        run["run"] for run in document["runs"] if run["state"] == "done"
+    ]
+    assert document["halving"]["steps"] == 6 + 6 + 12
+    assert document["halving"]["full_steps"] == 3 * 12
+    assert "rung 1: 1 run of 3 go on" in (halved / "stderr").read_text()
+    assert "stopped at step 6 of 12" in (halved / "sweep.html").read_text()
+    assert not list((halved / "cells").glob("*/checkpoints/step-*"))
+
+
+def test_a_run_that_was_promoted_is_that_of_an_unbroken_one(
+    bertctl: Run, halved: Path, tmp_path: Path
+) -> None:
+    chosen = halved / "cells" / _result(halved)["chosen"]["run"]
+
+    alone = bertctl("finetune", halved / "best.yaml", "-o", tmp_path / "run")
+
+    assert alone.returncode == 0, alone.stderr
+    for name in ("metrics.json", "predictions/validation.jsonl", "model/model.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (chosen / name).read_bytes(), name
+
+
+@pytest.mark.slow
+def test_halving_that_was_killed_decides_as_an_undisturbed_one(
+    bertctl: Run,
+    nursery: Nursery,
+    halved: Path,
+    many_opinions: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+) -> None:
+    words = _halving_words(many_opinions, tiny_model, tmp_path / "sweep")
+    process = _popen(nursery, words)
+    _wait_for(tmp_path / "sweep", 0, process)
+    process.kill()
+    process.communicate()
+
+    again = bertctl(*words)
+
+    assert again.returncode == 0, again.stderr
+    assert _result(tmp_path / "sweep") == _result(halved)
+
+
+@pytest.mark.slow
+def test_the_full_grid_trains_what_halving_has_stopped(
+    bertctl: Run, halved: Path, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sweep"
+    shutil.copytree(halved, folder)
+    words = [
+        word for word in _halving_words(many_opinions, tiny_model, folder) if word != "--halving"
+    ]
+
+    done = bertctl(*words)
+
+    assert done.returncode == 0, done.stderr
+    document = _result(folder)
+    assert document["counts"]["stopped"] == 0
+    assert document["halving"] is None
+    assert document["counts"]["scores"] == 3
+
+
+def test_without_a_grid_settings_lie_around_what_auto_chooses(
+    bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    words = [many_opinions, "--model", tiny_model, "--max-length", 32, "-o", tmp_path / "sweep"]
+    sets = ["--set", "data.validation_fraction=0.25", "--set", "model.head_start=random"]
+
+    dry = bertctl("sweep", *words, *sets, "--epochs", 2, "--halving", "--dry-run", "--json")
+
+    assert dry.returncode == 0, dry.stderr
+    document = json.loads(dry.stdout)
+    assert document["to_run"] == 6
+    assert document["halving"]["promoted"] == [2, 1]
+    assert document["halving"]["most_steps"] < document["halving"]["full_steps"]
+
+
 @pytest.mark.one_process
 @pytest.mark.parametrize(
     ("extra", "grid", "said"),
@@ -407,7 +519,12 @@ def test_divergence_folds_and_a_cell_that_fails(
         ((), "lr=1e-5", "did you mean optimizer.learning_rate?"),
         ((), "training.epochs=two", "training.epochs: "),
         ((), "", "is empty"),
-        ((), None, "nothing to vary"),
+        (("--set", "training.preset=null"), None, "nothing to vary"),
+        (("--set", "training.preset=null"), "auto", "--grid auto varies"),
+        (("--halving", "--folds", "2"), GRID, "does not go with --folds"),
+        (("--halving", "--seeds", "2"), GRID, "does not go with --seeds"),
+        (("--halving", "--shard", "1/2"), GRID, "does not go with --shard"),
+        (("--halving", "--time-limit", "1m"), GRID, "does not go with --time-limit"),
         (("--shard", "3/2"), GRID, "--shard 3/2"),
         (("--jobs", "0"), GRID, "--jobs 0"),
         (("--folds", "1"), GRID, "--folds 1"),

@@ -106,7 +106,7 @@ def test_what_can_not_be_valued_is_counted_beside_n(tmp_path: Path, state: str) 
     assert (row["n"], row[state]) == (2, 1)
     assert row["mean"] == pytest.approx(mean([value(tmp_path, 0, 0), value(tmp_path, 0, 2)]))
     assert document["counts"] == {
-        "runs": 3, "scores": 2, "done": 2, "collapsed": 0, "diverged": 0, "failed": 0, "missing": 0,
+        "runs": 3, "scores": 2, "done": 2, "collapsed": 0, "diverged": 0, "stopped": 0, "failed": 0, "missing": 0,
         state: 1,
     }  # fmt: skip
     assert any(note.startswith(f"{state}, 1 run") for note in document["notes"])

@@ -34,7 +34,7 @@ from bertctl.training.averaging import BestWeights, mean_of
 from bertctl.training.checkpoint import average_file
 from bertctl.training.finetune import run
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop import Evaluation, TrainingState
 from bertctl.training.lr_find import find_rate, smoothed, suggest
 from tests.nursery import Nursery
 from tests.tiny_recipes import tiny_recipe
@@ -225,13 +225,27 @@ def test_the_weights_of_the_best_evaluations_are_kept(
         with torch.no_grad():
             network.weight.fill_(float(step))
         outcome.step = step
-        best.offer(outcome, value, model)
+        best.offer(outcome, Evaluation(value, loss=0.5), model)
     assert sorted(step for _, step in outcome.ranked) == steps
     assert sorted(average_file(folder, 1).parent.iterdir()) == [
         average_file(folder, step) for step in steps
     ]
     best.average_into(model, outcome)
     assert network.weight.item() == average
+
+
+def test_of_equal_evaluations_those_with_the_lowest_loss_are_averaged(tmp_path: Path) -> None:
+    network = nn.Linear(1, 1, bias=False)
+    model = Model(network, Tokenizer(WordLevel()), None, Padding(0), has_segments=False)
+    best = BestWeights(RunFolder(tmp_path), 2, higher_is_better=True, writes=True, breaks_ties=True)
+    state = TrainingState()
+
+    for step, loss in enumerate([0.9, 0.4, 0.6, 0.5, 0.7], start=1):
+        state.step = step
+        best.offer(state, Evaluation(0.8, loss), model)
+
+    assert [step for _, step in state.ranked] == [2, 4]
+    assert state.ranked_losses == [0.4, 0.5]
 
 
 class Copier(Listener):

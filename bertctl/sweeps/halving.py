@@ -1,0 +1,249 @@
+"""Successive halving: all runs train to a first rung, the best third goes on, and so on to the end.
+
+Jamieson & Talwalkar 2016, "Non-stochastic Best Arm Identification"; Li et al. 2018, "Hyperband". A
+rung is an evaluation that the run makes anyway, and the learning rate is that of the whole run: a
+run that is promoted goes on from its checkpoint and ends with the same bytes as an unbroken one.
+
+A decision rests on the plan and on the scores in the runs' histories alone, so a sweep that was
+interrupted decides as an undisturbed one.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from bertctl.sweeps.plan import SweepPlan
+from bertctl.words import count
+
+RUNG_SHARES = (1 / 6, 1 / 2)
+"""Share of its steps after which a run waits for the others; the next evaluation is the rung."""
+
+REDUCTION = 3
+"""One in so many runs of a rung goes on, rounded up."""
+
+BUDGET = 1 / 3
+"""Share of the steps of the full grid that runs near the cut may fill up."""
+
+
+@dataclass(frozen=True)
+class RungScore:
+    """What a run has reached at a rung.
+
+    Attributes:
+        value: Primary metric.
+        loss: Of the same rows; it decides between equal values, as of runs that answer one thing to
+            everything yet.
+    """
+
+    value: float
+    loss: float
+
+
+Scores = Mapping[str, Mapping[int, RungScore]]
+"""Run -> step -> scores of the evaluation after it."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung of the ladder, as far as its runs have come.
+
+    Attributes:
+        number: From 1; the last rung is the end of the runs.
+        runs: Names of those that were to reach it.
+        waiting: Those of them that still have to be trained to it.
+        scores: Of those that have reached it and could go on; empty at the last rung.
+        promoted: Those that go on, the best first; empty while some are waiting.
+    """
+
+    number: int
+    runs: tuple[str, ...]
+    waiting: tuple[str, ...]
+    scores: Mapping[str, RungScore]
+    promoted: tuple[str, ...] = ()
+
+    @property
+    def stopped(self) -> tuple[str, ...]:
+        """Returns those that were stopped here."""
+        if self.waiting:
+            return ()
+        return tuple(name for name in self.scores if name not in self.promoted)
+
+
+def rung_steps(steps: int, between: int) -> list[int]:
+    """Returns the steps at which a run waits, and its last step.
+
+    Args:
+        steps: Of the run to its end.
+        between: Steps from one evaluation to the next.
+
+    Example:
+        >>> rung_steps(60, 10)
+        [10, 30, 60]
+    """
+    rungs = []
+    for share in RUNG_SHARES:
+        evaluations = math.ceil(round(share * steps / between, 6))
+        rungs.append(min(evaluations * between, steps))
+    return [*rungs, steps]
+
+
+def climb(
+    plan: SweepPlan, scores: Scores, over: Collection[str], lost: Collection[str]
+) -> list[Rung]:
+    """Returns the rungs up to the first one that some runs still have to reach, or the last.
+
+    Args:
+        plan: Of a sweep with rungs.
+        scores: Of the runs' histories.
+        over: Runs that have ended well: at their last step, or early by themselves.
+        lost: Runs that diverged, collapsed, or failed and are not tried again. Another one goes on
+            in their place.
+    """
+    runs = tuple(plan.rungs)
+    rungs: list[Rung] = []
+    spent = 0
+    for index in range(len(RUNG_SHARES)):
+        spent += _segments(plan, runs, index)
+        at_rung = {name: scores.get(name, {}).get(plan.rungs[name][index]) for name in runs}
+        values = {name: value for name, value in at_rung.items() if value is not None}
+        waiting = [
+            name for name in runs if name not in values and name not in over and name not in lost
+        ]
+        if waiting:
+            promoted = ()
+        else:
+            promoted = promote(
+                plan,
+                index,
+                values,
+                lost,
+                len(runs),
+                spent,
+            )
+        rungs.append(
+            Rung(
+                index + 1,
+                runs,
+                tuple(waiting),
+                values,
+                promoted,
+            )
+        )
+        if waiting:
+            return rungs
+        runs = promoted
+
+    waiting = [name for name in runs if name not in over and name not in lost]
+    return [*rungs, Rung(len(RUNG_SHARES) + 1, runs, tuple(waiting), {})]
+
+
+def promote(
+    plan: SweepPlan,
+    index: int,
+    scores: Mapping[str, RungScore],
+    lost: Collection[str],
+    n_runs: int,
+    spent: int,
+) -> tuple[str, ...]:
+    """Returns the runs that go on from a rung, the best first.
+
+    These are the best third, and of those within a standard error of the last one as many as the
+    budget has steps for. Ties go to the run with the lower loss, then with fewer steps, then to the
+    earlier one.
+
+    Args:
+        plan: Of the sweep.
+        index: Of the rung, from 0.
+        scores: Of the runs that can go on.
+        lost: Those of them that came to nothing above this rung; they take nobody's place.
+        n_runs: Runs that were to reach the rung, those that failed too.
+        spent: Steps of the sweep up to this rung, all runs together.
+    """
+    position = {name: number for number, name in enumerate(plan.rungs)}
+
+    def place(name: str) -> tuple[float, float, int, int]:
+        score = scores[name]
+        return plan.sign * score.value, score.loss, plan.rungs[name][-1], position[name]
+
+    ordered = sorted(scores, key=place)
+    n_open = math.ceil(n_runs / REDUCTION)
+    promoted = []
+    for name in ordered:
+        if n_open > 0:
+            promoted.append(name)
+        if name not in lost:
+            n_open -= 1
+    if not promoted:
+        return ()
+
+    cut = scores[promoted[-1]].value
+    tolerance = standard_error(cut, plan.n_examples)
+    budget = BUDGET * full_steps(plan)
+    for name in ordered[len(promoted) :]:
+        is_near = abs(scores[name].value - cut) <= tolerance
+        if is_near and spent + _steps_ahead(plan, index, [*promoted, name]) <= budget:
+            promoted.append(name)
+    return tuple(promoted)
+
+
+def rung_text(plan: SweepPlan, rung: Rung) -> str:
+    """Returns what was decided at a rung, for people."""
+    text = f"rung {rung.number}: {count(len(rung.promoted), 'run')} of {len(rung.runs)} go on"
+    if rung.promoted:
+        last = min(rung.promoted, key=lambda name: -plan.sign * rung.scores[name].value)
+        text += f", the last with {plan.primary} {rung.scores[last].value:.4f}"
+    if rung.stopped:
+        best = min(rung.stopped, key=lambda name: plan.sign * rung.scores[name].value)
+        text += (
+            f"; {count(len(rung.stopped), 'run')} stopped, the best with "
+            f"{rung.scores[best].value:.4f}"
+        )
+    return text
+
+
+def standard_error(value: float, n_examples: int) -> float:
+    """Returns the standard error of a share of so many examples; 0 for a metric that is none, such
+    as a loss.
+    """
+    if n_examples < 1 or not 0.0 <= value <= 1.0:
+        return 0.0
+    return math.sqrt(value * (1 - value) / n_examples)
+
+
+def full_steps(plan: SweepPlan) -> int:
+    """Returns the steps of all runs to their ends."""
+    return sum(steps[-1] for steps in plan.rungs.values())
+
+
+def most_steps(plan: SweepPlan) -> int:
+    """Returns the steps that halving takes at most, whichever runs go on."""
+    longest = sorted(plan.rungs, key=lambda name: plan.rungs[name][-1], reverse=True)
+    within_budget = math.floor(BUDGET * full_steps(plan))
+    n_promoted = math.ceil(len(longest) / REDUCTION)
+    return max(
+        within_budget, _segments(plan, longest, 0) + _steps_ahead(plan, 0, longest[:n_promoted])
+    )
+
+
+def _segments(plan: SweepPlan, runs: Sequence[str], index: int) -> int:
+    """Returns the steps that these runs take from the rung before to this one."""
+    steps = 0
+    for name in runs:
+        if index:
+            below = plan.rungs[name][index - 1]
+        else:
+            below = 0
+        steps += plan.rungs[name][index] - below
+    return steps
+
+
+def _steps_ahead(plan: SweepPlan, index: int, promoted: Sequence[str]) -> int:
+    """Returns the steps above a rung if these runs go on from it; of rungs above, the longest runs
+    are counted.
+    """
+    longest = sorted(promoted, key=lambda name: plan.rungs[name][-1], reverse=True)
+    steps = 0
+    for rung in range(index + 1, len(RUNG_SHARES) + 1):
+        steps += _segments(plan, longest, rung)
+        longest = longest[: math.ceil(len(longest) / REDUCTION)]
+    return steps
