@@ -50,7 +50,7 @@ FewShotLoss = Annotated[
 
 
 class Mark(Enum):
-    """Is what a field says of itself beside its values; `schema.marked` lists those that say it."""
+    """Markers on recipe fields, beside their values; `schema.marked` lists those that say it."""
 
     IS_PATH = auto()
     """Is relative to the recipe file's folder, or to the current directory where it is typed."""
@@ -79,7 +79,7 @@ class RecipeSection(BaseModel):
 
 
 class TaskSettings(RecipeSection):
-    """Holds the settings of one task; the section is called as the task, with underscores."""
+    """Settings of one task; the section is called as the task, with underscores."""
 
 
 class DataSection(RecipeSection):
@@ -314,14 +314,14 @@ class TrainingSection(RecipeSection):
 
     @property
     def seed_of_init(self) -> int:
-        """Is the seed of the new head and of dropout."""
+        """Seed of the new head and of dropout."""
         if self.init_seed is None:
             return self.seed
         return self.init_seed
 
     @property
     def seed_of_order(self) -> int:
-        """Is the seed of the data order."""
+        """Seed of the data order."""
         if self.order_seed is None:
             return self.seed
         return self.order_seed
@@ -630,7 +630,7 @@ class FewShotSection(RecipeSection):
 
 
 class RecipeFields(RecipeSection):
-    """Holds every field of a recipe. `schema.Recipe` adds what only fits together."""
+    """Every field of a recipe. `schema.Recipe` adds what only fits together."""
 
     name: Annotated[str, Field(pattern=r"^\w[\w.-]*$", max_length=100), Mark.NO_NUMBER] = "recipe"
     """Short name of letters, digits, `.`, `_` and `-`, which names the run folder. Default: the

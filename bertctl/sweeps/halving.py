@@ -109,9 +109,8 @@ def climb(
         waiting = [
             name for name in runs if name not in values and name not in over and name not in lost
         ]
-        if waiting:
-            promoted = ()
-        else:
+        promoted: tuple[str, ...] = ()
+        if not waiting:
             promoted = promote(
                 plan,
                 index,
