@@ -30,7 +30,6 @@ AUTO_FIELDS = (
     "training.patience",
     "training.average_best",
     "training.tie_breaker",
-    "training.class_weights",
     "optimizer.learning_rate",
     "optimizer.warmup_fraction",
     "optimizer.layer_decay",

@@ -31,7 +31,7 @@ _LAYER_DECAY = 0.9
 
 _USUAL_EPOCHS = 3
 _MOST_EPOCHS = 20
-_ROWS_OF_USUAL_EPOCHS = 5000
+_ROWS_OF_USUAL_EPOCHS = 2000
 """Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
 _ROWS_POWER = 0.4
 _LABELS_POWER = 0.1
@@ -61,6 +61,7 @@ class TrainingTraits:
         has_shared_layers: Whether the layers share their weights, as ALBERT's do.
         majority_share: Share of the training rows that have the most frequent label; 0 where rows have no single
             label, or where the data set itself says which metric counts.
+        starts_head: Whether the head starts as a regression on the frozen encoder.
     """
 
     n_rows: int
@@ -69,6 +70,7 @@ class TrainingTraits:
     n_layers: int
     has_shared_layers: bool
     majority_share: float = 0.0
+    starts_head: bool = False
 
     @classmethod
     def of(cls, recipe: Recipe, data: LoadedData, task: Task, source: ModelSource) -> "TrainingTraits":
@@ -86,6 +88,7 @@ class TrainingTraits:
             n_layers=sizes["layers"],
             has_shared_layers="num_hidden_groups" in source.config or bool(source.config.get("is_encoder_decoder")),
             majority_share=_majority_share(data, task),
+            starts_head=recipe.model.head_start == "probe",
         )
 
 
@@ -135,9 +138,13 @@ def batch_size(traits: TrainingTraits) -> int:
 
 
 def epochs(traits: TrainingTraits) -> int:
-    """Returns the passes over the training rows: the more, the fewer the rows and the more the labels."""
+    """Returns the passes over the training rows: the more, the fewer the rows and the more the labels.
+
+    A head that starts as a regression knows the labels already, however many they are.
+    """
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
-    many_labels: float = (max(2, traits.n_labels) / 2) ** _LABELS_POWER
+    n_labels_to_learn = 2 if traits.starts_head else max(2, traits.n_labels)
+    many_labels: float = (n_labels_to_learn / 2) ** _LABELS_POWER
     wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
     return min(max(wanted, _USUAL_EPOCHS), _MOST_EPOCHS)
 
@@ -152,7 +159,6 @@ _RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
     "training.batch_size": batch_size,
     "training.average_best": lambda _: _AVERAGED,
     "training.tie_breaker": lambda _: "loss",
-    "training.class_weights": lambda traits: "balanced" if is_one_sided(traits) else None,
     "evaluation.primary_metric": lambda traits: "f1_macro" if is_one_sided(traits) else None,
     "optimizer.learning_rate": learning_rate,
     "optimizer.warmup_fraction": lambda _: _WARMUP,
@@ -225,8 +231,6 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
     if "training.average_best" in chosen:
         parts.append(f"the mean of the best {chosen['training.average_best']} if it is better")
     share = f"{100 * traits.majority_share:.0f} % of the rows have one label"
-    if "training.class_weights" in chosen:
-        parts.append(f"{chosen['training.class_weights']} class weights ({share})")
     if "evaluation.primary_metric" in chosen:
         parts.append(f"the best weights by {chosen['evaluation.primary_metric']} ({share})")
     if not parts:

@@ -37,6 +37,7 @@ OLD_DEFAULT = {
     "optimizer.learning_rate": 5e-5,
     "model.head_start": "random",
     "training.preset": None,
+    "evaluation.baselines": False,
 }
 """Fields of the generic recipes before they had a preset."""
 
@@ -664,7 +665,7 @@ SETS = {
     "titles": BenchmarkSet(CLASSES, "accuracy", "questions, 48 labels, 3,000 rows", titles),
     "paragraphs": BenchmarkSet(CLASSES, "accuracy", "questions, 200 labels, 800 rows", paragraphs),
     "scores": BenchmarkSet("text-regression", "pearson", "STS-B, scores of pairs, 1,500 rows", scores),
-    "entities": BenchmarkSet("token-classification", "f1", "WNUT-17, entities, 1,200 sentences", entities),
+    "entities": BenchmarkSet("token-classification", "entity_f1", "WNUT-17, entities, 1,200 sentences", entities),
     "choices": BenchmarkSet("multiple-choice", "accuracy", "CODAH, 4 choices, 800 rows", choices),
 }
 """Name -> set."""

@@ -1,5 +1,6 @@
 """`training.preset: auto`: what it chooses, what wins over it, and that it stands resolved in what a run leaves."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,66 @@ def test_more_labels_have_at_least_as_many_epochs() -> None:
     assert passes[-1] <= 2 * passes[0]
 
 
+def test_a_head_that_starts_as_a_regression_needs_no_more_epochs_for_many_labels() -> None:
+    many = epochs(traits(n_rows=1000, n_labels=200, starts_head=True))
+    two = epochs(traits(n_rows=1000, n_labels=2, starts_head=True))
+
+    assert many == two
+
+
 def test_layers_that_share_their_weights_have_one_rate() -> None:
     assert layer_decay(traits(has_shared_layers=True)) == 1.0
+
+
+def test_where_nearly_all_rows_have_one_label_macro_f1_chooses_the_weights_and_the_run_says_so() -> None:
+    recipe = load_recipe("text-classification")
+
+    resolved, sentence = resolve_auto(recipe, traits(majority_share=0.98))
+    usual, usual_sentence = resolve_auto(recipe, traits(majority_share=0.7))
+
+    assert resolved.evaluation.primary_metric == "f1_macro"
+    assert "98 % of the rows have one label" in sentence
+    assert usual.evaluation.primary_metric is None
+    assert "one label" not in usual_sentence
+
+
+def test_a_metric_that_is_given_stays_where_nearly_all_rows_have_one_label() -> None:
+    recipe = load_recipe("text-classification", sets=["evaluation.primary_metric=accuracy"])
+
+    resolved, _ = resolve_auto(recipe, traits(majority_share=0.98))
+
+    assert resolved.evaluation.primary_metric == "accuracy"
+
+
+def test_the_share_of_the_most_frequent_label_is_that_of_the_training_rows(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    lines = [f"the film was good {number},{'neg' if number % 20 else 'pos'}" for number in range(60)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+
+    job = prepare(auto_recipe(tiny_model, path))
+
+    assert job.primary == "f1_macro"
+    assert "95 % of the rows have one label" in job.chosen
+
+
+@pytest.mark.parametrize("tie_breaker", ["first", "loss"])
+def test_of_equal_evaluations_the_first_one_or_the_one_with_the_lowest_loss_is_the_best(
+    tie_breaker: str, tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    options = {"training.epochs": 4, "training.tie_breaker": tie_breaker, "optimizer.learning_rate": 1e-6}
+    recipe = auto_recipe(tiny_model, opinions, **options, **{"training.average_best": NULL})
+
+    result = finetune(recipe, output=tmp_path / "run")
+
+    lines = [json.loads(line) for line in result.folder.history.read_text().splitlines()]
+    evaluations = [line for line in lines if "validation_loss" in line]
+    best = max(line["validation_accuracy"] for line in evaluations)
+    equal = [line for line in evaluations if line["validation_accuracy"] == best]
+    expected = equal[0]
+    if tie_breaker == "loss":
+        expected = min(equal, key=lambda line: line["validation_loss"])
+    assert len(equal) > 1, "with so small a rate no answer changes"
+    assert result.metrics["best_step"] == expected["step"]
 
 
 @pytest.mark.parametrize("name", GENERIC)
@@ -200,8 +259,9 @@ def test_folds_of_unequal_size_are_trained_alike(tiny_model: Path, tmp_path: Pat
 
 def test_a_folder_of_an_auto_run_is_named_by_the_values_that_were_chosen(tiny_model: Path, opinions: Path) -> None:
     job = prepare(auto_recipe(tiny_model, opinions))
-    shown = {**job.recipe.training.model_dump(), **job.recipe.optimizer.model_dump()}
-    given = {dotted: shown[dotted.partition(".")[2]] for dotted in AUTO_FIELDS}
+    shown = job.recipe.model_dump()
+    sections = [dotted.partition(".") for dotted in AUTO_FIELDS]
+    given = {f"{section}.{name}": shown[section][name] for section, _, name in sections}
     options = {dotted: NULL if value is None else value for dotted, value in given.items()}
 
     written_out = auto_recipe(tiny_model, opinions, **options, **{"training.preset": NULL})

@@ -203,6 +203,20 @@ def test_the_weights_of_the_best_evaluations_are_kept(
     assert network.weight.item() == average
 
 
+def test_of_equal_evaluations_those_with_the_lowest_loss_are_averaged(tmp_path: Path) -> None:
+    network = nn.Linear(1, 1, bias=False)
+    model = Model(network, Tokenizer(WordLevel()), None, Padding(0), has_segments=False)
+    best = BestWeights(RunFolder(tmp_path), 2, higher_is_better=True, writes=True, breaks_ties=True)
+    state = TrainingState()
+
+    for step, loss in enumerate([0.9, 0.4, 0.6, 0.5, 0.7], start=1):
+        state.step = step
+        best.offer(state, Evaluation(0.8, loss), model)
+
+    assert [step for _, step in state.ranked] == [2, 4]
+    assert state.ranked_losses == [0.4, 0.5]
+
+
 class Copier(Listener):
     """Copies what is averaged, at the moment when the run says that it is."""
 
