@@ -72,6 +72,7 @@ ELSEWHERE: Mapping[str, str] = {
     "model.head_start": "where the head starts: tests/numeric/test_head_start.py",
     "training.focal_gamma": "the focal loss alone: tests/unit/test_training_fields.py",
     "training.average_best": "which weights are kept after the steps: tests/unit/test_training_fields.py",
+    "training.tie_breaker": "which weights are kept after the steps: tests/unit/test_auto_settings.py",
     "model.name": "the network",
     "model.revision": "the network",
     "model.max_length": "the inputs",
