@@ -68,7 +68,7 @@ ELSEWHERE: Mapping[str, str] = {
     "training.checkpoint_every": "what is written",
     "training.gradient_checkpointing": "how the same gradient is computed: tests/cli/test_training_options.py",
     "training.preset": "other fields' values",
-    "training.time_limit": "how many steps there are, which the schedule is given: tests/unit/test_time_limited_steps.py",
+    "training.time_limit": "how many steps there are: tests/unit/test_time_limited_steps.py",
     "model.head_start": "where the head starts: tests/numeric/test_head_start.py",
     "training.focal_gamma": "the focal loss alone: tests/unit/test_training_fields.py",
     "training.average_best": "which weights are kept after the steps: tests/unit/test_training_fields.py",
