@@ -30,6 +30,8 @@ def test_the_losses_of_an_epoch_are_the_mean_over_its_words(
     (tmp_path / "rows.conll").write_text(tagged + "\n")
     sets = [
         "model.dropout=0.0",
+        "model.head_start=random",
+        "training.preset=null",
         "training.log_every=1",
         "training.batch_size=16",
         "optimizer.learning_rate=1e-30",

@@ -185,7 +185,9 @@ def test_a_run_that_is_done_is_not_trained_again(
         for path in finished.path.rglob("*")
         if path.is_file() and path.name != ".lock"
     }
-    seconds = worker._train(_job_of(finished), finished, WorkerSettings(tmp_path, {}, "best", 0))
+    settings = WorkerSettings(tmp_path, {}, "best", 0)
+    seconds = worker._train(_job_of(finished), finished, settings, None)
+    assert seconds is not None
     assert seconds.keys() == {"train", "evaluate"}
     assert all(path.read_bytes() == content for path, content in contents.items())
 
