@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertctl.data.file_names import is_pattern
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, joined_columns
 from bertctl.data.text_files import NoRowsError, Source, names_in_folder, source_of
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.progress import Listener
@@ -266,16 +266,11 @@ def _joined(parts: Sequence[Rows], files: FileList) -> Rows:
     """Returns the rows of several parts with the columns that any of them has."""
     if len(parts) == 1:
         return parts[0]
-    columns: dict[str, list[Any]] = {}
-    for name in dict.fromkeys(name for rows in parts for name in rows.columns):
-        columns[name] = []
-        for rows in parts:
-            columns[name] += rows.columns.get(name, [None] * len(rows))
     is_of_one_file = len({rows.source for rows in parts}) == 1
     all_have_ids = all(rows.file_ids for rows in parts)
     return replace(
         parts[0],
-        columns=columns,
+        columns=joined_columns(parts),
         ids=[row_id for rows in parts for row_id in rows.ids],
         source=parts[0].source if is_of_one_file else str(files),
         lines=[line for rows in parts for line in rows.lines] if is_of_one_file else (),

@@ -101,6 +101,19 @@ class Rows:
         return int_column(numbers)
 
 
+def joined_columns(parts: "Sequence[Rows]") -> dict[str, list[Any]]:
+    """Returns the columns that any of several parts has, one part behind the other.
+
+    A part that lacks a column has None in it.
+    """
+    columns: dict[str, list[Any]] = {}
+    for name in dict.fromkeys(name for rows in parts for name in rows.columns):
+        columns[name] = []
+        for rows in parts:
+            columns[name] += rows.columns.get(name, [None] * len(rows))
+    return columns
+
+
 def is_missing(value: object) -> bool:
     """Returns whether a cell has no value: null, or NaN, as Parquet files have it."""
     return value is None or (isinstance(value, float) and value != value)

@@ -5,9 +5,8 @@ process.
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, joined_columns
 from bertctl.errors import DataError
 
 READ_ROWS = 256
@@ -57,17 +56,12 @@ def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
 
 def joined(parts: list[Rows]) -> Rows:
     """Returns the rows of several parts of one source, with the columns that any of them has."""
-    columns: dict[str, list[Any]] = {}
-    for name in dict.fromkeys(name for rows in parts for name in rows.columns):
-        columns[name] = [
-            value for rows in parts for value in rows.columns.get(name, [None] * len(rows))
-        ]
     ids = [one for rows in parts for one in rows.ids]
     lines = [line for rows in parts for line in rows.lines]
     file_ids = [one for rows in parts for one in rows.file_ids]
     return replace(
         parts[0],
-        columns=columns,
+        columns=joined_columns(parts),
         ids=ids,
         lines=lines,
         numbers=(),

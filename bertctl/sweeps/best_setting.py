@@ -277,34 +277,20 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
     variance = of_examples + max(0.0, sum(of_seeds) - sum(map(_noise, tables)))
     value = float(a_GS.mean() - b_GS.mean())
     if variance <= SAME**2:
-        return Difference(
-            value,
-            value,
-            value,
-            float(abs(value) <= SAME),
-            n,
-            "no spread",
-            None,
-            clusters,
-        )
+        return _difference_without_spread(value, n=n, clusters=clusters)
     uncertain = [of_examples**2 / (len(a_GS) - 1)]
     uncertain += [
         each**2 / (table.shape[1] - 1) for each, table in zip(of_seeds, tables, strict=True)
     ]
     # What is taken off must not leave fewer degrees than each part has.
     freedom = max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1)
-    error = math.sqrt(variance)
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
-    p = 2 * float(stdtr(freedom, -abs(value) / error))
-    return Difference(
+    return _difference_by_student(
         value,
-        value - half,
-        value + half,
-        p,
-        n,
-        "seeds and examples, Satterthwaite",
-        None,
-        clusters,
+        variance,
+        freedom,
+        method="seeds and examples, Satterthwaite",
+        n=n,
+        clusters=clusters,
     )
 
 
@@ -329,19 +315,53 @@ def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | Non
     of_seeds = float(differences_GS.mean(axis=0).var(ddof=1)) / S
     variance = of_examples + of_seeds
     if variance <= SAME**2:
-        return Difference(
-            value,
-            value,
-            value,
-            float(abs(value) <= SAME),
-            n,
-            "no spread",
-            None,
-            clusters,
-        )
+        return _difference_without_spread(value, n=n, clusters=clusters)
 
     uncertainty = of_examples**2 / (G - 1) + of_seeds**2 / (S - 1)
     degrees = variance**2 / uncertainty
+    return _difference_by_student(
+        value,
+        variance,
+        degrees,
+        method="paired seeds and examples, Satterthwaite",
+        n=n,
+        clusters=clusters,
+    )
+
+
+def _difference_without_spread(value: float, *, n: int, clusters: int | None) -> Difference:
+    """Returns a difference that is the same in every example and with every seed."""
+    return Difference(
+        value=value,
+        low=value,
+        high=value,
+        p=float(abs(value) <= SAME),
+        n=n,
+        method="no spread",
+        changed=None,
+        clusters=clusters,
+    )
+
+
+def _difference_by_student(
+    value: float,
+    variance: float,
+    degrees: float,
+    *,
+    method: str,
+    n: int,
+    clusters: int | None,
+) -> Difference:
+    """Returns a difference with the interval and the p value of Student's distribution.
+
+    Args:
+        value: The difference.
+        variance: Of it.
+        degrees: Degrees of freedom.
+        method: How the variance and the degrees were found.
+        n: Examples.
+        clusters: Groups of examples that hang together; None where there are none.
+    """
     error = math.sqrt(variance)
     half = float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * error
     return Difference(
@@ -350,7 +370,7 @@ def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | Non
         high=value + half,
         p=2 * float(stdtr(degrees, -abs(value) / error)),
         n=n,
-        method="paired seeds and examples, Satterthwaite",
+        method=method,
         changed=None,
         clusters=clusters,
     )
