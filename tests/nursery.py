@@ -94,7 +94,7 @@ HEAVY = (
     "transformers.optimization",
     "transformers.trainer_pt_utils",
     "accelerate",
-    "bertctl.modeling.packed_encoder",
+    "bertctl.modeling.fast.packed_encoder",
 )
 """What else they import; of `bertctl` it is the one module that imports transformers at once."""
 
@@ -712,7 +712,7 @@ def _be_lasting() -> None:
     """Takes the commands that come through descriptor 0, and says of each how it ended, until
     nobody asks.
     """
-    from bertctl.cli import streams
+    from bertctl.cli.framework import streams
     from bertctl.cli.main import main
 
     door = socket.socket(fileno=os.dup(0))

@@ -15,10 +15,10 @@ from bertctl.metrics.squad import Version, best_threshold, raw_scores
 from bertctl.metrics.tagging import entities
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.answers import Lines
-from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.questions.span_answers import SpanAnswers
 from bertctl.tasks.registry import answer_type
-from bertctl.tasks.span_answers import SpanAnswers
-from bertctl.tasks.tag_answers import TagAnswers
+from bertctl.tasks.tagging.tag_answers import TagAnswers
 
 Metrics = dict[str, MetricValue]
 

@@ -33,7 +33,7 @@ from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import present
 from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.sequences import SequenceFeatures
-from bertctl.tasks.word_windows import WordFeatures
+from bertctl.tasks.tagging.word_windows import WordFeatures
 from bertctl.tokenization.long_texts import LongText
 from bertctl.training.job import Job
 from bertctl.words import count

@@ -12,7 +12,7 @@ from typing import Any
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, Places, around, codes_of
 from bertctl.checking.subject import Subject
 from bertctl.data.word_splitting import cuts_word
-from bertctl.tasks.answer_offsets import answer_span, offset_units
+from bertctl.tasks.questions.answer_offsets import answer_span, offset_units
 from bertctl.words import count, percent
 
 _RULES = FindingRules("answers")

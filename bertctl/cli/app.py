@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from bertctl.cli import streams
-from bertctl.cli.folding import VerbFunction, parameter, protect_inputs
-from bertctl.cli.help import RARE, SHARED, VerbCommand, VerbGroup, described, show_all
+from bertctl.cli.framework import streams
+from bertctl.cli.framework.folding import VerbFunction, parameter, protect_inputs
+from bertctl.cli.framework.help import RARE, SHARED, VerbCommand, VerbGroup, described, show_all
 from bertctl.errors import BertctlError, InterruptedRunError, UnavailableError
 from bertctl.runtime.launch import another_ended, was_left
 from bertctl.runtime.stopping import Terminated, asked, enter
 from bertctl.version import __version__
 
 if TYPE_CHECKING:
-    from bertctl.cli.output import Output
+    from bertctl.cli.framework.output import Output
 
 OnOutput = Callable[["Output"], None]
 
@@ -195,7 +195,7 @@ def build(on_output: OnOutput) -> Verbs:
 
 def _imported(verb: Verb, on_output: OnOutput) -> Any:
     own = verb.name.replace("-", "_")
-    module = importlib.import_module(f"bertctl.cli.{own}")
+    module = importlib.import_module(f"bertctl.cli.verbs.{own}")
     commands: Mapping[str, VerbFunction] = getattr(
         module, "COMMANDS", {}
     )  # those of a group, by name
@@ -231,7 +231,7 @@ def with_output(
 
     @functools.wraps(function)
     def command(**given: Any) -> None:
-        from bertctl.cli.output import Output
+        from bertctl.cli.framework.output import Output
 
         flags = {name: given.pop(name) for name in _SHARED}
         flags.pop("help_all")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertctl.cli import streams
 from bertctl.cli.app import VERBS, OnOutput, build, interruption
+from bertctl.cli.framework import streams
 from bertctl.errors import (
     BertctlError,
     DeviceError,
@@ -34,7 +34,7 @@ from bertctl.runtime.launch import (
 from bertctl.runtime.stopping import asked, enter
 
 if TYPE_CHECKING:
-    from bertctl.cli.output import Output
+    from bertctl.cli.framework.output import Output
 
 _LOST = (
     "Connection closed by peer",
@@ -129,7 +129,7 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
 def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     if hasattr(error, "possibilities"):
         return _unknown_option(arguments, error)
-    from bertctl.cli.typed_instead import (
+    from bertctl.cli.framework.typed_instead import (
         argument_hint,
         extra_arguments,
         unknown_group_verb,
@@ -169,7 +169,7 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
     """Returns the refusal of an option: with what we call it, where another program has it, else
     the nearest.
     """
-    from bertctl.cli.typed_instead import option_hint
+    from bertctl.cli.framework.typed_instead import option_hint
 
     words = [*arguments, ""]
     place = next(
@@ -268,7 +268,7 @@ def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequen
     """Says what went wrong, through the verb's own output where there is one, and returns the exit
     code.
     """
-    from bertctl.cli.output import Output
+    from bertctl.cli.framework.output import Output
 
     if is_worker():
         # One worker says why. Of a stop it is the first one, which knows what was saved; where that

@@ -45,7 +45,7 @@ def entry() -> None:
     # Libraries make objects by the hundred thousand, hardly any in cycles. To look for those at
     # every 700 objects takes an eighth of `predict` of one line and 3 % of a training step.
     gc.set_threshold(10_000)
-    from bertctl.cli.streams import open_streams
+    from bertctl.cli.framework.streams import open_streams
 
     open_streams()
     code = main()

@@ -2,7 +2,7 @@
 are made.
 
 A new loss is a row here and a class beside those of `tasks/objectives.py` (labels) or
-`tasks/sentence_objectives.py` (vectors of texts).
+`tasks/sentences/sentence_objectives.py` (vectors of texts).
 """
 
 from collections.abc import Callable, Mapping
@@ -70,7 +70,7 @@ class Loss:
 
 
 _LABELS = "bertctl.tasks.objectives"
-_VECTORS = "bertctl.tasks.sentence_objectives"
+_VECTORS = "bertctl.tasks.sentences.sentence_objectives"
 
 CLASS_LOSSES: Mapping[str, Loss] = {
     loss.name: loss

@@ -34,7 +34,7 @@ from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.side_by_side import side_by_side
 from bertctl.tasks.sequences import padded_texts
-from bertctl.tasks.word_windows import WordFeatures
+from bertctl.tasks.tagging.word_windows import WordFeatures
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, special_ids
 from bertctl.words import unknown

@@ -43,7 +43,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS
 from bertctl.tasks.sequences import SequenceFeatures
-from bertctl.tasks.word_windows import WordFeatures
+from bertctl.tasks.tagging.word_windows import WordFeatures
 from bertctl.tokenization.long_texts import LongText
 from bertctl.writing import write_json
 

@@ -13,7 +13,7 @@ from bertctl.inference.trained import TrainedRun
 from bertctl.metrics import calibration
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.text_classification import TextClassification
+from bertctl.tasks.classification.text_classification import TextClassification
 from bertctl.writing import write_json
 
 

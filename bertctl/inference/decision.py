@@ -23,7 +23,7 @@ from bertctl.arrays import Array, Bools, Floats
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics import calibration
 from bertctl.run_folder import SCHEMA, RunFolder
-from bertctl.tasks.text_classification import TextClassification
+from bertctl.tasks.classification.text_classification import TextClassification
 
 
 class Decision(BaseModel):

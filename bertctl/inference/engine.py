@@ -156,7 +156,7 @@ class Engine:
         between two steps of its training has needed most memory. Other runtimes have threads of
         their own, and other networks may keep something between two calls.
         """
-        from bertctl.modeling.torch_bert import Encoder, Network
+        from bertctl.modeling.fast.torch_bert import Encoder, Network
 
         network = self.network
         if (

@@ -23,11 +23,11 @@ from bertctl.metrics.squad import counts_characters
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
-from bertctl.tasks.answer_windows import AnswerFeatures
 from bertctl.tasks.answers import sides
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
-from bertctl.tasks.class_lines import ClassLines
-from bertctl.tasks.corpus_windows import CorpusWindows
+from bertctl.tasks.classification.class_lines import ClassLines
+from bertctl.tasks.pretraining.corpus_windows import CorpusWindows
+from bertctl.tasks.questions.answer_windows import AnswerFeatures
 from bertctl.tasks.registry import known_metrics
 from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.words import count

@@ -33,7 +33,7 @@ from bertctl.runtime.device import exact_on_cpu
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
-from bertctl.tasks.sentence_embeddings import SAID
+from bertctl.tasks.sentences.sentence_embeddings import SAID
 from bertctl.version import __version__
 from bertctl.words import listing
 

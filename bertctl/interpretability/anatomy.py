@@ -173,7 +173,7 @@ def _memory(
     """Returns about how many bytes a process on a CPU needs, in fp32: to fine-tune, and to
     answer.
     """
-    from bertctl.training.memory import estimate_memory
+    from bertctl.training.step_memory import estimate_memory
 
     train = estimate_memory(
         config,

@@ -26,7 +26,7 @@ from bertctl.modeling.layers import layer_count
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import evaluation_plan
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.choices import ChoiceBatch
+from bertctl.tasks.choice.choices import ChoiceBatch
 
 _BATCH = 32  # windows of which gradients are asked at once
 

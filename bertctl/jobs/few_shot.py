@@ -50,14 +50,14 @@ from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import is_worker
 from bertctl.runtime.stopping import Terminated
 from bertctl.tasks.registry import higher_is_better
-from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
-from bertctl.tasks.sentence_features import different
+from bertctl.tasks.sentences.sentence_embeddings import SentenceEmbeddings
+from bertctl.tasks.sentences.sentence_features import different
 from bertctl.tokenization.long_texts import LongText, ends_of
 from bertctl.training.finetune import Result
 from bertctl.training.job import Encoded, Job
 from bertctl.training.job import prepare as prepare_pairs
-from bertctl.training.loop import total_steps
 from bertctl.training.start import start
+from bertctl.training.steps import total_steps
 from bertctl.words import count
 from bertctl.writing import write_json
 

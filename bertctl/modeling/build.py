@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
-from bertctl.modeling.bert_to_train import bert_to_train, bert_tokenizer
 from bertctl.modeling.families import BARE, family_of, model_positions, reads_padding, slow_step
+from bertctl.modeling.fast.bert_to_train import bert_to_train, bert_tokenizer
 from bertctl.modeling.layer_groups import freeze, reinitialise
 from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.load import (
@@ -188,8 +188,8 @@ def load_trained(
         DataError: the encoder is not the one that the probe was trained on.
         UnavailableError: files that can't be loaded.
     """
-    from bertctl.modeling.fast_linear import use_fast_linears
-    from bertctl.modeling.inference_attention import use_batched_attention
+    from bertctl.modeling.fast.fast_linear import use_fast_linears
+    from bertctl.modeling.fast.inference_attention import use_batched_attention
 
     if not is_probe(folder):
         model = read_model(source, auto_class, plain=plain or to_input)
@@ -233,8 +233,8 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
     """
     import torch
 
-    from bertctl.modeling.fast_linear import use_fast_linears
-    from bertctl.modeling.inference_attention import use_batched_attention
+    from bertctl.modeling.fast.fast_linear import use_fast_linears
+    from bertctl.modeling.fast.inference_attention import use_batched_attention
 
     model = read_model(source, BARE, plain=plain)
     # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at

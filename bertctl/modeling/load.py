@@ -182,7 +182,7 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
         UnavailableError: files that can't be loaded.
     """
     with loadable(source, auto_class):
-        from bertctl.modeling.bert_files import read_network
+        from bertctl.modeling.fast.bert_files import read_network
 
         if plain:
             network = None

@@ -50,7 +50,7 @@ class Model:
 
         They are tensors; of a word table of which rows are trained, `SavedRows`.
         """
-        from bertctl.modeling.used_tokens import SavedRows
+        from bertctl.modeling.fast.used_tokens import SavedRows
 
         weights: dict[str, Any] = {}
         seen: set[int] = set()
@@ -88,9 +88,9 @@ class Model:
         Raises:
             UnavailableError: the disk is full, or the place can't be written.
         """
+        from bertctl.modeling.fast.used_tokens import save_with_tables
         from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import save_head, sentence_head
-        from bertctl.modeling.used_tokens import save_with_tables
 
         for name, head in score_heads(self.network).items():
             weights = head.folded(weights or self.copy_weights(), name)
@@ -115,10 +115,10 @@ class Model:
         """Puts the weights that `save` wrote back into the network."""
         from safetensors.torch import load_file
 
+        from bertctl.modeling.fast.torch_bert import Encoder, Network
+        from bertctl.modeling.fast.used_tokens import stored_tables
         from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import saved_head
-        from bertctl.modeling.torch_bert import Encoder, Network
-        from bertctl.modeling.used_tokens import stored_tables
         from bertctl.modeling.window_pooling import saved_query
 
         network: Any = type(self.network)

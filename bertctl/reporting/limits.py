@@ -9,7 +9,7 @@ from bertctl.baselines.kinds import KINDS, MAJORITY
 from bertctl.errors import UsageError
 from bertctl.metrics.clusters import TOO_FEW
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.class_answers import OF_LABEL
+from bertctl.tasks.classification.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
 from bertctl.words import as_number, listing, unknown
 

@@ -19,9 +19,9 @@ from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
 from bertctl.run_folder import CONFIRM, UNFINISHED, RunFolder
 from bertctl.tasks.answers import Line
-from bertctl.tasks.class_answers import POSITIVE, ClassAnswers
+from bertctl.tasks.classification.class_answers import POSITIVE, ClassAnswers
+from bertctl.tasks.classification.text_classification import TextClassification
 from bertctl.tasks.registry import TASKS, no_such_metric
-from bertctl.tasks.text_classification import TextClassification
 
 DEFAULT_SPLIT = "validation"
 

@@ -6,7 +6,7 @@ import math
 
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.limits import Limit
-from bertctl.tasks.class_answers import OF_LABEL
+from bertctl.tasks.classification.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
 
 _SAME = 1e-12

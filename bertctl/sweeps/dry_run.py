@@ -13,7 +13,7 @@ from bertctl.sweeps.plan import PLAN, SweepPlan
 from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import read_cells
 from bertctl.training.estimate import estimate_run
-from bertctl.training.loop import steps_per_epoch, total_steps
+from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.words import seconds_in
 
 STEPS = 5

@@ -12,7 +12,7 @@ import numpy as np
 
 from bertctl.errors import DivergedError
 from bertctl.training.early_stopping import EarlyStopping
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop.loop import TrainingState
 
 _SLOW, _SLOW_AFTER = 1.5, 15
 """How many times the mean of the first 5 losses the mean of the last 10 may be, once these are

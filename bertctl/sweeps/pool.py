@@ -232,7 +232,7 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
         source: the model; its family's file is imported, if transformers makes it.
         auto_class: of transformers, with the task's head.
     """
-    from bertctl.modeling.torch_bert import FAMILIES
+    from bertctl.modeling.fast.torch_bert import FAMILIES
 
     for name in _LATE_IMPORTS:
         with contextlib.suppress(

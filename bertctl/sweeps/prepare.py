@@ -29,7 +29,7 @@ from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.job import Encoded, Inputs, check, encode, encoding_key
-from bertctl.training.loop import steps_per_epoch, total_steps
+from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.words import count
 
 NAME_LENGTH = 16

@@ -29,7 +29,7 @@ from bertctl.sweeps.results import by_setting, read_cell, read_cells, read_ladde
 from bertctl.sweeps.setting_text import seed_text, setting_text
 from bertctl.sweeps.worker import CellReply, WorkerSettings
 from bertctl.tasks.registry import TASKS
-from bertctl.training.loop import total_steps
+from bertctl.training.steps import total_steps
 from bertctl.words import count
 
 

@@ -37,10 +37,10 @@ from bertctl.runtime.launch import die_when_parent_does
 from bertctl.runtime.stopping import STOPS
 from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.plan import CELLS, Keep
-from bertctl.training.best_model import ModelFile
 from bertctl.training.finetune import RunOptions
 from bertctl.training.job import Encoded, Job, encode, encoding_key
-from bertctl.training.optim import warmup_steps
+from bertctl.training.loop.best_model import ModelFile
+from bertctl.training.loop.optim import warmup_steps
 from bertctl.training.start import start
 from bertctl.writing import append_text, open_in_place
 

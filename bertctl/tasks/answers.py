@@ -22,7 +22,7 @@ from bertctl.metrics import contributions
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import LOSS, Contributions, Metric
 from bertctl.metrics.value import MetricValue
-from bertctl.tasks.class_lines import ClassLines
+from bertctl.tasks.classification.class_lines import ClassLines
 
 Line = Mapping[str, Any]
 Lines = Sequence[Line]

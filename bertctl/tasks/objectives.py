@@ -23,7 +23,7 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Objective
 from bertctl.tasks.batches import IGNORED, Batch
-from bertctl.tasks.choices import ChoiceBatch
+from bertctl.tasks.choice.choices import ChoiceBatch
 
 
 @dataclass(frozen=True)

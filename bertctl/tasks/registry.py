@@ -9,13 +9,13 @@ from bertctl.errors import UsageError
 from bertctl.metrics.contributions import LOSS, Metric
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Task
-from bertctl.tasks.multiple_choice import MultipleChoice
-from bertctl.tasks.pretraining import Pretraining
-from bertctl.tasks.question_answering import QuestionAnswering
-from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
-from bertctl.tasks.text_classification import TextClassification
-from bertctl.tasks.text_regression import TextRegression
-from bertctl.tasks.token_classification import TokenClassification
+from bertctl.tasks.choice.multiple_choice import MultipleChoice
+from bertctl.tasks.classification.text_classification import TextClassification
+from bertctl.tasks.pretraining.task import Pretraining
+from bertctl.tasks.questions.question_answering import QuestionAnswering
+from bertctl.tasks.regression.text_regression import TextRegression
+from bertctl.tasks.sentences.sentence_embeddings import SentenceEmbeddings
+from bertctl.tasks.tagging.token_classification import TokenClassification
 from bertctl.words import unknown
 
 TASKS: dict[str, type[Task]] = {}

@@ -3,7 +3,7 @@
 from bertctl.errors import CollapsedError
 from bertctl.inference.evaluate import SplitResult
 from bertctl.progress import Listener
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop.loop import TrainingState
 
 
 def look_for_collapse(

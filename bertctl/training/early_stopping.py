@@ -2,7 +2,7 @@
 `sweeps/early_stopping.py`.
 """
 
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop.loop import TrainingState
 
 
 class EarlyStopping:

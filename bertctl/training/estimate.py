@@ -31,14 +31,14 @@ from bertctl.runtime.batching import Plan
 from bertctl.runtime.launch import ALONE
 from bertctl.runtime.machine import existing_folder, free_bytes
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.training.checkpoint import KEPT, Checkpoints
+from bertctl.training.checkpoints.checkpoint import KEPT, Checkpoints
+from bertctl.training.checkpoints.snapshot import random_states, take
 from bertctl.training.head_start import sampled_windows, starts_head
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import TrainingState, plan_epoch
-from bertctl.training.memory import peak_memory_bytes, resident_bytes
-from bertctl.training.snapshot import random_states, take
-from bertctl.training.step import training_step
-from bertctl.training.training_engine import build_engine
+from bertctl.training.loop.loop import TrainingState, plan_epoch
+from bertctl.training.loop.step import training_step
+from bertctl.training.loop.training_engine import build_engine
+from bertctl.training.step_memory import peak_memory_bytes, resident_bytes
 from bertctl.words import floor_to_tenth, human_bytes, seconds_in
 from bertctl.writing import failures_of, part_in
 

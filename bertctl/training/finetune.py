@@ -19,21 +19,21 @@ from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.stopping import Terminated
 from bertctl.tasks.registry import higher_is_better
-from bertctl.training.best_model import ModelFile
-from bertctl.training.checkpoint import Checkpoint, Checkpoints
-from bertctl.training.checkpointing import Checkpointing, Due
+from bertctl.training.checkpoints.checkpoint import Checkpoint, Checkpoints
+from bertctl.training.checkpoints.checkpointing import Checkpointing, Due
+from bertctl.training.checkpoints.snapshot import restore
 from bertctl.training.collapse import look_for_collapse
 from bertctl.training.early_stopping import NO_EARLY_STOPPING, EarlyStopping
 from bertctl.training.head_start import HeadStart, start_head
 from bertctl.training.job import Job
-from bertctl.training.loop import Evaluation, Hooks, TrainingState, train
+from bertctl.training.loop.best_model import ModelFile
+from bertctl.training.loop.loop import Evaluation, Hooks, TrainingState, train
+from bertctl.training.loop.training_engine import TrainingEngine, build_engine
 from bertctl.training.model_selection import ModelSelection
 from bertctl.training.run_writer import RunWriter, run_metrics, run_performance
 from bertctl.training.signals import Signals
-from bertctl.training.snapshot import restore
 from bertctl.training.time_limit import TimeLimitedSteps, TimeLimitOutcome, longer_training
 from bertctl.training.trackers import tell
-from bertctl.training.training_engine import TrainingEngine, build_engine
 from bertctl.training.undertraining import StillImproving, rising_scores, undertrained_losses
 
 

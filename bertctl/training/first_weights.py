@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats32, Ints
-from bertctl.tasks.corpus_windows import CorpusWindows
+from bertctl.tasks.pretraining.corpus_windows import CorpusWindows
 
 _NEAR = 64  # tokens that count as together
 _MOST = 2**21  # tokens that are read of a large corpus

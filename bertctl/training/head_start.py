@@ -26,7 +26,7 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.launch import Workers
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import Batch
-from bertctl.tasks.choices import ChoiceFeatures
+from bertctl.tasks.choice.choices import ChoiceFeatures
 from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.training.job import Job
 from bertctl.words import count

@@ -33,11 +33,11 @@ from bertctl.runtime.batching import Padding, evaluation_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
-from bertctl.tasks.class_weights import check_weights
+from bertctl.tasks.classification.class_weights import check_weights
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
-from bertctl.training.layer_freezing import check_evaluations, check_layers
-from bertctl.training.loop import steps_per_epoch, total_steps
-from bertctl.training.memory import estimate_memory, resident_bytes
+from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
+from bertctl.training.step_memory import estimate_memory, resident_bytes
+from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def assembled(
     data_read = time.perf_counter()
 
     from bertctl.modeling.build import build_model
-    from bertctl.modeling.used_tokens import num_parameters, used_tokens
+    from bertctl.modeling.fast.used_tokens import num_parameters, used_tokens
 
     compute = source.compute(recipe.runtime)
     recipe = recipe.with_fields("data", first_choice=data.recipe.data.first_choice)

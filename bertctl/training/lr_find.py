@@ -20,10 +20,10 @@ from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import ALONE
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import plan_epoch
-from bertctl.training.out_of_memory import MicroBatches
-from bertctl.training.step import step_with_oom_retry
-from bertctl.training.training_engine import build_engine
+from bertctl.training.loop.loop import plan_epoch
+from bertctl.training.loop.out_of_memory import MicroBatches
+from bertctl.training.loop.step import step_with_oom_retry
+from bertctl.training.loop.training_engine import build_engine
 
 _SMOOTHING = 0.9
 """Weight of earlier losses in their running mean."""

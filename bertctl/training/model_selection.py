@@ -12,10 +12,10 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import Workers
 from bertctl.tasks.registry import higher_is_better
-from bertctl.training.averaging import BestWeights, verdict_sentence
-from bertctl.training.best_model import BestModel, ModelFile
 from bertctl.training.job import Job
-from bertctl.training.loop import Evaluation, TrainingState
+from bertctl.training.loop.averaging import BestWeights, verdict_sentence
+from bertctl.training.loop.best_model import BestModel, ModelFile
+from bertctl.training.loop.loop import Evaluation, TrainingState
 
 
 class ModelSelection:

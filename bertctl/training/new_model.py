@@ -17,7 +17,7 @@ from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import Listener
-from bertctl.tasks.pretraining import PAIRS
+from bertctl.tasks.pretraining.task import PAIRS
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.tokenization.stream import TextChunk
 from bertctl.tokenization.tokenizer_files import open_tokenizer

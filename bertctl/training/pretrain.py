@@ -20,14 +20,14 @@ from bertctl.modeling.masked_head import require_order_head
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.tasks.corpus_windows import CorpusWindows, mixed, weights_of
-from bertctl.tasks.pretraining import Pretraining
+from bertctl.tasks.pretraining.corpus_windows import CorpusWindows, mixed, weights_of
+from bertctl.tasks.pretraining.task import Pretraining
 from bertctl.tokenization.packing import PackedText
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.training.corpus_cache import CorpusData, read_corpus
 from bertctl.training.first_weights import begin_from
 from bertctl.training.job import Inputs, Job, assembled, check_outside
-from bertctl.training.layer_freezing import check_layers
+from bertctl.training.loop.layer_freezing import check_layers
 from bertctl.training.new_model import new_model
 from bertctl.words import listing
 from bertctl.writing import cache_folder

@@ -13,8 +13,8 @@ from bertctl.inference.evaluate import SplitResult, write_predictions
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
 from bertctl.training.job import Job
-from bertctl.training.loop import TrainingState
-from bertctl.training.memory import peak_memory_bytes
+from bertctl.training.loop.loop import TrainingState
+from bertctl.training.step_memory import peak_memory_bytes
 from bertctl.training.time_limit import TimeLimitOutcome
 from bertctl.training.undertraining import StillImproving
 from bertctl.writing import append_text, write_json

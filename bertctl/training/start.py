@@ -17,7 +17,7 @@ from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder, default_folder, hold, latest_folder
-from bertctl.training.checkpoint import Checkpoint, Checkpoints
+from bertctl.training.checkpoints.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions, run
 from bertctl.training.job import Job
 

@@ -31,13 +31,13 @@ from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Plan
-from bertctl.training.loop import StepPlan, TrainingState, plan_epoch
-from bertctl.training.optim import change_steps
+from bertctl.training.loop.loop import StepPlan, TrainingState, plan_epoch
+from bertctl.training.loop.optim import change_steps
 from bertctl.words import count, floor_to_tenth, human_seconds, seconds_in
 
 if TYPE_CHECKING:
     from bertctl.training.job import Job
-    from bertctl.training.training_engine import TrainingEngine
+    from bertctl.training.loop.training_engine import TrainingEngine
 
 _RESERVE_SHARE = 0.01
 """Share of the limit that is left free, for what no measurement shows."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertctl.cli.texts import InputIds, TextSource
+from bertctl.cli.inputs.texts import InputIds, TextSource
 
 pytestmark = pytest.mark.one_process
 

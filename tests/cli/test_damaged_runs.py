@@ -13,7 +13,7 @@ from made_runs import classified, made_run
 from bertctl.errors import DataError
 from bertctl.modeling.linear_head import DOCUMENT, read_probe
 from bertctl.run_folder import RunFolder
-from bertctl.training.checkpoint import Checkpoints
+from bertctl.training.checkpoints.checkpoint import Checkpoints
 
 VERBS = (
     ("gate", "{run}", "--min-slice", "label=negative:recall=0.1"),

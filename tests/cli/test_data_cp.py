@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.cli.completion import bundled_names
+from bertctl.cli.framework.completion import bundled_names
 from bertctl.errors import ExitCode
 from tests.conftest import Run
 

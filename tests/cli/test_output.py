@@ -13,8 +13,8 @@ import pytest
 
 from bertctl import __version__
 from bertctl.cli.app import VERBS
+from bertctl.cli.framework.output import console_of
 from bertctl.cli.main import main
-from bertctl.cli.output import console_of
 
 BERTCTL = [sys.executable, "-m", "bertctl"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.tasks.pretraining_answers import PretrainingAnswers
+from bertctl.tasks.pretraining.pretraining_answers import PretrainingAnswers
 from tests.conftest import Run
 from tests.nursery import Nursery
 from tests.stopping import Training, history_losses

@@ -21,13 +21,13 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from bertctl.cli import log_groups, progress_display
-from bertctl.cli.output import Output
-from bertctl.cli.progress_display import ProgressDisplay, _percent, _Phase
+from bertctl.cli.framework import log_groups, progress_display
+from bertctl.cli.framework.output import Output
+from bertctl.cli.framework.progress_display import ProgressDisplay, _percent, _Phase
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.readers import READERS
 from bertctl.progress import Listener
-from bertctl.training.loop import _share_of_work
+from bertctl.training.loop.loop import _share_of_work
 from tests.conftest import Run, TinyRun
 from tests.nursery import Nursery
 

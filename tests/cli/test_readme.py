@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bertctl.cli.docs import FOLDER
+from bertctl.cli.verbs.docs import FOLDER
 from bertctl.errors import ExitCode
 from tests.documents.schemas import check_run
 from tests.nursery import Nursery

@@ -16,7 +16,7 @@ import yaml
 
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.catalog.models import MODELS
-from bertctl.cli.recipes import check_recipe, copy_recipe
+from bertctl.cli.verbs.recipes import check_recipe, copy_recipe
 from bertctl.config.load import load_recipe
 from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import fields

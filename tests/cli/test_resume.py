@@ -15,7 +15,7 @@ import yaml
 from bertctl.errors import UnavailableError
 from bertctl.jobs.few_shot import prepare as prepare_few_shot
 from bertctl.run_folder import RunFolder
-from bertctl.training.checkpoint import Checkpoints
+from bertctl.training.checkpoints.checkpoint import Checkpoints
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
 from bertctl.training.run_writer import RunWriter

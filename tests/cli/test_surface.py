@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from bertctl.cli.app import VERBS, build
-from bertctl.cli.help import RARE, SHARED, described, group_help, verb_help
+from bertctl.cli.framework.help import RARE, SHARED, described, group_help, verb_help
 from bertctl.cli.main import main
 from bertctl.errors import ExitCode
 

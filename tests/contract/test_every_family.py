@@ -32,6 +32,7 @@ from bertctl import extract_features
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.jobs.doctor import recipe_needs
 from bertctl.modeling.build import build_model
 from bertctl.modeling.families import (
     _ONLY_FP32,
@@ -52,8 +53,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.tasks.registry import TASKS
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
-from bertctl.training.layer_freezing import check_layers
-from bertctl.training.readiness import recipe_needs
+from bertctl.training.loop.layer_freezing import check_layers
 
 HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 OF_EACH_KIND = ("funnel", "nomic_bert", "nystromformer", "t5", "xlm")

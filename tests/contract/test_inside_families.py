@@ -17,10 +17,10 @@ from bertctl.checking.check import check_data
 from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.inference.likelihood import Scorer, Variant
+from bertctl.inference.masked_words import MaskedModel
 from bertctl.interpretability.anatomy import flops, parameters_by_part
 from bertctl.interpretability.hidden_states import layer_similarity, walk_input
-from bertctl.interpretability.likelihood import Scorer, Variant
-from bertctl.interpretability.masked_words import MaskedModel
 from bertctl.interpretability.neighbours import near_tokens
 from bertctl.modeling.families import model_sizes
 from bertctl.modeling.stored_weights import places, stored_weights, word_table

@@ -24,7 +24,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.sweeps.plan import PrimaryMetric, SweepPlan
 from bertctl.sweeps.results import score_lines
 from bertctl.tasks.answers import Answers, Lines
-from bertctl.tasks.score_answers import ScoreAnswers, scores
+from bertctl.tasks.regression.score_answers import ScoreAnswers, scores
 from bertctl.training.finetune import run
 from bertctl.training.job import check, encode, prepare
 

@@ -10,7 +10,7 @@ import pytest
 import transformers
 from families import make_encoder_of_its_kind
 
-from bertctl.modeling.bert_to_train import bert_to_train
+from bertctl.modeling.fast.bert_to_train import bert_to_train
 from bertctl.modeling.load import load_model
 from bertctl.modeling.source import ModelSource
 from bertctl.tasks.base import label_fields

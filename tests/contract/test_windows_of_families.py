@@ -13,8 +13,8 @@ from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.sequences import DocumentFeatures, padded_texts
 from bertctl.training.finetune import RunOptions
 from bertctl.training.job import prepare
-from bertctl.training.step import training_step
-from bertctl.training.training_engine import build_engine
+from bertctl.training.loop.step import training_step
+from bertctl.training.loop.training_engine import build_engine
 from tests.tiny_recipes import tiny_recipe
 
 QUICK = ("roberta", "xlnet", "gpt2")

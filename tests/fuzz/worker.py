@@ -99,7 +99,8 @@ class Boundary:
     """
 
     def __init__(self) -> None:
-        from bertctl.cli import app, main, streams
+        from bertctl.cli import app, main
+        from bertctl.cli.framework import streams
         from tests.fuzz.watch import Watch
 
         make_verbs_once(app)

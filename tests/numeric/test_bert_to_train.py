@@ -11,11 +11,11 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bertctl.modeling.bert_files import network_to_train
-from bertctl.modeling.bert_to_train import bert_to_train
+from bertctl.modeling.fast.bert_files import network_to_train
+from bertctl.modeling.fast.bert_to_train import bert_to_train
+from bertctl.modeling.fast.packed_encoder import use_packed_encoder
 from bertctl.modeling.load import load_model
 from bertctl.modeling.model import Model
-from bertctl.modeling.packed_encoder import use_packed_encoder
 from bertctl.modeling.source import ModelSource
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import seed_everything

@@ -8,10 +8,10 @@ import pytest
 import torch
 import transformers
 
-from bertctl.modeling.bert_files import read_network
-from bertctl.modeling.inference_attention import use_batched_attention
+from bertctl.modeling.fast.bert_files import read_network
+from bertctl.modeling.fast.inference_attention import use_batched_attention
+from bertctl.modeling.fast.torch_bert import Layer
 from bertctl.modeling.source import ModelSource
-from bertctl.modeling.torch_bert import Layer
 from bertctl.runtime.device import Compute
 
 

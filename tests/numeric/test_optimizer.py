@@ -10,7 +10,7 @@ import torch
 from bertctl.config.recipe_sections import ModelSection, OptimizerSection
 from bertctl.modeling.load import load_model
 from bertctl.modeling.source import inspect_model
-from bertctl.training.optim import build_optimizer, build_schedule, warmup_steps
+from bertctl.training.loop.optim import build_optimizer, build_schedule, warmup_steps
 
 SETTINGS = OptimizerSection(learning_rate=1e-3)
 

@@ -31,10 +31,10 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import IGNORED, Batch
-from bertctl.training.layer_freezing import Unfreezing
-from bertctl.training.optim import build_optimizer, build_schedule
-from bertctl.training.step import training_step
-from bertctl.training.training_engine import TrainingEngine
+from bertctl.training.loop.layer_freezing import Unfreezing
+from bertctl.training.loop.optim import build_optimizer, build_schedule
+from bertctl.training.loop.step import training_step
+from bertctl.training.loop.training_engine import TrainingEngine
 
 MEETING: Mapping[str, Any] = {
     "training.loss": "focal",

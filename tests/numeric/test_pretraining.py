@@ -22,13 +22,19 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import IGNORED
-from bertctl.tasks.corpus_windows import CorpusWindows, MaskedBatch, cut_windows, mixed, word_begins
-from bertctl.tasks.pretraining import Pretraining
-from bertctl.tasks.pretraining_objective import PretrainingObjective
+from bertctl.tasks.pretraining.corpus_windows import (
+    CorpusWindows,
+    MaskedBatch,
+    cut_windows,
+    mixed,
+    word_begins,
+)
+from bertctl.tasks.pretraining.pretraining_objective import PretrainingObjective
+from bertctl.tasks.pretraining.task import Pretraining
 from bertctl.tokenization.packing import PackedText, pack_in_memory
 from bertctl.training.finetune import run
 from bertctl.training.first_weights import token_vectors
-from bertctl.training.loop import plan_epoch
+from bertctl.training.loop.loop import plan_epoch
 from bertctl.training.pretrain import prepare
 
 DEMO = Path("bertctl/catalog/demo_corpus").resolve()

@@ -13,8 +13,8 @@ import pytest
 from bertctl.arrays import Floats32
 from bertctl.config.load import load_recipe
 from bertctl.metrics.similarity import MEASURES
-from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
-from bertctl.tasks.sentence_features import SentenceFeatures, different, text_keys
+from bertctl.tasks.sentences.sentence_embeddings import SentenceEmbeddings
+from bertctl.tasks.sentences.sentence_features import SentenceFeatures, different, text_keys
 from bertctl.tokenization.encode import EncodedTexts
 from tests.sentence_folders import sentence_transformers
 

@@ -16,9 +16,9 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.launch import ALONE
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.job import prepare
-from bertctl.training.loop import plan_epoch
-from bertctl.training.step import training_step
-from bertctl.training.training_engine import build_engine
+from bertctl.training.loop.loop import plan_epoch
+from bertctl.training.loop.step import training_step
+from bertctl.training.loop.training_engine import build_engine
 
 _RECIPES = ("sst2", "stsb", "wnut17", "squad", "codah")
 

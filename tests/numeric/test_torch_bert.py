@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from bertctl.errors import UnavailableError
-from bertctl.modeling.bert_files import read_network
+from bertctl.modeling.fast.bert_files import read_network
 from bertctl.modeling.load import read_model
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights

@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from bertctl.modeling import training_attention
-from bertctl.modeling.training_attention import use_fp32_attention
+from bertctl.modeling.fast import training_attention
+from bertctl.modeling.fast.training_attention import use_fp32_attention
 from bertctl.runtime.device import Compute
 
 BF16 = Compute("cpu", "bf16", 1, "")

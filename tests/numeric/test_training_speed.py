@@ -12,10 +12,10 @@ import transformers
 from accelerate import Accelerator
 from torch import nn
 
-from bertctl.modeling.dropout_masks import draw_mask, keep
-from bertctl.modeling.packed_attention import pack
-from bertctl.modeling.packed_encoder import use_packed_encoder
-from bertctl.modeling.used_tokens import SavedRows, train_used_rows, used_tokens
+from bertctl.modeling.fast.dropout_masks import draw_mask, keep
+from bertctl.modeling.fast.packed_attention import pack
+from bertctl.modeling.fast.packed_encoder import use_packed_encoder
+from bertctl.modeling.fast.used_tokens import SavedRows, train_used_rows, used_tokens
 from bertctl.runtime.device import Compute
 
 _DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")

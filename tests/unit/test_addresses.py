@@ -12,7 +12,7 @@ import pytest
 import bertctl
 from bertctl.addresses import address_remedy, is_address, refuse_address
 from bertctl.cli.app import VERBS, _imported
-from bertctl.cli.folding import _OUTPUTS, refuse_typed_addresses
+from bertctl.cli.framework.folding import _OUTPUTS, refuse_typed_addresses
 from bertctl.config.load import load_recipe, read_field
 from bertctl.config.recipe_files import find_recipe
 from bertctl.config.recipe_sections import Mark

@@ -10,8 +10,8 @@ from bertctl.config.recipe_sections import DataSection, QuestionAnsweringSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.tasks.answer_offsets import encode_contexts, offset_units
-from bertctl.tasks.question_answering import QuestionAnswering
+from bertctl.tasks.questions.answer_offsets import encode_contexts, offset_units
+from bertctl.tasks.questions.question_answering import QuestionAnswering
 from bertctl.tokenization.reference import load_tokenizer
 
 TEXTS = (

@@ -16,14 +16,14 @@ from sklearn.metrics import (
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.slices import slice_contributions
-from bertctl.tasks.choice_answers import ChoiceAnswers
-from bertctl.tasks.class_answers import ClassAnswers
-from bertctl.tasks.positive_label import positive_label
+from bertctl.tasks.choice.choice_answers import ChoiceAnswers
+from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.positive_label import positive_label
 from bertctl.tasks.probabilities import softmax
+from bertctl.tasks.questions.span_answers import SpanAnswers
 from bertctl.tasks.registry import answer_type
-from bertctl.tasks.score_answers import ScoreAnswers
-from bertctl.tasks.span_answers import SpanAnswers
-from bertctl.tasks.tag_answers import TagAnswers
+from bertctl.tasks.regression.score_answers import ScoreAnswers
+from bertctl.tasks.tagging.tag_answers import TagAnswers
 from tests.scoring import (
     answer_metrics,
     contributions_of,

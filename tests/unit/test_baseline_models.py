@@ -19,7 +19,7 @@ from bertctl.baselines.word_counts import LinearModel, TextFeatures, WordTags
 from bertctl.data.rows import Rows
 from bertctl.metrics.paired import Difference, share_difference
 from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings
-from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import ClassAnswers
 
 TEXTS = ["a fine film", "a dull film", "fine food", "dull dull food", "a fine fine day", "dull"]
 

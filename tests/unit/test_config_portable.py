@@ -120,7 +120,9 @@ def test_a_preset_reads_back_equal(project: Path, preset: str) -> None:
 
 
 def test_the_file_that_stdout_goes_to_is_known(tmp_path: Path) -> None:
-    script = "import sys; from bertctl.cli.streams import stdout_file; print(stdout_file())"
+    script = (
+        "import sys; from bertctl.cli.framework.streams import stdout_file; print(stdout_file())"
+    )
     target = tmp_path / "mine.yaml"
     with target.open("w") as out:
         subprocess.run([sys.executable, "-c", script], stdout=out, check=True)

@@ -15,7 +15,7 @@ import pytest
 from bertctl.config.recipe_sections import DataSection, PretrainingSection
 from bertctl.data.corpora import MOST_HELD_OUT, Document, Survey, open_corpora, survey
 from bertctl.errors import BertctlError, DataError, ExitCode, UnavailableError
-from bertctl.tasks.corpus_windows import weights_of
+from bertctl.tasks.pretraining.corpus_windows import weights_of
 
 TEXTS = ["The cat sat. It slept! Did it?", "A second text. It ends here."]
 CUT = [["The cat sat.", "It slept!", "Did it?"], ["A second text.", "It ends here."]]

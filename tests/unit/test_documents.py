@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 
 from bertctl.cli.app import VERBS
-from bertctl.cli.docs import FOLDER, TOPICS, markdown
+from bertctl.cli.verbs.docs import FOLDER, TOPICS, markdown
 from bertctl.errors import ExitCode
 from tests.conftest import Run
 from tests.documents.generated import FILES
@@ -78,7 +78,7 @@ def test_a_recipe_walks_through_at_most_12_files_to_the_loop() -> None:
         .split("## The walk of a recipe")[1]
     )
     steps = re.findall(r"^\d+\. `([\w/.]+)`", text, re.MULTILINE)
-    assert (steps[0], steps[-1]) == ("cli/finetune.py", "training/loop.py")
+    assert (steps[0], steps[-1]) == ("cli/verbs/finetune.py", "training/loop/loop.py")
     assert len(steps) <= 12
     assert all((ROOT / "bertctl" / step).is_file() for step in steps)
 

@@ -19,7 +19,7 @@ from bertctl.interpretability.attribution import BINS, METHODS, TOLERANCE, integ
 from bertctl.interpretability.embeddings import EmbeddedNetwork
 from bertctl.interpretability.explain import Asked, Explainer
 from bertctl.interpretability.lines import Line
-from bertctl.modeling.fast_linear import use_fast_linears
+from bertctl.modeling.fast.fast_linear import use_fast_linears
 from bertctl.reporting.explanations import doubts, passages
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.device import Compute

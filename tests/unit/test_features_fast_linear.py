@@ -7,9 +7,9 @@ import torch
 import transformers
 
 from bertctl.config.recipe_sections import ModelSection
-from bertctl.features.memory import bound_caches
+from bertctl.features.kept_memory import bound_caches
 from bertctl.modeling.build import load_frozen
-from bertctl.modeling.fast_linear import use_fast_linears
+from bertctl.modeling.fast.fast_linear import use_fast_linears
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.cpu import has_bf16, leaves_mkl_behind
 from bertctl.runtime.device import Compute
@@ -68,9 +68,9 @@ def test_what_the_person_has_set_stands(monkeypatch):
 )
 def test_the_verbs_bound_the_caches_before_torch_is_loaded(verb, nursery, tmp_path):
     code = (
-        "import sys; from bertctl.features import memory; from bertctl.cli.main import main\n"
+        "import sys; from bertctl.features import kept_memory; from bertctl.cli.main import main\n"
         "def seen(): print('torch' in sys.modules)\n"
-        "memory.bound_caches = seen\n"
+        "kept_memory.bound_caches = seen\n"
         f"main([{verb!r}, 'missing.csv', '-o', 'x.npy'])"
     )
     result = nursery.run_code(code, cwd=tmp_path)

@@ -14,7 +14,7 @@ from bertctl.inference.decision import (
 from bertctl.metrics.calibration import fit_temperature, modest_f1_threshold, scaled_probabilities
 from bertctl.reporting.report import decision_words
 from bertctl.run_folder import RunFolder
-from bertctl.tasks.text_classification import TextClassification
+from bertctl.tasks.classification.text_classification import TextClassification
 from bertctl.writing import write_json
 
 

@@ -23,7 +23,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
 from bertctl.tasks.objectives import SquaredError
-from bertctl.tasks.text_regression import TextRegression
+from bertctl.tasks.regression.text_regression import TextRegression
 from tests.heard import Heard
 
 NAMED = LabelRules(names=("good", "film", "garden"))

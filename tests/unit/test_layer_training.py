@@ -20,8 +20,8 @@ from bertctl.modeling.source import inspect_model
 from bertctl.run_folder import RunFolder
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
-from bertctl.training.layer_freezing import Unfreezing, describe
-from bertctl.training.optim import build_optimizer, build_schedule
+from bertctl.training.loop.layer_freezing import Unfreezing, describe
+from bertctl.training.loop.optim import build_optimizer, build_schedule
 from tests.tiny_recipes import tiny_recipe
 
 SIZES = {

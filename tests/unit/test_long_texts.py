@@ -33,8 +33,8 @@ from bertctl.tasks.sequences import DocumentFeatures, SequenceFeatures
 from bertctl.tokenization.long_texts import LongText
 from bertctl.training.finetune import RunOptions, run
 from bertctl.training.job import Job, prepare
-from bertctl.training.step import training_step
-from bertctl.training.training_engine import build_engine
+from bertctl.training.loop.step import training_step
+from bertctl.training.loop.training_engine import build_engine
 from tests.tiny_recipes import tiny_recipe
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -31,9 +31,9 @@ from bertctl.data.splits import content_hash
 from bertctl.errors import DeviceError
 from bertctl.inference.evaluate import require_room_for_lines
 from bertctl.search.cost import require_room
-from bertctl.tasks.class_answers import ClassAnswers
-from bertctl.tasks.class_lines import ClassLines
-from bertctl.tasks.text_classification import TextClassification
+from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_lines import ClassLines
+from bertctl.tasks.classification.text_classification import TextClassification
 from bertctl.tokenization import encode
 from bertctl.tokenization.encode import encode_texts
 from bertctl.tokenization.tokenizer_files import open_tokenizer

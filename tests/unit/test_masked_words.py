@@ -13,7 +13,7 @@ from tokenizers import (
     trainers,
 )
 
-from bertctl.interpretability.masked_words import filled_text
+from bertctl.inference.masked_words import filled_text
 
 TEXTS = ["Anna lives in Oslo.", "Ben is in Rome, not in Oslo.", "dance, chance and finance"] * 3
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertctl.config.recipe_sections import MaskingSection
-from bertctl.tasks.masking import Masking
+from bertctl.tasks.pretraining.masking import Masking
 
 MASK, IDS = 4, np.arange(5, 1000)
 

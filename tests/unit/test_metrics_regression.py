@@ -17,7 +17,7 @@ from sklearn.metrics import (
 from bertctl.errors import DivergedError, ExitCode
 from bertctl.metrics import regression
 from bertctl.tasks.registry import known_metrics
-from bertctl.tasks.score_answers import ScoreAnswers
+from bertctl.tasks.regression.score_answers import ScoreAnswers
 from tests.scoring import lines_of, loss_metric, regression_metrics
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
-from bertctl.modeling import used_tokens
 from bertctl.modeling.build import build_model
+from bertctl.modeling.fast import used_tokens
 from bertctl.modeling.model import Model
 from bertctl.modeling.source import inspect_model
 

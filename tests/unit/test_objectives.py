@@ -23,9 +23,9 @@ from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Objective
 from bertctl.tasks.batches import Batch, padded_inputs
-from bertctl.training.out_of_memory import MicroBatches
-from bertctl.training.step import step_with_oom_retry, training_step
-from bertctl.training.training_engine import TrainingEngine
+from bertctl.training.loop.out_of_memory import MicroBatches
+from bertctl.training.loop.step import step_with_oom_retry, training_step
+from bertctl.training.loop.training_engine import TrainingEngine
 
 VOCABULARY, MASK, SIZE = 50, 1, 8
 GLOBAL_BATCH = np.random.default_rng(5).permutation(40)[:32]

@@ -14,8 +14,8 @@ from bertctl.writing import protect, refuse_input, replacing
 
 ALLOWED = {
     "api.py": 1,  # a text file in a temporary folder
-    "cli/processes.py": 1,  # in a temporary folder
-    "cli/streams.py": 1,  # stdin, to read
+    "cli/framework/processes.py": 1,  # in a temporary folder
+    "cli/framework/streams.py": 1,  # stdin, to read
     "data/pipes.py": 1,  # a pipe, to read
     "documents.py": 2,  # to read
     "appended.py": 1,  # by `open_in_place`
@@ -23,14 +23,14 @@ ALLOWED = {
     "modeling/own_vocabulary.py": 2,  # in the place that `replacing` gives
     "modeling/sentence_head.py": 1,  # in the place that `replacing` gives
     # rows of a table, into what a library has written in the place of `replacing`
-    "modeling/used_tokens.py": 1,
+    "modeling/fast/used_tokens.py": 1,
     "run_folder.py": 1,  # the lock, by `open_in_place`
     "runtime/launch.py": 3,  # in a temporary folder
     # a link of what the one writer has written: the first of several processes is right
     "runtime/measured.py": 1,
     "sweeps/merge.py": 1,  # in the place that `replacing` gives
     "tokenization/route.py": 1,  # the same
-    "training/checkpoint.py": 1,  # in the place that `replacing` gives
+    "training/checkpoints/checkpoint.py": 1,  # in the place that `replacing` gives
     "writing.py": 9,
 }
 """Calls that open, link, copy or write a file, by file."""

@@ -14,8 +14,8 @@ from bertctl.modeling.output_names import output_names
 from bertctl.reporting.card import card_text
 from bertctl.reporting.run_list import list_runs
 from bertctl.run_folder import RunFolder
-from bertctl.tasks.class_answers import ClassAnswers
-from bertctl.tasks.tag_answers import TagAnswers
+from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.tagging.tag_answers import TagAnswers
 from bertctl.words import label_order, natural_order
 
 INTENTS = [f"intent_{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]

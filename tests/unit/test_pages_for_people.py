@@ -22,7 +22,7 @@ from bertctl.reporting.report import build_report, gather
 from bertctl.sweeps.page import sweep_report
 from bertctl.sweeps.pictures import write_pictures
 from bertctl.sweeps.setting_text import value_text
-from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import ClassAnswers
 from bertctl.training.lr_find import suggest
 from bertctl.training.undertraining import rising_scores, undertrained_losses
 from bertctl.words import human_seconds

@@ -14,8 +14,8 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime import device
 from bertctl.runtime.accelerate_config import lone_process_warning
 from bertctl.runtime.launch import Workers, is_worker, take_ranks_of_slurm
-from bertctl.training import training_engine
 from bertctl.training.job import prepare
+from bertctl.training.loop import training_engine
 from tests.tiny_recipes import tiny_recipe
 
 _VARIABLES = (

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from bertctl.cli.app import with_output
-from bertctl.cli.recipe_options import (
+from bertctl.cli.framework.recipe_options import (
     FLAGS,
     GROUPS,
     FieldOption,

@@ -20,11 +20,11 @@ from bertctl.modeling.sentence_head import SentenceHead
 from bertctl.runtime.batching import Padding, repeated, set_apart, training_plan
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.sentence_features import SentenceBatch, SentenceFeatures, text_keys
-from bertctl.tasks.sentence_objectives import SentenceObjective, not_negative
+from bertctl.tasks.sentences.sentence_features import SentenceBatch, SentenceFeatures, text_keys
+from bertctl.tasks.sentences.sentence_objectives import SentenceObjective, not_negative
 from bertctl.tokenization.encode import EncodedTexts
-from bertctl.training.step import training_step
-from bertctl.training.training_engine import TrainingEngine
+from bertctl.training.loop.step import training_step
+from bertctl.training.loop.training_engine import TrainingEngine
 from tests.sentence_folders import sentence_transformers
 
 SIZE, WORDS = 12, 40

@@ -22,7 +22,7 @@ from bertctl.sweeps.best_setting import (
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.results import by_setting, read_cells
-from bertctl.tasks.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import ClassAnswers
 from tests.made_sweeps import (
     BASELINE,
     PAPER,

@@ -6,7 +6,7 @@ import pytest
 
 from bertctl.errors import DivergedError
 from bertctl.sweeps.early_stopping import SweepWatch, divergence
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop.loop import TrainingState
 
 
 def _after(losses: list[float]) -> TrainingState:

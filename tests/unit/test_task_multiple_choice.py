@@ -14,9 +14,9 @@ from bertctl.errors import DataError
 from bertctl.modeling.load import has_trained_head, keeps_head, load_model
 from bertctl.modeling.source import inspect_model
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.choices import ChoiceFeatures
-from bertctl.tasks.multiple_choice import MultipleChoice
-from bertctl.tasks.text_regression import TextRegression
+from bertctl.tasks.choice.choices import ChoiceFeatures
+from bertctl.tasks.choice.multiple_choice import MultipleChoice
+from bertctl.tasks.regression.text_regression import TextRegression
 
 TASK = MultipleChoice()
 RECIPE = Recipe(task="multiple-choice")

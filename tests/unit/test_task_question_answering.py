@@ -20,8 +20,8 @@ from bertctl.errors import DataError, UsageError
 from bertctl.inference.evaluate import report_truncation
 from bertctl.metrics.squad import answer_f1
 from bertctl.runtime.batching import Padding, evaluation_plan
-from bertctl.tasks.answer_decoding import best_spans
-from bertctl.tasks.question_answering import QuestionAnswering
+from bertctl.tasks.questions.answer_decoding import best_spans
+from bertctl.tasks.questions.question_answering import QuestionAnswering
 from tests.heard import Heard
 
 TEXTS = (

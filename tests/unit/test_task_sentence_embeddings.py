@@ -20,9 +20,9 @@ from bertctl.errors import BertctlError
 from bertctl.metrics.retrieval import ranks_of
 from bertctl.metrics.similarity import similarity_rows
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.sentence_answers import SentenceAnswers
-from bertctl.tasks.sentence_embeddings import SentenceEmbeddings
-from bertctl.tasks.sentence_features import SentenceFeatures, text_keys
+from bertctl.tasks.sentences.sentence_answers import SentenceAnswers
+from bertctl.tasks.sentences.sentence_embeddings import SentenceEmbeddings
+from bertctl.tasks.sentences.sentence_features import SentenceFeatures, text_keys
 from bertctl.tokenization.encode import EncodedTexts
 
 PAIRS = [("a film", "a movie"), ("good food", "fine food"), ("very dull", "a bore")]

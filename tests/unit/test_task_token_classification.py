@@ -20,9 +20,9 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.tagging import entities
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.tag_formats import FORMATS
-from bertctl.tasks.token_classification import TokenClassification
-from bertctl.tasks.word_windows import IGNORED, WordFeatures, encode_words
+from bertctl.tasks.tagging.tag_formats import FORMATS
+from bertctl.tasks.tagging.token_classification import TokenClassification
+from bertctl.tasks.tagging.word_windows import IGNORED, WordFeatures, encode_words
 
 CLS, SEP, UNK = 1, 2, 3
 

@@ -11,7 +11,7 @@ from torch import nn
 from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
-from bertctl.training.optim import LinearRates, build_optimizer, build_schedule, change_steps
+from bertctl.training.loop.optim import LinearRates, build_optimizer, build_schedule, change_steps
 from bertctl.training.time_limit import Planner, RunCosts, TimeLimitOutcome, longer_training
 from bertctl.words import seconds_in
 

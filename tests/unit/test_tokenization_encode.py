@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models
 from bertctl.errors import UnavailableError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.sequences import SequenceFeatures
-from bertctl.tasks.word_windows import WordFeatures, encode_words
+from bertctl.tasks.tagging.word_windows import WordFeatures, encode_words
 from bertctl.tokenization import encode
 from bertctl.tokenization.encode import EncodedTexts, TextEncoder, encode_texts
 from bertctl.tokenization.layout import Layout, longest_first

@@ -12,7 +12,7 @@ import pytest
 from bertctl.errors import CollapsedError, DivergedError
 from bertctl.progress import Listener
 from bertctl.training.collapse import look_for_collapse
-from bertctl.training.loop import TrainingState
+from bertctl.training.loop.loop import TrainingState
 
 
 class Heard(Listener):

@@ -27,14 +27,14 @@ from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
-from bertctl.tasks.class_weights import class_weights
+from bertctl.tasks.classification.class_weights import class_weights
 from bertctl.tasks.objectives import BinaryCrossEntropy, BinaryFocalLoss, CrossEntropy, FocalLoss
-from bertctl.tasks.word_windows import IGNORED, WordBatch
-from bertctl.training.averaging import BestWeights, mean_of
-from bertctl.training.checkpoint import average_file
+from bertctl.tasks.tagging.word_windows import IGNORED, WordBatch
+from bertctl.training.checkpoints.checkpoint import average_file
 from bertctl.training.finetune import run
 from bertctl.training.job import Job, prepare
-from bertctl.training.loop import Evaluation, TrainingState
+from bertctl.training.loop.averaging import BestWeights, mean_of
+from bertctl.training.loop.loop import Evaluation, TrainingState
 from bertctl.training.lr_find import find_rate, smoothed, suggest
 from tests.nursery import Nursery
 from tests.tiny_recipes import tiny_recipe

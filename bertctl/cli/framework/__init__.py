@@ -1,0 +1,1 @@
+"""What all verbs share: options of recipe fields, help, output, progress, streams."""

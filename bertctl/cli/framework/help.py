@@ -1,0 +1,240 @@
+"""Help that a person can read in 80 columns: options in groups, each with its text below it.
+
+`--help` shows the usual options and the first paragraph about each; `--help-all` shows everything.
+Nothing here needs rich, so help comes at once.
+"""
+
+import inspect
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from bertctl.cli.framework.folding import refuse_typed_addresses
+from bertctl.cli.framework.streams import wants_colours
+from bertctl.words import shorten
+
+RARE = "Rarely needed"
+"""Options under this heading are shown by `--help-all` only."""
+SHARED = "Output and connection"
+_OPTIONS = "Options"
+_WIDEST = 100  # longer lines are hard to read
+_NARROW = 20  # flags up to this width have their text beside them
+_METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
+
+
+def described(docstring: str) -> tuple[str, dict[str, str]]:
+    """Returns the help of a verb, and that of its options by parameter: a docstring without its
+    `Args:`, and those.
+    """
+    before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
+    section, title, examples = rest.partition("\n\nExamples:\n")
+    entries = re.split(r"^(\w+):", textwrap.dedent(section), flags=re.MULTILINE)
+    texts = [
+        "\n\n".join(" ".join(one.split()) for one in entry.split("\n\n")) for entry in entries[2::2]
+    ]
+    return before + title + examples, dict(zip(entries[1::2], texts, strict=True))
+
+
+class VerbCommand(TyperCommand):
+    """Is a verb whose help is laid out here."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes what `--help` shows."""
+        formatter.write(verb_help(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads what was typed; for completion without making values of it, because Typer does that
+        with pydantic.
+        """
+        if not ctx.resilient_parsing:
+            if any(":/" in word for word in args):
+                typed, _, _ = self.make_parser(ctx).parse_args([*args])
+                refuse_typed_addresses(self.get_params(ctx), typed)
+            return super().parse_args(ctx, args)
+        typed, ctx.args, _ = self.make_parser(ctx).parse_args(args)
+        for parameter in self.get_params(ctx):
+            ctx.params[parameter.name], source = parameter.consume_value(ctx, typed)
+            ctx.set_parameter_source(parameter.name, source)
+        return cast(list[str], ctx.args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Returns what completes a word, with a line about each option."""
+        items = super().shell_complete(ctx, incomplete)
+        for item in items:
+            item.help = shorten(_first_paragraph(item.help), 70)
+        return items
+
+
+class VerbGroup(TyperGroup):
+    """Is a group of verbs under one name, whose help is laid out here."""
+
+    command_class = VerbCommand
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Returns the options of the group, all of them flags that are off: Typer needs pydantic to
+        read None.
+        """
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            parameter.default = parameter.default or False
+        return parameters
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Writes what `--help` shows."""
+        formatter.write(group_help(ctx))
+
+
+def show_all(ctx: typer.Context, asked: bool) -> None:
+    """Prints the whole help of a verb and ends; the callback of `--help-all`."""
+    if asked and not ctx.resilient_parsing:
+        typer.echo(verb_help(ctx, everything=True), nl=False)
+        raise typer.Exit
+
+
+def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
+    """Returns the help of one verb.
+
+    Args:
+        ctx: of the verb.
+        everything: whether options that are rarely needed, and all that is to be said of each, are
+            shown too.
+    """
+    parameters = ctx.command.get_params(ctx)
+    arguments = [one for one in parameters if isinstance(one, TyperArgument)]
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for option in (one for one in parameters if isinstance(one, TyperOption)):
+        if option.name == "help":
+            panel = SHARED
+        else:
+            panel = option.rich_help_panel or _OPTIONS
+        if everything or panel != RARE:
+            panels.setdefault(panel, []).append(
+                (_flags(option, ctx), _text(option, everything=everything))
+            )
+    usage = " ".join(
+        ["Usage:", ctx.command_path, *(_metavar(one, ctx) for one in arguments), "[OPTIONS]"]
+    )
+    parts = [usage, *_paragraphs(ctx.command.help or "")]
+    if arguments:
+        rows = [(_metavar(one, ctx), _text(one, everything=everything)) for one in arguments]
+        parts.append(_section("Arguments", rows))
+    parts += [_section(title, rows) for title, rows in panels.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def group_help(ctx: typer.Context) -> str:
+    """Returns the help of a group: its verbs by panel, then its options."""
+    group = cast(TyperGroup, ctx.command)
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for name in group.list_commands(ctx):
+        verb: Any = group.get_command(ctx, name)
+        panels.setdefault(verb.rich_help_panel or "Verbs", []).append(
+            (name, _first_paragraph(verb.help))
+        )
+    column = max(len(name) for rows in panels.values() for name, _ in rows)
+    options = [one for one in group.get_params(ctx) if isinstance(one, TyperOption)]
+    parts = [f"Usage: {ctx.command_path} VERB ...", *_paragraphs(group.help or "")]
+    parts += [_section(title, rows, column=column) for title, rows in panels.items()]
+    parts.append(
+        _section(_OPTIONS, [(_flags(one, ctx), _text(one, everything=False)) for one in options])
+    )
+    parts += _paragraphs(f"{ctx.command_path} VERB --help says what a verb does and takes.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _width() -> int:
+    return max(2 * _NARROW, min(_WIDEST, shutil.get_terminal_size().columns))
+
+
+def _bold(text: str) -> str:
+    if wants_colours(sys.stdout):
+        return typer.style(text, bold=True)
+    return text
+
+
+def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) -> str:
+    """Returns a group of rows, in two columns where that leaves room for the texts, else each text
+    below its flags.
+
+    Args:
+        title: the heading.
+        rows: flags (or a name) and text of each.
+        column: least width of the first of two columns.
+    """
+    wide = max(column, *(len(flags) for flags, _ in rows))
+    room = _width() - wide - 4
+    if wide <= _NARROW or all(len(text) <= room for _, text in rows):
+        lines = [_beside(flags, text, wide, room) for flags, text in rows]
+    else:
+        lines = [f"  {_bold(flags)}\n{_indented(text)}" for flags, text in rows]
+    return "\n".join([_bold(title), *lines])
+
+
+def _beside(flags: str, text: str, wide: int, room: int) -> str:
+    first, *others = textwrap.wrap(text, room) or [""]
+    return "\n".join(
+        [
+            f"  {_bold(flags)}{' ' * (wide - len(flags))}  {first}",
+            *(" " * (wide + 4) + o for o in others),
+        ]
+    )
+
+
+def _indented(text: str) -> str:
+    paragraphs = (
+        textwrap.fill(one, _width() - 6, break_on_hyphens=False) for one in text.split("\n\n")
+    )
+    return textwrap.indent("\n".join(paragraphs), " " * 6)
+
+
+def _paragraphs(docstring: str) -> Iterable[str]:
+    """Yields the paragraphs of a docstring, folded to the width; examples stay as they are."""
+    for paragraph in docstring.split("\n\n"):
+        title, _, examples = paragraph.partition("\n")
+        if title == "Examples:":
+            yield f"{_bold('Examples')}\n{textwrap.indent(textwrap.dedent(examples), '  ')}"
+        else:
+            yield textwrap.fill(paragraph, _width())
+
+
+def _flags(option: TyperOption, ctx: typer.Context) -> str:
+    words = ", ".join([*sorted(option.opts, key=len), *option.secondary_opts])
+    if option.is_flag:
+        return words
+    return f"{words} {_metavar(option, ctx)}"
+
+
+def _metavar(parameter: "TyperOption | TyperArgument", ctx: typer.Context) -> str:
+    if parameter.metavar:
+        return parameter.metavar
+    if isinstance(parameter, TyperArgument):
+        return parameter.name.upper()
+    kind = parameter.display_type(ctx)
+    return _METAVARS.get(kind, kind.strip("<>"))
+
+
+def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
+    text = parameter.help or ""
+    if not everything:
+        text = _first_paragraph(text)
+    default = parameter.default
+    if default in (None, False, "") or default == () or default == []:
+        return text
+    shown = (
+        parameter.opts[0]
+        if default is True
+        else f"{default:g}"
+        if isinstance(default, float)
+        else default
+    )
+    return f"{text} Default: {shown}."
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").partition("\n\n")[0].split())

@@ -1,0 +1,118 @@
+"""Verbs whose work several processes share: how they are started, and which of them speaks."""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertctl.cli.framework.output import Output
+from bertctl.data.pipes import is_read_once, regular
+from bertctl.progress import SILENT, Listener
+from bertctl.runtime.accelerate_config import lone_process_warning
+from bertctl.runtime.command_clock import pass_on_start
+from bertctl.runtime.launch import Workers, is_worker, launch, workers
+
+if TYPE_CHECKING:
+    from bertctl.inference.shards import Sharing
+
+_OUTPUTS = ("-o", "--output")
+
+NumProcessesOption = Annotated[
+    int,
+    typer.Option(
+        "--num-processes",
+        metavar="N",
+        min=1,
+        help="Number of processes that share the work (torchrun on CPUs, accelerate on GPUs).",
+        rich_help_panel="Compute",
+    ),
+]
+
+
+def in_processes(count: int, out: Output, *, source: str = "", config: Path | None = None) -> None:
+    """Has several processes run this command line, if they are asked for and this is none of them;
+    then it ends.
+
+    Args:
+        count: how many processes.
+        out: hears of more processes than cores.
+        source: what is read; `-` is stdin.
+        config: a configuration of accelerate; it says how many processes there are where `count` is
+            1.
+
+    Raises:
+        Exit: with the exit code of the processes.
+    """
+    if is_worker():
+        return
+    if count > 1 or config is not None:
+        pass_on_start()
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = _with_files_for_pipes(sys.argv[1:], Path(folder))
+            raise typer.Exit(
+                launch(
+                    arguments,
+                    count,
+                    stdin=source == "-",
+                    config=config,
+                    listener=out,
+                )
+            )
+    if warning := lone_process_warning():
+        out.warn(warning)
+
+
+def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
+    """Returns a command line whose inputs each process can read: pipes are read here, once, into
+    files of their names.
+
+    Args:
+        arguments: what was typed after `bertctl`.
+        folder: for the files.
+
+    Raises:
+        UnavailableError: a pipe can't be read, or holds more than the disk.
+    """
+    replaced = []
+    for i, word in enumerate(arguments):
+        option, sign, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
+        follows_output = i > 0 and arguments[i - 1] in _OUTPUTS
+        is_input = not follows_output and option not in _OUTPUTS and value not in ("", "-")
+        if is_input and is_read_once(Path(value)):
+            place = folder / str(i)
+            place.mkdir()
+            link = place / Path(value).name
+            link.symlink_to(regular(Path(value), seen_by_others=True))
+            word = f"{option}{sign}{link}"
+        replaced.append(word)
+    return replaced
+
+
+def this_worker(out: Output) -> tuple[Workers, Listener]:
+    """Returns this process among those that share the work, and its listener: only the first
+    process is heard.
+    """
+    shared = workers()
+    return shared, out if shared.is_first else SILENT
+
+
+def tell_shard(sharing: "Sharing", out: Output, files: Sequence[str]) -> bool:
+    """Tells of the shard that this command has written, and returns whether a shard was its work.
+
+    Args:
+        sharing: As it was typed.
+        out: Receives the message.
+        files: Files of the shard.
+    """
+    if sharing.shard is None:
+        return False
+    [file, *_] = files
+    out.answer({"shard": sharing.shard, "file": file})
+    message = f"written to {file}"
+    if sharing.paths:
+        message += "; when all shards are there, type the same command with --merge"
+    out.say(message)
+    return True

@@ -1,0 +1,161 @@
+"""What to type in place of a verb, an option or an argument that there is none of."""
+
+import importlib
+import inspect
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from bertctl.cli.app import VERBS
+from bertctl.config.other_names import other_names
+from bertctl.words import did_you_mean, unknown
+
+_NEAR = 0.7
+"""How alike an option has to be that is offered: `--threshold` is not `--threads`."""
+_SHOWN = 4
+
+
+def unknown_verb(typed: str) -> str:
+    """Returns the head of a refusal: there is no such verb, and what to type for it."""
+    word = typed.lower().replace("_", "-")
+    meant = str(other_names("verbs").get(word, ""))
+    if not meant:
+        return unknown("verb", typed, [verb.name for verb in VERBS])
+    message = f"there is no verb '{typed}'"
+    if meant.startswith("bertctl "):
+        return f"{message}: say {meant}"
+    return f"{message}, and {meant}"
+
+
+def unknown_group_verb(group: str, typed: str, known: Collection[str]) -> str:
+    """Returns the head of a refusal of `bertctl GROUP WORD`."""
+    meant = other_names("group_verbs").get(group, {}).get(typed.lower())
+    if meant is None:
+        return unknown("verb", f"{group} {typed}", [f"{group} {name}" for name in known])
+    return f"there is no verb '{group} {typed}': say bertctl {group} {meant}"
+
+
+def option_hint(option: str, following: str, command: str, options: Sequence[str]) -> str:
+    """Returns what to type in place of an option that a verb does not have; empty where nothing
+    comes near.
+
+    Args:
+        option: As it was typed, perhaps with `=VALUE`.
+        following: The word behind it, if there is one.
+        command: The verb, such as `data check`.
+        options: Those that the verb has.
+    """
+    flag, _, value = option.partition("=")
+    if not value and following and not following.startswith("-"):
+        value = following
+    word = flag.lstrip("-").replace("-", "_").lower()
+    own = other_names("options").get(command, {}).get(word)
+    if own is not None:
+        if own.startswith(("bertctl ", "--")):
+            return f"say {own}"
+        return str(own)
+
+    named = _by_other_name(word, value, options)
+    if named:
+        return named
+
+    verbs = [name for name in _verbs_with(flag) if name != command]
+    if verbs:
+        if len(verbs) > _SHOWN:
+            others = f" and {len(verbs) - _SHOWN} more"
+        else:
+            others = ""
+        nearest = did_you_mean(
+            flag,
+            _long(options),
+            mark="--",
+            cutoff=0.85,
+        )
+        if len(verbs) == 1:
+            have = "has it"
+        else:
+            have = "have it"
+        return ", ".join(filter(None, [nearest, f"{', '.join(verbs[:_SHOWN])}{others} {have}"]))
+    return did_you_mean(
+        flag,
+        _long(options),
+        mark="--",
+        cutoff=_NEAR,
+    )
+
+
+def argument_hint(command: str, words: str) -> str:
+    """Returns what to type in place of arguments that a verb has no place for.
+
+    Args:
+        command: The verb.
+        words: What was typed, the words parted by blanks.
+    """
+    meant = other_names("arguments").get(command)
+    if meant:
+        return f"say {meant.format(shlex.quote(words.split(' ')[0]))}"
+    return ""
+
+
+def extra_arguments(message: str) -> str:
+    """Returns the arguments that a message of Typer says are too many; empty where it says
+    something else.
+    """
+    match = re.search(
+        r"unexpected extra arguments? \((.*)\)", message.replace("argument(s)", "arguments")
+    )
+    return match[1] if match else ""
+
+
+def _by_other_name(word: str, value: str, options: Sequence[str]) -> str:
+    """Returns what to type for a field of a recipe, or for what other programs call it."""
+    from bertctl.cli.framework.recipe_options import FLAGS
+    from bertctl.config.problems import meant
+
+    hint = ""
+    for target in reversed(meant(word)):
+        name, _, fixed = target.partition("=")
+        flag = FLAGS.get(name, name)
+        if flag in options or name.startswith("bertctl "):
+            hint = f"say {flag} {fixed}".rstrip()
+        elif "." in name and "--set" in options:
+            hint = f"say --set {name}={fixed or shlex.quote(value or 'VALUE')}"
+    return hint
+
+
+def _long(options: Sequence[str]) -> list[str]:
+    return [flag for flag in options if flag.startswith("--")]
+
+
+def _verbs_with(flag: str) -> list[str]:
+    """Returns the verbs that have an option of exactly this name."""
+    if not flag.startswith("--"):
+        return []
+    found = []
+    for verb in VERBS:
+        for name, function in _functions(verb.name).items():
+            if flag in _flags(function):
+                found.append(name)
+    return found
+
+
+def _functions(verb: str) -> dict[str, Any]:
+    own = verb.replace("-", "_")
+    module = importlib.import_module(f"bertctl.cli.verbs.{own}")
+    commands = getattr(module, "COMMANDS", None)
+    if commands is None:
+        return {verb: getattr(module, own)}
+    return {f"{verb} {name}": function for name, function in commands.items()}
+
+
+def _flags(function: Any) -> set[str]:
+    """Returns the options of a verb's function, by its annotations."""
+    flags: set[str] = set()
+    for parameter in inspect.signature(function).parameters.values():
+        for option in getattr(parameter.annotation, "__metadata__", ()):
+            # Inside of Annotated, Typer takes the first name of an option for its default.
+            declared = (option.default, *(option.param_decls or ()))
+            names = [name for name in declared if isinstance(name, str) and name.startswith("-")]
+            flags |= {flag for name in names for flag in name.split("/")}
+    return flags

@@ -1,0 +1,1 @@
+"""What verbs are given as input: texts, rows of files, vectors."""

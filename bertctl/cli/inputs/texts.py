@@ -1,0 +1,310 @@
+"""The texts that a command line names (lines, tables, a data set of the catalog), and the options
+that name them.
+"""
+
+import shlex
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.framework.completion import dataset_names, model_names
+from bertctl.cli.framework.folding import folds, option, parameter
+from bertctl.cli.framework.recipe_options import by_field, picked
+from bertctl.data.file_lists import expand_patterns
+from bertctl.data.file_names import is_text, names_a_file
+from bertctl.data.text_files import open_bytes, require_file, rows_expected, source_name, source_of
+from bertctl.errors import DataError, UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.tokenization.stream import TextChunk
+
+_Format = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
+_Errors = Literal["strict", "replace"]
+_OnError = Literal["stop", "skip"]
+
+_option = partial(option, rich_help_panel="Texts")
+_OPTIONS = [
+    _option(
+        "data",
+        "--data",
+        "Data set of the catalog.",
+        metavar="NAME",
+        autocompletion=dataset_names,
+    ),
+    _option("split", "--split", "Split of --data. Default: train."),
+    _option(
+        "data_dir",
+        "--data-dir",
+        "Folder with its official files.",
+        Path,
+        metavar="DIR",
+    ),
+    _option(
+        "input_format",
+        "--input-format",
+        "Format of the input. Default: by the suffix, else lines.",
+        _Format,
+    ),
+    _option(
+        "on_error",
+        "--on-error",
+        "What becomes of rows of tables that can't be read. Default: stop.",
+        _OnError,
+    ),
+    _option(
+        "errors", "--errors", "What to do with bytes that are not UTF-8. Default: strict.", _Errors
+    ),
+]
+_TABLES = picked("--text-column", "--pair-column", "layout")
+LowercaseOption = Annotated[
+    bool | None,
+    typer.Option("--lowercase/--cased", help="Whether text is lower-cased, for a bare vocab.txt."),
+]
+_FILES = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE ...|-]", help="Lines, CSV, TSV, JSONL or Parquet (.gz too); - is stdin."
+    ),
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="NAME|PATH|HUB-ID",
+        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
+        autocompletion=model_names,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Is where texts come from: files (each a path or `-` for stdin), or a data set of the catalog.
+
+    Attributes:
+        files: read one after the other.
+        data: name of a data set.
+        split: its split.
+        data_dir: folder with its official files.
+        settings: columns, encoding, delimiter and header of tables, as fields of `DataSection`.
+        input_format: lines, csv, tsv, jsonl or parquet; when None by the contents, else by the
+            suffix, else lines.
+        replace: whether bytes that are not UTF-8 are replaced (lines only).
+        skip: whether rows of tables that can't be read are left out, and told ...
+        beside: ... and written beside this file.
+    """
+
+    files: Sequence[str] = ()
+    data: str | None = None
+    split: str = "train"
+    data_dir: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    input_format: str | None = None
+    replace: bool = False
+    skip: bool = False
+    beside: Path | None = None
+
+    def chunks(self, listener: Listener = SILENT) -> Iterator[TextChunk]:
+        """Yields the texts, in order.
+
+        Raises:
+            UsageError: an unknown format, data set or split; columns that can't be guessed.
+            DataError: bytes or rows that are not what they should be.
+            UnavailableError: a file that is not there.
+        """
+        if self.data is not None:
+            yield from self._of_data_set(self.data, listener)
+        for file in self.files:
+            kind = self.input_format or _kind(file, self.settings, listener)
+            if kind == "lines" and not self.settings:
+                yield from self._of_lines(file, listener)
+            else:
+                yield from self._of_table(file, kind, listener)
+
+    def watched(self, listener: Listener) -> Iterator[TextChunk]:
+        """Yields the texts as `chunks` does, and says how many have been worked on."""
+        done = 0
+        for chunk in self.chunks(listener):
+            yield chunk
+            done += len(chunk.texts)
+            listener.advance("texts", done, 0)
+        listener.finish("texts")
+
+    def _of_lines(self, file: str, listener: Listener) -> Iterator[TextChunk]:
+        from bertctl.data.file_contents import is_json_row
+        from bertctl.data.files import tell_json_lines
+        from bertctl.tokenization.lines import LineReader
+
+        source = source_of(file)
+        read = json_lines = 0
+        with open_bytes(source) as raw:
+            reader = LineReader(raw, source_name(source), replace=self.replace)
+            for lines in reader:
+                read += len(lines)
+                json_lines += sum(map(is_json_row, lines))
+                listener.expect(rows_expected(raw, read))
+                yield TextChunk(lines)
+        if reader.replaced:
+            listener.warn(
+                f"{source_name(source)}: {reader.replaced:,} byte sequences that are not UTF-8 "
+                "were replaced"
+            )
+        if not read:
+            listener.warn(f"{source_name(source)} is empty")
+        if self.input_format is None:
+            tell_json_lines(json_lines, read, source_name(source), listener)
+
+    def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
+        from bertctl.config.recipe_sections import DataSection
+        from bertctl.data.reading import SkippedRows
+        from bertctl.data.text_rows import TEXT_READER
+
+        if self.replace:
+            message = "--errors replace is for lines of UTF-8"
+            raise UsageError(message, remedy="Name the encoding instead: --encoding NAME.")
+        settings = DataSection(**self.settings)
+        skipped = SkippedRows() if self.skip else None
+        source = source_of(file)
+        for rows in TEXT_READER.stream(
+            source,
+            settings,
+            kind=kind,
+            listener=listener,
+            skipped=skipped,
+        ):
+            yield TextChunk(rows.columns["text"], rows.columns.get("pair"), rows.file_ids or None)
+        if skipped is not None:
+            skipped.finish(self.beside, listener)
+
+    def _of_data_set(self, name: str, listener: Listener) -> Iterator[TextChunk]:
+        from bertctl.config.recipe_sections import DataSection
+        from bertctl.features.source import rows_of_split
+
+        if self.data_dir is None:
+            folder = None
+        else:
+            folder = str(self.data_dir)
+        rows = rows_of_split(name, self.split, DataSection(data_dir=folder), listener)
+        if not rows.has("text"):
+            message = (
+                f"the data set '{name}' has no column of texts (it has: {', '.join(rows.columns)})"
+            )
+            raise DataError(message, remedy="Give its official file with --file and --text-column.")
+        yield TextChunk(rows.columns["text"], rows.columns.get("pair"))
+
+
+class InputIds:
+    """Ids that an input has for its texts, from where they are read to where the answers are
+    written, in one order.
+    """
+
+    def __init__(self) -> None:
+        self._ids: deque[Any] = deque()
+        self._has_ids = False
+
+    def remember(self, chunks: Iterable[TextChunk]) -> Iterator[TextChunk]:
+        """Yields chunks, and keeps their ids."""
+        for chunk in chunks:
+            self._has_ids = chunk.ids is not None
+            self._ids.extend(chunk.ids or ())
+            yield chunk
+
+    def name(self, answers: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yields answers, one for each text, with the ids of the input in place of numbers."""
+        for answer in answers:
+            yield {**answer, "id": self._ids.popleft()} if self._has_ids else answer
+
+
+def _fold(given: dict[str, Any]) -> TextSource:
+    options = {one.name: value for one in _OPTIONS if (value := given.pop(one.name)) is not None}
+    replaced = options.pop("errors", "") == "replace"
+    skip = options.pop("on_error", "") == "skip"
+    settings = {
+        name.removeprefix("data."): value for name, value in by_field(_TABLES, given).items()
+    }
+    return TextSource(
+        settings=settings,
+        replace=replaced,
+        skip=skip,
+        **options,
+    )
+
+
+def _fold_files(given: dict[str, Any]) -> TextSource:
+    files = given.pop("files")
+    source = _fold(given)
+    if bool(files) == (source.data is not None):
+        if files:
+            message = "files and --data exclude each other"
+        else:
+            message = "there are no texts"
+        raise UsageError(message, remedy="Give files (- is stdin), or --data NAME.")
+    return replace(source, files=expand_patterns(files or ()))
+
+
+_READ = [*_OPTIONS, *(row.parameter() for row in _TABLES)]
+takes_texts = folds([], _READ, _fold)
+"""Gives a verb `verb(out, source, ...)` the options that say how texts are read: a `TextSource`
+without files."""
+takes_files = folds([], [parameter("files", _FILES, None), *_READ], _fold_files)
+"""Gives a verb the argument FILE ... too, behind its own."""
+
+
+def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
+    """Returns the format by what is in a file, else by its suffix, else lines."""
+    from bertctl.config.recipe_sections import DataSection
+    from bertctl.data.files import detected_kind
+    from bertctl.data.reading import ReadOptions
+
+    options = ReadOptions(
+        DataSection(**settings),
+        "predict",
+        chunk_rows=1,
+        listener=listener,
+    )
+    return detected_kind(source_of(file), options) or "lines"
+
+
+def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str | None:
+    """Returns the text that was typed; None where a file, stdin or a data set gives the texts.
+
+    Args:
+        given: what was typed: a text, a file, or -.
+        source: with the data set of --data, if one was named.
+        to: what is done with a text.
+        such_as: one that fits.
+
+    Raises:
+        UsageError: there is neither.
+        UnavailableError: a file that is not there.
+    """
+    if not given.strip() and source.data is None:
+        raise UsageError(
+            f"nothing to {to}", remedy=f'Give a text ("{such_as}"), a file, or - for stdin.'
+        )
+    if given and is_text(given):
+        return given
+    if given not in ("", "-"):
+        require_file(Path(given))
+    return None
+
+
+def check_typed_texts(texts: Sequence[str]) -> None:
+    """Refuses the name of a file where a verb takes texts and has --file for files.
+
+    Raises:
+        UsageError: a text has the form of a path, and the file exists.
+        UnavailableError: it has, and there is no such file.
+    """
+    for text in filter(names_a_file, texts):
+        require_file(Path(text))
+        raise UsageError(
+            f"{text} is a file, and stands where a text does",
+            remedy=f"For its texts: --file {shlex.quote(text)}. For a text, put a blank before it "
+            "and one behind it.",
+        )

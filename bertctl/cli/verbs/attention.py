@@ -1,0 +1,208 @@
+"""`bertctl attention`."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.framework.output import Output
+from bertctl.cli.framework.recipe_options import RunRequest, picked, takes_run
+from bertctl.errors import UsageError
+from bertctl.words import count
+
+if TYPE_CHECKING:
+    from bertctl.interpretability.attention import AttentionReader
+
+_Found = tuple[dict[str, Any], Callable[[], str], list[Any]]
+"""A document, its page once it is asked for, and tables."""
+
+_TABLES = picked("--text-column", "--pair-column", "layout")
+
+
+@takes_run(
+    "--max-length",
+    "--data-dir",
+    "columns",
+    "layout",
+    "--max-eval-rows",
+    "--device",
+    "--threads",
+)
+def attention(
+    out: Output,
+    run: RunRequest,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT]")] = None,
+    pair: Annotated[str | None, typer.Argument(metavar="[PAIR]")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PAGE.html")] = None,
+    npz: Annotated[Path | None, typer.Option("--npz", metavar="FILE.npz")] = None,
+    layers: Annotated[str | None, typer.Option("--layers", metavar="1-3,6")] = None,
+    heads: Annotated[str | None, typer.Option("--heads", metavar="1,4-6")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", metavar="FILE|-")] = None,
+    importance: Annotated[
+        Literal["gradient", "ablation"] | None, typer.Option("--importance")
+    ] = None,
+) -> None:
+    """Show what a model's tokens attend to: one text as a page, or what every head does over a
+    file.
+
+    The page of a text shows lines between tokens, all heads, and queries times keys. Layers and
+    heads count from 1.
+
+    Args:
+        text: Text to look at; a second one makes a pair.
+        pair: Second text.
+        output: Page to write. Default: attention.html or, with --file or --importance, heads.html;
+            none with --json or --npz alone.
+        npz: File for the tensors: attentions (L, H, T, T), queries and keys (L, H, T, D), tokens.
+        layers: Layers to show; -1 is the last. Default: all.
+        heads: Heads to show. Default: all.
+        file: Texts to measure each head on: its attention to the next token, the previous one,
+            itself, the same token elsewhere, [CLS], delimiters, the other sentence; entropy,
+            distance. Lines, CSV, TSV, JSONL or Parquet.
+        importance: How much each head of a RUN matters on its validation rows: by gradient, or by
+            ablation too (a pass over the rows for each head).
+
+    Examples:
+        bertctl attention minilm "a bank account" "the river bank" -o page.html
+        bertctl attention minilm --file reviews.txt -o heads.html
+        bertctl attention runs/sst2-1a2b3c4d --importance gradient
+    """
+    from bertctl.cli.inputs.texts import check_typed_texts
+
+    given = [one for one in (text, pair) if one is not None]
+    of_heads = file is not None or importance is not None
+    if bool(given) == of_heads:
+        if given:
+            message = "a text excludes --file and --importance"
+        else:
+            message = "there is nothing to look at"
+        raise UsageError(
+            message,
+            remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.',
+        )
+    if not all(map(str.strip, given)):
+        raise UsageError("the text is empty", remedy='Give one with words in it ("...").')
+    if of_heads and (npz or layers or heads):
+        raise UsageError(
+            "--npz, --layers and --heads are for one text",
+            remedy="--json has the numbers of all heads.",
+        )
+    check_typed_texts(given)
+    page = output or (
+        None if out.as_json or npz else Path("heads.html" if of_heads else "attention.html")
+    )
+    if page is not None and page.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(
+            f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}"
+        )
+    from bertctl.writing import write_text
+
+    with out.third_party_kept():
+        if of_heads:
+            found = _heads(out, run, file, importance)
+        else:
+            found = _text(
+                out,
+                run,
+                given,
+                layers,
+                heads,
+                npz,
+            )
+    document, html, tables = found
+    if page is not None:
+        write_text(page, html())
+    written = [str(path) for path in (page, npz) if path]
+    out.answer({"model": str(run.path), "page": page and str(page), **document}, *tables, *written)
+
+
+def _reader(run: RunRequest) -> "AttentionReader":
+    """Returns the model, not loaded yet; a run is a model like any other here."""
+    from bertctl.config.load import load_recipe
+    from bertctl.interpretability.attention import AttentionReader
+    from bertctl.modeling.source import inspect_model
+
+    options = {"model.max_length": 4, **run.options, "model.name": str(run.path)}
+    recipe = load_recipe("text-classification", options=options)
+    length = run.options.get("model.max_length")
+    return AttentionReader(inspect_model(recipe.model), recipe.runtime, max_length=length)
+
+
+def _text(
+    out: Output,
+    run: RunRequest,
+    texts: Sequence[str],
+    layers: str | None,
+    heads: str | None,
+    npz: Path | None,
+) -> _Found:
+    import numpy as np
+
+    from bertctl.interpretability.attention import read_attention
+    from bertctl.reporting.inside_pages import attention_page
+    from bertctl.writing import replacing_file
+
+    found = read_attention(
+        _reader(run),
+        *texts,
+        layers=layers,
+        heads=heads,
+    )
+    arrays = {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
+    if found["cut"]:
+        kept = len(arrays["tokens"])
+        out.warn(
+            f"{count(found['cut'], 'token')} cut off, {kept} shown (--max-length N, or the model's)"
+        )
+    if npz is not None:
+        with replacing_file(npz) as target:
+            np.savez(target, allow_pickle=False, **arrays)
+    document = {"scores": found["scores"], "cut_tokens": found["cut"], "npz": npz and str(npz)}
+    for name, array in arrays.items() if out.as_json else ():
+        document[name] = (
+            array.astype(np.float64).round(8) if array.dtype == np.float32 else array
+        ).tolist()
+    return document, partial(attention_page, found, texts), []
+
+
+def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -> _Found:
+    from bertctl.cli.inputs.texts import TextSource
+    from bertctl.interpretability.head_importance import measure_importance
+    from bertctl.interpretability.head_patterns import measure_patterns
+    from bertctl.reporting.html import render_html
+    from bertctl.reporting.inside_pages import head_records, heads_report
+
+    patterns = importance = None
+    if file is not None:
+        named = {
+            row.field.removeprefix("data."): run.options[row.field]
+            for row in _TABLES
+            if row.field in run.options
+        }
+        patterns = measure_patterns(
+            _reader(run), TextSource([file], settings=named).chunks(out), listener=out
+        )
+    if method is not None:
+        opened = run.open({"runtime.precision": "fp32"}, out)
+        importance = measure_importance(opened, ablate=method == "ablation", listener=out)
+    records = head_records(patterns, importance)
+    source = " · ".join(
+        filter(None, (file or "", f"rows of '{importance['split']}'" if importance else ""))
+    )
+    report = heads_report(
+        f"Heads of {run.path}",
+        source,
+        records,
+        patterns,
+        importance,
+    )
+    given = {"patterns": patterns, "importance": importance}
+    document = {
+        what: {name: one[name] for name in one if name != "columns"}
+        for what, one in given.items()
+        if one
+    }
+    tables = [part for section in report.sections[:-1] for part in (section.blocks[0], "")]
+    return {"heads": records, **document}, partial(render_html, report), tables

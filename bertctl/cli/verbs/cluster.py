@@ -1,0 +1,135 @@
+"""`bertctl cluster`."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.framework.output import Output
+from bertctl.cli.inputs.vectors_given import VectorsGiven, takes_vectors
+from bertctl.words import count
+
+if TYPE_CHECKING:
+    from bertctl.arrays import Ints
+
+
+@takes_vectors()
+def cluster(
+    out: Output,
+    given: VectorsGiven,
+    file: Annotated[str, typer.Argument(metavar="FILE|-")],
+    method: Annotated[
+        Literal["kmeans", "agglomerative", "hdbscan"], typer.Option("--method")
+    ] = "kmeans",
+    clusters: Annotated[int | None, typer.Option("--clusters", min=2, metavar="K")] = None,
+    smallest: Annotated[int, typer.Option("--min-size", min=2, metavar="N")] = 5,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1)] = 42,
+    approximate: Annotated[bool, typer.Option("--approximate")] = False,
+) -> None:
+    """Put a file's texts into groups by meaning, and name each group by the words that tell it from
+    the others.
+
+    Each text is answered with the number of its cluster, 0 for the largest, and the words of that.
+    The model is minilm unless --model says another.
+
+    Args:
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
+        method: hdbscan finds out how many clusters there are, and leaves out what is in none (-1).
+        clusters: How many clusters to make (kmeans, agglomerative).
+        smallest: Texts that a cluster has at least (hdbscan).
+        seed: Seed of kmeans, and of the sample that the silhouette is computed on.
+        approximate: Move the centres of kmeans by batches of 8,192 texts: many times faster, and
+            nearly as good.
+
+    Examples:
+        bertctl cluster tickets.csv --clusters 12 -o groups.csv
+        bertctl cluster tickets.csv --method hdbscan
+    """
+    from bertctl.inference.carried_columns import shown_name
+    from bertctl.search.clusters import (
+        COPIES,
+        STARTS,
+        check_clusters,
+        check_measure,
+        cluster_words,
+        clusters_of,
+        silhouette,
+    )
+    from bertctl.search.cost import require_room, tell_grouping
+
+    with out.third_party_kept():
+        rows = given.read(file, out)
+        check_clusters(method, clusters, approximate=approximate)  # before hours of work
+        model = given.model()
+        check_measure(method, model.similarity)
+        require_room(
+            len(rows),
+            model.made["size"],
+            copies=COPIES[method],
+            verb="cluster",
+        )
+        if clusters is not None and method == "kmeans" and not approximate:
+            tell_grouping(
+                len(rows),
+                model.made["size"],
+                clusters,
+                seed=seed,
+                starts=STARTS,
+                listener=out,
+            )
+        vectors = model.of(rows, out)
+        found = clusters_of(
+            vectors,
+            method,
+            clusters,
+            smallest=smallest,
+            seed=seed,
+            similarity=model.similarity,
+            approximate=approximate,
+        )
+        texts = rows.columns["text"]
+        names = cluster_words(texts, found)
+        spread = silhouette(
+            vectors,
+            found,
+            texts,
+            seed=seed,
+            similarity=model.similarity,
+        )
+        sizes = [_size(number, words, texts, found) for number, words in enumerate(names)]
+        ids = map(rows.answer_id, range(len(rows)))
+        each = zip(ids, found.tolist(), texts, strict=True)
+        column = shown_name("text", rows)  # another one where the file calls something else text
+        answers = (
+            {
+                "id": row_id,
+                "cluster": number,
+                "words": names[number] if number >= 0 else "",
+                column: text,
+            }
+            for row_id, number, text in each
+        )
+        given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
+    for size in sizes:
+        copies = size["texts"] - size["different"]
+        if copies:
+            repeated = f" ({count(copies, 'copy', 'copies')} among them)"
+        else:
+            repeated = ""
+        out.say(
+            f"cluster {size['cluster']}: {count(size['texts'], 'text')}{repeated}: {size['words']}"
+        )
+    if spread:
+        out.say(
+            f"silhouette {spread['value']:.3f} of {count(spread['texts'], 'different text')}: 1 is "
+            "clusters far apart, "
+            "0 is clusters that touch, below 0 texts are nearer to another cluster"
+        )
+
+
+def _size(number: int, words: str, texts: Sequence[str], clusters: "Ints") -> dict[str, Any]:
+    """Returns how large a cluster is, and what it is called."""
+    members = [
+        text for text, cluster in zip(texts, clusters.tolist(), strict=True) if cluster == number
+    ]
+    return {"cluster": number, "words": words, "texts": len(members), "different": len({*members})}

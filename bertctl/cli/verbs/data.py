@@ -1,0 +1,353 @@
+"""`bertctl data`: faults of a data set, and the bundled rows as files of one's own."""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.completion import bundled_names, recipe_names
+from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.cli.framework.pipelines import ReportFiles, publish_checks, takes_report_files
+from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
+from bertctl.config.recipe_files import is_data_file
+from bertctl.errors import DataError, UsageError
+from bertctl.reporting.findings import Check
+from bertctl.words import count, unknown
+
+if TYPE_CHECKING:
+    from bertctl.checking.findings import DataReport, Finding
+    from bertctl.config.schema import Recipe
+
+_SPLITS = ("train", "validation", "test")
+_TEST_NAME = re.compile(r"(?<![a-z])test(?![a-z])", re.IGNORECASE)
+
+
+@takes_recipe(
+    *without("data", "--max-train-rows", "--max-eval-rows"), "model", "long_texts", named=False
+)
+@takes_report_files("gitlab_metrics")
+def check(
+    out: Output,
+    files: ReportFiles,
+    settings: RecipeRequest,
+    subject: Annotated[
+        list[str], typer.Argument(metavar="RECIPE|FILES", autocompletion=recipe_names)
+    ],
+    task: Annotated[str | None, typer.Option("--task", metavar="TASK")] = None,
+    strict: Annotated[bool, typer.Option("--strict")] = False,
+) -> None:
+    """Look for faults in a data set before a model is trained on it.
+
+    It looks for duplicates inside and across splits; conflicting, missing, rare and misspelt
+    labels; words and columns that give the label away; wrong encodings, markup and other languages;
+    texts too long for the model; spans that do not match their words, and answers that are not at
+    their offsets. Each finding counts, shows where, and says what to do.
+
+    The exit code is 3 where there are errors: training would refuse the rows, or learn what is not
+    there.
+
+    Args:
+        subject: A built-in recipe or a YAML file; or your own files: training, then validation,
+            then test rows. A second file that is called test has test rows.
+        task: Task of files of your own. Default: guessed, else text-classification.
+        strict: Exit with code 3 on warnings too, not on errors alone.
+
+    Examples:
+        bertctl data check train.csv validation.csv --text-column review
+        bertctl data check sst2 --data-dir glue
+    """
+    recipe = _recipe(out, settings, subject, task)
+    from bertctl.checking.check import check_data
+
+    with out.third_party_kept():
+        report = check_data(recipe, listener=out)
+    out.answer(_document(recipe, report), *_tables(report))
+    title = f"data check {' '.join(subject)}"
+    publish_checks(
+        out,
+        _as_checks(title, report, strict=strict),
+        files,
+        title=title,
+        headline=f"{recipe.name}: {_tally(report)}",
+        notes=report.skipped,
+        passed=[
+            Check(code, title, "pass", "nothing found")
+            for code in report.checked
+            if code not in report.codes()
+        ],
+        default_file=subject[0],
+    )
+    _verdict(report, strict=strict)
+
+
+def cp(
+    out: Output,
+    name: Annotated[str, typer.Argument(metavar="NAME", autocompletion=bundled_names)],
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Copy a data set that comes with bertctl to files of your own, to look at, edit and train on.
+
+    Args:
+        name: Name of a bundled data set: demo, demo-ner, demo-qa, demo-corpus.
+        folder: Folder for its files.
+        overwrite: Replace files that are there.
+
+    Examples:
+        bertctl data cp demo reviews
+    """
+    files = copy_bundled(name, folder, overwrite=overwrite)
+    command = shlex.join(["bertctl", *_command_on(files)])
+    shown = [str(path) for path in files.values()]
+    out.answer({"data": name, "files": shown, "command": command}, *shown)
+    out.say(f"to train on them: {command}")
+
+
+def copy_bundled(name: str, folder: Path, *, overwrite: bool = False) -> dict[str, Path]:
+    """Copies the files of a bundled data set into a folder.
+
+    Args:
+        name: Of the data set.
+        folder: Where to; made if it is not there.
+        overwrite: Whether files that are there are replaced.
+
+    Returns:
+        The files by split; a corpus has only a split `corpus`.
+
+    Raises:
+        UsageError: no bundled data set has this name, or a file is there.
+        UnavailableError: a file can't be written.
+    """
+    from bertctl.catalog.datasets import BUNDLED_CORPORA, builtin_datasets, bundled_folder
+    from bertctl.writing import write_text
+
+    row = builtin_datasets().get(name)
+    if name in BUNDLED_CORPORA:
+        sources = {"corpus": next(BUNDLED_CORPORA[name].glob("*.txt"))}
+    elif row is not None and row.bundled:
+        sources = {split.name: bundled_folder(row) / split.files[0] for split in row.splits}
+    else:
+        bundled = bundled_names("")
+        if row is None:
+            message = unknown("bundled data set", name, bundled)
+        else:
+            message = f"the files of '{name}' are not in bertctl"
+        raise UsageError(
+            message, remedy=f"Bundled: {', '.join(bundled)}. Others: bertctl fetch NAME."
+        )
+
+    targets = {split: folder / source.name for split, source in sources.items()}
+    existing = [str(path) for path in targets.values() if path.exists()]
+    if existing and not overwrite:
+        raise UsageError(
+            f"{existing[0]} exists", remedy="Name another folder, or add --overwrite to replace it."
+        )
+    for split, source in sources.items():
+        write_text(targets[split], source.read_text(encoding="utf-8"))
+    return targets
+
+
+def _command_on(files: Mapping[str, Path]) -> list[str]:
+    """Returns the command that trains on copied files."""
+    if "corpus" in files:
+        return ["pretrain", str(files["corpus"])]
+    return ["finetune", str(files["train"]), "--validation-file", str(files["validation"])]
+
+
+def _recipe(
+    out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None
+) -> "Recipe":
+    """Returns the recipe that was named, or the generic one of the task around the files that
+    were.
+    """
+    from bertctl.config.task_names import task_names
+    from bertctl.data.file_names import SUFFIXES, suffix_of
+
+    files = [name for name in subject if is_data_file(name)]
+    if not files:
+        if len(subject) > 1:
+            message = f"one recipe is checked at a time, not {len(subject)}: {', '.join(subject)}"
+            raise UsageError(
+                message,
+                remedy="Give one recipe, or files: bertctl data check train.csv validation.csv.",
+            )
+        if task is not None:
+            raise UsageError(
+                "--task goes with files; a recipe says its task itself", remedy="Leave --task out."
+            )
+        return settings.load(subject[0])
+    if len(files) < len(subject):
+        other = next(name for name in subject if name not in files)
+        message = f"'{other}' is no data file, and a recipe and files can't be mixed"
+        raise UsageError(
+            message,
+            remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.",
+        )
+    if len(files) > len(_SPLITS):
+        message = f"{len(files)} files, but there are three splits"
+        raise UsageError(message, remedy="Give training, validation and test rows.")
+    splits = _splits_of(files)
+    if splits != _SPLITS[: len(files)]:
+        named = ", ".join(f"{file} as {split}" for split, file in zip(splits, files, strict=True))
+        out.say(f"by their names, the files are checked so: {named}")
+    for split in splits:
+        if f"data.{split}_file" in settings.options:
+            raise UsageError(
+                f"the {split} file is given twice", remedy=f"Leave --{split}-file out."
+            )
+    if task and task not in task_names():
+        raise UsageError(
+            unknown("task", task, task_names()), remedy=f"Tasks: {', '.join(task_names())}."
+        )
+    others = {f"data.{split}_file": file for split, file in zip(splits[1:], files[1:], strict=True)}
+    try:
+        return settings.load(
+            files[0],
+            others,
+            listener=out,
+            task=task or "",
+        )
+    except (DataError, UsageError) as error:
+        if task or not (error.task or suffix_of(Path(files[0])) in SUFFIXES):
+            raise
+        # What is wrong with the file is said of it.
+        return settings.load(files[0], others, task=error.task or task_names()[0])
+
+
+def _splits_of(files: Sequence[str]) -> tuple[str, ...]:
+    """Returns which split each file is: by its place, unless the second one is called test."""
+    names_test = [_TEST_NAME.search(Path(file).name) is not None for file in files]
+    if names_test[1:] in ([True], [True, False]):
+        return (_SPLITS[0], _SPLITS[2], _SPLITS[1])[: len(files)]
+    return _SPLITS[: len(files)]
+
+
+def _document(recipe: "Recipe", report: "DataReport") -> dict[str, Any]:
+    """Returns the answer with `--json`."""
+    return {
+        "schema": 1,
+        "recipe": recipe.name,
+        "task": recipe.task,
+        "counts": {severity: len(report.of(severity)) for severity in ("error", "warning", "note")},
+        "splits": report.splits,
+        "findings": [asdict(finding) for finding in report.findings],
+        "skipped": list(report.skipped),
+    }
+
+
+def _tables(report: "DataReport") -> list[Shown]:
+    """Returns a table of the splits, then each finding with its examples and what to do."""
+    from rich.text import Text
+
+    splits = plain_table(
+        "split",
+        "rows",
+        "labels",
+        "source",
+        right=("rows",),
+    )
+    for split, found in report.splits.items():
+        labels = found["labels"]
+        shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])
+        if len(labels) > 8:
+            more = f", … ({len(labels)} in all)"
+        else:
+            more = ""
+        splits.add_row(
+            split, f"{found['rows']:,}", Text(shown + more), Text(_from_here(found["source"]))
+        )
+    parts: list[Shown] = [splits]
+    styles = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
+    for finding in report.findings:
+        parts.append(
+            Text.assemble(
+                "\n",
+                (finding.severity, styles[finding.severity]),
+                f" {finding.code}: {finding.message}",
+            )
+        )
+        parts += [
+            Text(f"    {_from_here(example.where)}: {example.text}") for example in finding.examples
+        ]
+        if finding.remedy:
+            parts.append(Text(f"  → {finding.remedy}"))
+    parts.append(
+        Text(
+            f"\n{_tally(report)}" if report.findings else "\nnothing to complain about",
+            style="bold",
+        )
+    )
+    return parts
+
+
+def _tally(report: "DataReport") -> str:
+    return ", ".join(
+        count(len(report.of(severity)), severity) for severity in ("error", "warning", "note")
+    )
+
+
+def _from_here(path: str) -> str:
+    """Returns a path as it would be typed in the current folder; GitHub and GitLab want it so
+    too.
+    """
+    return path.removeprefix(f"{Path.cwd()}{os.sep}")
+
+
+def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
+    """Returns a check per finding, and one more: most viewers take a suite without cases for
+    broken.
+    """
+    rows = (
+        ", ".join(f"{found['rows']:,} {split}" for split, found in report.splits.items())
+        or "none could be read"
+    )
+    read = Check("rows", group, "pass", f"rows: {rows}")
+    return [read, *(_as_check(group, finding, strict=strict) for finding in report.findings)]
+
+
+def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
+    """Returns a finding as a check, which every pipeline writer takes."""
+    if finding.examples:
+        where = finding.examples[0].where
+    else:
+        where = ""
+    file, _, line = where.rpartition(":")
+    has_line = bool(file) and line.isdigit()
+    examples = [f"{_from_here(example.where)}: {example.text}" for example in finding.examples]
+    failed = finding.severity == "error" or (strict and finding.severity == "warning")
+    return Check(
+        name=f"{finding.code} {finding.split}".strip(),
+        group=group,
+        verdict="fail" if failed else "warning" if finding.severity == "warning" else "pass",
+        message=finding.message,
+        detail="\n".join([*examples, finding.remedy]).strip(),
+        file=_from_here(file) if has_line else None,
+        line=int(line) if has_line else None,
+    )
+
+
+def _verdict(report: "DataReport", *, strict: bool) -> None:
+    """Refuses data with errors, or with `--strict` with warnings.
+
+    Raises:
+        DataError: there are some.
+    """
+    errors = report.of("error")
+    warnings = report.of("warning")
+    if errors:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in errors))
+        raise DataError(
+            f"the data has {count(len(errors), 'error')}: {codes}", remedy="See the findings above."
+        )
+    if strict and warnings:
+        codes = ", ".join(dict.fromkeys(finding.code for finding in warnings))
+        message = f"the data has {count(len(warnings), 'warning')}, which --strict refuses: {codes}"
+        raise DataError(message, remedy="See the findings above, or leave --strict out.")
+
+
+COMMANDS = {"check": check, "cp": cp}

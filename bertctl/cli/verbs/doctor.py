@@ -1,0 +1,144 @@
+"""`bertctl doctor`."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.errors import UsageError, all_of
+
+_MAIN_PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "datasets",
+    "huggingface-hub",
+    "numpy",
+)
+
+
+@takes_recipe(
+    "model",
+    "--data-dir",
+    "--train-file",
+    "--validation-file",
+    "compute",
+    named=False,
+)
+def doctor(
+    out: Output,
+    settings: RecipeRequest,
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="[RECIPE]", autocompletion=recipe_names)
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
+) -> None:
+    """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a
+    recipe needs.
+
+    Nothing is downloaded; with --offline nothing is asked. Where all that a recipe needs is here,
+    its run is made ready, as `finetune --dry-run` does it. The exit code is 0 when a run could
+    start, 4 when something it needs can't be had, 5 when the device it asks for is absent, 3 or 2
+    when its data or settings are wrong.
+
+    Args:
+        recipe: Recipe whose needs are checked too: its name, or a YAML file.
+        output: Folder that runs go to.
+
+    Examples:
+        bertctl doctor
+        bertctl doctor sst2 --model minilm --data-dir glue --offline
+    """
+    about_recipe = [name for name in settings.options if not name.startswith("runtime.")]
+    if recipe is None and (about_recipe or settings.sets):
+        message = f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change"
+        raise UsageError(message, remedy="Name one: bertctl doctor sst2 --model minilm")
+    # The bundled recipe stands in where none is named: it checks the options of device and
+    # precision.
+    resolved = settings.load(recipe or "demo", listener=out)
+
+    from bertctl.jobs.doctor import examine
+
+    with out.third_party_kept():
+        found = examine(resolved if recipe else None, resolved.runtime, place=output)
+    out.answer(
+        found.document
+        | {"problems": [str(problem) for problem in found.problems], "warnings": found.warnings},
+        *_tables(found.document),
+    )
+    for warning in found.warnings:
+        out.warn(warning)
+    if found.problems:
+        raise all_of(found.problems, f"{len(found.problems)} things are not as they should be")
+    out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
+
+
+def _tables(document: Mapping[str, Any]) -> Iterator[Shown]:
+    yield plain_table("this machine", "", rows=_machine_lines(document))
+    if document.get("needs"):
+        yield ""
+        words = {"here": "on this disk", "hub": "to be fetched", "refused": "missing"}
+        needs = ((need["what"], words[need["state"]], need["found"]) for need in document["needs"])
+        yield plain_table(f"{document['recipe']} needs", "", "where", rows=needs)
+
+
+def _machine_lines(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    from bertctl.words import human_bytes
+
+    versions = {package["name"]: package["version"] for package in document["packages"]}
+    yield "bertctl", f"{document['bertctl']}, Python {document['python']}, {document['platform']}"
+    yield (
+        "packages",
+        ", ".join(f"{name} {versions[name]}" for name in _MAIN_PACKAGES if versions.get(name)),
+    )
+    if "processor" not in document:
+        return
+    cpu = document["processor"]
+    memory = document["memory"]
+    hub = document["hub"]
+    cores = f"{cpu['usable']} of {cpu['cores']} cores"
+    cores += f", the time of {cpu['quota']:g}" if cpu["quota"] is not None else ""
+    yield (
+        "processor",
+        f"{cpu['name']}, {cores}; {', '.join(cpu['features']) or 'no vector units known'}",
+    )
+    if memory["limit"]:
+        limit = f", limited to {human_bytes(memory['limit'])}"
+    else:
+        limit = ""
+    yield (
+        "memory",
+        f"{human_bytes(memory['available'])} free of {human_bytes(memory['total'])}{limit}",
+    )
+    for device in document["devices"]:
+        if device["bf16"]:
+            bf16 = "fast bf16"
+        else:
+            bf16 = "no fast bf16"
+        if device["memory"]:
+            size = f", {human_bytes(device['free'])} free of {human_bytes(device['memory'])}"
+        else:
+            size = ""
+        yield device["kind"], f"{device['name']}: {bf16}{size}"
+    if document["compute"]:
+        yield "runs would use", document["compute"]
+    for folder in document["folders"]:
+        if folder["writable"]:
+            writable = ""
+        else:
+            writable = ", can't be written"
+        yield (
+            folder["what"],
+            f"{folder['path']}, {human_bytes(folder['free_bytes'])} free{writable}",
+        )
+    token = "with a token" if hub["token"] else "no token"
+    if hub["offline"]:
+        state = "not asked, offline"
+    else:
+        state = hub["unreachable"] or "reachable"
+    yield "hub", f"{hub['endpoint']}: {state}; {token}"

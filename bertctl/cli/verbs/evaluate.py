@@ -1,0 +1,263 @@
+"""`bertctl evaluate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.output import Output, plain_table
+from bertctl.cli.framework.processes import (
+    NumProcessesOption,
+    in_processes,
+    tell_shard,
+    this_worker,
+)
+from bertctl.cli.framework.recipe_options import (
+    MergeOption,
+    OnErrorOption,
+    OverwriteOption,
+    RunRequest,
+    ShardOption,
+    takes_run,
+)
+from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.data.file_lists import FileList
+
+
+@takes_run(
+    "--data-dir",
+    "columns",
+    "--annotator",
+    "layout",
+    "--max-eval-rows",
+    "compute",
+    "evaluation",
+    "--scheme",
+    "renaming",
+)
+def evaluate(
+    out: Output,
+    run: RunRequest,
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    file: Annotated[list[str] | None, typer.Option("--file", metavar="FILE")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
+    overwrite: OverwriteOption = False,
+    calibrate: Annotated[bool, typer.Option("--calibrate")] = False,
+    threshold: Annotated[str | None, typer.Option("--threshold", metavar="f1|precision=P")] = None,
+    shard: ShardOption = None,
+    merge: MergeOption = False,
+    on_error: OnErrorOption = None,
+    num_processes: NumProcessesOption = 1,
+) -> None:
+    """Score a run on a split of its data, or on a file of your own.
+
+    The scores of a split are added to RUN's metrics.json and predictions. Those of a file go to a
+    folder of their own: that of -o, or RUN-on-FILE beside RUN.
+
+    Args:
+        split: Split of the run's own data. Default: its validation splits.
+        file: A labelled file of your own: CSV, TSV, JSONL or Parquet. Repeatable, or a pattern such
+            as 'part-*.jsonl': several files are scored as one.
+        output: Folder for the scores of --file. Default: beside RUN, such as RUN-on-new for
+            new.csv.
+        calibrate: Fit a temperature on the split, which calibrates the probabilities of later
+            predictions.
+        threshold: Choose on the split the probability from which later predictions take the
+            positive label: for F1, or for recall at a precision that new examples keep, P at least,
+                with 95 % confidence.
+
+    Examples:
+        bertctl evaluate runs/sst2-1a2b3c4d --split test
+        bertctl evaluate runs/sst2-1a2b3c4d --file new.csv -o runs/new
+    """
+    from bertctl.inference.shards import Sharing
+    from bertctl.run_folder import RunFolder
+
+    if split and file:
+        raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
+    if (file or shard or merge) and (calibrate or threshold is not None):
+        remedy = (
+            "Leave --file, --shard and --merge out. --split names the split, else it is the "
+            "validation split."
+        )
+        raise UsageError(
+            "--calibrate and --threshold choose on a whole split of the run's own data",
+            remedy=remedy,
+        )
+    if output and not file:
+        message = "-o goes with --file; a split is added to the run itself"
+        raise UsageError(message, remedy="Leave -o out, or add --file FILE.")
+    source = _source(file or [])
+    target = output or _folder_of(run.path, source)
+    if source is not None:
+        RunFolder.check_free(target, overwrite=overwrite)
+    sharing = Sharing.read(
+        shard,
+        merge,
+        target,
+        num_processes,
+        ".zip",
+        by_name=False,
+    )
+    in_processes(num_processes, out)
+    trained = run.open(listener=out)
+    if not file:
+        trained.require_own_data()
+    from bertctl.data.reading import SkippedRows
+    from bertctl.inference.score_run import evaluate_file, evaluate_run
+
+    shared, listener = this_worker(out)
+    if on_error == "skip":
+        skipped = SkippedRows()
+    else:
+        skipped = None
+    if calibrate or threshold is not None:
+        _decide(
+            out,
+            trained,
+            split,
+            calibrate,
+            threshold,
+            shared,
+            listener,
+        )
+        return
+    with out.third_party_kept(), sharing.workers(trained, shared) as workers:
+        if source is not None:
+            metrics = evaluate_file(
+                trained,
+                source,
+                target,
+                overwrite=overwrite,
+                workers=workers,
+                listener=listener,
+                skipped=skipped,
+            )
+        else:
+            metrics = evaluate_run(
+                trained,
+                split=split,
+                workers=workers,
+                listener=listener,
+                skipped=skipped,
+            )
+    if tell_shard(sharing, out, [str(path) for path in sharing.paths]) or not workers.is_first:
+        return
+    if skipped:
+        left_out = skipped.finish(target / "predictions", out)
+    else:
+        left_out = {}
+
+    from bertctl.reporting.card import write_card
+    from bertctl.reporting.outcomes import closing_tables
+
+    if not file:
+        write_card(trained.folder)
+    if file:
+        dataset = None
+    else:
+        dataset = trained.recipe.data.name
+    tables, found = closing_tables(
+        target,
+        metrics,
+        dataset=dataset,
+        by_label=out.verbose,
+    )
+    by_windows = {"by_windows": found} if found else {}
+    out.answer({"run": str(target), **metrics, **by_windows, **left_out}, *tables)
+    out.say(f"written to {target}")
+
+
+def _source(typed: list[str]) -> "Path | FileList | None":
+    """Returns the file, or the files, to score.
+
+    Raises:
+        UsageError: Stdin, which is no file to go back to.
+    """
+    from bertctl.data.file_lists import files_of
+
+    if not typed:
+        return None
+    source = files_of(typed)
+    if source == "-":
+        return Path(source)
+    return source
+
+
+def _folder_of(run: Path, source: "Path | FileList | None") -> Path:
+    """Returns where the scores go without -o: to the run itself, or beside it for a file.
+
+    Raises:
+        UsageError: Several files, which have no common name.
+    """
+    if source is None:
+        return run
+    if not isinstance(source, Path):
+        message = f"{source} are scored as one file, which has no name"
+        raise UsageError(message, remedy="Name the folder for the scores: -o DIR.")
+    return run.with_name(f"{run.name}-on-{source.stem}")
+
+
+def _decide(
+    out: Output,
+    run: Any,
+    split: str | None,
+    calibrate: bool,
+    threshold: str | None,
+    workers: Any,
+    listener: Any,
+) -> None:
+    from bertctl.inference.calibrate import calibrate_run
+    from bertctl.inference.decision import parse_rule
+    from bertctl.tasks.registry import headline
+
+    if threshold is not None:
+        rule = parse_rule(threshold)
+    else:
+        rule = None
+    with out.third_party_kept():
+        chosen = calibrate_run(
+            run,
+            split=split,
+            calibrate=calibrate,
+            rule=rule,
+            workers=workers,
+            listener=listener,
+        )
+    if not workers.is_first:
+        return
+    decision = chosen["decision"]
+    metrics = chosen["metrics"]
+    numbers = ("before", "with the decision")
+    table = plain_table(f"on {decision['fitted_on']}", *numbers, right=numbers)
+    for name in headline(metrics["after"], None):
+        table.add_row(
+            name, *(f"{metrics[when][name]['value']:.4f}" for when in ("before", "after"))
+        )
+    for name in ("calibration_error", "classwise_calibration_error", "brier"):
+        if chosen[name]["before"] is not None:
+            table.add_row(
+                name.replace("_", " "),
+                *(f"{chosen[name][when]:.4f}" for when in ("before", "after")),
+            )
+    out.answer({"run": str(run.folder.path), **chosen}, table)
+    if decision["temperature"] is not None:
+        out.say(
+            f"temperature {decision['temperature']:.4g}: logits are divided by it before they "
+            "become probabilities"
+        )
+    if decision["threshold"] is not None:
+        if decision["positive"]:
+            label = f"'{decision['positive']}'"
+        else:
+            label = "a label"
+        out.say(
+            f"threshold {decision['threshold']:.4g}: {label} is predicted from this probability on"
+        )
+    out.say(
+        f"written to {run.folder.decision}; predict and evaluate apply it from now on. The scores "
+        "above are of "
+        "the rows on which it was chosen: score another split for an unbiased estimate"
+    )

@@ -1,0 +1,124 @@
+"""`bertctl explain`."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.framework import streams
+from bertctl.cli.framework.output import Output, console_of
+from bertctl.cli.framework.recipe_options import OnErrorOption
+from bertctl.cli.inputs.rows_given import RowsGiven, takes_rows
+from bertctl.errors import UsageError
+
+_SUFFIXES = {".html": "html", ".htm": "html"}
+
+
+@takes_rows("--device", "--threads", "--max-length", "--long-text")
+def explain(
+    out: Output,
+    given: RowsGiven,
+    method: Annotated[list[str] | None, typer.Option("--method", metavar="NAME")] = None,
+    label: Annotated[str | None, typer.Option("--label", metavar="NAME")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            "--steps",
+            min=1,
+            max=1024,
+            metavar="N",
+        ),
+    ] = None,
+    faithfulness: Annotated[int, typer.Option("--faithfulness", min=0, metavar="N")] = 300,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+    layout: Annotated[Literal["text", "jsonl", "html"] | None, typer.Option("--format")] = None,
+    on_error: OnErrorOption = None,
+) -> None:
+    """Show which words the answers of a run rest on.
+
+    A word's number is its share of a logit (of a score, of an answer's start and end), against the
+    same text of [PAD] tokens. Gradients are computed in fp32, whatever precision the run answers
+    in. Faithfulness stands beside it: by how much the logit falls without the words that are said
+    to matter most, and with them alone, against a random order.
+
+    Args:
+        method: integrated-gradients, gradient-x-input, leave-one-out (the word is taken out), or
+            rollout (where attention leads, whatever the label); repeatable. Default:
+            integrated-gradients.
+        label: Explain this label, not the answered one; of tags, those of this type alone.
+        steps: Exactly N Gauss-Legendre steps, as captum's n_steps. Default: as many as it takes
+            until the sum is right to 1 %.
+        faithfulness: Measure faithfulness on the first N answers; 0 for none.
+        output: File for the explanations. Default: stdout.
+        layout: text for people, jsonl, or one HTML page with the first 500 rows. Default: text on
+            stdout; in a file html by its suffix, else jsonl.
+
+    Examples:
+        bertctl explain runs/sst2-1a2b3c4d "a fine film without a dull moment"
+        bertctl explain RUN reviews.csv -o explained.jsonl
+        bertctl explain RUN --split validation --max-eval-rows 100 -o explained.html
+    """
+    from bertctl.features.kept_memory import bound_caches
+
+    bound_caches()
+    given.check("explain")
+    chosen = layout or (
+        _SUFFIXES.get(output.suffix.lower(), "jsonl")
+        if output
+        else "json"
+        if out.as_json
+        else "text"
+    )
+    if out.as_json and output is None and chosen != "json":
+        raise UsageError(
+            f"--json and --format {layout} exclude each other",
+            remedy="Leave one out, or add -o FILE.",
+        )
+    if given.run.options.get("model.long_text", "head") != "head":
+        raise UsageError(
+            "texts are explained as far as they are read from the beginning",
+            remedy="--long-text head",
+        )
+    trained = given.open({}, out)
+    from bertctl.data.reading import SkippedRows
+    from bertctl.inference.predict import Destination
+    from bertctl.interpretability.explain import Asked, Explainer
+    from bertctl.reporting.explanations import coloured, doubts, explained_page, summary_sentences
+    from bertctl.reporting.html import render_html
+    from bertctl.tasks.base import AnswerFormat
+
+    explainer = Explainer(
+        trained, Asked(tuple(dict.fromkeys(method or Asked.methods)), label, steps, faithfulness)
+    )
+
+    def as_text(lines: Iterable[Mapping[str, Any]], file: Any) -> None:
+        if output:
+            console = console_of(file)
+        else:
+            console = out.answers
+        for line in lines:
+            console.print(*coloured(line), sep="\n")
+
+    def as_page(lines: Iterable[dict[str, Any]], file: Any) -> None:
+        file.write(render_html(explained_page(str(given.run.path), lines, explainer.summary)))
+
+    own = {"text": AnswerFormat(as_text), "html": AnswerFormat(as_page)}
+    if on_error == "skip":
+        skipped = SkippedRows()
+    else:
+        skipped = None
+    with streams.whole() if chosen == "json" else streams.data() as answers, out.third_party_kept():
+        chunks, total = given.chunks(trained, out, skipped)
+        destination = Destination(output, chosen, answers)
+        lines = explainer.explain(chunks, total=total, listener=out)
+        files = destination.write(lines, own.get(chosen))
+    summary = {"run": str(given.run.path), **explainer.summary(), "files": files}
+    if skipped is not None:
+        summary |= skipped.finish(output, out)
+    if output:
+        out.answer(summary)
+    for sentence in summary_sentences(summary):
+        out.say(sentence)
+    for doubt in doubts(summary):
+        out.warn(doubt)

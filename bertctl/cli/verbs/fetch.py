@@ -1,0 +1,156 @@
+"""`bertctl fetch`."""
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.output import Output, plain_table
+from bertctl.cli.framework.recipe_options import RecipeRequest, SetOption
+from bertctl.config.recipe_files import is_data_file, is_recipe
+from bertctl.errors import UsageError, all_of
+from bertctl.words import count, human_bytes
+
+
+def fetch(
+    out: Output,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", autocompletion=recipe_names)
+    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", metavar="DIR")] = None,
+    split: Annotated[list[str] | None, typer.Option("--split", metavar="NAME")] = None,
+    listed: Annotated[bool, typer.Option("--list")] = False,
+    check: Annotated[bool, typer.Option("--check")] = False,
+    cache_key: Annotated[bool, typer.Option("--cache-key")] = False,
+    model: Annotated[str | None, typer.Option("--model", metavar="NAME|PATH|HUB-ID")] = None,
+    sets: SetOption = None,
+) -> None:
+    """Bring what recipes, models and data sets need from the hub onto this disk, and write
+    bertctl.lock.
+
+    The lock holds the commit, hash, size and licence of all that a run reads; with --locked,
+    finetune, evaluate, predict and the others read nothing else. Without names, it is the lock in
+    this folder that is brought. What was cut off is gone on with.
+
+    Args:
+        names: Recipes, also YAML files; models; data sets, with all their splits. A recipe goes
+            first.
+        to: Folder for the files and the lock, which can be carried to a machine without a network:
+            the commands that are typed in it, with --locked, read it.
+        split: Bring this split of the recipes' data too, such as test; repeatable.
+        listed: Say what would be brought, and its size; load nothing.
+        check: Say what of the lock is missing on this disk, or differs: exit code 4.
+        cache_key: Print one line that changes when what is fetched does, for the cache of a
+            pipeline.
+        model: Model of the recipes, as --model of finetune. Default for a file of rows: a model
+            among the names.
+
+    Examples:
+        bertctl fetch sst2 minilm --split test
+        bertctl fetch demo sst2 --to carried
+        bertctl fetch --check
+    """
+    if sum((listed, check, cache_key)) > 1:
+        raise UsageError(
+            "--list, --check and --cache-key exclude each other", remedy="Give one of them."
+        )
+    recipes = RecipeRequest("", sets or (), {"model.name": model} if model else {}, "fetch")
+    if not names and (model or sets or split):
+        raise UsageError(
+            "there is no recipe that the options could change",
+            remedy="Name one: bertctl fetch sst2 ...",
+        )
+    from bertctl.catalog.lock import LOCK_NAME, LOCKED, Lock, lock_file, read_lock
+
+    if to:
+        path = to.absolute() / LOCK_NAME
+    else:
+        path = lock_file()
+    if check or not names:
+        place = read_lock(path if check else lock_file())
+    else:
+        place = Lock(path)
+    place = replace(place, path=path, folder="hub" if to else place.folder)
+    if place.folder:  # read by huggingface_hub when it is imported, below
+        os.environ |= {
+            "HF_HUB_CACHE": str(path.parent / place.folder),
+            "HF_HUB_DISABLE_SYMLINKS": "1",
+        }
+    os.environ.pop(LOCKED, None)  # what is fetched is not bound by a lock in force
+    from bertctl.fetching import fetch as fetching
+
+    needs: list[fetching.Need] = []
+    models = [name for name in names or () if fetching.is_model(name)]
+    for name in names or ():
+        if is_recipe(name) or is_data_file(name):
+            # A file of rows names no model, so it goes with the one that stands beside it.
+            if is_data_file(name) and models and not model:
+                beside = {"model.name": models[0]}
+            else:
+                beside = {}
+            needs += fetching.needs_of_recipe(recipes.load(name, beside, listener=out), split or ())
+        else:
+            needs += fetching.needs_of_name(name)
+    with out.third_party_kept():
+        if check:
+            os.environ[LOCKED] = str(place.path)
+            problems = fetching.check(place, needs)
+            out.answer(
+                {"lock": str(place.path), "problems": [problem.message for problem in problems]}
+            )
+            if problems:
+                raise all_of(problems, f"{count(len(problems), 'thing')} missing or different")
+            return out.say(f"everything in {place.path} is here")
+        if names:
+            wanted = fetching.wanted_of(needs)
+        else:
+            wanted = fetching.wanted_of_lock(place)
+        if cache_key:
+            key = f"bertctl-{hashlib.sha256(repr(wanted).encode()).hexdigest()[:16]}"
+            return out.answer({"cache_key": key}, key)
+        if listed:
+            files = [file for each in fetching.look_up_all(wanted, out) for file in each]
+            shown = ((file.wanted.repo, file.path, human_bytes(file.size or 0)) for file in files)
+            rows = [
+                {"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files
+            ]
+            total = sum(file.size or 0 for file in files)
+            out.answer(
+                {"bytes": total, "files": rows},
+                plain_table(
+                    "",
+                    "file",
+                    "size",
+                    right=("size",),
+                    rows=shown,
+                ),
+            )
+            return out.say(
+                f"{human_bytes(total)} on the hub; what is in the package or your own is not "
+                "fetched"
+            )
+        lock = fetching.fetch(wanted, needs, place, out)
+    table = plain_table(
+        "",
+        "what",
+        "revision",
+        "licence",
+        "files",
+        "size",
+        right=("files", "size"),
+    )
+    for part in lock.parts:
+        size = sum(file["bytes"] for file in part["files"].values())
+        facts = (
+            part["kind"],
+            part["name"],
+            part["revision"][:8] or "on this disk",
+            part["licence"],
+        )
+        table.add_row(*facts, f"{len(part['files'])}", human_bytes(size))
+    out.answer({"lock": str(lock.path), "parts": lock.parts}, table)
+    return out.say(f"locked in {lock.path}")

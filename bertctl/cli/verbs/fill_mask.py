@@ -1,0 +1,104 @@
+"""`bertctl fill-mask`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertctl.cli.framework import streams
+from bertctl.cli.framework.completion import model_names
+from bertctl.cli.framework.output import Output
+from bertctl.cli.inputs.texts import InputIds, TextSource, takes_texts, typed_text
+from bertctl.errors import UsageError
+from bertctl.reporting.document import TableBlock
+from bertctl.words import names_in
+
+
+@takes_texts
+def fill_mask(
+    out: Output,
+    source: TextSource,
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    given: Annotated[str, typer.Argument(metavar="TEXT|FILE|-")] = "",
+    top_k: Annotated[int, typer.Option("--top-k", min=1, metavar="N")] = 5,
+    targets: Annotated[str | None, typer.Option("--targets", metavar="WORD,...")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+) -> None:
+    """Say which words fit the masked places of a text, by a model that was trained on masked words.
+
+    A text is answered with a table, a file with a line of JSON for each of its texts.
+
+    Args:
+        model: Model name, folder or hub id, with the masked-word head.
+        given: A text with [MASK] (or what the model calls it) in one or more places; or a file of
+            texts, - for stdin.
+        top_k: How many words to show for each mask.
+        targets: Score these words instead. One of several tokens is scored as several masks.
+        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
+            stdout.
+
+    Examples:
+        bertctl fill-mask bert-base "The capital of France is [MASK]."
+        bertctl fill-mask bert-base cloze.txt --targets he,she -o answers.jsonl
+    """
+    words = names_in(targets or "")
+    if targets is not None and not words:
+        raise UsageError("--targets names no word", remedy="Such as --targets good,bad.")
+    typed = typed_text(
+        given,
+        source,
+        to="fill",
+        such_as="I went to the [MASK].",
+    )
+    from bertctl.inference.layouts import layout_of
+    from bertctl.inference.masked_words import MaskedModel
+    from bertctl.inference.predict import Destination
+
+    with out.third_party_kept():
+        filler = MaskedModel(model)
+        if typed and filler.mask not in typed:
+            raise UsageError(f"the text has no mask: {typed[:60]!r}", remedy=filler.remedy)
+        read = replace(source, files=[given] if given else [], beside=output).chunks(out)
+        ids = InputIds()
+        texts = [[typed]] if typed else (chunk.texts for chunk in ids.remember(read))
+        answers = ids.name(
+            filler.fill(
+                texts,
+                top_k=top_k,
+                targets=words,
+                listener=out,
+            )
+        )
+        if typed and output is None:
+            [answer] = answers
+            return out.answer({"model": model, **answer}, *_tables(answer))
+        if out.as_json and output is None:
+            kind = "json"
+        else:
+            kind = layout_of(output)
+        with streams.whole() if kind == "json" else streams.data() as stream:
+            written = Destination(output, kind, stream).write(answers, None)
+    if output is not None:
+        out.answer({"model": model, "files": written})
+        out.say(f"answers written to {', '.join(written)}")
+    return None
+
+
+def _tables(answer: Mapping[str, Any]) -> Iterator[TableBlock]:
+    from bertctl.reporting.document import record_table
+
+    for number, mask in enumerate(answer["masks"], start=1):
+        rows = [
+            one | {"tokens": " ".join(one["pieces"]) if len(one["pieces"]) > 1 else ""}
+            for one in mask
+        ]
+        if len(answer["masks"]) > 1:
+            caption = f"mask {number}"
+        else:
+            caption = ""
+        yield record_table(
+            [{name: row[name] for name in ("word", "score", "tokens", "text")} for row in rows],
+            caption,
+        )

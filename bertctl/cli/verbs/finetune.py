@@ -1,0 +1,44 @@
+"""`bertctl finetune`."""
+
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.framework.output import Output
+from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.verbs.training_run import RunFlags, carry_out, takes_flags
+
+
+@takes_recipe(
+    "model",
+    "long_texts",
+    "data",
+    "confirming",
+    "training",
+    "compute",
+    "evaluation",
+    "baselines",
+    "long_runs",
+    "deterministic",
+)
+@takes_flags
+def finetune(
+    out: Output,
+    flags: RunFlags,
+    recipe: RecipeRequest,
+    strict: Annotated[bool, typer.Option("--strict", rich_help_panel="Run")] = False,
+) -> None:
+    """Fine-tune an encoder on a data set or on your own files.
+
+    The weights with the best primary metric on the validation rows are kept. The run folder holds
+    the model, every prediction, the metrics and the complete recipe. What is not given as an option
+    is as the recipe says.
+
+    Args:
+        strict: Exit with code 6 where the model predicts one label for every example.
+
+    Examples:
+        bertctl finetune sst2 --data-dir glue --model minilm
+        bertctl finetune reviews.csv --epochs 2
+    """
+    carry_out(out, recipe.trace(listener=out), flags, strict=strict)

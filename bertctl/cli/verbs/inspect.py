@@ -1,0 +1,160 @@
+"""`bertctl inspect`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.completion import model_names
+from bertctl.cli.framework.output import Output
+from bertctl.errors import UsageError
+from bertctl.reporting.document import Column, TableBlock, record_table
+from bertctl.words import human_bytes
+
+
+def inspect(
+    out: Output,
+    model: Annotated[str, typer.Argument(metavar="MODEL|RUN", autocompletion=model_names)],
+    other: Annotated[
+        str | None, typer.Argument(metavar="[MODEL|RUN]", autocompletion=model_names)
+    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE")] = None,
+    text_column: Annotated[str | None, typer.Option("--text-column", metavar="NAME")] = None,
+    embeddings: Annotated[str | None, typer.Option("--embeddings", metavar="TEXT")] = None,
+    pair: Annotated[str | None, typer.Option("--pair", metavar="TEXT")] = None,
+    length: Annotated[int | None, typer.Option("--length", min=1, metavar="TOKENS")] = None,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1)] = 32,
+) -> None:
+    """Show what a model is made of: parameters by part, bytes, FLOPs, memory, tokenizer, labels.
+    Nothing is loaded.
+
+    Two models stand side by side.
+
+    Args:
+        model: Model name, folder, hub id, or run.
+        other: A second one, to compare.
+        file: Texts on which the layers of the two are compared, by linear CKA: lines, CSV, TSV,
+            JSONL or Parquet.
+        text_column: Column of --file with the texts.
+        embeddings: Walk this text through the model instead: pieces, the vectors added for each,
+            each layer's output.
+        pair: Second text of the pair for --embeddings.
+        length: Tokens of an example, for FLOPs and memory. Default: 128.
+        batch_size: Examples of a batch, for memory.
+
+    Examples:
+        bertctl inspect minilm
+        bertctl inspect minilm --embeddings "the bank of the river"
+        bertctl inspect minilm runs/first --file reviews.csv
+    """
+    if embeddings is not None and (other or file):
+        raise UsageError(
+            "--embeddings walks a text through one model",
+            remedy="Leave the second model and --file out.",
+        )
+    if file is not None and other is None:
+        raise UsageError(
+            "--file is for comparing the layers of two models", remedy="Name a second model."
+        )
+    if pair is not None and embeddings is None:
+        raise UsageError(
+            "--pair is the second text of --embeddings", remedy="Add --embeddings TEXT."
+        )
+    if embeddings is not None:
+        from bertctl.interpretability.hidden_states import walk_input
+
+        with out.third_party_kept():
+            walked = walk_input(model, embeddings, pair, listener=out)
+        tokens = [
+            {name: one[name] for name in ("position", "token", "id", "segment")}
+            | {f"|{kind}|": norm for kind, norm in one["norms"].items()}
+            for one in walked["tokens"]
+        ]
+        caption = (
+            "Lengths of the vectors that are added for each token, and of their normalised sum."
+        )
+        states = [
+            {**state, "shape": " x ".join(map(str, state["shape"]))} for state in walked["states"]
+        ]
+        layers = record_table(states, "What each layer gives; 0: the embeddings.")
+        return out.answer({"model": model, **walked}, record_table(tokens, caption), "", layers)
+    from bertctl.interpretability.anatomy import inspect_model
+
+    names = [model, *([other] if other else [])]
+    found = [inspect_model(name, length=length, batch_size=batch_size) for name in names]
+    if other is None:
+        return out.answer(found[0], _facts(found), _parts(found[0]["parts"]))
+    document: dict[str, Any] = {"models": found}
+    tables = [_facts(found)]
+    if file is not None:
+        from bertctl.cli.inputs.texts import TextSource
+        from bertctl.interpretability.hidden_states import layer_similarity
+
+        chunks = TextSource(
+            [str(file)], settings={"text_column": text_column} if text_column else {}
+        ).chunks(out)
+        with out.third_party_kept():
+            first, second = (one["folder"] for one in found)
+            alike = layer_similarity(first, second, (chunk.texts for chunk in chunks), listener=out)
+        rows = [
+            {"layer": i} | {str(j): value for j, value in enumerate(row)}
+            for i, row in enumerate(alike["cka"])
+        ]
+        title = f"linear CKA on {alike['texts']:,} texts: layers of {model} (rows) and {other}"
+        document["layers"] = alike
+        tables.append(record_table(rows, title))
+    return out.answer(document, *tables)
+
+
+def _facts(found: Sequence[Mapping[str, Any]]) -> TableBlock:
+    """Returns a column per model; what none of them has is left out."""
+    columns = [_told(one) for one in found]
+    names = [name for name in columns[0] if any(column[name] for column in columns)]
+    rows = [[name, *(column[name] for column in columns)] for name in names]
+    return TableBlock([Column(""), *(Column(one["model"]) for one in found)], rows)
+
+
+def _told(one: Mapping[str, Any]) -> dict[str, str]:
+    run = one["run"]
+    sizes = one["sizes"]
+    work = one["flops"]
+    need = one["memory_bytes"]
+    if run:
+        about = (
+            f"{run['recipe']}: {run['task']}, {'probe on' if run['probe'] else 'from'} "
+            f"{run['model']}"
+        )
+    else:
+        about = ""
+    batch = f"{need['batch_size']} x {need['length']} tokens, fp32, CPU"
+    return {
+        "saved from": f"{one['trained_as']} ({one['family']})",
+        "run": about,
+        "labels": ", ".join(one["labels"]),
+        "parameters": f"{one['parameters']:,}",
+        "trainable": f"{one['trainable']:,}",
+        "weights": ", ".join(f"{human_bytes(size)} {kind}" for kind, size in one["bytes"].items()),
+        "layers": f"{sizes['layers']} of width {sizes['hidden']}, {sizes['heads']} heads",
+        "longest input": f"{sizes['positions']:,} tokens" if sizes["positions"] else "no limit",
+        "tokenizer": one["tokenizer"]["kind"]
+        if one["tokenizer"]
+        else "of a kind that only transformers reads",
+        "FLOPs": f"{work['per_token'] / 1e6:,.1f} M per token, {work['per_example'] / 1e9:,.2f} G "
+        f"per {work['length']}",
+        "memory": f"{human_bytes(need['run'])} to run, {human_bytes(need['train'])} to train, "
+        f"about ({batch})",
+    }
+
+
+def _parts(parts: Mapping[str, Any]) -> TableBlock:
+    layers = [
+        {"part": f"layer {i}", "parameters": sum(one.values()), **one}
+        for i, one in enumerate(parts["layers"], 1)
+    ]
+    rest = [
+        {"part": part, "parameters": parts[part]}
+        for part in ("pooler", "head", "other")
+        if parts[part]
+    ]
+    return record_table([{"part": "embeddings", "parameters": parts["embeddings"]}, *layers, *rest])

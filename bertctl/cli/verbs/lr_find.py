@@ -1,0 +1,126 @@
+"""`bertctl lr-find`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
+from bertctl.errors import UsageError
+
+
+@takes_recipe(
+    "model",
+    *without("data", "--test-file", "--max-eval-rows"),
+    "--batch-size",
+    "--seed",
+    "compute",
+)
+def lr_find(
+    out: Output,
+    recipe: RecipeRequest,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.json")] = None,
+    low: Annotated[float, typer.Option("--from", metavar="X")] = 1e-7,
+    high: Annotated[float, typer.Option("--to", metavar="X")] = 1.0,
+    steps: Annotated[int, typer.Option("--steps", metavar="N")] = 100,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Find a learning rate: train while it rises, until the loss explodes (range test, Smith 2017).
+
+    The model is thrown away, and no run folder is made. Train with the suggestion, or sweep around
+    it. With many labels, few steps or a small model it is often well above the BERT paper's 2e-5 to
+    5e-5, and the better choice.
+
+    Args:
+        output: Write the losses here, and a picture beside it as .png and .svg.
+        low: Learning rate of the first step.
+        high: Learning rate of the last step.
+        steps: Steps over which the learning rate rises.
+        overwrite: Replace existing files.
+
+    Examples:
+        bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json
+        bertctl lr-find text-classification --train-file a.csv --to 1e-2 --steps 200
+    """
+    resolved = recipe.load(listener=out)
+    if output is not None:
+        check_file(output, overwrite=overwrite)
+    from bertctl.training.lr_find import find_rate
+
+    with out.third_party_kept():
+        document = find_rate(
+            resolved,
+            low=low,
+            high=high,
+            steps=steps,
+            listener=out,
+        )
+        if output is not None:
+            from bertctl.reporting.charts import draw_learning_rates
+            from bertctl.writing import write_json
+
+            write_json(output, document)
+            draw_learning_rates(document, pictures(output))
+            out.say(f"written: {', '.join(str(path) for path in (output, *pictures(output)))}")
+    if document["suggestion"] is None:
+        out.warn(
+            "the loss never fell, so there is nothing to suggest; try more --steps, or a higher "
+            "--to"
+        )
+    elif document["fall"] < document["noise"]:
+        out.warn(
+            f"the loss falls by {document['fall']:.4f}, and as much as {document['noise']:.4f} can "
+            "be chance: the "
+            "suggestion is a guess, and training may collapse at it; try more --steps, or 2e-5 to "
+            "5e-5"
+        )
+    out.answer(document, rates_table(document))
+
+
+def check_file(path: Path, *, overwrite: bool) -> None:
+    """Refuses a place for the figures that will not do, before anything is trained.
+
+    Raises:
+        UsageError: no .json file, a folder, or files that are there while `overwrite` is off.
+    """
+    if path.suffix != ".json" or path.is_dir():
+        raise UsageError(f"-o {path}: the file must end in .json", remedy="Such as -o rates.json.")
+    there = [str(one) for one in (path, *pictures(path)) if one.exists()]
+    if there and not overwrite:
+        message = f"{', '.join(there)}: already there"
+        raise UsageError(message, remedy="Choose another name with -o, or add --overwrite.")
+
+
+def pictures(path: Path) -> list[Path]:
+    """Returns the pictures beside the figures."""
+    return [path.with_suffix(".png"), path.with_suffix(".svg")]
+
+
+def rates_table(document: Mapping[str, Any]) -> Shown:
+    """Returns a table of the learning rates that were found."""
+    table = plain_table(
+        f"{document['recipe']}, {document['model']}", "learning rate", right=("learning rate",)
+    )
+    names = {
+        "steepest": "the loss falls fastest",
+        "minimum": "the loss is lowest",
+        "minimum_tenth": "a tenth of that",
+        "suggestion": "suggested: the lower of the first and the third",
+    }
+    for name, words in names.items():
+        rate = document[name]
+        table.add_row(
+            words,
+            "none" if rate is None else f"{rate:.2e}",
+            style="bold" if name == "suggestion" else None,
+        )
+    if document["exploded"]:
+        end = "where the loss exploded"
+    else:
+        end = "the highest that was asked for"
+    steps = f"{document['steps']} steps with batch size {document['batch_size']}"
+    table.caption = f"{steps}, up to {document['rates'][-1]:.2e}, {end}"
+    table.caption_justify = "left"
+    return table

@@ -1,0 +1,118 @@
+"""`bertctl mine`."""
+
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.framework.output import Output
+from bertctl.cli.inputs.vectors_given import VectorsGiven, takes_vectors
+from bertctl.errors import DataError, UsageError
+from bertctl.words import count
+
+
+@takes_vectors()
+def mine(
+    out: Output,
+    given: VectorsGiven,
+    file: Annotated[str, typer.Argument(metavar="FILE|-")],
+    threshold: Annotated[float | None, typer.Option("--threshold", metavar="NUMBER")] = None,
+    max_pairs: Annotated[int | None, typer.Option("--max-pairs", min=1, metavar="N")] = None,
+    strict: Annotated[bool, typer.Option("--strict")] = False,
+) -> None:
+    """Find paraphrases and duplicates: every pair of a file's texts whose similarity is at or above
+    a threshold.
+
+    Each text is compared with each, and no pair is left out. The model is minilm unless --model
+    says another; it says what the similarity is, the cosine for most.
+
+    Args:
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
+        threshold: Similarity from which two texts are a pair. Default: 0.8 for cosines, where 1 is
+            equal vectors.
+        max_pairs: Keep the N nearest pairs, the nearest first, and say how many there are.
+        strict: Exit with 3 where --max-pairs has left some out.
+
+    Examples:
+        bertctl mine questions.csv --threshold 0.9 -o pairs.csv
+        bertctl mine questions.csv --max-pairs 100
+    """
+    from bertctl.search.cost import require_room, tell_comparing
+    from bertctl.search.nearest import NearestPairs, pair_lines, pairs_above
+
+    with out.third_party_kept():
+        rows = given.read(file, out)
+        model = given.model()
+        threshold = _checked(threshold, model.similarity)
+        require_room(
+            len(rows),
+            model.made["size"],
+            copies=1,
+            verb="mine",
+        )
+        tell_comparing(len(rows), model.made["size"], model.similarity, out)
+        vectors = model.of(rows, out)
+        pairs = pairs_above(threshold, vectors, measure=model.similarity)
+        if max_pairs is None:
+            found = given.answer(
+                out, pair_lines(rows, rows, pairs, model.unreadable), lambda: {"complete": True}
+            )
+            n_pairs = found["count"]
+        else:
+            nearest = NearestPairs(max_pairs)
+            for some in pairs:
+                nearest.see(some)
+            n_pairs = nearest.seen
+            lines = pair_lines(rows, rows, [nearest.nearest()], model.unreadable)
+            found = given.answer(
+                out, lines, lambda: {"complete": n_pairs <= max_pairs, "pairs": n_pairs}
+            )
+    have = "has" if n_pairs == 1 else "have"
+    told = (
+        f"{count(n_pairs, 'pair')} of {len(rows):,} texts {have} a {_NAMES[model.similarity]} of "
+        f"{threshold:g} or more"
+    )
+    if found["complete"]:
+        return out.say(told)
+    left_out = f"{told}; the {found['count']:,} nearest are given (--max-pairs)"
+    if strict:
+        raise DataError(left_out, remedy="Raise --threshold or --max-pairs.")
+    return out.warn(left_out)
+
+
+_NAMES = {
+    "cosine": "cosine",
+    "dot": "dot product",
+    "euclidean": "negative Euclidean distance",
+    "manhattan": "negative Manhattan distance",
+}
+
+
+def _checked(threshold: float | None, similarity: str) -> float:
+    """Returns the threshold of a measure.
+
+    Raises:
+        UsageError: None was typed for a measure that has no usual one, or none that it can reach.
+    """
+    if similarity == "cosine":
+        if threshold is not None and not -1 <= threshold <= 1:
+            raise UsageError(
+                f"--threshold {threshold:g} is no cosine", remedy="Give a number from -1 to 1."
+            )
+        if threshold is None:
+            return 0.8
+        return threshold
+    if threshold is None:
+        message = (
+            f"the model compares texts by {similarity} similarity, which has no usual threshold"
+        )
+        raise UsageError(message, remedy="Add --threshold NUMBER, or --similarity cosine.")
+    if similarity != "dot" and threshold > 0:
+        message = (
+            f"--threshold {threshold:g} is above 0, and {similarity} similarity is a negative "
+            "distance"
+        )
+        raise UsageError(
+            message,
+            remedy=f"Type --threshold {-threshold:g} for pairs at a distance up to {threshold:g}.",
+        )
+    return threshold

@@ -1,0 +1,142 @@
+"""`bertctl predict`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.framework import streams
+from bertctl.cli.framework.help import RARE
+from bertctl.cli.framework.output import Output
+from bertctl.cli.framework.processes import (
+    NumProcessesOption,
+    in_processes,
+    tell_shard,
+    this_worker,
+)
+from bertctl.cli.framework.recipe_options import MergeOption, NamedShardOption, OnErrorOption
+from bertctl.cli.inputs.rows_given import RowsGiven, takes_rows
+from bertctl.errors import UsageError
+
+
+@takes_rows("compute", "keep_text", "--max-length", "answers")
+def predict(
+    out: Output,
+    given: RowsGiven,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
+    layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
+    safe_csv: Annotated[bool, typer.Option("--safe-csv", rich_help_panel=RARE)] = False,
+    top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
+    keep_columns: Annotated[
+        str | None, typer.Option("--keep-columns", metavar="all|none|NAME,...")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", min=1)] = None,
+    shard: NamedShardOption = None,
+    merge: MergeOption = False,
+    on_error: OnErrorOption = None,
+    num_processes: NumProcessesOption = 1,
+) -> None:
+    """Predict with a run: label names and probabilities, in the input's order.
+
+    Each answer is a line of JSON; --format csv makes a table, --json one array.
+
+    Args:
+        output: File for the answers (glue: folder). Default: stdout.
+        layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad; for
+            tags conll, conlleval, conllu, spacy, label-studio, brat, pubtator, bioc, docbin.
+            Default: by the suffix of -o, else jsonl.
+        safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
+        top_k: Answer with the N likeliest labels, as `top`, not with all.
+        keep_columns: Columns of the file to write, too. Default: all.
+        batch_size: Examples per forward pass.
+
+    Examples:
+        bertctl predict runs/sst2-1a2b3c4d "a fine film" --top-k 3
+        bertctl predict RUN reviews.csv --format csv -o answers.csv
+        bertctl predict RUN --split test --format glue -o submission
+        bertctl predict RUN --question "When was it built?" --context tower.txt
+    """
+    from bertctl.inference.layouts import check_format, check_known, layout_of
+    from bertctl.inference.shards import Sharing
+
+    if out.as_json and output is None:
+        if layout not in (None, "jsonl"):
+            message = f"--json and --format {layout} exclude each other"
+            raise UsageError(message, remedy="Leave one out, or add -o FILE.")
+        layout = "json"
+    layout = layout or layout_of(output)
+    check_known(layout)
+    given.check("predict")
+    if layout == "glue" and not (given.split or given.data):
+        raise UsageError(
+            "--format glue answers a GLUE split", remedy="Add --split test, or --data ax."
+        )
+    if layout == "glue" and output is None:
+        raise UsageError("--format glue writes files", remedy="Say where: -o DIR.")
+    if safe_csv and layout not in ("csv", "tsv"):
+        raise UsageError("--safe-csv is about CSV", remedy="Add --format csv, or leave it out.")
+    sharing = Sharing.read(
+        shard,
+        merge,
+        output,
+        num_processes,
+        ".json",
+    )
+    if output is None:
+        destined = None
+    else:
+        destined = sharing.resolve(output)
+    in_processes(num_processes, out, source="-" if "-" in given.files else "")
+    trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
+    from bertctl.data.reading import SkippedRows
+    from bertctl.inference.carried_columns import KeptColumns
+    from bertctl.inference.predict import Destination, predict_glue, predict_rows
+
+    check_format(trained, layout, to_file=output is not None)
+
+    shared, listener = this_worker(out)
+    if on_error == "skip":
+        skipped = SkippedRows()
+    else:
+        skipped = None
+    if layout == "json":
+        stdout = streams.whole()
+    else:
+        stdout = streams.data()
+    with stdout as answers, out.third_party_kept():
+        if layout == "glue" and output is not None:
+            split = given.split or "test"
+            written = predict_glue(
+                trained,
+                split,
+                data=given.data,
+                output=output,
+                workers=shared,
+                sharing=sharing,
+                listener=listener,
+            )
+        else:
+            chunks, total = given.chunks(trained, listener, skipped, layout)
+            destination = Destination(destined, layout, answers, safe_csv=safe_csv)
+            kept = KeptColumns.parse(keep_columns, by_default=trained.recipe.evaluation.keep_text)
+            written = predict_rows(
+                trained,
+                chunks,
+                destination,
+                total=total,
+                top_k=top_k,
+                kept=kept,
+                workers=shared,
+                sharing=sharing,
+                listener=listener,
+            )
+    writes_skipped = sharing.shard is None or (
+        sharing.shard[0] == 1 and not sharing.paths
+    )  # all shards read them
+    if skipped is not None and shared.is_first and writes_skipped:
+        written |= skipped.finish(destined, out)
+    if tell_shard(sharing, out, written.get("files", ())):
+        return
+    if output and shared.is_first:
+        out.answer({"run": str(given.run.path), **written})
+        out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")

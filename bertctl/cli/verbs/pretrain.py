@@ -1,0 +1,77 @@
+"""`bertctl pretrain`."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.output import Output
+from bertctl.cli.framework.recipe_options import PRETRAIN, RecipeRequest, takes_recipe
+from bertctl.cli.verbs.training_run import RunFlags, carry_out, takes_flags
+from bertctl.config.recipe_files import is_recipe
+from bertctl.errors import UsageError
+from bertctl.progress import Listener
+
+if TYPE_CHECKING:
+    from bertctl.config.load import TracedRecipe
+
+
+@takes_recipe(
+    "model",
+    "corpus",
+    "training",
+    "compute",
+    "long_runs",
+    "deterministic",
+    named=False,
+)
+@takes_flags
+def pretrain(
+    out: Output,
+    flags: RunFlags,
+    recipe: RecipeRequest,
+    given: Annotated[
+        list[str] | None, typer.Argument(metavar="[RECIPE] CORPUS...", autocompletion=recipe_names)
+    ] = None,
+    no_nsp: Annotated[bool, typer.Option("--no-nsp")] = False,
+) -> None:
+    """Pretrain a BERT on your own text: from nothing, or from where a model stands.
+
+    It learns masked words, and whether one text follows another. The run folder is one like any
+    other: its model is a --model of finetune, extract-features, probe, fill-mask and score.
+
+    Args:
+        given: Files and folders of text: a sentence per line with empty lines between documents, or
+            a document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz. A
+            recipe may stand before them, or alone if it names its corpus.
+        no_nsp: Learn masked words alone: --objective mlm.
+
+    Examples:
+        bertctl pretrain pretrain-demo
+        bertctl pretrain abstracts.txt --model minilm --no-nsp --epochs 2
+        bertctl pretrain corpus/ --from-scratch small --vocab-size 8000
+    """
+    traced = corpus_recipe(
+        recipe, given or [], {"pretraining.objective": "mlm"} if no_nsp else {}, listener=out
+    )
+    carry_out(out, traced, flags)
+
+
+def corpus_recipe(
+    recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener
+) -> "TracedRecipe":
+    """Returns what was typed as a recipe, and where its values come from: its name or file, and
+    corpora for it; or corpora alone.
+
+    Raises:
+        UsageError: nothing was named, or see `RecipeRequest.load`.
+    """
+    if not names:
+        raise UsageError(
+            "nothing to pretrain on",
+            remedy=f"Name a corpus or a recipe: bertctl {recipe.verb} CORPUS...",
+        )
+    name, corpus = (names[0], names[1:]) if is_recipe(names[0]) else (PRETRAIN, names)
+    return recipe.trace(
+        name, {**options, **({"pretraining.corpus": corpus} if corpus else {})}, listener=listener
+    )

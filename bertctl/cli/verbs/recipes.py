@@ -1,0 +1,392 @@
+"""`bertctl recipes`: list, show, compare, copy and validate recipes; list models and data sets; all
+without torch.
+"""
+
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
+from bertctl.cli.framework.streams import stdout_file
+from bertctl.config.recipe_files import builtin_recipes, expanded_path, find_recipe, is_data_file
+from bertctl.errors import BertctlError, UsageError, all_of
+from bertctl.words import count, unknown
+
+if TYPE_CHECKING:
+    from bertctl.config.schema import Recipe
+
+
+_DATASET_FIELDS = (
+    "name",
+    "task",
+    "description",
+    "labels",
+    "metrics",
+    "primary_metric",
+    "official_files",
+    "note",
+)
+_MOVES = {True: "yes", False: "no", None: "perhaps"}
+_BELOW = textwrap.TextWrapper(
+    79,
+    initial_indent="  ",
+    subsequent_indent="  ",
+    break_on_hyphens=False,
+)
+"""What stands below an entry of a list."""
+
+
+def ls(
+    out: Output,
+    models: Annotated[bool, typer.Option("--models")] = False,
+    data: Annotated[bool, typer.Option("--data")] = False,
+    long: Annotated[bool, typer.Option("--long")] = False,
+) -> None:
+    """List the built-in recipes, or the models and data sets of the catalog.
+
+    Args:
+        models: List the models by name instead.
+        data: List the data sets by name instead.
+        long: With --models: layers, tokenizer, pretraining objective and its source too.
+    """
+    if long and not models:
+        raise UsageError(
+            "--long says more about models, and --models is not given", remedy="Add --models."
+        )
+    asked = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
+    parts = asked or [_recipes()]
+    out.answer({name: rows for name, rows, _ in parts}, *(shown for _, _, shown in parts))
+    if not asked:
+        out.say("model, data and settings of one: bertctl recipes show NAME")
+
+
+@takes_recipe()
+def show(
+    out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Option("--origin")] = False
+) -> None:
+    """Print a recipe with all its fields, each under a line that says what it means.
+
+    Args:
+        origin: Say instead where each value comes from: default, base or file (with line), or
+            option.
+
+    Examples:
+        bertctl recipes show sst2 --set training.epochs=2 > mine.yaml
+        bertctl recipes show mine.yaml --origin
+    """
+    from bertctl.config.dump import dump_recipe, own_fields
+    from bertctl.config.load import portable
+    from bertctl.config.presets import shown_values
+    from bertctl.config.problems import shown
+
+    if origin and is_data_file(recipe.name):
+        raise UsageError(
+            f"--origin is for recipes, and {recipe.name} is a file of rows",
+            remedy="Leave --origin out.",
+        )
+    loaded, origins = recipe.trace()
+    if origin:
+        table = plain_table("field", "value", "from")
+        rows = {}
+        for dotted, value in own_fields(loaded):
+            source = origins[dotted]
+            rows[dotted] = {
+                "value": value,
+                "from": source.kind,
+                "place": source.shown,
+                "via": source.via,
+            }
+            told = " ".join(
+                filter(None, (source.kind, source.shown, source.via and f"({source.via})"))
+            )
+            table.add_row(
+                dotted, shown(value), told, style="dim" if source.kind == "default" else ""
+            )
+        out.answer({"recipe": recipe.name, "fields": rows}, table)
+        return
+    sets = [word for given in recipe.sets for word in ("--set", given)]
+    command = shlex.join(["bertctl", _verb(loaded), recipe.name, *sets])
+    file = stdout_file()
+    kept = portable(loaded, origins, file.parent if file else Path.cwd())
+    out.answer(shown_values(loaded), dump_recipe(kept, command=command).rstrip("\n"))
+
+
+def diff(
+    out: Output,
+    one: Annotated[str, typer.Argument(metavar="A", autocompletion=recipe_names)],
+    other: Annotated[str, typer.Argument(metavar="B", autocompletion=recipe_names)],
+) -> None:
+    """Say in which fields two recipes differ, and which of them move numbers.
+
+    Those that do are what the recipe's hash is made of. A path or a model perhaps does, by what is
+    behind it (of two runs that is known, and compared); so does what is left to the machine, such
+    as `auto`.
+
+    Args:
+        one: A recipe: built-in name, YAML file or run folder.
+        other: The one to compare it with.
+
+    Examples:
+        bertctl recipes diff sst2 mine.yaml
+        bertctl recipes diff runs/a runs/b
+    """
+    from bertctl.config.problems import shown
+    from bertctl.reporting.recipe_diff import diff_recipes
+
+    found = diff_recipes(one, other)
+    rows = found["differences"]
+    table = plain_table("field", one, other, "moves numbers")
+    for row in rows:
+        table.add_row(row["field"], *map(shown, row["values"]), _MOVES[row["moves_numbers"]])
+    surely, perhaps = (sum(row["moves_numbers"] is moves for row in rows) for moves in (True, None))
+    said = f"{count(len(rows), 'difference')}: {surely} move numbers, {perhaps} perhaps"
+    out.answer(found, *([table, said] if rows else ["nothing differs"]))
+
+
+def cp(
+    out: Output,
+    recipe: Annotated[str, typer.Argument(metavar="NAME", autocompletion=recipe_names)],
+    destination: Annotated[str, typer.Argument(metavar="DEST")],
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Copy a built-in recipe to a file of your own, to edit and run.
+
+    Args:
+        recipe: Name of a built-in recipe.
+        destination: File to write, or a folder for NAME.yaml.
+        overwrite: Replace DEST.
+
+    Examples:
+        bertctl recipes cp sst2 mine.yaml
+    """
+    path = copy_recipe(recipe, destination, overwrite=overwrite)
+    command = f"bertctl {_verb(RecipeRequest(str(path)).load())} {_runnable(path)}"
+    out.answer({"recipe": recipe, "path": str(path), "command": command}, command)
+    out.say(
+        f"{path} is yours to edit; every field and what it means: bertctl recipes show "
+        f"{_runnable(path)}"
+    )
+
+
+def validate(
+    out: Output,
+    recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", autocompletion=recipe_names)],
+) -> None:
+    """Check recipes without running them: keys, values, names of models and data sets. No file in
+    them is read.
+
+    Args:
+        recipes: Names of built-in recipes, or files.
+    """
+    found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
+    lines = [f"{recipe}: {'ok' if error is None else 'refused'}" for recipe, error in found.items()]
+    rows = [
+        {"recipe": recipe, "ok": error is None, "problems": _sentences(error)}
+        for recipe, error in found.items()
+    ]
+    errors = sorted(filter(None, found.values()), key=lambda error: error.exit_code)
+    out.answer({"ok": not errors, "recipes": rows}, "\n".join(lines))
+    if errors:
+        raise all_of(errors, f"{len(errors)} of {len(found)} recipes are refused")
+
+
+def schema(out: Output) -> None:
+    """Print the JSON Schema of a recipe, for editors that complete and check YAML."""
+    from bertctl.config.schema import recipe_schema
+
+    document = recipe_schema()
+    out.answer(document, json.dumps(document, indent=2, ensure_ascii=False))
+
+
+COMMANDS = {"ls": ls, "show": show, "diff": diff, "cp": cp, "validate": validate, "schema": schema}
+
+
+def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path:
+    """Writes a built-in recipe to a file; the command in its first line names the copy.
+
+    Args:
+        name: of a built-in recipe.
+        destination: a file, or a folder (one that is there, or a name that ends in a slash).
+        overwrite: replace a file that is there.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: no built-in recipe has this name, or the file is there.
+        UnavailableError: it can't be written.
+    """
+    source = builtin_recipes().get(name)
+    if source is None:
+        find_recipe(name)  # refuses a name that nothing has
+        raise UsageError(
+            f"{name} is not a built-in recipe",
+            remedy=f"Copy a file with: cp {shlex.quote(name)} DEST",
+        )
+    path = expanded_path(destination)
+    if destination.endswith("/") or path.is_dir():
+        path = path / source.name
+    if path.exists() and not overwrite:
+        raise UsageError(
+            f"{path} exists", remedy="Name another file, or add --overwrite to replace it."
+        )
+    text = source.read_text(encoding="utf-8")
+    verb = _verb(RecipeRequest(name).load())
+    copied = text.replace(f"bertctl {verb} {name}", f"bertctl {verb} {_runnable(path)}", 1)
+    from bertctl.writing import write_text
+
+    write_text(path, copied)
+    return path
+
+
+def check_recipe(name_or_path: str) -> BertctlError | None:
+    """Returns what is wrong with a recipe, the names of its model and data set included; None where
+    nothing is.
+
+    Nothing is fetched, and files named in the recipe are not looked for: it may be meant for
+    another machine.
+    """
+    try:
+        recipe = RecipeRequest(name_or_path).load()
+    except BertctlError as error:
+        return error
+    problems = [f"{name_or_path}: {problem}" for problem in _unknown_names(recipe)]
+    if not problems:
+        return None
+    from bertctl.config.problems import RecipeError
+
+    remedy = "`bertctl recipes ls --models` and `bertctl recipes ls --data` list the names."
+    return RecipeError(name_or_path, problems, remedy=remedy)
+
+
+def _unknown_names(recipe: "Recipe") -> Iterator[str]:
+    from bertctl.catalog.datasets import find_dataset
+    from bertctl.catalog.models import MODELS
+
+    if recipe.data.name:
+        try:
+            task = find_dataset(recipe.data.name, recipe.data.datasets_file).task
+            if task != recipe.task:
+                yield f"task: {recipe.task} given, but the data set '{recipe.data.name}' is for {task}"
+        except UsageError as error:
+            yield f"data.name: {error.message}"
+    model = recipe.model.name
+    known = {
+        spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])
+    }
+    # A hub id or a path may be right on another machine; a bare word is a name of the catalog or a
+    # folder here.
+    if model not in known and "/" not in model and not Path(model).is_dir():
+        yield f"model.name: {unknown('model', model, MODELS)}"
+
+
+def _sentences(error: BertctlError | None) -> Sequence[str]:
+    """Returns the problems of a recipe, or the message of another error."""
+    if error:
+        return getattr(error, "problems", (error.message,))
+    return ()
+
+
+def _runnable(path: Path) -> str:
+    """Returns the path as a shell word that `finetune` takes for a path, not for a built-in
+    name.
+    """
+    text = str(path)
+    looks_like_path = "/" in text or path.suffix.lower() in (".yaml", ".yml")
+    return shlex.quote(text if looks_like_path else f"./{text}")
+
+
+def _verb(recipe: "Recipe") -> str:
+    """Returns the verb that runs a recipe: one with settings of the probe is for `probe`."""
+    from bertctl.config.recipe_sections import ProbeSection
+    from bertctl.config.task_names import verb_of
+
+    if recipe.probe != ProbeSection():
+        return "probe"
+    return verb_of(recipe.task)
+
+
+def _recipe_row(name: str) -> dict[str, Any]:
+    recipe = RecipeRequest(name).load()
+    return {
+        "name": name,
+        "task": recipe.task,
+        "data": recipe.data.name,
+        "model": recipe.model.name,
+        "epochs": recipe.training.epochs,
+        "batch_size": recipe.training.batch_size,
+        "learning_rate": recipe.optimizer.learning_rate,
+        "description": recipe.description,
+    }
+
+
+def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
+    rows = [_recipe_row(name) for name in builtin_recipes()]
+    table = plain_table("recipe", "what")
+    headings = {"pretrain"} | {
+        row["task"] for row in rows
+    }  # recipes for files of one's own, above those of their task
+    for row in sorted(
+        rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])
+    ):
+        if row["name"] in headings:
+            indent = ""
+        else:
+            indent = "  "
+        first = re.split(r"(?<=[.?!])\s", row["description"], maxsplit=1)[0]
+        table.add_row(indent + row["name"], first, style="" if indent else "bold")
+    return "recipes", rows, table
+
+
+def _models(*, long: bool) -> tuple[str, list[dict[str, Any]], Shown]:
+    from bertctl.catalog.models import MODELS
+
+    lines = [
+        f"{'model':22} {'weights':>7} "
+        + (f"{'layers':>6}  tokenizer" if long else f"{'longest':>7}  on the hub")
+    ]
+    for row in MODELS.values():
+        weights = f"{row.name:22} {row.parameters:>5g} M "
+        if row.lowercase:
+            case = "lower-cased"
+        else:
+            case = "cased"
+        if not long:
+            lines.append(f"{weights}{row.positions:>7,}  {row.hub_id}")
+            continue
+        lines.append(
+            f"{weights}{row.layers:>6}  {row.tokenizer}, {row.vocabulary:,} tokens, {case}"
+        )
+        lines += _BELOW.wrap(f"{row.objective} ({row.source})") + _BELOW.wrap(row.note)
+    return "models", [asdict(row) for row in MODELS.values()], "\n".join(lines)
+
+
+def _datasets() -> tuple[str, list[dict[str, Any]], Shown]:
+    from bertctl.catalog.datasets import builtin_datasets
+
+    lines = [f"{'data':12} {'task':21} primary metric"]
+    rows = []
+    for row in builtin_datasets().values():
+        scores = [asdict(score) for score in row.published]
+        rows.append(
+            {name: getattr(row, name) for name in _DATASET_FIELDS}
+            | {"splits": row.split_names, "published": scores}
+        )
+        published = [
+            f"{score['metric']} {score['value']:.3f} ({score['split']})" for score in scores
+        ]
+        lines.append(f"{row.name:12} {row.task:21} {row.primary_metric or 'as its rows are'}")
+        lines += _BELOW.wrap(
+            row.description + (f" ({', '.join(row.labels)})" if row.labels else "")
+        )
+        lines += _BELOW.wrap(f"published BERT-base: {', '.join(published)}") if published else []
+    return "data", rows, "\n".join(lines)

@@ -1,0 +1,108 @@
+"""`bertctl report`. Reads a run folder; nothing here needs torch."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bertctl.cli.framework.output import Output
+from bertctl.cli.framework.recipe_options import RunArgument
+from bertctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertctl.reporting.document import Section
+    from bertctl.reporting.report import RunContents
+
+_SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
+
+
+def report(
+    out: Output,
+    run: RunArgument,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+    format: Annotated[Literal["html", "md"] | None, typer.Option("--format")] = None,
+    split: Annotated[str | None, typer.Option("--split")] = None,
+    errors: Annotated[int, typer.Option("--errors", metavar="N", min=0)] = 30,
+    explain: Annotated[int, typer.Option("--explain", metavar="N", min=0)] = 0,
+) -> None:
+    """Show a run in one file: result, curves, confusions, calibration, slices, the most confident
+    errors.
+
+    Args:
+        output: File to write. Default: RUN/report.html for HTML, stdout for Markdown.
+        format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the
+            suffix of the file.
+        split: Split whose answers are shown. Default: the one that chose the weights.
+        errors: Number of errors to show.
+        explain: Show which words the N most confident errors rest on (this loads the model).
+
+    Examples:
+        bertctl report runs/sst2-1a2b3c4d -o report.html
+        bertctl report runs/sst2-1a2b3c4d --format md >> "$GITHUB_STEP_SUMMARY"
+    """
+    kind = format or (_SUFFIXES.get(output.suffix.lower()) if output else "html")
+    if kind is None:
+        message = f"{output}: the suffix of this name says no format"
+        raise UsageError(message, remedy="End it with .html or .md, or add --format html|md.")
+    if output is not None and output.is_dir():
+        raise UsageError(
+            f"{output} is a folder",
+            remedy=f"Name a file with -o, such as {output / f'report.{kind}'}.",
+        )
+
+    from bertctl.documents import loading
+    from bertctl.reporting.html import render_html
+    from bertctl.reporting.markdown import render_markdown
+    from bertctl.reporting.report import build_report, gather
+    from bertctl.run_folder import DAMAGED
+    from bertctl.writing import write_text
+
+    path = output or (run / "report.html" if kind == "html" else None)
+    material = gather(run, split=split)
+    if explain:
+        more = [_explained(out, material, explain)]
+    else:
+        more = []
+    with out.third_party_kept(), loading(f"the run {run}", remedy=DAMAGED):
+        document = build_report(
+            material,
+            errors=errors,
+            path=path,
+            more=more,
+        )
+        if kind == "html":
+            text = render_html(document)
+        else:
+            text = render_markdown(document)
+    answer = {"run": str(run), "split": material.shown, "format": kind, "bytes": len(text.encode())}
+    if path is None:
+        out.answer({**answer, "report": None, "text": text}, text.rstrip("\n"))
+        return
+    write_text(path, text)
+    out.answer({**answer, "report": str(path)}, str(path))
+
+
+def _explained(out: Output, material: "RunContents", most: int) -> "Section":
+    from bertctl.inference.trained import open_run
+    from bertctl.interpretability.explain import Asked, Explainer, answered_rows
+    from bertctl.reporting.explanations import explained_section
+    from bertctl.reporting.mistakes import surest_errors
+
+    answered = material.answered
+    if answered:
+        wrong = surest_errors(answered, material.answers.from_lines(answered))[:most]
+    else:
+        wrong = []
+    with out.third_party_kept():
+        explainer = Explainer(
+            open_run(material.folder.path, listener=out), Asked(faithful_rows=most)
+        )
+        lines = explainer.explain(
+            [answered_rows(explainer.run, wrong)] if wrong else [], total=len(wrong), listener=out
+        )
+        explained = [
+            {"gold": line["gold"], **found} for line, found in zip(wrong, lines, strict=True)
+        ]
+        return explained_section(
+            explained, explainer.summary(), title="What the most confident errors rest on"
+        )

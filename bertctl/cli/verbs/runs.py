@@ -1,0 +1,171 @@
+"""`bertctl runs`: list runs, delete some, or all but the best. Nothing here needs torch."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from bertctl.cli.framework.completion import run_folders
+from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.errors import BertctlError, UsageError
+from bertctl.words import count, human_bytes, human_seconds
+
+if TYPE_CHECKING:
+    from bertctl.reporting.run_list import ListedRun
+
+_Folder = Annotated[
+    Path, typer.Argument(metavar="[DIR]", help="Folder in which the runs lie.", show_default=True)
+]
+
+
+def ls(
+    out: Output,
+    folder: _Folder = Path("runs"),
+    sort: Annotated[
+        Literal["age", "name", "score", "size", "state"], typer.Option("--sort")
+    ] = "age",
+) -> None:
+    """List the runs in a folder: recipe, score with its 95 % interval, state, size and age.
+
+    The score is the primary metric on the split that `gate` would look at. A run is `killed` where
+    its process is gone and could not say so.
+
+    Args:
+        sort: What the list is sorted by: the newest first, of each recipe the best score first, the
+            smallest first.
+
+    Examples:
+        bertctl runs ls --sort score
+        bertctl runs ls sweep/cells --json
+    """
+    from bertctl.reporting.run_list import list_runs
+
+    runs = list_runs(folder, order=sort)
+    said = f"{count(len(runs), 'run')} in {folder}, {human_bytes(sum(run.bytes for run in runs))}"
+    out.answer(
+        {"folder": str(folder), "runs": [asdict(run) for run in runs]},
+        *([_table(runs)] if runs else []),
+        said,
+    )
+
+
+def rm(
+    out: Output,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", autocompletion=run_folders)],
+) -> None:
+    """Delete runs by name. What else lies in their folders stays.
+
+    Nothing is deleted where one of the names is no run, a link, or a part of a sweep. One that is
+    being written stays.
+
+    Args:
+        runs: Run folders.
+
+    Examples:
+        bertctl runs rm runs/sst2-1a2b3c4d
+    """
+    from bertctl.run_folder import RunFolder
+
+    folders = [RunFolder(path) for path in {os.path.abspath(path): path for path in runs}.values()]  # noqa: PTH100
+    if kept := [why for folder in folders if (why := folder.why_kept())]:
+        raise UsageError("\n  ".join(["nothing was deleted:", *kept]))
+    for folder in folders:
+        gone = folder.delete()
+        out.say(
+            f"deleted: {folder.path}"
+            + ("" if gone else "; its folder stays, for what else is in it")
+        )
+    out.answer(
+        {"deleted": [str(folder.path) for folder in folders]},
+        f"{count(len(folders), 'run')} deleted",
+    )
+
+
+def gc(
+    out: Output,
+    keep_best: Annotated[int, typer.Option("--keep-best", min=1, metavar="N")],
+    folder: _Folder = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+) -> None:
+    """Delete the finished runs in a folder but the best of each recipe.
+
+    Runs are ranked among their like: the same recipe by name, scored by the same metric on the same
+    rows. Runs that have not finished or have no score stay, and so does everything that is no run.
+    No link is followed.
+
+    Args:
+        keep_best: How many stay of each recipe.
+        dry_run: Name the runs and delete nothing.
+
+    Examples:
+        bertctl runs gc --keep-best 3 --dry-run
+    """
+    from bertctl.reporting.run_list import beyond_best, list_runs
+    from bertctl.run_folder import RunFolder
+
+    runs = list_runs(folder)
+    deleted = []
+    kept = []
+    for run in beyond_best(runs, keep_best):
+        try:
+            RunFolder(Path(run.run)).delete(only_done=True, dry_run=dry_run)
+            deleted.append(run)
+        except BertctlError as error:
+            kept.append({"run": run.run, "why": error.message})
+            out.warn(f"{run.run} stays: {error.message}")
+    freed = sum(run.bytes for run in deleted)
+    document = {
+        "dry_run": dry_run,
+        "deleted": [asdict(run) for run in deleted],
+        "kept": kept,
+        "bytes": freed,
+    }
+    said = (
+        f"{count(len(deleted), 'run')} of {len(runs)} {'would be ' if dry_run else ''}deleted, "
+        f"{human_bytes(freed)}"
+    )
+    out.answer(document, *([_table(deleted)] if deleted else []), said)
+
+
+COMMANDS = {"ls": ls, "rm": rm, "gc": gc}
+
+
+def _table(runs: "Iterable[ListedRun]") -> Shown:
+    from bertctl.reporting.summary import figure, interval
+
+    numbers = ("score", "size", "age")
+    columns = (
+        "run",
+        "kind",
+        "recipe",
+        "model",
+        "split",
+        "score",
+        "95 % interval",
+        "state",
+        "size",
+        "age",
+    )
+    table = plain_table(*columns, right=numbers)
+    for run in runs:
+        score = run.score
+        sizes = (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True))
+        if score:
+            scored = (f"{run.metric} {figure(score.value)}", interval(score.as_json()))
+        else:
+            scored = ("", "")
+        model = Path(run.model).name  # of a folder the last part, of a hub id the model
+        table.add_row(
+            run.run,
+            run.kind,
+            run.recipe,
+            model,
+            run.split,
+            *scored,
+            run.state,
+            *sizes,
+        )
+    return table

@@ -1,0 +1,142 @@
+"""`bertctl score`."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.framework import streams
+from bertctl.cli.framework.completion import model_names
+from bertctl.cli.framework.output import Output, Shown
+from bertctl.cli.inputs.texts import InputIds, TextSource, takes_texts, typed_text
+from bertctl.errors import UsageError
+
+_ODD = 10.0  # nats below 0 at which a token is shaded as strongly as can be
+
+
+@takes_texts
+def score(
+    out: Output,
+    source: TextSource,
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    given: Annotated[str, typer.Argument(metavar="TEXT|FILE|-")] = "",
+    pair: Annotated[str | None, typer.Option("--pair", metavar="TEXT")] = None,
+    pll: Annotated[Literal["within-word", "token"], typer.Option("--pll")] = "within-word",
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+) -> None:
+    """Say how likely a text is to a model that was trained on masked words, and which of two is
+    likelier.
+
+    Each token is masked and asked for: the sum of its logarithms of probabilities is the
+    pseudo-log-likelihood. A file is answered with a line of JSON for each of its texts, and the
+    pseudo-perplexity of all; one with two columns of texts (the good one, the bad one) with the
+    share of rows in which the good one is likelier.
+
+    Args:
+        model: Model name, folder or hub id, with the masked-word head.
+        given: A text, or a file of texts, - for stdin.
+        pair: A second text: which one is likelier?
+        pll: What is masked beside a token: within-word, the tokens of its word that follow it (Kauf
+            and Ivanova 2023); token, nothing (Salazar et al. 2020).
+        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
+            stdout.
+
+    Examples:
+        bertctl score bert-base "The keys to the cabinet are on the table."
+        bertctl score bert-base "The cats sleep." --pair "The cats sleeps."
+        bertctl score bert-base blimp.jsonl -o scored.jsonl
+    """
+    text = typed_text(
+        given,
+        source,
+        to="score",
+        such_as="The keys are on the table.",
+    )
+    if pair is not None and (text is None or not pair.strip()):
+        if text is not None:
+            told = "--pair is empty"
+        else:
+            told = "--pair stands beside a typed text, not beside a file"
+        raise UsageError(
+            told, remedy="A file holds pairs in two columns: --text-column NAME --pair-column NAME."
+        )
+    from bertctl.inference.layouts import layout_of
+    from bertctl.inference.likelihood import Scorer
+    from bertctl.inference.masked_words import MaskedModel
+    from bertctl.inference.predict import Destination
+    from bertctl.tokenization.stream import TextChunk
+
+    with out.third_party_kept():
+        scorer = Scorer(MaskedModel(model), pll)
+        if text is not None:
+            typed = [TextChunk([text], None if pair is None else [pair])]
+        else:
+            typed = None
+        read = replace(source, files=[given] if given else [], beside=output)
+        ids = InputIds()
+        answers = ids.name(scorer.score(ids.remember(typed or read.chunks(out)), listener=out))
+        if output is None and (typed or out.as_json):
+            found = list(answers)
+            if typed:
+                document = {"model": model, "pll": pll, **found[0]}
+            else:
+                document = {**scorer.summary(), "answers": found}
+            return out.answer(document, *_shown(found[0]))
+        with streams.data() as stream:
+            written = Destination(output, layout_of(output), stream).write(answers, None)
+    summary = scorer.summary()
+    if output is not None:
+        out.answer({**summary, "files": written})
+    out.say(_told(summary))
+    return None
+
+
+def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
+    from bertctl.reporting.document import Passage, ShadedWord, record_table
+    from bertctl.reporting.explanations import coloured_passage
+
+    if "text" in answer:
+        sides = {"": answer}
+    else:
+        sides = {"first": answer["good"], "second": answer["bad"]}
+    for title, side in sides.items():
+        words = []
+        end = 0
+        for piece in side["pieces"]:
+            words.append(ShadedWord(side["text"][end : piece["start"]]))
+            words.append(
+                ShadedWord(
+                    side["text"][piece["start"] : piece["end"]], piece["log_likelihood"] / _ODD
+                )
+            )
+            end = piece["end"]
+        yield from coloured_passage(Passage(title, words, _figures(side)))
+        if "text" in answer:
+            names = ("piece", "log_likelihood")
+            yield record_table(
+                [{name: piece[name] for name in names} for piece in side["pieces"]], data=names[:1]
+            )
+    if "text" not in answer:
+        yield f"the {'first' if answer['right'] else 'second'} is likelier, by {abs(answer['difference']):.4f}"
+
+
+def _figures(of: Mapping[str, Any]) -> str:
+    return (
+        f"log-likelihood {of['log_likelihood']:.4f} of {of['tokens']:,} tokens, "
+        f"{of['per_token']:.4f} each; "
+        f"pseudo-perplexity {of['pseudo_perplexity']:.4g}"
+    )
+
+
+def _told(summary: Mapping[str, Any]) -> str:
+    told = f"{summary['texts']:,} texts: {_figures(summary)}"
+    if "pairs" not in summary:
+        return told
+    share = summary["accuracy"]
+    pairs = f"{summary['right']:,} of {summary['pairs']:,} pairs"
+    return (
+        f"the first is likelier in {pairs}: {share['value']:.1%} ({share['low']:.1%} to "
+        f"{share['high']:.1%}); {told}"
+    )

@@ -1,0 +1,59 @@
+"""`bertctl search`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertctl.cli.framework.output import Output
+from bertctl.cli.inputs.vectors_given import VectorsGiven, takes_vectors
+from bertctl.data.file_names import is_text
+from bertctl.writing import protect
+
+
+@takes_vectors("layer", "pooling", "similarity")
+def search(
+    out: Output,
+    given: VectorsGiven,
+    folder: Annotated[Path, typer.Argument(metavar="INDEX")],
+    query: Annotated[str, typer.Argument(metavar="TEXT|FILE|-")],
+    top_k: Annotated[
+        int,
+        typer.Option(
+            "--top-k",
+            "-k",
+            min=1,
+            metavar="N",
+        ),
+    ] = 10,
+    approximate: Annotated[bool, typer.Option("--approximate")] = False,
+) -> None:
+    """Find the texts of an index that are nearest in meaning: exactly, by comparing with each of
+    them.
+
+    Args:
+        folder: Index, as `bertctl index` makes it; it names the model.
+        query: What is searched for: a text, or a file with many.
+        top_k: How many texts to find for each.
+        approximate: Compare with few of them, and say how many of the nearest ones that finds
+            (needs usearch).
+
+    Examples:
+        bertctl search articles.index "how to repair a bicycle"
+        bertctl search articles.index questions.txt -k 5 -o found.csv
+    """
+    from bertctl.search.index import Index, with_graph
+
+    index = Index.open(folder)
+    said = dict[str, Any](index=str(folder))
+    protect(*folder.iterdir())
+    if approximate:
+        index = graph = with_graph(index, out.say)
+        said["approximate"] = graph.measured
+    queries = given.rows(query, out, typed=True)
+    with out.third_party_kept():
+        answers = index.search(given.model(index, "query").stream(queries, out), top_k)
+        given.answer(out, answers, lambda: said, table=is_text(query))
+    if cost := said.get("approximate"):
+        told = f"{cost['recall']:.1%} of the {cost['at']} nearest texts are found"
+        out.say(f"--approximate: {told}, as {cost['queries']} {cost['of']} looked for theirs")

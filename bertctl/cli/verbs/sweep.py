@@ -1,0 +1,221 @@
+"""`bertctl sweep`."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.framework.completion import one_of
+from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
+from bertctl.errors import UsageError
+
+
+@takes_recipe(
+    "model",
+    *without("data", "--annotator"),
+    "confirming",
+    "training",
+    "compute",
+    "deterministic",
+    "--text/--no-text",
+)
+def sweep(
+    out: Output,
+    recipe: RecipeRequest,
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            "--grid",
+            metavar="NAME|'FIELD=V,V FIELD=V'|FILE.yaml",
+            autocompletion=one_of("auto", "paper", "glue"),
+        ),
+    ] = None,
+    halving: Annotated[bool, typer.Option("--halving")] = False,
+    random: Annotated[int | None, typer.Option("--random", metavar="N")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", metavar="N|init=N,order=N")] = "1",
+    folds: Annotated[int | None, typer.Option("--folds", metavar="K")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N")] = None,
+    shard: Annotated[str | None, typer.Option("--shard", metavar="K/N")] = None,
+    executor: Annotated[Literal["local", "slurm", "ray"], typer.Option("--executor")] = "local",
+    keep: Annotated[Literal["best", "all", "none"], typer.Option("--keep")] = "best",
+    choose: Annotated[Literal["mean", "best-run"], typer.Option("--choose")] = "mean",
+    test: Annotated[bool, typer.Option("--test")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
+) -> None:
+    """Run a recipe with every setting of a grid and several seeds, and choose the setting by the
+    mean.
+
+    Run folders are in DIR/cells. The same command runs what is missing. A failed run does not stop
+    the others; the exit code is that of the first.
+
+    Args:
+        grid: Settings to try: `auto`, `paper`, `glue`, or fields with their values.
+
+            auto, the default: around what training.preset=auto chooses. paper: batch size 16, 32;
+                learning rate 5e-5,
+            3e-5, 2e-5; epochs 2, 3, 4. glue: batch size 32, 3 epochs, learning rate 5e-5, 4e-5,
+            3e-5, 2e-5.
+        halving: Stop the worse two thirds after a sixth of the steps, and after half.
+        random: Run a seeded sample of N of the settings.
+        seeds: Number of seeds per setting, from the recipe's on.
+
+            Each changes initialisation and data order; init=N,order=M runs each of N
+            initialisations with each of M orders.
+        folds: Cross-validation: K stratified folds, each held out once.
+
+            It takes the place of validation rows.
+        jobs: Number of parallel runs. Default: one per GPU, or 1 on CPU.
+
+            Of jobs elsewhere (--executor) all at once.
+        shard: Run shard K of N; `sweep-merge` puts the shards together.
+        executor: Compute runs here, as jobs of Slurm, or on a Ray cluster.
+
+            All machines have to share DIR, the sweep folder.
+        keep: Which models to keep on disk.
+        choose: Choose the setting by its mean, or by the best single run.
+        test: Score the chosen model on the test split, once.
+        dry_run: Time a few steps; estimate the number of runs, time and disk space.
+        output: Sweep folder. Default: runs/sweep-RECIPE-HASH.
+
+    Examples:
+        bertctl sweep mrpc --data-dir glue --model minilm --grid paper --seeds 5
+        bertctl sweep my.yaml --grid 'training.epochs=3,10' --folds 5 --jobs 2
+    """
+    from bertctl.inference.shards import read_shard
+    from bertctl.sweeps.executors import check_executor
+    from bertctl.sweeps.grid import AUTO_GRID, axes_around, read_grid, read_seeds
+
+    started = time.perf_counter()
+    part = read_shard(shard)
+    check_executor(executor)
+    is_auto_grid = grid is not None and grid.strip() == AUTO_GRID
+    if grid is not None and not is_auto_grid:
+        settings = read_grid(grid)
+    else:
+        settings = [{}]
+    if both := [name for name in settings[0] if name in recipe.typed]:
+        message = f"{', '.join(both)}: in the grid, and given by itself as well"
+        raise UsageError(message, remedy="Take it out of the grid, or out of the options.")
+    base = recipe.load(listener=out)
+    if base.runtime.mlflow_register is not None:
+        raise UsageError(
+            "runtime.mlflow_register is for one run, and a sweep has many",
+            remedy="Leave it out here.",
+        )
+    if test and keep == "none":
+        raise UsageError(
+            "--test needs the chosen model, and --keep none keeps none", remedy="Use --keep best."
+        )
+    if test and part is not None:
+        raise UsageError(
+            "--test chooses among all runs, and --shard makes some of them",
+            remedy="Put the parts together with `bertctl sweep-merge DIR ... -o OUT`, then give "
+            "the same command with "
+            "-o OUT --test and without --shard.",
+        )
+    chosen_seeds = read_seeds(seeds, first=base.training.seed)
+    has_nothing_else_to_vary = grid is None and folds is None and len(chosen_seeds) == 1
+    free_axes = axes_around(base)
+    if is_auto_grid and not free_axes:
+        message = (
+            "--grid auto varies what training.preset=auto chooses, and here it chooses none of it"
+        )
+        remedy = (
+            "Add --set training.preset=auto, leave out the values that are given, or take --grid "
+            "paper."
+        )
+        raise UsageError(message, remedy=remedy)
+    if has_nothing_else_to_vary and free_axes:
+        is_auto_grid = True
+    elif has_nothing_else_to_vary:
+        message = "there is nothing to vary: one setting, one seed"
+        raise UsageError(
+            message,
+            remedy="Add --grid paper, --seeds 5 or --folds 5; a single run is `bertctl finetune`.",
+        )
+    if grid is None and not is_auto_grid and random is not None:
+        raise UsageError(
+            "--random draws from a grid, and there is none",
+            remedy="Add --grid, such as --grid paper.",
+        )
+
+    from bertctl.sweeps.prepare import SweepRequest, make_sweep
+
+    with out.third_party_kept() as log:
+        request = SweepRequest(
+            recipe=base,
+            settings=None if is_auto_grid else settings,
+            seeds=chosen_seeds,
+            folds=folds,
+            jobs=jobs,
+            shard=part,
+            keep=keep,
+            choose=choose,
+            test=test,
+            executor=executor,
+            random=random,
+            halving=halving,
+        )
+        made = make_sweep(request, output, listener=out)
+        folder = made.folder
+        if dry_run:
+            from bertctl.sweeps.dry_run import dry_run as measure
+
+            document = measure(made, listener=out)
+            out.answer(document, _dry_table(document))
+            return
+
+        from bertctl.sweeps.conclude import conclude
+        from bertctl.sweeps.page import sweep_tables
+        from bertctl.sweeps.run import run_sweep
+        from bertctl.writing import failures_of
+
+        out.say(f"sweep folder: {folder}")
+        with failures_of(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        log.write_to(folder / "log.txt")
+        code = run_sweep(made, started=started, listener=out)
+        document = conclude(folder, test_split=test, listener=out)
+    out.answer(document, sweep_tables(document))
+    out.say(f"sweep folder: {folder}")
+    if code:
+        raise typer.Exit(code)
+
+
+def _dry_table(document: Mapping[str, Any]) -> Shown:
+    """Returns a table with the number of runs, time and disk."""
+    from bertctl.words import human_bytes, human_seconds
+
+    seconds = document["seconds"]
+    disk = document["disk_bytes"]
+    if document["done"]:
+        done = f"{document['done']} of {document['runs']} are done"
+    else:
+        done = ""
+    table = plain_table("sweep", "about", "", right=("about",))
+    halving = document["halving"]
+    if halving is not None:
+        promoted = ", then ".join(map(str, halving["promoted"]))
+        text = f"all to the first rung, {promoted} of them on (more where they are near)"
+        done = f"{text}; {done}" if done else text
+    table.add_row("runs", str(document["to_run"]), done)
+    between = f"between {human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
+    if halving is not None:
+        share = round(100 * halving["most_steps"] / halving["full_steps"])
+        between += f"; at most {share} % of the steps of the full grid"
+    at_a_time = f"{document['jobs']} at a time, threads each: {document['threads']}"
+    table.add_row("time", human_seconds(seconds["estimate"]), f"{between}; {at_a_time}")
+    shortest, longest = (
+        human_seconds(document["run_seconds"][name]) for name in ("shortest", "longest")
+    )
+    table.add_row("one run", longest, f"the longest; the shortest {shortest}")
+    table.add_row(
+        "disk",
+        human_bytes(disk["needed"]),
+        f"at the worst moment; {human_bytes(disk['free'])} free",
+    )
+    return table

@@ -1,0 +1,36 @@
+"""`bertctl sweep-merge`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.framework.output import Output
+
+
+def sweep_merge(
+    out: Output,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
+) -> None:
+    """Merge the shards of a sweep: copy their runs into one folder and compute the result from all
+    of them.
+
+    The shards must belong to one sweep: the same recipe, grid, seeds, data and model. Missing runs
+    are reported.
+
+    Args:
+        folders: Folders that `bertctl sweep --shard` was given with -o.
+        output: Folder for the whole sweep.
+
+    Examples:
+        bertctl sweep-merge shard1 shard2 -o whole
+    """
+    from bertctl.sweeps.conclude import conclude
+    from bertctl.sweeps.merge import merge
+    from bertctl.sweeps.page import sweep_tables
+
+    merge(folders, output, listener=out)
+    document = conclude(output, listener=out)
+    out.answer(document, sweep_tables(document))
+    out.say(f"sweep: {output}")

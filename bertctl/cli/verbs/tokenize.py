@@ -1,0 +1,339 @@
+"""`bertctl tokenize`."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from bertctl.cli.framework import streams
+from bertctl.cli.framework.output import Output
+from bertctl.cli.inputs.texts import (
+    LowercaseOption,
+    ModelOption,
+    TextSource,
+    check_typed_texts,
+    takes_texts,
+)
+from bertctl.data.file_lists import expand_patterns
+from bertctl.errors import DataError, UsageError
+from bertctl.writing import replacing_text
+
+if TYPE_CHECKING:
+    from bertctl.tokenization.stream import TextChunk, Totals
+    from bertctl.tokenization.tokenizer_files import OpenTokenizer
+    from bertctl.tokenization.windows import Truncation
+
+
+@takes_texts
+def tokenize(
+    out: Output,
+    source: TextSource,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...|-]")] = None,
+    file: Annotated[list[str] | None, typer.Option("--file", "-f", metavar="FILE|-")] = None,
+    pair: Annotated[str | None, typer.Option("--pair", metavar="TEXT")] = None,
+    model: ModelOption = None,
+    lowercase: LowercaseOption = None,
+    layout: Annotated[
+        Literal["view", "jsonl", "ids", "tokens", "parquet", "pieces"] | None,
+        typer.Option("--format", metavar="view|jsonl|ids|tokens|parquet"),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
+    max_length: Annotated[int | None, typer.Option("--max-length", min=1, metavar="N")] = None,
+    truncation: Annotated[
+        Literal["longest_first", "only_first", "only_second"], typer.Option("--truncation")
+    ] = "longest_first",
+    stride: Annotated[int | None, typer.Option("--stride", min=0, metavar="N")] = None,
+    special_tokens: Annotated[bool, typer.Option("--special-tokens/--no-special-tokens")] = True,
+    decode: Annotated[bool, typer.Option("--decode")] = False,
+    stats: Annotated[bool, typer.Option("--stats")] = False,
+    compare: Annotated[str | None, typer.Option("--compare", metavar="MODEL")] = None,
+) -> None:
+    """Show what the model reads: the tokens and ids of texts, or statistics of a whole corpus.
+
+    Args:
+        texts: Texts; - reads lines from stdin.
+        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable, or a pattern:
+            'part-*.txt'.
+        pair: Second text of the pair.
+        layout: Format of the answer. Default: the aligned view on a terminal (tokens for files),
+            jsonl in a pipe.
+        output: File to write. Default: stdout.
+        max_length: Longest row in tokens. Default: no limit.
+        truncation: Which text of a pair is truncated.
+        stride: Cut long texts into windows that overlap by this many tokens, instead of dropping
+            the rest.
+        special_tokens: Add [CLS] and [SEP].
+        decode: Turn ids (one text per line) back into text.
+        stats: Show statistics of the texts instead.
+        compare: Second tokenizer for --stats.
+
+    Examples:
+        bertctl tokenize "a visually stunning rumination on love"
+        bertctl tokenize --file corpus.txt --format ids > ids.txt
+        bertctl tokenize --file reviews.csv --text-column review --stats
+    """
+    from bertctl.tokenization.stream import TextChunk
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
+    from bertctl.tokenization.windows import Truncation
+
+    files, given = _inputs(texts, file, source.data, pair)
+    source = replace(source, files=files, beside=output)
+    if decode and source.input_format is None:
+        source = replace(
+            source, input_format="lines"
+        )  # of ids, or of what --format jsonl has written
+    if layout == "pieces":
+        out.say("--format pieces is now called --format tokens")
+        layout = "tokens"
+    _check_answer(
+        stats=stats,
+        compare=compare,
+        decode=decode,
+        pair=pair,
+        layout=layout,
+        output=output,
+    )
+    chosen = _format(out, layout, given, output)
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    typed = TextChunk(given, None if pair is None else [pair])
+    if given:
+        chunks = iter([typed])
+    else:
+        chunks = source.watched(out)
+    if decode:
+        return _decode(out, opened, chunks, output)
+    limits = Truncation(max_length, truncation, stride, special_tokens)
+    chunks = limits.checked(chunks, opened.tokenizer)
+    if stats:
+        if compare:
+            others = [open_tokenizer(compare, lowercase=lowercase, listener=out)]
+        else:
+            others = []
+        return _stats(
+            out,
+            [opened, *others],
+            chunks,
+            special_tokens=special_tokens,
+            length=max_length or 128,
+        )
+    if chosen == "view" or (out.as_json and output is None):
+        if not given:
+            raise UsageError(
+                "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
+            )
+        return _view(out, opened, next(chunks), limits)
+    totals = _write(
+        opened,
+        chunks,
+        chosen,
+        output,
+        limits,
+    )
+    return _report(out, totals, limits, output)
+
+
+def _inputs(
+    texts: list[str] | None, file: list[str] | None, data: str | None, pair: str | None
+) -> tuple[list[str], list[str]]:
+    """Returns the files to read and the texts given as arguments: one of the two, or none where a
+    data set is named.
+    """
+    given = list(texts or ())
+    files = expand_patterns(file or ())
+    if given == ["-"]:
+        given = []
+        files = [*files, "-"]
+    check_typed_texts(given)
+    if sum(map(bool, (given, files, data))) > 1:
+        raise UsageError(
+            "texts, --file and --data exclude each other", remedy="Give one of the three."
+        )
+    if not given and not files and data is None:
+        if sys.stdin is None or sys.stdin.isatty():
+            message = "nothing to tokenize"
+            raise UsageError(
+                message, remedy='Give a text ("..."), --file FILE, --data NAME, or lines on stdin.'
+            )
+        files = ["-"]
+    if files.count("-") > 1:
+        raise UsageError("stdin can be read only once", remedy="Name - once.")
+    if pair is not None and len(given) != 1:
+        message = f"--pair belongs to one text, and there are {len(given)} on the command line"
+        raise UsageError(
+            message, remedy="Give one text; for many pairs, give a table and --pair-column."
+        )
+    return files, given
+
+
+def _check_answer(
+    *,
+    stats: bool,
+    compare: str | None,
+    decode: bool,
+    pair: str | None,
+    layout: str | None,
+    output: Path | None,
+) -> None:
+    if compare and not stats:
+        raise UsageError(
+            "--compare puts the numbers of two tokenizers side by side", remedy="Add --stats."
+        )
+    if stats and (decode or layout or output):
+        message = "--stats answers with a table"
+        raise UsageError(
+            message, remedy="Leave --decode, --format and --output out; --json gives the numbers."
+        )
+    if decode and (pair is not None or layout):
+        raise UsageError(
+            "--decode turns ids back into text", remedy="Leave --pair and --format out."
+        )
+
+
+def _format(out: Output, layout: str | None, given: Sequence[str], output: Path | None) -> str:
+    """Returns the format that is asked for, else the one that fits the place."""
+    if layout == "view" and (not given or output is not None):
+        message = "the aligned view is for texts on the command line"
+        raise UsageError(message, remedy="Take --format jsonl, ids or tokens.")
+    if layout == "parquet" and output is None:
+        raise UsageError(
+            "--format parquet is no text for a terminal or a pipe",
+            remedy="Name a file: -o FILE.parquet",
+        )
+    if layout is not None:
+        return layout
+    if output is not None:
+        if output.suffix.lower() == ".parquet":
+            return "parquet"
+        return "jsonl"
+    if out.answers.is_terminal:
+        return "view" if given else "tokens"
+    return "jsonl"
+
+
+def _view(out: Output, opened: "OpenTokenizer", chunk: "TextChunk", limits: "Truncation") -> None:
+    from bertctl.tokenization.reference import unknown_id
+    from bertctl.tokenization.view import TokenView
+    from bertctl.tokenization.windows import WindowEncoder
+
+    unknown = unknown_id(opened.tokenizer)
+    if chunk.pairs is None:
+        pair = None
+    else:
+        pair = chunk.pairs[0]
+    views: list[Any] = []
+    documents: list[dict[str, Any]] = []
+    for text in WindowEncoder(opened.tokenizer, limits).encode(chunk):
+        sides = {"text": chunk.texts[text.index]} | ({} if pair is None else {"pair": pair})
+        if limits.stride is None:
+            full = text.full_length
+        else:
+            full = None
+        for window, record in zip(text.windows, text.records(limits), strict=True):
+            views += [""] if views else []
+            views.append(
+                TokenView(
+                    window,
+                    sides["text"],
+                    pair,
+                    unknown=unknown,
+                    full_length=full,
+                )
+            )
+            documents.append({**sides, **record})
+            documents[-1].setdefault("truncated", False)
+    out.answer({"model": opened.name, "tokenizer": opened.kind, "texts": documents}, *views)
+
+
+def _write(
+    opened: "OpenTokenizer",
+    chunks: "Iterator[TextChunk]",
+    layout: str,
+    output: Path | None,
+    limits: "Truncation",
+) -> "Totals":
+    from bertctl.tokenization.formats import id_writer, write_records
+    from bertctl.tokenization.stream import run
+    from bertctl.tokenization.windows import WindowEncoder
+
+    windows = WindowEncoder(opened.tokenizer, limits)
+    with replacing_text(output) if output else streams.data() as file:
+        if layout == "jsonl":
+            return run(chunks, windows, partial(write_records, file, limits))
+        from bertctl.tokenization.encode import EncodedTexts, FlatEncoder, TextEncoder
+
+        with id_writer(layout, file, opened.tokenizer) as write:
+            if limits.stride is not None or limits.strategy != "longest_first":
+                return run(chunks, windows, lambda texts: write(EncodedTexts.of_windows(texts)))
+            encoder = TextEncoder(
+                opened.tokenizer, max_length=limits.max_length, special_tokens=limits.special_tokens
+            )
+            return run(chunks, FlatEncoder(encoder), write)
+
+
+def _report(out: Output, totals: "Totals", limits: "Truncation", output: Path | None) -> None:
+    if totals.truncated:
+        share = totals.truncated / totals.texts
+        say = out.warn if share > 0.01 else out.say
+        say(
+            f"{totals.truncated:,} of {totals.texts:,} texts ({share:.1%}) were cut at "
+            f"{limits.max_length} tokens; "
+            f"{totals.lost:,} tokens are lost (--stride keeps them in windows)"
+        )
+    if output is not None:
+        out.answer({"output": str(output), **vars(totals)})
+        out.say(
+            f"{totals.texts:,} texts, {totals.tokens:,} tokens, {totals.unknown:,} unknown, "
+            f"written to {output}"
+        )
+
+
+def _decode(
+    out: Output, opened: "OpenTokenizer", chunks: "Iterator[TextChunk]", output: Path | None
+) -> None:
+    from bertctl.tokenization.decode import Decoder
+
+    decoder = Decoder(opened.tokenizer)
+    with replacing_text(output) if output else streams.data() as file:
+        texts: list[str] = []
+        for chunk in chunks:
+            lines = decoder.decode(chunk.texts)
+            if out.as_json:
+                texts += lines
+            else:
+                file.write("".join(f"{line}\n" for line in lines))
+                file.flush()
+    out.answer({"model": opened.name, "texts": texts})
+
+
+def _stats(
+    out: Output,
+    opened: "Sequence[OpenTokenizer]",
+    chunks: "Iterator[TextChunk]",
+    *,
+    special_tokens: bool,
+    length: int,
+) -> None:
+    from bertctl.cli.verbs.token_tables import stats_view
+    from bertctl.tokenization.stats import collect
+
+    found = collect(
+        chunks,
+        [one.tokenizer for one in opened],
+        special_tokens=special_tokens,
+        fixed_length=length,
+    )
+    if not found[0]["texts"]:
+        raise DataError(
+            "there are no texts to count", remedy="Give a text, or a file with lines or rows."
+        )
+    pairs = list(zip(opened, found, strict=True))
+    documents = [{"model": one.name, "tokenizer": one.kind, **stats} for one, stats in pairs]
+    if len(documents) == 1:
+        document = documents[0]
+    else:
+        document = {"models": documents}
+    out.answer(document, stats_view([(one.name, stats) for one, stats in pairs]))

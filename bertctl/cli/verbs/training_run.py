@@ -1,0 +1,250 @@
+"""What the verbs that train have in common: a run made ready, told, trained and answered."""
+
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertctl.cli.framework.folding import folds, option, parameter
+from bertctl.cli.framework.help import RARE
+from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.cli.framework.processes import NumProcessesOption, in_processes, this_worker
+from bertctl.cli.framework.recipe_options import OutputOption, OverwriteOption
+
+if TYPE_CHECKING:
+    from bertctl.config.load import TracedRecipe
+    from bertctl.config.schema import Recipe
+    from bertctl.training.job import Job
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    """How a run was asked for; see the options of `finetune`."""
+
+    output: Path | None
+    overwrite: bool
+    resume: bool
+    resume_if_any: bool
+    num_processes: int
+    accelerate_config: Path | None
+    dry_run: bool
+
+
+_option = partial(
+    option,
+    kind=bool,
+    default=False,
+    rich_help_panel="Run",
+)
+_IF_ANY = "Continue from the last checkpoint if there is one, else start the run."
+_THROUGH = "Start through `accelerate launch` with this configuration: several GPUs or machines."
+_OPTIONS = [
+    parameter("output", OutputOption, None),
+    parameter("overwrite", OverwriteOption, False),
+    _option(
+        "resume", "--resume", "Continue from the last checkpoint of the run; there must be one."
+    ),
+    _option("resume_if_any", "--resume-if-any", _IF_ANY),
+    parameter("num_processes", NumProcessesOption, 1),
+    option(
+        "accelerate_config",
+        "--accelerate-config",
+        _THROUGH,
+        Path,
+        metavar="FILE",
+        rich_help_panel=RARE,
+    ),
+    _option(
+        "dry_run",
+        "--dry-run",
+        "Do everything but the training: read, check, count steps, estimate memory.",
+    ),
+]
+takes_flags = folds(
+    _OPTIONS, [], lambda given: RunFlags(**{one.name: given.pop(one.name) for one in _OPTIONS})
+)
+"""Gives a verb that trains the options of `RunFlags`."""
+
+
+def carry_out(
+    out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: bool = False
+) -> None:
+    """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it
+    would be.
+
+    Args:
+        out: where to.
+        traced: the recipe, complete, and where its values come from.
+        flags: how.
+        strict: whether a model that predicts one label for every example ends the command with an
+            error.
+    """
+    started = time.perf_counter()
+    recipe, origins = traced
+    from bertctl.run_folder import default_folder
+    from bertctl.training.start import Resume, check_place
+
+    output = flags.output
+    going_on: Resume = "if any" if flags.resume_if_any and not flags.resume else flags.resume
+    check_place(output, resume=going_on, overwrite=flags.overwrite)
+    from bertctl.runtime.accelerate_config import check_environment, read_accelerate_config
+
+    if flags.accelerate_config is not None:
+        read_accelerate_config(flags.accelerate_config)
+    if not flags.dry_run:
+        in_processes(flags.num_processes, out, config=flags.accelerate_config)
+    check_environment()
+
+    from bertctl.baselines.run_baselines import make_baselines
+    from bertctl.jobs.prepare import prepare
+    from bertctl.reporting.card import write_card
+    from bertctl.reporting.outcomes import closing_tables
+    from bertctl.reporting.summary import time_line
+    from bertctl.runtime.command_clock import seconds_of_command
+    from bertctl.tokenization.long_texts import kept_words
+    from bertctl.training.announce import announce, lengths_of
+    from bertctl.training.finetune import RunOptions
+    from bertctl.training.start import start
+
+    workers, listener = this_worker(out)
+    with out.third_party_kept() as log:
+        job = prepare(recipe, listener=listener)
+        announce(job, listener=listener)
+        if flags.dry_run:
+            path = output or default_folder(job.recipe.name, job.hash)
+            out.say(f"dry run: nothing was trained; the run would be in {path}")
+            if kept := lengths_of(job):
+                out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
+            plan = _plan(job, str(path)) | {"long_texts": kept}
+            if job.recipe.training.time_limit is not None:
+                plan["time_limit"] = _say_what_fits(job, out)
+            watched = out.answers.is_terminal
+            # A folder in the current directory is known as one only now.
+            asked = recipe.with_fields("model", name=job.recipe.model.name)
+            if job.chosen:  # what was chosen for these rows runs again without the preset
+                sections = {"training": job.recipe.training, "optimizer": job.recipe.optimizer}
+                asked = asked.model_copy(update=sections)
+            if watched and not out.verbose:
+                text = []
+            else:
+                text = [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
+            out.answer(plan, *text, *([_plan_table(job)] if watched else []))
+            return
+        options = RunOptions(
+            strict=strict,
+            workers=workers,
+            make_baselines=make_baselines,
+            used_seconds=seconds_of_command,
+            on_start=lambda folder: log.write_to(folder.log),
+            on_finish=write_card,
+        )
+        result = start(
+            job,
+            output,
+            resume=going_on,
+            overwrite=flags.overwrite,
+            options=options,
+            listener=listener,
+        )
+    if not workers.is_first:
+        return
+    folder = result.folder
+    tables, _ = closing_tables(
+        folder.path,
+        result.metrics,
+        dataset=job.recipe.data.name,
+        by_label=out.verbose,
+    )
+    out.answer({"run": str(folder.path), **result.metrics}, *tables)
+    say_unscored_test(out, recipe, result.metrics, folder.path)
+    if result.trained:
+        out.say(time_line(result.performance, total=time.perf_counter() - started))
+    out.say(f"run folder: {folder.path}")
+
+
+def say_unscored_test(
+    out: Output, recipe: "Recipe", metrics: Mapping[str, Any], folder: Path
+) -> None:
+    """Says how a test file is scored that was named and not read."""
+    if recipe.data.test_file and "test" not in metrics["metrics"]:
+        out.say(
+            f"the test file was not scored; once all choices are made: bertctl evaluate {folder} "
+            "--split test"
+        )
+
+
+def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:
+    """Returns the recipe as a file to keep: what was chosen, with paths seen from where the file
+    will lie.
+    """
+    from bertctl.cli.framework.streams import stdout_file
+    from bertctl.config.dump import dump_recipe
+    from bertctl.config.load import chosen_fields, portable
+
+    asked, origins = traced
+    file = stdout_file()
+    folder = file.parent if file else Path.cwd()
+    recipe = portable(asked, origins, folder)
+    if file:
+        shown = os.path.relpath(file)
+    else:
+        shown = f"{recipe.name}.yaml"
+    if every_field:
+        only = None
+    else:
+        only = chosen_fields(recipe, origins)
+    return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(shown)}", only=only)
+
+
+def _plan(job: Any, path: str) -> dict[str, Any]:
+    """Returns the answer of a dry run."""
+    return {
+        "run": path,
+        "recipe": job.recipe.model_dump(),
+        "compute": {
+            "device": job.compute.device,
+            "precision": job.compute.precision,
+            "threads": job.compute.threads,
+        },
+        "examples": {split: len(features) for split, features in job.features.items()},
+        "steps": job.steps,
+        "memory_bytes": job.memory,
+    }
+
+
+def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
+    """Times a few steps, says how much of a run fits into its time limit, and returns that."""
+    from bertctl.reporting.summary import fit_sentence
+    from bertctl.runtime.command_clock import seconds_of_command
+    from bertctl.training.estimate import rehearse_time_limit
+    from bertctl.words import human_seconds
+
+    fit = rehearse_time_limit(job, used_seconds=seconds_of_command(), listener=out)
+    fitting = fit_sentence(fit, whole_steps=job.steps, whole_epochs=job.epochs)
+    whole_time = human_seconds(fit["whole_seconds"], brief=True)
+    out.say(f"time limit: {fitting}; the whole run takes about {whole_time}")
+    return fit
+
+
+def _plan_table(job: Any) -> Shown:
+    """Returns what a person at a terminal looks for; the complete recipe would push it off the
+    screen.
+    """
+    from bertctl.words import count, human_bytes
+
+    table = plain_table("plan", "")
+    table.add_row(
+        "rows", ", ".join(f"{len(features):,} {split}" for split, features in job.features.items())
+    )
+    table.add_row("steps", f"{job.steps:,} ({count(job.epochs, 'epoch')})")
+    if job.recipe.evaluation.baselines and job.task.baselines:
+        table.add_row(
+            "baselines", f"{', '.join(job.task.baselines)}: up to a tenth of the training's time"
+        )
+    table.add_row("memory", f"about {human_bytes(job.memory)}")
+    table.add_row("recipe", "to keep it: --dry-run > FILE.yaml; -v prints every field")
+    return table

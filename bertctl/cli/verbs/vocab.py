@@ -1,0 +1,439 @@
+"""`bertctl vocab show|search|stats|coverage|diff|neighbours|train|grow|shrink`."""
+
+import dataclasses
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertctl.cli.framework import streams
+from bertctl.cli.framework.completion import model_names
+from bertctl.cli.framework.output import Output, plain_table
+from bertctl.cli.inputs.texts import LowercaseOption, ModelOption, TextSource, takes_files
+from bertctl.errors import DataError, UsageError
+
+ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="Model name, folder, run, hub id, tokenizer.json or vocab.txt. Default: bert-base.",
+        autocompletion=model_names,
+    ),
+]
+
+
+def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
+    """Print a vocabulary, one token per line after its id; paged on a terminal.
+
+    Examples:
+        bertctl vocab show minilm | grep -i transform
+    """
+    from rich.text import Text
+
+    from bertctl.tokenization.reference import tokens_by_id
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
+
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    tokens = tokens_by_id(opened.tokenizer)
+    document = {"model": opened.name, "tokenizer": opened.kind, "pieces": tokens}
+    if out.as_json:
+        out.answer(document)
+    elif out.answers.is_terminal:
+        with out.answers.pager():
+            out.answers.print(Text(_lines(enumerate(tokens))))
+    else:
+        with streams.data() as stream:
+            stream.write(
+                _lines(enumerate(tokens))
+            )  # a console would need a second for as many lines
+
+
+def _lines(tokens: Iterable[tuple[int, str]]) -> str:
+    return "".join(f"{index}\t{token}\n" for index, token in tokens)
+
+
+def search(
+    out: Output,
+    pattern: Annotated[str, typer.Argument(metavar="PATTERN")],
+    model: ModelArgument = None,
+    lowercase: LowercaseOption = None,
+) -> None:
+    """Find tokens by name, glob or id; exit code 3 where there is none.
+
+    Args:
+        pattern: A token, a glob such as 'embed*', or an id.
+
+    Examples:
+        bertctl vocab search 'embed*'
+    """
+    from bertctl.tokenization import vocab
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
+
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    found = vocab.search(opened.tokenizer, pattern)
+    if not found:
+        tokens = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
+        message = f"no token of {opened.name} fits '{pattern}'"
+        raise DataError(
+            message, remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}."
+        )
+    document = {"model": opened.name, "found": [vocab.named(*item) for item in found]}
+    if out.as_json:
+        out.answer(document)
+    else:
+        with streams.data() as stream:
+            stream.write(_lines((index, token) for token, index in found))
+
+
+def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
+    """Count the kinds of tokens, and show where each kind begins and ends."""
+    from bertctl.tokenization import vocab
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
+
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    counted = vocab.stats(opened.tokenizer)
+    table = plain_table(
+        "kind",
+        "tokens",
+        "first",
+        "last",
+        title=opened.kind,
+        right=("tokens",),
+    )
+    names = ("unused slots", "single characters", "whole words", "continuations")
+    for name, kind in zip(names, vocab.KINDS, strict=True):
+        if counted[kind]["count"]:
+            ends = [counted[kind]["first"], counted[kind]["last"]]
+        else:
+            ends = []
+        table.add_row(
+            name, f"{counted[kind]['count']:,}", *(f"{end['piece']} {end['id']}" for end in ends)
+        )
+    longest = [(token["piece"], token["id"]) for token in counted["longest"]]
+    lists = {
+        "special tokens": counted["special"].items(),
+        "scripts": counted["scripts"].items(),
+        "longest": longest,
+    }
+    lines = [
+        f"{name}: {', '.join(f'{what} {number}' for what, number in items)}"
+        for name, items in lists.items()
+    ]
+    out.answer({"model": opened.name, "tokenizer": opened.kind, **counted}, table, *lines)
+
+
+@takes_files
+def coverage(
+    out: Output,
+    source: TextSource,
+    model: ModelOption = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
+    lowercase: LowercaseOption = None,
+) -> None:
+    """Show the words of a corpus that are not a single token, and what a domain vocabulary would
+    gain.
+
+    Args:
+        top: How many words to show.
+
+    Examples:
+        bertctl vocab coverage abstracts.txt --top 50
+    """
+    from bertctl.cli.verbs.token_tables import word_table
+    from bertctl.tokenization import vocab
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
+
+    opened = open_tokenizer(model, lowercase=lowercase, listener=out)
+    vocab.require_bert(opened, "coverage")
+    found = vocab.coverage(opened.tokenizer, source.watched(out), top=top)
+    if not found["texts"]:
+        raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
+    names = ("new tokens", "tokens saved")
+    title = "what new tokens would save"
+    gains = [(f"{gain['new_pieces']:,}", f"{gain['tokens_saved']:.1%}") for gain in found["gains"]]
+    single = found["own_piece"] / max(found["words"], 1)
+    out.answer(
+        {"model": opened.name, "tokenizer": opened.kind, **found},
+        f"{found['words']:,} words in {found['texts']:,} texts; {single:.1%} are a single token, "
+        f"{found['lacking_words']:,} different words are not",
+        word_table("most frequent words that are not a single token", found["top"]),
+        plain_table(
+            *names,
+            title=title,
+            right=names,
+            rows=gains,
+        ),
+    )
+
+
+def diff(
+    out: Output,
+    first: Annotated[str, typer.Argument(metavar="A")],
+    second: Annotated[str, typer.Argument(metavar="B")],
+    lowercase: LowercaseOption = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
+) -> None:
+    """Show how two vocabularies differ: tokens only in one, tokens under other ids.
+
+    Args:
+        first: A model, folder, tokenizer.json or vocab.txt.
+        second: What it is compared with.
+        top: How many tokens of each side to show.
+    """
+    from bertctl.tokenization import vocab
+    from bertctl.tokenization.tokenizer_files import open_tokenizer
+
+    a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))
+    found = vocab.diff(a.tokenizer, b.tokenizer)
+    only = {first: found.pop("only_first"), second: found.pop("only_second")}
+    if found["identical"]:
+        lines = [f"identical: {found['common']:,} tokens under the same ids"]
+    else:
+        lines = [f"{found['common']:,} tokens in both, {len(found['moved']):,} under other ids"]
+        for name, tokens in only.items():
+            shown = " ".join(tokens[:top]) + (" …" if len(tokens) > top else "")
+            lines.append(f"only in {name}: {len(tokens):,}  {shown}".rstrip())
+    document = {
+        "first": {"model": first, "tokenizer": a.kind, "only": only[first]},
+        "second": {"model": second, "tokenizer": b.kind, "only": only[second]},
+        **found,
+    }
+    out.answer(document, *lines)
+
+
+@takes_files
+def train(
+    out: Output,
+    source: TextSource,
+    size: Annotated[int, typer.Option("--size", min=1, metavar="N")] = 30522,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase/--cased")] = True,
+    min_frequency: Annotated[int, typer.Option("--min-frequency", min=1)] = 2,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Train a new WordPiece vocabulary on texts; its folder can then be given to --model.
+
+    Args:
+        size: Upper limit of tokens, special ones included.
+        output: Folder for the vocabulary.
+        lowercase: Whether texts are lower-cased and accents stripped first.
+        min_frequency: How often a token must be seen.
+        overwrite: Replace the vocabulary in the folder.
+
+    Examples:
+        bertctl vocab train abstracts.txt --size 8000 -o medical-vocab
+    """
+    from bertctl.tokenization.train import FILES, save
+    from bertctl.tokenization.train import train as learn
+
+    if output is None:
+        raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
+    if output.is_dir():
+        there = {path.name for path in output.iterdir()}
+    elif output.exists():
+        there = {str(output)}
+    else:
+        there = set()
+    if there - set(FILES if overwrite else ()):
+        message = f"{output} exists already"
+        raise UsageError(
+            message, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
+        )
+    with _rereadable(source) as again:
+        trained = learn(
+            lambda: again.watched(out),
+            size=size,
+            lowercase=lowercase,
+            min_frequency=min_frequency,
+        )
+    tokens = save(trained, output, lowercase=lowercase).get_vocab_size()
+    out.answer({"output": str(output), "pieces": tokens, "lowercase": lowercase})
+    if tokens < size:
+        out.say(
+            f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller "
+            "--min-frequency, gives more"
+        )
+    out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
+
+
+@takes_files
+def grow(
+    out: Output,
+    source: TextSource,
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
+    words: Annotated[int, typer.Option("--words", min=1, metavar="N")] = 1000,
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Put the words of a corpus that break into most tokens into a model's vocabulary.
+
+    The words are tokens of WordPiece itself, those first that save most tokens; each begins as the
+    mean of the tokens that it broke into. Texts without them keep their hidden states, bit by bit.
+
+    Args:
+        model: Model name, folder, run or hub id.
+        output: New folder for the model.
+        words: How many words, at most.
+        overwrite: Replace the model that an earlier such command has written there.
+
+    Examples:
+        bertctl vocab grow minilm abstracts.txt --words 5000 -o medical
+    """
+    from bertctl.cli.verbs.token_tables import word_table
+    from bertctl.modeling.own_vocabulary import grow as write
+
+    found = write(
+        model,
+        source.watched(out),
+        output,
+        words=words,
+        overwrite=overwrite,
+    )
+    before, after = found["corpus_pieces"].values()
+    told = f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
+    out.answer(found, told, word_table("new words that save most", found["words"][:20]))
+    out.say(
+        f"model with {len(found['words']):,} new words written to {output}; use it with --model "
+        f"{output}"
+    )
+
+
+@takes_files
+def shrink(
+    out: Output,
+    source: TextSource,
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
+    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+) -> None:
+    """Take out of a model's vocabulary what a corpus does not use.
+
+    Special tokens and single characters stay. The corpus is read as before, with the same hidden
+    states, bit by bit; words that it lacks break into smaller tokens.
+
+    Args:
+        model: Model name, folder, run or hub id.
+        output: New folder for the model.
+        overwrite: Replace the model that an earlier such command has written there.
+
+    Examples:
+        bertctl vocab shrink bert-multilingual german.txt -o german-bert
+    """
+    from bertctl.modeling.own_vocabulary import shrink as write
+
+    found = write(model, source.watched(out), output, overwrite=overwrite)
+    before, after = found["vocabulary"].values()
+    out.answer(found, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
+    out.say(f"model of {after:,} tokens written to {output}; use it with --model {output}")
+
+
+def neighbours(
+    out: Output,
+    word: Annotated[str, typer.Argument(metavar="WORD")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", autocompletion=model_names)],
+    context: Annotated[str | None, typer.Option("--context", metavar="TEXT")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE")] = None,
+    text_column: Annotated[str | None, typer.Option("--text-column", metavar="NAME")] = None,
+    layer: Annotated[str | None, typer.Option("--layer", metavar="NAME")] = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 10,
+    whole_words: Annotated[bool, typer.Option("--whole-words")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.html")] = None,
+) -> None:
+    """Find the tokens nearest to a token, or the places of a corpus where a word is used in the
+    same sense, or another.
+
+    Args:
+        word: A token of the vocabulary, or 'a - b + c' in quotes.
+        model: Model name, folder, run or hub id.
+        context: A text with the word in the sense that is meant; its places in --file are compared
+            with it.
+        file: Corpus for --context: lines, CSV, TSV, JSONL or Parquet.
+        text_column: Column of --file with the texts.
+        layer: Whose vectors are compared in contexts, by number or name. Default: last.
+        top: How many to show; in contexts, of the nearest and of the farthest.
+        whole_words: Leave out tokens that go on within a word, unused and special ones.
+        output: Page to write, with a picture in two dimensions.
+
+    Examples:
+        bertctl vocab neighbours "king - man + woman" minilm
+        bertctl vocab neighbours bank minilm --context "river bank" -f corpus.txt
+    """
+    if (context is None) != (file is None) or (layer and context is None):
+        message = (
+            "--context, --file and --layer belong together: places of a word are compared with one "
+            "in a text"
+        )
+        raise UsageError(
+            message, remedy='Such as --context "the bank of the river" --file corpus.txt'
+        )
+    from bertctl.interpretability.neighbours import near_places, near_tokens
+    from bertctl.reporting.document import record_table
+
+    if context is None:
+        found = near_tokens(
+            model,
+            word,
+            top=top,
+            whole_words=whole_words,
+        )
+    else:
+        source = TextSource(
+            [str(file)], settings={"text_column": text_column} if text_column else {}
+        )
+        texts = (chunk.texts for chunk in source.chunks(out))
+        with out.third_party_kept():
+            found = near_places(
+                model,
+                word,
+                context,
+                texts,
+                layer=layer or "last",
+                top=top,
+                listener=out,
+            )
+    rows = [
+        {"cosine": neighbour["score"], "text" if context else "token": neighbour["text"]}
+        for neighbour in found["neighbours"]
+    ]
+    least = ("… the least alike:", record_table(rows[top:])) if rows[top:] else ()
+    if output is not None:
+        from bertctl.reporting.inside_pages import neighbours_page
+        from bertctl.writing import write_text
+
+        write_text(output, neighbours_page(found))
+        out.say(f"page written to {output}")
+    out.answer(found, record_table(rows[:top]), *least)
+
+
+@contextmanager
+def _rereadable(source: TextSource) -> Iterator[TextSource]:
+    """Yields the same texts, with a temporary copy in the place of stdin, which can be read only
+    once.
+    """
+    if "-" not in source.files:
+        yield source
+        return
+    from bertctl.tokenization.lines import LONGEST_LINE
+    from bertctl.words import human_bytes
+
+    with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
+        while line := sys.stdin.buffer.readline(LONGEST_LINE + 1):
+            if len(line) > LONGEST_LINE:  # /dev/zero, say, of which no disk has room
+                raise DataError(
+                    f"stdin: a line has more than {human_bytes(LONGEST_LINE)}", remedy="Cut it up."
+                )
+            copy.write(line)
+        copy.flush()
+        yield dataclasses.replace(
+            source, files=[copy.name if file == "-" else file for file in source.files]
+        )
+
+
+COMMANDS = {
+    "show": show, "search": search, "stats": stats, "coverage": coverage, "diff": diff, "neighbours": neighbours,
+    "train": train, "grow": grow, "shrink": shrink,
+}  # fmt: skip

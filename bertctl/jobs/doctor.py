@@ -1,0 +1,317 @@
+"""Looks whether a recipe's needs can be met: rows, model, device, room on the disk. Nothing is
+downloaded.
+"""
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from bertctl.catalog import hub
+from bertctl.catalog.datasets import find_dataset
+from bertctl.catalog.hub_files import cache_folder, endpoint
+from bertctl.config.recipe_sections import RuntimeSection
+from bertctl.config.schema import Recipe
+from bertctl.data.recipe_data import load_data
+from bertctl.data.rows import Rows
+from bertctl.errors import BertctlError, UnavailableError
+from bertctl.memory import memory
+from bertctl.metrics.scripts import find_script
+from bertctl.modeling.build import build_tokenizer
+from bertctl.modeling.families import require_head
+from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.run_folder import SCHEMA
+from bertctl.runtime import machine
+from bertctl.runtime.device import choose_compute
+from bertctl.runtime.machine import free_bytes, is_writable
+from bertctl.tasks.registry import task_type
+from bertctl.training.checkpoints.checkpoint import KEPT
+from bertctl.training.job import prepare
+from bertctl.training.trackers import check_trackers
+from bertctl.version import __version__
+from bertctl.words import human_bytes
+
+State = Literal["here", "hub", "refused"]
+
+
+@dataclass(frozen=True)
+class Need:
+    """Is one thing that a run needs.
+
+    Attributes:
+        what: in a few words.
+        state: `here`; `hub` (not on this disk, but the hub has it); `refused`.
+        found: where it is, or what is wrong.
+        size: bytes, where known.
+        error: why it is refused; None for the other states.
+    """
+
+    what: str
+    state: State
+    found: str
+    size: int | None = None
+    error: BertctlError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns it for the answer."""
+        return {
+            "what": self.what,
+            "state": self.state,
+            "found": self.found,
+            "bytes": self.size,
+            "remedy": self.error.remedy if self.error else "",
+            "exit_code": int(self.error.exit_code) if self.error else 0,
+        }
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Says whether a run could start here.
+
+    Attributes:
+        document: the whole, for the answer.
+        problems: why a run would be refused; empty where the machine is ready.
+        warnings: what a person should know all the same.
+    """
+
+    document: dict[str, Any]
+    problems: list[BertctlError]
+    warnings: list[str]
+
+
+def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> Diagnosis:
+    """Looks at this machine, and at what a recipe needs. Offline not one connection is tried;
+    nothing is downloaded.
+
+    Args:
+        recipe: resolved; None looks at the machine alone.
+        runtime: device and precision that are asked for, where there is no recipe.
+        place: folder that runs go to.
+    """
+    problems: list[BertctlError] = []
+    packages = machine.packages()
+    unfit = [package for package in packages if not package["fits"]]
+    if unfit:
+        problems.append(
+            UnavailableError(
+                "; ".join(
+                    f"{p['name']} {p['version'] or 'is not installed'}, {p['wanted']} is wanted"
+                    for p in unfit
+                ),
+                remedy="Install them: pip install "
+                + " ".join(f"'{p['name']}{p['wanted']}'" for p in unfit),
+            )
+        )
+    devices: list[dict[str, Any]] = []
+    compute = ""
+    try:
+        devices = machine.devices()
+        if recipe:
+            compute = ""
+        else:
+            compute = choose_compute(runtime).why
+    except BertctlError as error:
+        problems.append(error)
+    except (ImportError, OSError) as error:
+        problems.append(
+            UnavailableError(
+                f"torch can't be imported: {error}", remedy="Install it anew: pip install torch"
+            )
+        )
+        return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
+    processor = machine.processor()
+    why = hub.unreachable()
+    address = hub.shown(endpoint())
+    if recipe:
+        needs = recipe_needs(recipe, place=place)
+    else:
+        needs = []
+    problems += [need.error for need in needs if need.error]
+    if needs and not needs[0].error:
+        compute = needs[0].found
+    else:
+        compute = compute
+    document = {
+        "schema": SCHEMA,
+        "ready": not problems,
+        **_versions(packages),
+        "processor": processor,
+        "memory": memory(),
+        "devices": devices,
+        "compute": compute,
+        "folders": [_folder("runs", place), _folder("hub cache", cache_folder())],
+        "hub": {
+            "endpoint": address,
+            "offline": hub.is_offline(),
+            "unreachable": why,
+            "token": hub.has_token(),
+        },
+        "recipe": recipe.name if recipe else None,
+        "needs": [need.as_json() for need in needs],
+    }
+    return Diagnosis(document, problems, _warnings(processor, why))
+
+
+def _versions(packages: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "bertctl": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": packages,
+    }
+
+
+def _folder(what: str, folder: Path) -> dict[str, Any]:
+    return {
+        "what": what,
+        "path": str(folder.absolute()),
+        "free_bytes": free_bytes(folder),
+        "writable": is_writable(folder),
+    }
+
+
+def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
+    found = []
+    usable = processor["usable"]
+    quota = processor["quota"]
+    if quota is not None and quota < usable:
+        found.append(
+            f"{usable} cores are visible but the container is limited to {quota:g}: more threads "
+            f"will slow training down; use --threads {max(1, round(quota))}"
+        )
+    if unreachable and not hub.is_offline():
+        reason = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
+        found.append(f"{reason}: only what is on this disk can be had")
+    return found
+
+
+def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
+    """Returns everything that `finetune` would look for before it trains, found or not. Nothing is
+    fetched.
+
+    Where all of it is there, the run is made ready as `finetune --dry-run` does it.
+
+    Args:
+        recipe: resolved.
+        place: folder that runs go to.
+    """
+    known: list[ModelSource] = []
+    model = _need(f"model {recipe.model.name}", partial(_model, recipe, known.append))
+    compute = known[0].compute if known else choose_compute
+    needs = [_need("device", lambda: compute(recipe.runtime).why), *_data(recipe)]
+    if model.state == "here":
+        model = replace(
+            model,
+            size=sum(file.stat().st_size for file in Path(model.found).glob("model*.safetensors")),
+        )
+    needs.append(model)
+    needs += [
+        _need(f"metric {name}", partial(find_script, name))
+        for name in recipe.evaluation.metric_scripts
+    ]
+    needs += [_need(f"tracker {name}", partial(_tracker, name)) for name in recipe.runtime.log_to]
+    downloads = sum(need.size or 0 for need in needs if need.state == "hub")
+    needs.append(_room("disk for the run", place, _copies(recipe) * (model.size or 0)))
+    if downloads:
+        needs.append(_room("disk for the downloads", cache_folder(), downloads))
+    if all(need.state == "here" for need in needs):  # what only shows when model and rows meet
+        needs.append(_need("run", lambda: f"{prepare(recipe).steps:,} optimizer steps"))
+    return needs
+
+
+def _model(recipe: Recipe, tell: Callable[[ModelSource], None]) -> Path:
+    source = inspect_model(recipe.model)
+    tell(source)
+    task = task_type(recipe.task)
+    require_head(source.config, task.auto_class, source.name)
+    build_tokenizer(source, task.auto_class, None)
+    return source.folder
+
+
+def _data(recipe: Recipe) -> list[Need]:
+    """Returns the splits that training and the scores after it read."""
+    try:
+        with hub.cache_only():
+            read = load_data(recipe)
+    except hub.NotCachedError:
+        validation = find_dataset(
+            recipe.data.name or "", recipe.data.datasets_file
+        ).validation_splits
+        names = dict.fromkeys(["train", *validation, *recipe.evaluation.splits])
+        return [_need(f"{name} rows", partial(_split, recipe, name)) for name in names]
+    except BertctlError as error:
+        return [Need("data", "refused", error.message, error=error)]
+    return [Need(f"{name} rows", "here", _counted(rows)) for name, rows in read.splits.items()]
+
+
+def _split(recipe: Recipe, name: str) -> str:
+    return _counted(load_data(recipe, splits=(name,)).splits[name])
+
+
+def _counted(rows: Rows) -> str:
+    return f"{len(rows):,} from {rows.source}"
+
+
+def _tracker(name: str) -> str:
+    check_trackers((name,))
+    return "installed"
+
+
+def _copies(recipe: Recipe) -> int:
+    """Returns how many times the weights a run needs on its disk at the worst moment.
+
+    New weights are written beside the old ones, and a checkpoint (weights, two moments, the best
+    weights) beside those that are kept; without checkpoints one is saved all the same when the run
+    is interrupted.
+    """
+    if recipe.training.checkpoint_every == "off":
+        saved = 1
+    else:
+        saved = min(KEPT + 1, recipe.training.epochs)
+    return 2 + 4 * saved
+
+
+def _need(what: str, find: Callable[[], object]) -> Need:
+    """Returns what `find` answers; where it needs the hub, whether the hub has it."""
+    try:
+        with hub.cache_only():
+            return Need(what, "here", str(find()))
+    except hub.NotCachedError as missing:
+        return _from_hub(what, missing)
+    except BertctlError as error:
+        return Need(what, "refused", error.message, error=error)
+
+
+def _from_hub(what: str, missing: hub.NotCachedError) -> Need:
+    try:
+        size = hub.remote_size(missing.wanted)
+    except UnavailableError as error:
+        both = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
+        return Need(what, "refused", both.message, error=both)
+    files = " or ".join(missing.wanted.files[:1])
+    return Need(what, "hub", f"not on this disk; the hub has {missing.wanted.repo}/{files}", size)
+
+
+def _room(what: str, place: Path, wanted: int) -> Need:
+    free = free_bytes(place)
+    found = f"{human_bytes(free)} free in {place}"
+    if wanted:
+        found += f", about {human_bytes(wanted)} needed"
+    if not is_writable(place):
+        said = f"{place} can't be written"
+        error = UnavailableError(said, remedy="Work in a folder of your own, or name one with -o.")
+        return Need(what, "refused", error.message, error=error)
+    if free < wanted:
+        error = UnavailableError(
+            f"{what}: {found}", remedy="Free some space, or choose another disk."
+        )
+        return Need(
+            what,
+            "refused",
+            found,
+            wanted,
+            error,
+        )
+    return Need(what, "here", found, wanted)

@@ -1,0 +1,353 @@
+"""Which files describe a network of `torch_bert.py`, and that network with their weights.
+
+Whatever is not as those families have it (another activation, a decoder, a head of another kind,
+weights that config.json does not describe) is left to transformers, which knows it or says what is
+wrong.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from bertctl.modeling.families import BARE, LOOKS_BACK, SIZES, family_of
+from bertctl.modeling.fast.torch_bert import (
+    FAMILIES,
+    OF_TEXTS,
+    OF_TOKENS,
+    Encoder,
+    Family,
+    Network,
+    Shares,
+)
+from bertctl.modeling.heads import keep_in_fp32
+from bertctl.modeling.source import ModelSource
+from bertctl.modeling.stored_weights import StoredTensor, stored_weights
+from bertctl.modeling.tensors import align
+
+_USUAL = {
+    "position_embedding_type": "absolute", **dict.fromkeys(("attn_implementation", "_attn_implementation"), "sdpa"),
+    **dict.fromkeys((*LOOKS_BACK, "gradient_checkpointing"), False),
+}  # fmt: skip
+"""What config.json may say of a model that is as those of its family usually are, or leave out."""
+
+_UNUSUAL = [("MultipleChoice", "electra")]
+"""Heads with settings of their own."""
+
+_TRUTHS = (
+    "use_cache", "is_decoder", "add_cross_attention", "tie_word_embeddings", "sinusoidal_pos_embds", "summary_use_proj",
+)  # fmt: skip
+_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+"""Fields that change nothing here; transformers refuses other types than a truth, or than a whole
+number or null."""
+
+_USUAL_SIZES = tuple(names[0] for names in SIZES.values())
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What a model's files say of its network.
+
+    Attributes:
+        family: of it.
+        config: its config.json.
+        sizes: that this says, and `pad`.
+        stored: the weights in the files.
+        inside: how the names of the encoder's begin.
+    """
+
+    family: Family
+    config: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    stored: Mapping[str, StoredTensor]
+    inside: str
+
+    def encoder(self, shares: Shares, *, has_pooler: bool) -> Encoder:
+        """Returns the encoder, its weights still to come."""
+        return Encoder(
+            self.family,
+            self.config,
+            self.sizes,
+            shares,
+            has_pooler=has_pooler,
+        )
+
+    def network(self, kind: str, shares: Shares) -> Network | None:
+        """Returns the encoder under a head, its weights still to come; None of another kind of
+        head.
+        """
+        if kind == "MultipleChoice":
+            outputs = 1
+        else:
+            outputs = _outputs(self.config)
+        if (
+            not outputs
+            or kind not in (*OF_TOKENS, *OF_TEXTS)
+            or (kind, self.family.encoder) in _UNUSUAL
+        ):
+            return None
+        has_pooler = self.family.reads_pooler(kind)
+        return Network(
+            self.encoder(shares, has_pooler=has_pooler),
+            self.family,
+            self.sizes,
+            kind,
+            outputs,
+            shares.head,
+        )
+
+    def found(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
+        """Returns the weight in the files of each parameter of a network; None where there is none
+        of its shape.
+        """
+        found = {}
+        for name, parameter in network.named_parameters():
+            one = self.stored.get(self.stored_as(name, network))
+            found[name] = one if one is not None and one.shape == parameter.shape else None
+        return found
+
+    def stored_as(self, name: str, network: Encoder | Network) -> str:
+        """Returns what the files call a parameter of a network."""
+        if isinstance(network, Network):
+            prefix = f"{self.family.encoder}."
+        else:
+            prefix = ""
+        if name.startswith(prefix):
+            return self.inside + name.removeprefix(prefix)
+        return name
+
+
+def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | None:
+    """Returns what the files say, if it is as the family usually has it."""
+    family = FAMILIES.get(family_of(config))
+    if family is None:
+        sizes = None
+    else:
+        sizes = _sizes(config, family)
+    if family is None or sizes is None or not _is_plain(config, family):
+        return None
+    stored = stored_weights(source.folder)
+    if any(
+        name.endswith((".gamma", ".beta")) for name in stored
+    ):  # older names, which transformers knows
+        return None
+    inside = f"{family.encoder}."
+    return _Described(
+        family,
+        config,
+        sizes,
+        stored,
+        inside if any(name.startswith(inside) for name in stored) else "",
+    )
+
+
+def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | None:
+    """Returns a model's network to answer with, on the CPU and in fp32; None where it is left to
+    transformers.
+
+    Args:
+        source: the model's files.
+        auto_class: name of the Auto class in transformers that has the head.
+
+    Raises:
+        UnavailableError: the weights can't be read.
+    """
+    told = _described(source, source.config)
+    kind = auto_class.removeprefix("AutoModelFor")
+    still = Shares()
+    if told is None:
+        return None
+    with torch.device("meta"):
+        if auto_class == BARE:
+            has_pooler = (
+                told.family.has_pooler and f"{told.inside}pooler.dense.weight" in told.stored
+            )
+            network: Encoder | Network | None = told.encoder(still, has_pooler=has_pooler)
+        else:
+            is_saved_so = told.inside and kind in str(source.config.get("architectures"))
+            if is_saved_so:
+                network = told.network(kind, still)
+            else:
+                network = None
+    if network is None:
+        found = {}
+    else:
+        found = told.found(network)
+    weights = {name: one for name, one in found.items() if one is not None}
+    if network is None or len(weights) < len(found):
+        return None
+    if isinstance(network, Network):
+        keep_in_fp32(network)
+    _fill(network, weights)
+    align(network)
+    network.requires_grad_(requires_grad=False)
+    return network.eval()
+
+
+def network_to_train(
+    source: ModelSource, auto_class: str, config: Mapping[str, Any]
+) -> tuple[Encoder | Network, tuple[str, ...]] | None:
+    """Returns a network on the CPU and in fp32, and its new weights by name; None where it is left
+    to transformers.
+
+    What the files lack of the pooler and of the head is drawn by torch's generator, as transformers
+    does it.
+
+    Args:
+        source: the model's files.
+        auto_class: name of the Auto class in transformers that has the head, or none.
+        config: of the network as it is to be.
+
+    Raises:
+        UnavailableError: the weights can't be read.
+    """
+    told = _described(source, config)
+    kind = auto_class.removeprefix("AutoModelFor")
+    if told is None:
+        shares = None
+    else:
+        shares = _shares(config, told.family, kind)
+    deviation = config.get("initializer_range")
+    if (
+        told is None
+        or shares is None
+        or type(deviation) is not float
+        or not _is_valid(source.config, told.family)
+    ):
+        return None
+    network: Encoder | Network | None
+    with torch.device("meta"):
+        is_bare = auto_class == BARE
+        if is_bare:
+            network = told.encoder(shares, has_pooler=told.family.has_pooler)
+        else:
+            network = told.network(kind, shares)
+    if network is None:
+        found = {}
+    else:
+        found = told.found(network)
+    new = [name for name, one in found.items() if one is None]
+    prefix = f"{told.family.encoder}."
+    inside = "" if is_bare else prefix
+    if network is None or any(name.startswith(inside) and "pooler" not in name for name in new):
+        return None
+    modules = dict.fromkeys(name.rpartition(".")[0] for name in new)
+    halves = any(
+        one is not None and name.rpartition(".")[0] in modules for name, one in found.items()
+    )
+    of_others = {told.stored_as(name, network) for name in found}
+    elsewhere = {
+        other for name in new for other in (name, prefix + name, name.removeprefix(prefix))
+    } - of_others
+    if (
+        halves or elsewhere & told.stored.keys()
+    ):  # transformers keeps a half, and looks under either name
+        return None
+    _fill(network, {name: one for name, one in found.items() if one is not None}, is_trained=True)
+    drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
+    network.load_state_dict(drawn, strict=False, assign=True)
+    for name in modules:
+        network._init_weights(network.get_submodule(name))
+    network.requires_grad_(requires_grad=True)
+    return network.eval(), tuple(new)
+
+
+def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
+    """Returns the sizes that config.json has to say; None where it leaves one to a class, or says
+    one in two ways.
+    """
+    found = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
+    says_two = any(
+        config.get(name, one) != one for name, one in zip(_USUAL_SIZES, found.values(), strict=True)
+    )
+    found["pad"] = config.get("pad_token_id")
+    sizes = {
+        size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")
+    }
+    if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"]:
+        return None
+    return sizes
+
+
+def _outputs(config: Mapping[str, Any]) -> int:
+    """Returns how many answers config.json names; 0 where it does not say so in one way."""
+    labels = config.get("id2label", {})
+    if not isinstance(labels, dict) or not all(
+        name.isdecimal() and str(int(name)) == name for name in labels
+    ):
+        return 0
+    number = config.get("num_labels", len(labels) or 2)
+    if type(number) is int and len(labels) in (0, number):
+        return number
+    return 0
+
+
+def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
+    """Returns whether a model is as those of its family usually are."""
+    epsilon = family.epsilon or config.get("layer_norm_eps")
+    kinds = config.get("type_vocab_size")
+    is_said = (
+        type(epsilon) is float
+        and epsilon > 0
+        and (not family.has_segments or (type(kinds) is int and kinds > 0))
+    )
+    is_wide = family.encoder != "electra" or type(config.get("embedding_size")) is int
+    is_usual = all(config.get(name) in (None, value) for name, value in _USUAL.items())
+    is_changed = config.get("pruned_heads") or config.get("long_text")
+    return (
+        is_said
+        and is_wide
+        and is_usual
+        and not is_changed
+        and config.get(family.activation) == "gelu"
+    )
+
+
+def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
+    """Returns whether a config.json is one that transformers loads, as far as that is not seen from
+    its network.
+    """
+    truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
+    ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
+    return (
+        truths
+        and ids
+        and bool(_outputs(config))
+        and _is_plain({**config, "long_text": None}, family)
+    )
+
+
+def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | None:
+    """Returns what the dropouts leave out in training, by config.json; None where it says so in an
+    unusual way.
+    """
+    fields = [*family.dropouts, family.of_heads.get(kind)]
+    said = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
+    if said[-1] is None and fields[-1] == ("classifier_dropout", None):
+        said[-1] = said[-2]
+    if all(type(one) in (int, float) and 0 <= one < 1 for one in said):
+        return Shares(*said)
+    return None
+
+
+def _fill(
+    network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False
+) -> None:
+    """Gives a network weights of files; those that are trained are copied, since others may write
+    over a file.
+    """
+    for file in {found.file for found in weights.values()}:
+        with safe_open(file, framework="pt") as opened:
+            for name, one in weights.items():
+                if one.file == file:
+                    if (
+                        is_trained and one.dtype == "F32"
+                    ):  # what is mapped and copied is in memory twice
+                        numbers = np.fromfile(file, "<f4", one.size, offset=one.first)
+                        read = torch.from_numpy(numbers).view(one.shape)
+                    else:
+                        read = opened.get_tensor(one.name).to(torch.float32, copy=is_trained)
+                    network.load_state_dict({name: read}, strict=False, assign=True)

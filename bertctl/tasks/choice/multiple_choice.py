@@ -1,0 +1,148 @@
+"""Multiple choice (paper, section 4.4: SWAG): context and choice as a pair, a score each, softmax
+over the scores.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertctl.arrays import Floats32
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import Objective, Outputs, Task, label_fields
+from bertctl.tasks.choice.choice_answers import ChoiceAnswers
+from bertctl.tasks.choice.choices import ChoiceFeatures, encode_choices
+from bertctl.tasks.probabilities import softmax
+from bertctl.tasks.targets import Answered, Part, Target
+
+
+@dataclass(frozen=True)
+class MultipleChoice(Task):
+    """One of a row's own choices, two or more; rows may differ in how many they have."""
+
+    name: ClassVar[str] = "multiple-choice"
+    auto_class: ClassVar[str] = "AutoModelForMultipleChoice"
+    columns: ClassVar[tuple[str, ...]] = ("context", "choices")
+    answer_type: ClassVar[type[Answers]] = ChoiceAnswers
+    primary_metric: ClassVar[str] = "accuracy"
+
+    @classmethod
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "MultipleChoice":
+        """Returns the task; there is nothing to learn from the rows."""
+        return cls()
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "MultipleChoice":
+        """Returns the task; the choices have no names."""
+        return cls()
+
+    def head(self) -> dict[str, Any]:
+        """Returns one output, a score named `choice`: to transformers a regression, which its head
+        does not ask.
+        """
+        return label_fields(["choice"], "regression")
+
+    def check(self, rows: Rows) -> None:
+        """Refuses labels that point outside their row's choices.
+
+        Raises:
+            DataError: with file, line, what was found and what fits.
+        """
+        if not rows.has("label"):
+            return
+        for index, (label, choices) in enumerate(
+            zip(rows.columns["label"], rows.columns["choices"], strict=True)
+        ):
+            if not 0 <= label < len(choices):
+                message = (
+                    f"{rows.where(index)}: the label {label} points outside its {len(choices)} "
+                    "choices"
+                )
+                raise DataError(
+                    message,
+                    remedy=f"Numbers of choices count from 0; here 0 to {len(choices) - 1} fit.",
+                )
+
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> ChoiceFeatures:
+        """Returns each choice as a pair with its context; labels to (N,) int64."""
+        if rows.has("label"):
+            labels = np.array(rows.columns["label"], dtype=np.int64)
+        else:
+            labels = None
+        return encode_choices(rows, labels, tokenizer, max_length=max_length)
+
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
+        """Returns cross-entropy over each row's own choices."""
+        from bertctl.tasks.objectives import ChoiceCrossEntropy
+
+        return ChoiceCrossEntropy(padding)
+
+    def decode(
+        self, outputs: Outputs, features: ChoiceFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
+        """Returns the number of the likeliest choice, and the probability of each."""
+        probabilities = _probabilities(outputs["logits"], features)
+        return [
+            {"prediction": int(row.argmax()), "probabilities": row[:count].tolist()}
+            for row, count in zip(probabilities, features.counts.tolist(), strict=True)
+        ]
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the score of each row's chosen choice, which rests on the context and on that
+        choice alone.
+        """
+        chosen = [int(answer["prediction"]) for answer in answered.answers]
+        contexts = answered.rows.columns["context"]
+        choices = answered.rows.columns["choices"]
+        parts = [
+            (Part("context", contexts[i]), Part("choice", choices[i][k]))
+            for i, k in enumerate(chosen)
+        ]
+        return [
+            Target(
+                i,
+                i,
+                ((),),
+                {"choice": k},
+                parts[i],
+                line=k,
+            )
+            for i, k in enumerate(chosen)
+        ]
+
+    def describe(self, rows: Rows) -> str:
+        """Returns how many choices, and how often each is the right one."""
+        sizes = sorted({len(choices) for choices in rows.columns["choices"]})
+        if len(sizes) == 1:
+            span = str(sizes[0])
+        else:
+            span = f"{sizes[0]} to {sizes[-1]}"
+        if not rows.has("label"):
+            return f"{span} choices"
+        counts = Counter(rows.columns["label"])
+        shown = ", ".join(f"{number}: {counts[number]}" for number in range(min(sizes[-1], 10)))
+        return f"{span} choices; right one {shown}" + (", ..." if sizes[-1] > 10 else "")
+
+    def gold(self, rows: Rows, index: int) -> int:
+        """Returns the number of the right choice."""
+        return int(rows.columns["label"][index])
+
+
+def _probabilities(logits_S: Floats32, features: ChoiceFeatures) -> Floats32:
+    """Returns (N, most choices) probabilities of (S,) scores; 0 where a row has fewer choices."""
+    counts = features.counts
+    scores = np.full((len(features), int(counts.max(initial=0))), -np.inf, dtype=np.float32)
+    scores[np.arange(scores.shape[1]) < counts[:, None]] = logits_S  # elsewhere minus infinity
+    return softmax(scores)

@@ -1,0 +1,377 @@
+"""What a label means, or several: text classification."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from bertctl.arrays import Bools, Floats, Ints
+from bertctl.errors import DataError, UsageError
+from bertctl.metrics import calibration, classification, contributions, ranking
+from bertctl.metrics.contributions import Contributions, Metric
+from bertctl.metrics.tagging import entity_score
+from bertctl.tasks.answers import (
+    BY_LOSS,
+    Answers,
+    ErrorOrder,
+    Line,
+    Lines,
+    Outcome,
+    accuracy,
+    clustered,
+    field,
+    sides,
+)
+from bertctl.tasks.classification.class_lines import ClassLines
+from bertctl.words import label_order, listing
+
+POSITIVE = "positive"
+"""Field of lines that were read with the run's positive label."""
+
+OF_LABEL = ("precision", "recall", "f1")
+"""Metrics of one label against all else: `recall:spam`."""
+
+_OF_WHICH = "of the positive label, else the mean over labels, each against the rest"
+_MEANS: Mapping[classification.Average, str] = {
+    "macro": "mean of the labels' F1",
+    "micro": "F1 of all decisions; with one label per row the accuracy",
+    "weighted": "mean of the labels' F1, by how often each is there",
+}
+
+
+def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    if answers.positive is None:
+        return None
+    positive = answers.labels.index(answers.positive)
+    return classification.f1_of_labels(*answers.numbers(lines), n_labels=2, of=positive)
+
+
+def _mean_f1(
+    average: classification.Average, answers: "ClassAnswers", lines: Lines
+) -> Contributions:
+    if answers.multi_label:
+        return classification.f1_of_sets(*answers.present(lines), average)
+    return classification.f1_of_labels(
+        *answers.numbers(lines), n_labels=len(answers.labels), of=average
+    )
+
+
+def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    found = answers.distributions(lines)
+    if found is None:
+        return None
+    probabilities, gold = found
+    if answers.positive is not None:
+        one = [answers.labels.index(answers.positive)]
+        probabilities = probabilities[:, one]
+        gold = gold[:, one]
+    return ranking.ranking(name, gold, probabilities)
+
+
+def _matthews(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
+    if answers.multi_label:
+        return None
+    return classification.matthews(*answers.numbers(lines), n_labels=len(answers.labels))
+
+
+@dataclass(frozen=True)
+class ClassAnswers(Answers):
+    """One of C labels per text or pair; or, multi-label, any number of them. `f1:LABEL` is that of
+    one label.
+
+    Attributes:
+        labels: names, in the model's order.
+        multi_label: whether an example can have several labels or none.
+        positive: the one of two labels that `f1` is about.
+    """
+
+    labels: tuple[str, ...] = ()
+    multi_label: bool = False
+    positive: str | None = None
+
+    texts: ClassVar[tuple[str, ...]] = ("text", "pair")
+    checks: ClassVar[frozenset[str]] = frozenset({"labels"})
+    usage: ClassVar[str] = """from transformers import pipeline
+
+answer = pipeline("text-classification", model=MODEL, top_k=None)
+answer({example})"""
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("accuracy", accuracy, "share of examples answered right (all labels, if several)"),
+        Metric("f1", _f1, "F1 of the positive one of two labels"),
+        *(
+            Metric(
+                f"f1_{name}",
+                partial(_mean_f1, name),
+                what,
+                hub_name="f1",
+                is_detail=name != "macro",
+            )
+            for name, what in _MEANS.items()
+        ),
+        Metric("roc_auc", partial(_ranking, "roc_auc"), f"area under the ROC curve: {_OF_WHICH}"),
+        Metric(
+            "average_precision",
+            partial(_ranking, "average_precision"),
+            f"mean precision: {_OF_WHICH}",
+        ),
+        Metric(
+            "matthews",
+            _matthews,
+            "Matthews correlation, -1 to 1; 0 for one answer to all",
+            hub_name="matthews_correlation",
+        ),
+    )
+
+    @classmethod
+    def from_lines(cls, lines: Lines) -> Self:
+        """Returns the labels in the model's order where the lines have probabilities by name, else
+        sorted as found.
+
+        Of two labels the later one is positive, where the lines don't say: older runs had it so.
+        """
+        probabilities = lines[0].get("probabilities")
+        if isinstance(probabilities, Mapping):
+            found = list(probabilities)
+        else:
+            found = []
+        occurring = {
+            name
+            for line in lines
+            for key in ("gold", "prediction")
+            for name in _names(field(line, key))
+        }
+        labels = (*found, *sorted(occurring - set(found), key=label_order))
+        multi_label = isinstance(field(lines[0], "gold"), list)
+        if multi_label or len(labels) != 2:
+            positive = None
+        else:
+            positive = lines[0].get(POSITIVE, labels[-1])
+        return cls(labels, multi_label, positive if positive in labels else None)
+
+    def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns metrics.json with what older runs call `f1` under its name, where there are more
+        than two labels.
+        """
+        if self.positive:
+            return {**metrics, "positive_label": self.positive}
+        new = {"f1": "f1_micro" if self.multi_label else "f1_macro"}
+        found = {**metrics}
+        for key in {"metrics", "baseline"} & found.keys():
+            of_splits = found[key].items()
+            found[key] = {
+                split: {new.get(name, name): of[name] for name in of} for split, of in of_splits
+            }
+        if "primary" in found:
+            found["primary"] = found["primary"] | {
+                "name": new.get(found["primary"]["name"], found["primary"]["name"])
+            }
+        return found
+
+    def contributions(self, lines: Lines, name: str) -> Contributions | None:
+        """Returns what each line adds to a metric; `recall:spam` is that of one label."""
+        if ":" in name:
+            return self._of_labels(lines).get(name)
+        return super().contributions(lines, name)
+
+    def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
+        """Yields what each line adds to every metric, those of each label too."""
+        yield from super().each_contributions(lines)
+        yield from self._each_of_labels(lines)
+
+    def _of_labels(self, lines: Lines) -> dict[str, Contributions]:
+        return dict(self._each_of_labels(lines))
+
+    def _each_of_labels(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
+        gold, predicted = self.present(lines)
+        for label, there, said in zip(self.labels, gold.T, predicted.T, strict=True):
+            rows = np.stack([there, said, there & said], axis=1)
+            for name in OF_LABEL:
+                yield f"{name}:{label}", clustered(entity_score(f"entity_{name}", rows), lines)
+
+    def numbers(self, lines: Lines) -> tuple[Ints, Ints]:
+        """Returns (N,) numbers of the gold labels and of those answered."""
+        if isinstance(lines, ClassLines) and lines.labels == self.labels:
+            return lines.gold, lines.predicted
+        number = {label: i for i, label in enumerate(self.labels)}
+        gold, predicted = (
+            np.array([number[str(name)] for name in side], dtype=np.int64) for side in sides(lines)
+        )
+        return gold, predicted
+
+    def present(self, lines: Lines) -> tuple[Bools, Bools]:
+        """Returns (N, C) whether each label is there, and whether it was answered."""
+        if isinstance(lines, ClassLines) and lines.labels == self.labels:
+            return lines.present()
+        gold, predicted = (
+            np.array(
+                [[label in names for label in self.labels] for names in map(_names, side)],
+                dtype=np.bool_,
+            )
+            for side in sides(lines)
+        )
+        return gold, predicted
+
+    def targets(self, lines: Lines) -> Ints:
+        """Returns (N,) numbers of the gold labels; multi-label (N, C) 0 and 1."""
+        if self.multi_label:
+            return self.present(lines)[0].astype(np.int64)
+        return self.numbers(lines)[0]
+
+    def baseline_answer(self, gold: Sequence[Any]) -> Any:
+        """Returns the most frequent label, or set of labels, of the training rows."""
+        if not self.multi_label:
+            return super().baseline_answer(gold)
+        sets = Counter(tuple(label in names for label in self.labels) for names in gold)
+        chosen = max(sorted(sets), key=sets.__getitem__)
+        return [label for label, there in zip(self.labels, chosen, strict=True) if there]
+
+    def answered(self, line: Line, constant: Any) -> Line:
+        """Returns a line with the constant answer, which is sure of itself."""
+        return {
+            **super().answered(line, constant),
+            "probabilities": dict.fromkeys(_names(constant), 1.0),
+        }
+
+    def best_constant(self, name: str, lines: Lines, usual: float) -> float:
+        """Returns a metric of the best constant: of one label to give it to all, of several to give
+        all of them.
+        """
+        if name == "f1":
+            label = self.positive
+        else:
+            label = name.partition(":")[2]
+        answer = list(self.labels) if self.multi_label else label
+        if answer:
+            return max(usual, self.baseline(answer, lines).get(name, usual))
+        return usual
+
+    def constant_prediction(self, lines: Lines) -> str | None:
+        """Returns the only label, or set of labels, that was answered."""
+        if super().constant_prediction(lines) is None:
+            return None
+        return listing(_names(lines[0]["prediction"])) or "no label"
+
+    def is_right(self, line: Line) -> bool:
+        """Returns whether the label is right; of several labels, whether all are."""
+        gold = field(line, "gold")
+        predicted = field(line, "prediction")
+        if self.multi_label:
+            return set(gold) == set(predicted)
+        return bool(gold == predicted)
+
+    def rights(self, lines: Lines) -> Sequence[bool] | Bools:
+        """Returns whether each line is right."""
+        if isinstance(lines, ClassLines):
+            is_right: Bools = lines.gold == lines.predicted
+            return is_right
+        return super().rights(lines)
+
+    def error_order(self) -> ErrorOrder:
+        """Returns the order by probability; by loss where several labels are possible."""
+        if self.multi_label:
+            return BY_LOSS
+        return super().error_order()
+
+    def shown(self, line: Line) -> tuple[str, str, str]:
+        """Returns the texts and both labels."""
+        gold, predicted = (
+            ", ".join(_names(line[side])) or "(none)" for side in ("gold", "prediction")
+        )
+        return self.shown_input(line), gold, predicted
+
+    def labels_of(self, line: Line) -> list[str]:
+        """Returns the gold label, or labels."""
+        return _names(field(line, "gold"))
+
+    def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
+        """Returns precision, recall or F1 of a label against all else."""
+        if name not in OF_LABEL:
+            return None
+        gold, predicted = (
+            np.array([label in _names(each) for each in side]) for side in sides(lines)
+        )
+        if name == "recall":
+            return clustered(contributions.share(predicted[gold]), list(compress(lines, gold)))
+        if name == "precision" and not predicted.any():
+            raise UsageError(
+                f"the precision of '{label}' is undefined: the model never answers '{label}'"
+            )
+        if name == "precision":
+            return clustered(contributions.share(gold[predicted]), list(compress(lines, predicted)))
+        return self._of_labels(lines)[f"f1:{label}"]
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns a row per label, and the confusions where labels exclude each other."""
+        both = [(set(_names(line["gold"])), set(_names(line["prediction"]))) for line in lines]
+        pairs = [
+            [
+                (name if name in wanted else None, name if name in answered else None)
+                for name in wanted | answered
+            ]
+            for wanted, answered in both
+        ]
+        found = Outcome.counted(
+            "By label",
+            "label",
+            self.labels,
+            lines,
+            pairs,
+        )
+        if self.multi_label:
+            return found
+        return replace(found, labels=self.labels)
+
+    def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
+        """Returns the probability of each answer and whether it held; with several labels those of
+        every label.
+        """
+        if not self.multi_label or not lines or not lines[0].get("probabilities"):
+            return super().stated(lines)
+        pairs = [
+            (p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()
+        ]
+        return np.clip([p for p, _ in pairs], 0.0, 1.0), np.array(
+            [held for _, held in pairs], dtype=np.bool_
+        )
+
+    def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
+        """Returns (N, C) probabilities of the labels and which are right; None where lines don't
+        give all of them.
+        """
+        if isinstance(lines, ClassLines) and lines.labels == self.labels:
+            return lines.probabilities.astype(np.float64), lines.present()[0]
+        if not isinstance(lines[0].get("probabilities"), Mapping):
+            return None
+        probabilities = [
+            [line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines
+        ]
+        return np.array(probabilities), self.present(lines)[0]
+
+    def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
+        """Returns a temperature fitted on these lines and what `stated` gives with it; None where
+        none can be.
+        """
+        found = self.distributions(lines)
+        if found is None:
+            return None
+        logits = calibration.log_odds(found[0], multi_label=self.multi_label)
+        gold = self.targets(lines)
+        try:
+            temperature = calibration.fit_temperature(logits, gold, multi_label=self.multi_label)
+        except DataError:
+            return None
+        after = calibration.scaled_probabilities(logits, temperature, multi_label=self.multi_label)
+        if self.multi_label:
+            return temperature, after.ravel(), gold.ravel() > 0
+        return temperature, after.max(axis=1), after.argmax(axis=1) == gold
+
+
+def _names(side: Any) -> list[str]:
+    """Returns the label, or labels, as names."""
+    if isinstance(side, list):
+        return list(map(str, side))
+    return [str(side)]

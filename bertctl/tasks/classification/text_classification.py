@@ -1,0 +1,461 @@
+"""Sentence and sentence-pair classification, one label per example or several (paper, section 4.1:
+GLUE).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertctl.arrays import Array, Floats32
+from bertctl.config.losses import CLASS_LOSSES
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.schema import Recipe
+from bertctl.data.label_cells import joined_labels, label_name, spelt_alike, words_for_nothing
+from bertctl.data.packed_columns import CodedValues, is_many
+from bertctl.data.rows import Rows
+from bertctl.data.table import require_label
+from bertctl.errors import DataError, UnknownLabelError
+from bertctl.modeling.output_names import output_names
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields
+from bertctl.tasks.batches import present
+from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_lines import ClassLines
+from bertctl.tasks.classification.class_weights import class_weights
+from bertctl.tasks.classification.positive_label import positive_label
+from bertctl.tasks.probabilities import softmax
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
+from bertctl.tasks.targets import Answered, Target, text_parts
+from bertctl.tokenization.long_texts import HEAD, LongText
+from bertctl.words import as_number, did_you_mean, label_order, listing
+
+
+@dataclass(frozen=True)
+class TextClassification(Task):
+    """One of C labels for each text or pair; or, multi-label, any number of them.
+
+    Attributes:
+        labels: names, in the order of the head's outputs.
+        multi_label: whether an example can have several labels or none.
+        separator: what separates several labels in one field.
+        threshold: probability from which a label counts (multi-label).
+        temperature: what logits are divided by before they become probabilities.
+        positive: the one of two labels that `f1` is about; None where there are not two.
+        positive_threshold: with two labels, the probability from which the positive one is the
+            answer; the likelier one is where this is None.
+        long: what is read of a text that is too long.
+    """
+
+    labels: tuple[str, ...]
+    multi_label: bool
+    separator: str | None
+    threshold: float
+    temperature: float = 1.0
+    positive: str | None = None
+    positive_threshold: float | None = None
+    long: LongText = HEAD
+
+    name: ClassVar[str] = "text-classification"
+    auto_class: ClassVar[str] = "AutoModelForSequenceClassification"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    answer_type: ClassVar[type[Answers]] = ClassAnswers
+    baselines: ClassVar[tuple[str, ...]] = ("frozen", "tfidf")
+
+    @property
+    def answers(self) -> ClassAnswers:
+        """What the labels mean."""
+        return ClassAnswers(self.labels, self.multi_label, self.positive)
+
+    @property
+    def primary_metric(self) -> str:
+        """Accuracy; micro F1 where several labels are possible."""
+        if self.multi_label:
+            return "f1_micro"
+        return "accuracy"
+
+    @classmethod
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "TextClassification":
+        """Learns the label names: those of the recipe, else the data set's official order, else
+        sorted as found.
+
+        Raises:
+            DataError: missing or float labels, one label only, too many labels for so few rows.
+        """
+        settings = recipe.text_classification
+        found_lists = any(isinstance(label, list | tuple) for label in train.columns["label"])
+        has_several = found_lists or settings.label_separator is not None
+        if settings.multi_label is None:
+            multi_label = has_several
+        else:
+            multi_label = settings.multi_label
+        named = tuple(settings.labels or labels or ())
+        task = cls(named, multi_label, settings.label_separator, settings.threshold)
+        counts = task._label_counts(train)
+        names = named or tuple(sorted(counts, key=label_order))
+        if len(set(names)) != len(names):
+            raise DataError(f"the label list names a label twice: {listing(names)}")
+        if len(counts) < (1 if multi_label else 2):
+            only = ", ".join(f"only '{name}', {count} rows" for name, count in counts.items())
+            raise DataError(
+                f"{train.source}: the training rows have {'one label' if only else 'no label'}"
+                f"{f' ({only})' if only else ''}; nothing can be learned",
+                remedy="Check --label-column, or add rows with another label.",
+            )
+        if len(names) > max(50, counts.total() // 2) and not named:
+            message = f"{train.source}: {len(names)} different labels in {len(train)} rows"
+            raise DataError(
+                message,
+                remedy="Is --label-column the right one? For numbers use the recipe "
+                "text-regression.",
+            )
+        positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
+        return replace(
+            task,
+            labels=names,
+            positive=positive,
+            long=long_text_of(recipe, train),
+        )
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TextClassification":
+        """Returns the label names that the trained model carries in `id2label`."""
+        settings = recipe.text_classification
+        labels = output_names(model_config)
+        multi_label = model_config.get("problem_type") == "multi_label_classification"
+        positive = None
+        if len(labels) == 2 and not multi_label:  # in older runs it was the second one
+            said = model_config.get("positive_label")
+            positive = said if said in labels else labels[1]
+        task = cls(
+            labels,
+            multi_label,
+            settings.label_separator,
+            settings.threshold,
+            positive=positive,
+        )
+        return replace(task, long=long_text_of(recipe))
+
+    def head(self) -> dict[str, Any]:
+        """Returns the names of the labels and the problem type; of two labels the positive one."""
+        fields = label_fields(
+            self.labels, f"{'multi' if self.multi_label else 'single'}_label_classification"
+        )
+        return (
+            fields
+            | ({"positive_label": self.positive} if self.positive else {})
+            | self.long.fields()
+        )
+
+    def check(self, rows: Rows) -> None:
+        """Refuses labels that training has never seen.
+
+        Raises:
+            DataError: with file, line, and both lists.
+        """
+        known = set(self.labels)
+        for i in _first_rows(rows):
+            for name in self._names(rows, i):
+                if name not in known:
+                    raise UnknownLabelError(
+                        f"{rows.where(i)}: the label {name!r} is not one the model knows "
+                        f"({listing(self.labels)})",
+                        remedy=f"{did_you_mean(name, self.labels)} Correct the label, or train "
+                        "with rows that have it "
+                        "(or `finetune` with all labels named: --set "
+                        "text_classification.labels='[a, b]').".lstrip(),
+                    )
+
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:
+        """Returns texts as ids; label names as class numbers, (N,), or as 0/1 rows, (N, C)."""
+        if rows.has("label"):
+            labels = self._numbers(rows)
+        else:
+            labels = None
+        return encode_rows(rows, labels, tokenizer, replace(self.long, max_length=max_length))
+
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
+        """Returns the recipe's loss (`training.loss`). Without `training`, that of scoring:
+        cross-entropy of the probabilities that are answered, calibrated ones too.
+        """
+        if self.multi_label:
+            labels = "several labels"
+        else:
+            labels = "one label"
+        scoring = CLASS_LOSSES["cross-entropy"].objective_class(labels)
+        if training is None or train is None:
+            scored: Objective = scoring(padding, temperature=self.temperature)
+            return scored
+
+        loss = CLASS_LOSSES[training.loss]
+        minimised: Objective = loss.objective_class(labels)(
+            padding,
+            class_weights(training, present(train.labels), self.labels),
+            training.label_smoothing,
+            **loss.keywords(training),
+        )
+        return minimised
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
+        """Returns the task with the temperature and the threshold that were chosen on validation
+        rows.
+        """
+        changes: dict[str, Any] = {}
+        if decision.get("temperature") is not None:
+            changes["temperature"] = float(decision["temperature"])
+        if decision.get("threshold") is not None:
+            changes["threshold" if self.multi_label else "positive_threshold"] = float(
+                decision["threshold"]
+            )
+        return replace(self, **changes)
+
+    def decode(
+        self, outputs: Outputs, features: SequenceFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
+        """Returns the label (multi-label: the list of labels) and the probability of every label by
+        name.
+        """
+        answers: list[dict[str, Any]] = []
+        for row in self._probabilities(outputs["logits"]):
+            by_name = {name: float(p) for name, p in zip(self.labels, row, strict=True)}
+            if self.multi_label:
+                chosen: Any = [name for name, p in by_name.items() if p >= self.threshold]
+            elif self.positive_threshold is None:
+                chosen = self.labels[int(row.argmax())]
+            else:
+                positive = self.labels.index(self.positive or self.labels[1])
+                chosen = self.labels[
+                    positive if row[positive] >= self.positive_threshold else 1 - positive
+                ]
+            answers.append({"prediction": chosen, "probabilities": by_name})
+        return answers
+
+    def lines(self, outputs: Outputs, features: Any, rows: Rows) -> Sequence[dict[str, Any]]:
+        """Returns one answer per labelled row with its gold answer; of many rows with one label as
+        arrays.
+        """
+        if self.multi_label or not is_many(len(rows)):
+            return super().lines(outputs, features, rows)
+        probabilities = self._probabilities(outputs["logits"])
+        predicted = probabilities.argmax(axis=1)
+        if self.positive_threshold is not None:
+            positive = self.labels.index(self.positive or self.labels[1])
+            predicted = np.where(
+                probabilities[:, positive] >= self.positive_threshold, positive, 1 - positive
+            )
+        return ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes of memory that scoring takes for each row."""
+        if self.multi_label:
+            return super().line_bytes
+        return 300 + 100 * len(self.labels)
+
+    def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
+        """Returns the metrics of the answer that ignores the input."""
+        if self.multi_label or not is_many(len(rows)) or constant not in self.labels:
+            return super().baseline(constant, rows)
+        number = self.labels.index(constant)
+        predicted = np.full(len(rows), number)
+        probabilities = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
+        probabilities[:, number] = 1.0
+        lines = ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
+        return {name: each.value for name, each in self.answers.each_contributions(lines)}
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the logit of each label that was answered; where several are possible and none
+        was, the likeliest.
+        """
+        found: list[Target] = []
+        for i, answer in enumerate(answered.answers):
+            chosen = answer["prediction"]
+            probabilities = answer["probabilities"]
+            if self.multi_label:
+                names = chosen
+            else:
+                names = [chosen]
+            parts = text_parts(answered.rows, i, self.answers.texts)
+            if label:
+                names = [label]
+            else:
+                names = names or [max(probabilities, key=probabilities.__getitem__)]
+            found += [
+                Target(
+                    i,
+                    i,
+                    ((self.labels.index(name),),),
+                    {"label": name},
+                    parts,
+                )
+                for name in names
+            ]
+        return found
+
+    def describe(self, rows: Rows) -> str:
+        """Returns how many of each label; of many labels, of the rarest and the most frequent
+        one.
+        """
+        counts = self._label_counts(rows)
+        by_number = sorted(self.labels, key=counts.__getitem__)
+        many = len(self.labels) > 10
+        parts = [
+            f"{name}: {counts[name]}"
+            for name in ((by_number[0], by_number[-1]) if many else self.labels)
+        ]
+        if many:
+            return f"{len(self.labels)} labels, from {' to '.join(parts)}"
+        return ", ".join(parts)
+
+    def doubts(self, train: Rows) -> list[str]:
+        """Returns which labels of the training rows may not be what they are learned as.
+
+        They differ in case or spacing alone, are several labels in one cell, or stand for no label.
+        """
+        counts = self._label_counts(train)
+        doubts = [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+        if self.multi_label:
+            joined = None
+        else:
+            joined = joined_labels(counts)
+        if joined is not None:
+            separator, parts = joined
+            doubts.append(
+                f"{len(counts):,} different labels are {len(parts):,} with {separator!r} between "
+                "them; if it separates "
+                f"labels, add --set text_classification.label_separator={separator!r}"
+            )
+        doubts += [
+            f"{word!r} ({counts[word]:,}) is learned as a label; if it stands for no label, take "
+            "these rows out"
+            for word in words_for_nothing(counts)
+        ]
+        return doubts
+
+    def gold(self, rows: Rows, index: int) -> Any:
+        """Returns the label (or labels) of a row, as prediction files show it."""
+        names = self._names(rows, index)
+        if self.multi_label:
+            return names
+        return names[0]
+
+    def _probabilities(self, logits: Floats32) -> Floats32:
+        if self.temperature == 1.0:
+            logits = logits
+        else:
+            logits = logits / np.float32(self.temperature)
+        if not self.multi_label:
+            return softmax(logits)
+        from scipy.special import expit
+
+        probabilities: Floats32 = expit(logits)
+        return probabilities
+
+    def _numbers(self, rows: Rows) -> Array:
+        number = {name: i for i, name in enumerate(self.labels)}
+        if not self.multi_label:
+            column = rows.columns["label"]
+            if isinstance(column, CodedValues):
+                of_codes = np.zeros(len(column.values), dtype=np.int64)
+                for i in _first_rows(rows):
+                    of_codes[column.codes[i]] = number[self._names(rows, i)[0]]
+                return of_codes[column.codes]
+            numbers = (number[self._names(rows, i)[0]] for i in range(len(rows)))
+            return np.fromiter(numbers, dtype=np.int64, count=len(rows))
+        labels = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
+        for i in range(len(rows)):
+            labels[i, [number[name] for name in self._names(rows, i)]] = 1.0
+        return labels
+
+    def _label_counts(self, rows: Rows) -> Counter[str]:
+        """Returns how many rows have each label, in the order in which the labels come."""
+        column = rows.columns["label"]
+        if not isinstance(column, CodedValues):
+            return Counter(name for i in range(len(rows)) for name in self._names(rows, i))
+        n_rows = np.bincount(column.codes, minlength=len(column.values))
+        counts: Counter[str] = Counter()
+        for i in _first_rows(rows):
+            for name in self._names(rows, i):
+                counts[name] += int(n_rows[column.codes[i]])
+        return counts
+
+    def _names(self, rows: Rows, index: int) -> list[str]:
+        """Returns the label names of a row; exactly one unless multi-label.
+
+        Raises:
+            DataError: missing, a float, or a list where one label is expected.
+        """
+        found = rows.columns["label"][index]
+        if self.multi_label:
+            if isinstance(found, list | tuple):
+                names = [
+                    str(name) if str(name) in self.labels else label_name(name) for name in found
+                ]
+                return list(
+                    dict.fromkeys(
+                        name for name, cell in zip(names, found, strict=True) if cell is not None
+                    )
+                )
+            if found is None or found == "":
+                return []
+            require_label(rows, index)
+            if self.separator:
+                parts = str(found).split(self.separator)
+            else:
+                parts = [str(found)]
+            return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+        require_label(rows, index)
+        if isinstance(found, list | tuple):
+            remedy = (
+                "For several labels per example add --set text_classification.multi_label=true."
+            )
+            raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
+        if found not in self.labels:  # a name that was given is a name, whatever it looks like
+            _refuse_number(found, rows.where(index))
+            return [label_name(found)]
+        return [str(found)]
+
+
+def _first_rows(rows: Rows) -> Sequence[int]:
+    """Returns the first row of each different label where labels recur, else all rows; in their
+    order.
+    """
+    column = rows.columns["label"]
+    if not isinstance(column, CodedValues):
+        return range(len(rows))
+    first: list[int] = np.sort(np.unique(column.codes, return_index=True)[1]).tolist()
+    return first
+
+
+def _refuse_number(label: object, where: str) -> None:
+    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3', '3.0' or the float 3.0
+    of a Parquet file.
+
+    Raises:
+        DataError: with file and line.
+    """
+    if str(label).strip().lower() == "nan":
+        raise DataError(
+            f"{where}: the label is {str(label).strip()}, which is no class",
+            remedy="Fill the label in, or take the row out. If it is a class's name, name all of "
+            "them: "
+            "--set text_classification.labels='[..., nan]'.",
+        )
+    number = as_number(label)
+    is_written_as_number = isinstance(label, float) or "." in str(label)
+    if is_written_as_number and not math.isnan(number) and not number.is_integer():
+        raise DataError(
+            f"{where}: the label {label!r} is a decimal number, not a class",
+            remedy="To learn numbers use the recipe text-regression; else check --label-column. If "
+            "the numbers are "
+            "the names of classes, name all of them: --set text_classification.labels='[...]'.",
+        )

@@ -1,0 +1,1 @@
+"""Masked language modelling and next-sentence prediction on a corpus."""

@@ -1,0 +1,272 @@
+"""Pretraining: masked words and the order of sentences, on a corpus without labels (BERT paper,
+section 3.1).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertctl.arrays import Ints
+from bertctl.config.recipe_sections import MaskingSection, TrainingSection
+from bertctl.config.schema import Recipe
+from bertctl.config.task_names import PRETRAINING
+from bertctl.data.corpora import CorpusReader
+from bertctl.data.reading import Reader
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError, UsageError
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import Objective, Outputs, Task
+from bertctl.tasks.batches import IGNORED
+from bertctl.tasks.pretraining.corpus_windows import CorpusWindows, MaskedBatch, cut_windows
+from bertctl.tasks.pretraining.masking import Masking
+from bertctl.tasks.pretraining.pretraining_answers import PretrainingAnswers
+from bertctl.tokenization.layout import Layout, special_ids
+from bertctl.tokenization.packing import PackedText, pack_in_memory
+from bertctl.tokenization.reference import unknown_id
+
+_SAMPLES, _SAMPLE_TOKENS, _GUESSES = 3, 40, 12
+"""Texts that are shown as training goes on, their tokens, and masked places of a window that are
+kept for it."""
+
+PAIRS = {"mlm": None, "mlm+nsp": "next", "mlm+sop": "order"}
+"""What the two parts of a window are, by `pretraining.objective`."""
+
+
+@dataclass(frozen=True)
+class Pretraining(Task):
+    """Masked words, and the order of sentences.
+
+    Attributes:
+        masks: how tokens are masked.
+        pairs: see `CorpusWindows`.
+        auto_class: of the head, which depends on `pairs`.
+        unigram: loss of who knows how often each token occurs, in nats; None where no training text
+            was read.
+    """
+
+    masks: MaskingSection
+    pairs: Any = None
+    auto_class: str = "AutoModelForMaskedLM"  # type: ignore[misc]
+    unigram: float | None = None
+
+    name: ClassVar[str] = PRETRAINING
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+    answer_type: ClassVar[type[Answers]] = PretrainingAnswers
+    reader: ClassVar[Reader] = CorpusReader()
+    primary_metric: ClassVar[str] = "loss"
+
+    @classmethod
+    def of(cls, recipe: Recipe, unigram: float | None = None) -> "Pretraining":
+        """Returns the task of a recipe."""
+        pairs = PAIRS[recipe.pretraining.objective]
+        if pairs:
+            auto_class = "AutoModelForPreTraining"
+        else:
+            auto_class = "AutoModelForMaskedLM"
+        return cls(recipe.masking, pairs, auto_class, unigram)
+
+    @classmethod
+    def from_data(cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None) -> "Pretraining":
+        """Refuses rows: a corpus is not read as rows to train on.
+
+        Raises:
+            UsageError: always, with the verb that pretrains.
+        """
+        raise UsageError(
+            f"'{recipe.name}' pretrains on a corpus", remedy=f"bertctl pretrain {recipe.name}"
+        )
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "Pretraining":
+        """Returns the task of the run's recipe."""
+        return cls.of(recipe)
+
+    def head(self) -> dict[str, Any]:
+        """Returns no fields: the vocabulary is the head's."""
+        return {}
+
+    def check(self, rows: Rows) -> None:
+        """Takes any text."""
+
+    def windows(
+        self,
+        text: PackedText,
+        tokenizer: Tokenizer,
+        max_length: int,
+        *,
+        held_out: bool,
+        **cutting: Any,
+    ) -> CorpusWindows:
+        """Returns the windows of a packed corpus.
+
+        Args:
+            text: the corpus.
+            tokenizer: that packed it.
+            max_length: longest window, special tokens included.
+            held_out: see `CorpusWindows`.
+            cutting: `short` and `seed` of `cut_windows`.
+
+        Raises:
+            UsageError: a tokenizer without a mask.
+        """
+        layout = Layout.of(tokenizer, pair=self.pairs is not None)
+        room = max_length - layout.special
+        least = 2 if self.pairs else 1
+        starts, sizes, rows = cut_windows(
+            text,
+            room,
+            least=least,
+            **cutting,
+        )
+        mask_id = _mask_id(tokenizer)
+        unknown = unknown_id(tokenizer)
+        special = {*special_ids(tokenizer), mask_id, *(() if unknown is None else (unknown,))}
+        special |= {
+            number
+            for number, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        ids = np.array(sorted(set(tokenizer.get_vocab().values()) - special), dtype=np.int64)
+        masking = Masking(self.masks, mask_id, ids)
+        return CorpusWindows(
+            text,
+            starts,
+            sizes,
+            rows,
+            layout,
+            masking,
+            self.pairs,
+            held_out,
+            unknown,
+        )
+
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> CorpusWindows:
+        """Returns documents as windows whose masks are the same in every evaluation.
+
+        Raises:
+            DataError: so little text that none of it is masked.
+        """
+        text = pack_in_memory((each.split("\n") for each in rows.columns["text"]), tokenizer)
+        windows = self.windows(text, tokenizer, max_length, held_out=True)
+        if not windows.weights.any():
+            message = f"{rows.source}: no token of its text is masked, so there is nothing to score"
+            raise DataError(message, remedy="Give more text.")
+        return windows
+
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
+        """Returns the losses of masked words and of the order."""
+        from bertctl.tasks.pretraining.pretraining_objective import PretrainingObjective
+
+        return PretrainingObjective(padding)
+
+    def collect_outputs(
+        self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints
+    ) -> Outputs:
+        """Returns how many masked tokens each window has, how many are named first, and whether its
+        order is told.
+        """
+        size = len(batch.gold)
+        right = outputs.words.argmax(dim=-1) == outputs.gold
+        found = {
+            "gold": outputs.windows.bincount(minlength=size),
+            "prediction": outputs.windows[right].bincount(minlength=size),
+            "masked_loss": self.objective(Padding(0)).window_losses(outputs, batch),
+            "guesses": _first_guesses(outputs, size),
+        }
+        if outputs.order is not None and batch.order is not None:
+            found["pairs_right"] = outputs.order.argmax(dim=-1) == batch.order
+        return {name: tensor.cpu().numpy().astype(np.float32) for name, tensor in found.items()}
+
+    def decode(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
+        """Returns the counts of each document."""
+        counted = dict(outputs) | (
+            {"pairs": np.ones(len(features))} if "pairs_right" in outputs else {}
+        )
+        del counted["guesses"]
+        sums = {
+            name: np.bincount(features.rows, values, minlength=len(rows))
+            for name, values in counted.items()
+        }
+        return [
+            {
+                name: float(values[i]) if name == "masked_loss" else int(values[i])
+                for name, values in sums.items()
+            }
+            for i in range(len(rows))
+        ]
+
+    def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: Tokenizer) -> list[str]:
+        """Returns the beginnings of a few windows, with what the model says in place of each masked
+        token.
+        """
+        found = []
+        for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
+            ids, _, labels, _ = features.window(i)
+            guesses = iter(outputs["guesses"][i].astype(int).tolist())
+            words = list[str]()
+            plain = list[int]()
+            for number, label in zip(ids[:_SAMPLE_TOKENS].tolist(), labels.tolist(), strict=False):
+                if label == IGNORED:
+                    plain.append(number)
+                    continue
+                guess = next(guesses, -1)
+                asked, said = (
+                    tokenizer.decode([each]) if each >= 0 else "?" for each in (label, guess)
+                )
+                words += [tokenizer.decode(plain), f"[{asked}: {said}]"]
+                plain = []
+            found.append(" ".join([*words, tokenizer.decode(plain)]).strip())
+        return found
+
+    def lines(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
+        """Returns the counts of each document."""
+        return self.decode(outputs, features, rows)
+
+    def constant_answer(self, train: Rows) -> float | None:
+        """Returns the loss of who knows how often each token occurs in the training text."""
+        return self.unigram
+
+    def describe(self, rows: Rows) -> str:
+        """Returns how much text there is."""
+        return f"{sum(map(len, rows.columns['text'])):,} characters"
+
+    def gold(self, rows: Rows, index: int) -> str:
+        """Returns the text, which is its own label."""
+        return str(rows.columns["text"][index])
+
+
+def _first_guesses(outputs: Any, windows: int) -> Any:
+    """Returns what is said in the first masked places of each window, (B, K); -1 where there are
+    fewer.
+    """
+    import torch
+
+    found = outputs.gold.new_full((windows, _GUESSES), -1)
+    first = torch.searchsorted(
+        outputs.windows, outputs.windows
+    )  # the places are in the order of their windows
+    place = torch.arange(len(first), device=first.device) - first
+    kept = place < _GUESSES
+    found[outputs.windows[kept], place[kept]] = outputs.words[kept].argmax(dim=-1)
+    return found
+
+
+def _mask_id(tokenizer: Tokenizer) -> int:
+    """Returns the id of the token that masks others.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for name in ("[MASK]", "<mask>"):
+        if (found := tokenizer.token_to_id(name)) is not None:
+            return int(found)
+    raise UsageError(
+        "the model's tokenizer has no mask token",
+        remedy="Take a model that was trained on masked words.",
+    )

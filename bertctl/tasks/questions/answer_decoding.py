@@ -1,0 +1,282 @@
+"""From the scores of tokens to answers: the best spans of each window at once, then the best
+answers of each question.
+
+Letters: N questions, U windows, B windows of a batch, T tokens, A longest answer in tokens, K
+answers kept.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertctl.arrays import Bools, Ints
+from bertctl.tasks.base import Outputs
+from bertctl.tasks.questions.answer_windows import AnswerFeatures
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SCORES_AT_ONCE = 1 << 24
+"""Spans scored at a time (64 MB), however long windows and answers may be."""
+
+NEVER = 1e6
+"""Null odds where a context holds no span at all: more than any logits make."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One possible answer.
+
+    Attributes:
+        text: as it stands in the context; empty for "no answer".
+        start: its first character in the context; None for "no answer".
+        window: in which it was found.
+        tokens: positions of its first and last token there.
+        start_logit: score of its first token.
+        end_logit: score of its last token.
+    """
+
+    text: str
+    start: int | None
+    window: int
+    tokens: tuple[int, int]
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        """What answers are ranked by."""
+        return self.start_logit + self.end_logit
+
+    @property
+    def place(self) -> dict[str, int | None]:
+        """Its first character in the context and the one after its last."""
+        return {
+            "start": self.start,
+            "end": None if self.start is None else self.start + len(self.text),
+        }
+
+
+def best_spans(
+    logits_BT2: "Tensor", starts_BT: "Tensor", ends_BT: "Tensor", *, longest: int, n_best: int
+) -> "tuple[Tensor, Tensor]":
+    """Returns the spans with the highest sums of start and end score, without a loop over pairs.
+
+    Every start meets the A ends from it on: a band of T x A sums, of which the K highest are taken.
+
+    Args:
+        logits_BT2: start and end score of each token.
+        starts_BT: booleans, where an answer may begin.
+        ends_BT: booleans, where it may end.
+        longest: A.
+        n_best: K.
+
+    Returns:
+        (B, K) first and (B, K) last positions, best first; -1 where a window has fewer spans.
+    """
+    import torch
+
+    B, T, _ = logits_BT2.shape
+    A = min(longest, T)
+    lowest = float("-inf")
+    starts = torch.full(
+        (B, n_best),
+        -1,
+        dtype=torch.int64,
+        device=logits_BT2.device,
+    )
+    ends = starts.clone()
+    kept = min(n_best, T * A)
+    chunk = max(1, _SCORES_AT_ONCE // (T * A))
+    for first in range(0, B, chunk):
+        part = slice(first, first + chunk)
+        begin = logits_BT2[part, :, 0].masked_fill(~starts_BT[part], lowest)
+        end = logits_BT2[part, :, 1].masked_fill(~ends_BT[part], lowest)
+        band_BTA = torch.nn.functional.pad(end, (0, A - 1), value=lowest).unfold(1, A, 1)
+        scores, places = (begin[:, :, None] + band_BTA).flatten(1).topk(kept, dim=1)
+        at = places // A
+        there = torch.isfinite(scores)
+        starts[part, :kept] = torch.where(there, at, -1)
+        ends[part, :kept] = torch.where(there, at + places % A, -1)
+    return starts, ends
+
+
+def keep_spans(
+    logits_BT2: "Tensor",
+    mask_BT: Bools,
+    features: AnswerFeatures,
+    indices: Ints,
+    *,
+    longest: int,
+    n_best: int,
+) -> Outputs:
+    """Returns what decoding needs of a batch of windows: their best spans and the score of "no
+    answer".
+
+    An answer lies within the context, and begins where its first token sees most of it
+    (`with_most_context`), so that no span counts in two windows.
+
+    Args:
+        logits_BT2: start and end score of each token.
+        mask_BT: where there is a token, and no padding.
+        features: the split.
+        indices: (B,) the windows.
+        longest: A.
+        n_best: K.
+
+    Returns:
+        `spans` (B, K, 2): first and last token in the context, -1 where there is none; `scores` (B,
+        K, 2): their logits; `null` (B, 2): the logits of "no answer".
+    """
+    import torch
+
+    B, T = mask_BT.shape
+    offset = mask_BT.argmax(axis=1)
+    begin = offset + features.context_at[indices]
+    most = features.with_most_context(indices)
+    columns = np.arange(T)
+    ends_BT = (columns >= begin[:, None]) & (columns < (begin + features.counts[indices])[:, None])
+    starts_BT = ends_BT.copy()
+    starts_BT[ends_BT] = most[np.arange(most.shape[1]) < features.counts[indices][:, None]]
+    device = logits_BT2.device
+    starts, ends = (torch.from_numpy(each).to(device) for each in (starts_BT, ends_BT))
+    first, last = best_spans(
+        logits_BT2,
+        starts,
+        ends,
+        longest=longest,
+        n_best=n_best,
+    )
+    places = torch.stack([first, last], dim=2)
+    scores = logits_BT2.gather(1, places.clamp(min=0)).cpu().numpy()
+    spans = places.cpu().numpy()
+    null_at = torch.from_numpy(offset + features.null_at[indices]).to(device)
+    null = logits_BT2[torch.arange(B, device=device), null_at].cpu().numpy()
+    into_context = (features.first[indices] - begin)[:, None, None]
+    return {
+        "spans": np.where(spans >= 0, spans + into_context, -1).astype(np.int32),
+        "scores": scores.astype(np.float32),
+        "null": null.astype(np.float32),
+    }
+
+
+def ranked_answers(
+    outputs: Outputs, features: AnswerFeatures, contexts: Sequence[str], *, n_best: int
+) -> Iterator[tuple[list[Candidate], Candidate]]:
+    """Yields for each question its best answers, best first, and "no answer".
+
+    Windows are merged as in `run_squad.py`: of answers with the same text the best stays, and "no
+    answer" has the lowest score that any window gives it. Texts are cut out of the context.
+
+    Args:
+        outputs: what `keep_spans` kept of the windows.
+        features: the split.
+        contexts: (N,) the context of each question.
+        n_best: how many answers at most.
+    """
+    spans = outputs["spans"].reshape(-1, 2)
+    scores = outputs["scores"].reshape(-1, 2)
+    kept = outputs["spans"].shape[1]
+    real = np.flatnonzero(spans[:, 0] >= 0)
+    rows = features.rows[real // kept]
+    order = np.lexsort((-scores[real].sum(axis=1), rows))
+    real = real[order]
+    rows = rows[order]
+    encoded = features.contexts
+    base = encoded.tokens.starts[features.context_of[rows]]
+    begins = encoded.char_starts[base + spans[real, 0]].tolist()
+    stops = encoded.char_ends[base + spans[real, 1]].tolist()
+    logits = scores[real].tolist()
+    windows = real // kept
+    positions = spans[real] + (features.context_at[windows] - features.first[windows])[:, None]
+    bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
+    null_sums = outputs["null"].sum(axis=1)
+    for i, context in enumerate(contexts):
+        found: dict[str, Candidate] = {}
+        for j in range(bounds[i], bounds[i + 1]):
+            text = context[begins[j] : stops[j]].strip()
+            if text and text not in found:
+                start = context.index(text, begins[j])
+                tokens = (int(positions[j, 0]), int(positions[j, 1]))
+                found[text] = Candidate(
+                    text,
+                    start,
+                    int(windows[j]),
+                    tokens,
+                    *logits[j],
+                )
+                if len(found) == n_best:
+                    break
+        first = features.first_window[i]
+        behind = features.first_window[i + 1]
+        lowest = first + int(null_sums[first:behind].argmin())
+        tokens = (int(features.null_at[lowest]),) * 2
+        yield (
+            list(found.values()),
+            Candidate(
+                "",
+                None,
+                lowest,
+                tokens,
+                *outputs["null"][lowest].tolist(),
+            ),
+        )
+
+
+def answer(
+    candidates: Sequence[Candidate],
+    null: Candidate,
+    *,
+    unanswerable: bool,
+    threshold: float,
+    n_best: int,
+) -> dict[str, Any]:
+    """Returns the answer to one question, as prediction files show it.
+
+    Args:
+        candidates: best first; may be empty.
+        null: "no answer".
+        unanswerable: whether "no answer" is an answer that the model has learned.
+        threshold: null odds above it make it the answer.
+        n_best: how many of the candidates are shown, "no answer" among them where it is one.
+
+    Returns:
+        prediction; probability, its share in the softmax over the candidates shown; start and end,
+        its first character in the context and the one after its last; null_odds, the score of "no
+        answer" minus that of the best other; n_best, the candidates.
+    """
+    if candidates:
+        odds = null.score - candidates[0].score
+    else:
+        odds = NEVER
+    shown = list(candidates)
+    if unanswerable or not shown:
+        # As in run_squad.py "no answer" is always among those shown, whatever its rank.
+        shown = sorted([*shown[: max(1, n_best - 1)], null], key=lambda candidate: -candidate.score)
+    scores = np.array([candidate.score for candidate in shown], dtype=np.float64)
+    weights = np.exp(scores - scores.max())
+    probabilities = (weights / weights.sum()).tolist()
+    silent = not candidates or (unanswerable and odds > threshold)
+    if silent:
+        chosen = shown.index(null)
+    else:
+        chosen = shown.index(candidates[0])
+    listed = [
+        {
+            "text": one.text,
+            **one.place,
+            "probability": p,
+            "start_logit": one.start_logit,
+            "end_logit": one.end_logit,
+        }
+        for one, p in zip(shown, probabilities, strict=True)
+    ]
+    return {
+        "prediction": shown[chosen].text,
+        "probability": probabilities[chosen],
+        **shown[chosen].place,
+        "null_odds": odds,
+        "n_best": listed,
+    }

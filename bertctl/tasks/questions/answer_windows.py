@@ -1,0 +1,280 @@
+"""Questions with their contexts as the model reads them: pairs, the context in overlapping windows
+where it is long.
+
+    # window 1   [CLS] who wrote it ? [SEP] the play was first printed in 16 ##23 , years [SEP]
+    # window 2   [CLS] who wrote it ? [SEP] in 16 ##23 , years after its author had died . [SEP]
+
+As google-research/bert `run_squad.py`: each window begins `doc_stride` tokens after the one before,
+and a window that does not hold the whole answer points to [CLS]. Special tokens and segments are
+those of the family's pairs.
+
+Letters: N questions, D different contexts, U windows, B windows of a batch, T tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertctl.arrays import Bools, Ints, numbers_of
+from bertctl.config.recipe_sections import QuestionAnsweringSection
+from bertctl.data.rows import Rows
+from bertctl.errors import UsageError
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
+from bertctl.tasks.questions.answer_offsets import Contexts, answer_span, encode_contexts
+from bertctl.tasks.sequences import OneAnswer
+from bertctl.tokenization.encode import TextEncoder
+from bertctl.tokenization.layout import Layout, Ragged
+from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
+
+
+@dataclass(frozen=True)
+class AnswerFeatures(OneAnswer):
+    """A split of questions as windows; each window is a prediction.
+
+    Attributes:
+        layout: where question, context and special tokens stand.
+        questions: N questions as ids, cut.
+        question_lengths: (N,) their tokens before the cut.
+        question_unknown: (N,) unknown tokens of the questions.
+        contexts: the D different contexts.
+        context_of: (N,) the context of each question.
+        rows: (U,) question of each window, ascending.
+        first: (U,) the context's token that the window begins with.
+        counts: (U,) tokens of the context in it.
+        targets: (U, 2) positions of the answer's first and last token in the window, [CLS] where it
+            holds none, `IGNORED` where the answer can't be found; or None without labels.
+        gold: N lists of gold answers, empty for unanswerable questions; or None.
+    """
+
+    layout: Layout
+    questions: Ragged
+    question_lengths: Ints
+    question_unknown: Ints
+    contexts: Contexts
+    context_of: Ints
+    rows: Ints
+    first: Ints
+    counts: Ints
+    targets: Ints | None
+    gold: Sequence[Sequence[str]] | None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def lengths(self) -> Ints:
+        """(U,) tokens of each window."""
+        return self.layout.special + self.questions.lengths[self.rows] + self.counts
+
+    @property
+    def seams(self) -> int:
+        """Returns how many windows begin where the one before ends: an answer across the two is
+        whole in neither.
+        """
+        is_next = self.rows[1:] == self.rows[:-1]
+        ends = self.first[:-1] + self.counts[:-1]
+        return int((is_next & (self.first[1:] >= ends)).sum())
+
+    @cached_property
+    def weights(self) -> Ints:
+        """(U,) 1, or 0 where the answer can't be found."""
+        if self.targets is None:
+            return np.ones(len(self), dtype=np.int64)
+        weights: Ints = (self.targets[:, 0] != IGNORED).astype(np.int64)
+        return weights
+
+    @property
+    def tokens(self) -> Ints:
+        """(N,) tokens of each question and its context; what windows share counts once."""
+        return (
+            self.layout.special
+            + self.questions.lengths
+            + self.contexts.tokens.lengths[self.context_of]
+        )
+
+    @property
+    def truncated_tokens(self) -> Ints:
+        """(N,) tokens of the question that were cut off; nothing of a context is."""
+        return self.question_lengths - self.questions.lengths
+
+    @property
+    def unknown(self) -> Ints:
+        """(N,) unknown tokens of the question and its context."""
+        return self.question_unknown + self.contexts.unknown[self.context_of]
+
+    @cached_property
+    def first_window(self) -> Ints:
+        """(N + 1,) where each question's windows begin."""
+        return np.searchsorted(self.rows, np.arange(len(self.context_of) + 1)).astype(np.int64)
+
+    @cached_property
+    def context_at(self) -> Ints:
+        """(U,) position of the context's first token in the window."""
+        return self.layout.before(1) + self.questions.lengths[self.rows]
+
+    @cached_property
+    def null_at(self) -> Ints:
+        """(U,) position that stands for "no answer": [CLS], the first token, or the last one
+        (XLNet).
+        """
+        return null_positions(self.layout, self.lengths)
+
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
+        """Returns some windows as padded tensors; labels are (B, 2) positions of an answer's first
+        and last token.
+        """
+        import torch
+
+        rows = self.rows[indices]
+        questions = self.questions
+        tokens = self.contexts.tokens
+        starts = tokens.starts[self.context_of[rows]] + self.first[indices]
+        asked = Ragged(questions.flat, questions.starts[rows], questions.lengths[rows])
+        ids, type_ids, _ = self.layout.fill(
+            [asked, Ragged(tokens.flat, starts, self.counts[indices])]
+        )
+        lengths = self.lengths[indices]
+        inputs = padded_inputs(ids, type_ids, lengths, padding)
+        labels = None
+        if self.targets is not None:
+            targets = self.targets[indices]
+            before = (inputs["input_ids"].shape[1] - lengths)[:, None] if padding.left else 0
+            labels = torch.from_numpy(np.where(targets == IGNORED, IGNORED, targets + before))
+        return Batch(inputs, labels)
+
+    @cached_property
+    def answered(self) -> tuple[Ints, Ints]:
+        """(U,) the context's first token that sees most of it in this window, and the token after
+        the last one.
+        """
+        return SlidingWindows(self.rows, self.first, self.first + self.counts).answered(
+            counts_length=True
+        )
+
+    def with_most_context(self, indices: Ints) -> Bools:
+        """Returns which tokens of the context see more of it in these windows than in all others
+        that hold them.
+
+        Args:
+            indices: (B,) windows.
+
+        Returns:
+            (B, longest count) booleans; False beyond a window's count.
+        """
+        width = int(self.counts[indices].max(initial=0))
+        place = self.first[indices][:, None] + np.arange(width)
+        first, after = (each[indices][:, None] for each in self.answered)
+        return (place >= first) & (place < after)
+
+
+def encode_questions(
+    rows: Rows, tokenizer: Tokenizer, settings: QuestionAnsweringSection, *, max_length: int
+) -> AnswerFeatures:
+    """Returns questions and contexts as windows, each different context encoded once.
+
+    Args:
+        rows: N questions.
+        tokenizer: with truncation and padding off.
+        settings: stride and limits.
+        max_length: longest window in tokens, special tokens included.
+
+    Raises:
+        UsageError: `max_length` leaves no room for a context.
+    """
+    layout = Layout.of(tokenizer, pair=True)
+    room = max_length - layout.special
+    if room < 1:
+        message = (
+            f"model.max_length {max_length} leaves no room for a context beside {layout.special} "
+            "special tokens"
+        )
+        raise UsageError(message, remedy="Take more: --max-length 384.")
+    context_of, different = numbers_of(rows.columns["context"])
+    contexts = encode_contexts(different, tokenizer)
+    asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
+    # Where windows are short, half of one is the context's all the same.
+    kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))
+    lengths = contexts.tokens.lengths[context_of]
+    zeros = np.zeros_like(lengths)
+    steps = np.full_like(lengths, settings.doc_stride)
+    windows = sliding_windows(
+        zeros,
+        lengths,
+        room=room - kept,
+        step=steps,
+    )
+    places = windows.rows
+    first = windows.first
+    counts = windows.last - windows.first
+    targets = gold = None
+    if rows.has("label"):
+        gold = [label["text"] for label in rows.columns["label"]]
+        spans = _answer_tokens(rows, contexts, context_of)
+        nulls = null_positions(layout, layout.special + kept[places] + counts)
+        targets = _targets(
+            spans[places],
+            first,
+            counts,
+            layout.before(1) + kept[places],
+            nulls,
+        )
+    return AnswerFeatures(
+        layout=layout,
+        questions=Ragged(asked.ids, asked.starts[:-1], kept),
+        question_lengths=asked.lengths,
+        question_unknown=asked.unknown,
+        contexts=contexts,
+        context_of=context_of,
+        rows=places,
+        first=first,
+        counts=counts,
+        targets=targets,
+        gold=gold,
+    )
+
+
+def null_positions(layout: Layout, lengths: Ints) -> Ints:
+    """Returns the first position where windows begin with a special token, else the last
+    (XLNet).
+    """
+    if layout.before(0):
+        return np.zeros_like(lengths)
+    return lengths - 1
+
+
+_NO_SPAN = -1
+_LOST = -2
+
+
+def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
+    """Returns (N, 2) first and last token of each first answer; `_NO_SPAN` without one, `_LOST` if
+    not found.
+    """
+    spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
+    for i, (context, label) in enumerate(
+        zip(rows.columns["context"], rows.columns["label"], strict=True)
+    ):
+        if label["text"]:
+            characters = answer_span(context, label["text"][0], label["answer_start"][0])
+            if characters:
+                tokens = contexts.tokens_of(int(context_of[i]), *characters)
+            else:
+                tokens = None
+            spans[i] = tokens or _LOST
+    return spans
+
+
+def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: Ints) -> Ints:
+    """Returns (U, 2) positions of the answers in their windows; of [CLS] where the whole answer is
+    not there.
+    """
+    inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
+    targets = np.where(
+        inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None]
+    )
+    targets[spans[:, 0] == _LOST] = IGNORED
+    return targets

@@ -1,0 +1,322 @@
+"""Extractive question answering: the answer is a span of the context, or there is none (paper,
+sections 4.2, 4.3).
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertctl.arrays import Ints
+from bertctl.config.recipe_sections import QuestionAnsweringSection, TrainingSection
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError
+from bertctl.metrics.squad import chosen_threshold, raw_scores
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import (
+    AnswerFormat,
+    Objective,
+    Outputs,
+    Task,
+    TruncationMessage,
+    label_fields,
+)
+from bertctl.tasks.batches import Batch
+from bertctl.tasks.questions.answer_decoding import answer, keep_spans, ranked_answers
+from bertctl.tasks.questions.answer_offsets import answer_span, offset_units
+from bertctl.tasks.questions.answer_windows import AnswerFeatures, encode_questions
+from bertctl.tasks.questions.span_answers import SpanAnswers
+from bertctl.tasks.targets import Answered, Part, Target
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_HEADS = {False: ("start", "end"), True: ("start or none", "end or none")}
+"""Names of the head's two outputs, by whether the model has learned to find no answer: config.json
+keeps them."""
+
+
+def _write_by_id(field: str, answers: Iterable[dict[str, Any]], out: TextIO) -> None:
+    """Writes a JSON object: id -> a field of the answer, as run_squad.py and the official scorers
+    have it.
+    """
+    json.dump(
+        {line["id"]: line[field] for line in answers},
+        out,
+        indent=4,
+        ensure_ascii=False,
+        allow_nan=False,
+    )
+    out.write("\n")
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(Task):
+    """Spans of contexts, for models that give each token a start and an end score.
+
+    Attributes:
+        settings: stride, limits, and what becomes of misplaced answers.
+        unanswerable: whether training had questions without an answer; if not, the model always
+            answers.
+        null_threshold: null odds above it mean "no answer".
+    """
+
+    settings: QuestionAnsweringSection
+    unanswerable: bool
+    null_threshold: float = 0.0
+
+    name: ClassVar[str] = "question-answering"
+    auto_class: ClassVar[str] = "AutoModelForQuestionAnswering"
+    columns: ClassVar[tuple[str, ...]] = ("question", "context", "label")
+    answer_type: ClassVar[type[Answers]] = SpanAnswers
+    formats: ClassVar[Mapping[str, AnswerFormat]] = {
+        "squad": AnswerFormat(
+            partial(_write_by_id, "prediction"),
+            {
+                ".nbest.json": partial(_write_by_id, "n_best"),
+                ".null_odds.json": partial(_write_by_id, "null_odds"),
+            },
+            by_id=True,
+        )
+    }
+    truncation: ClassVar[TruncationMessage] = TruncationMessage(
+        "have a question that is longer than is read of one",
+        "a larger question_answering.max_question_length keeps it",
+    )
+
+    primary_metric: ClassVar[str] = "f1"
+
+    @classmethod
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "QuestionAnswering":
+        """Learns whether there are unanswerable questions."""
+        return cls._of(recipe, any(not label["text"] for label in train.columns["label"]))
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "QuestionAnswering":
+        """Returns the task as it was trained; the threshold comes with `with_decision`."""
+        outputs = {str(name) for name in (model_config.get("id2label") or {}).values()}
+        return cls._of(recipe, outputs == set(_HEADS[True]))
+
+    @classmethod
+    def _of(cls, recipe: Recipe, unanswerable: bool) -> "QuestionAnswering":
+        settings = recipe.question_answering
+        return cls(settings, unanswerable, settings.null_threshold or 0.0)
+
+    def head(self) -> dict[str, Any]:
+        """Returns two outputs per token. (`problem_type`: a span is one start and one end out of
+        all tokens.)
+        """
+        return label_fields(_HEADS[self.unanswerable], "single_label_classification")
+
+    def check(self, rows: Rows) -> None:
+        """Refuses answers whose text is not at their offset in the context, unless they are to be
+        left out.
+
+        Raises:
+            DataError: with file, id, offset, and what stands there.
+        """
+        if self.settings.misplaced_answers != "refuse":
+            return
+        lost = [i for i in range(len(rows)) if _lost(rows, i)]
+        if lost:
+            raise _misplaced(rows, lost)
+
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> AnswerFeatures:
+        """Returns questions and contexts as windows."""
+        return encode_questions(rows, tokenizer, self.settings, max_length=max_length)
+
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
+        """Returns the mean of the cross-entropies of an answer's start and end."""
+        from bertctl.tasks.objectives import SpanCrossEntropy
+
+        return SpanCrossEntropy(padding)
+
+    def collect_outputs(
+        self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: Ints
+    ) -> Outputs:
+        """Returns the best spans of each window, and its score of "no answer"."""
+        mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
+        longest = self.settings.max_answer_length
+        n_best = self.settings.n_best
+        return keep_spans(
+            logits,
+            mask,
+            features,
+            indices,
+            longest=longest,
+            n_best=n_best,
+        )
+
+    def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
+        """Returns the `null_threshold` with the best F1, where the model and the rows know both
+        kinds of questions.
+        """
+        gold = features.gold or ()
+        answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
+        if not self.unanswerable or self._is_asked or not answerable.any() or answerable.all():
+            return {}
+        always = replace(self, null_threshold=float("inf")).decode(outputs, features, rows)
+        _, f1 = raw_scores([line["prediction"] for line in always], gold, version=2)
+        odds = np.array([line["null_odds"] for line in always])
+        return {"null_threshold": chosen_threshold(f1, odds, answerable=answerable)}
+
+    def with_decision(self, decision: Mapping[str, Any]) -> "QuestionAnswering":
+        """Returns the task with the threshold that was chosen on validation rows."""
+        threshold = decision.get("null_threshold")
+        if threshold is None or self._is_asked:
+            return self
+        return replace(self, null_threshold=float(threshold))
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether a person said the threshold."""
+        return self.settings.null_threshold is not None
+
+    def decode(
+        self, outputs: Outputs, features: AnswerFeatures, rows: Rows
+    ) -> list[dict[str, Any]]:
+        """Returns the answer to each question (see `answer_decoding.answer`)."""
+        n_best = self.settings.n_best
+        may_be_none = self.unanswerable or self._is_asked
+        return [
+            answer(
+                found,
+                null,
+                unanswerable=may_be_none,
+                threshold=self.null_threshold,
+                n_best=n_best,
+            )
+            for found, null in ranked_answers(
+                outputs, features, rows.columns["context"], n_best=n_best
+            )
+        ]
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the sum of each answer's start and end logit, in the window where it was
+        found.
+        """
+        features = answered.features
+        columns = answered.rows.columns
+        first = answered.features.first.tolist()
+        found: list[Target] = []
+        for i, (best, null) in enumerate(
+            ranked_answers(answered.outputs, features, columns["context"], n_best=1)
+        ):
+            if answered.answers[i]["start"] is None:
+                one = null
+            else:
+                one = best[0]
+            parts = (
+                Part("question", columns["question"][i]),
+                Part("context", columns["context"][i], first[one.window]),
+            )
+            places = ((one.tokens[0], 0), (one.tokens[1], 1))
+            found.append(
+                Target(
+                    i,
+                    one.window,
+                    places,
+                    {"answer": one.text, **one.place},
+                    parts,
+                )
+            )
+        return found
+
+    def describe(self, rows: Rows) -> str:
+        """Returns how many contexts, how many questions without an answer, how many answers that
+        can't be found.
+        """
+        contexts = len(set(rows.columns["context"]))
+        without = sum(not label["text"] for label in rows.columns["label"])
+        lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
+        said = f"about {contexts} texts, {without} unanswerable"
+        return said + (
+            f", {lost} with an answer that is not at its offset: left out of the loss"
+            if lost
+            else ""
+        )
+
+    def gold(self, rows: Rows, index: int) -> Any:
+        """Returns the texts of the gold answers; empty for an unanswerable question."""
+        return list(rows.columns["label"][index]["text"])
+
+
+def _lost(rows: Rows, index: int) -> list[int]:
+    """Returns which of a question's answers are not at their offsets."""
+    context = rows.columns["context"][index]
+    label = rows.columns["label"][index]
+    pairs = zip(label["text"], label["answer_start"], strict=True)
+    return [
+        number
+        for number, (text, start) in enumerate(pairs)
+        if answer_span(context, text, start) is None
+    ]
+
+
+def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
+    """Returns the units in which the offsets of all misplaced answers are right."""
+    units: set[str] | None = None
+    for index in lost:
+        context = rows.columns["context"][index]
+        label = rows.columns["label"][index]
+        for number in _lost(rows, index):
+            found = offset_units(context, label["text"][number], label["answer_start"][number])
+            if units is None:
+                units = found
+            else:
+                units = units & found
+            if not units:
+                return set()
+    return units or set()
+
+
+def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
+    index = lost[0]
+    context = rows.columns["context"][index]
+    label = rows.columns["label"][index]
+    number = _lost(rows, index)[0]
+    text = label["text"][number]
+    start = label["answer_start"][number]
+    if start < 0:
+        message = f"the answer {text!r:.80} does not occur in the context"
+    else:
+        message = (
+            f"the answer {text!r:.80} is not at its offset {start}, where the context has "
+            + (
+                f"{context[start : start + len(text)]!r:.80}"
+                if start < len(context)
+                else "no more characters"
+            )
+        )
+        places = (
+            found.start() for found in re.finditer(f"(?={re.escape(text)})", context)
+        )  # they may overlap
+        nearest = min(places, key=lambda place: abs(place - start), default=None)
+        message += "" if nearest is None else f"; it stands at {nearest}"
+    if len(lost) > 1:
+        many = f" ({len(lost)} questions of {len(rows)} have such answers)"
+    else:
+        many = ""
+    units = sorted(_units(rows, lost))
+    if units:
+        counted = f"All of these offsets count {units[0]}. "
+    else:
+        counted = ""
+    return DataError(
+        f"{rows.where(index)} (id '{rows.ids[index]}'): {message}{many}",
+        remedy=f"{counted}Correct answer_start (characters of the context, counted from 0), or "
+        "train and score "
+        "without the loss of these questions: --set "
+        "question_answering.misplaced_answers=leave-out.",
+    )

@@ -1,0 +1,1 @@
+"""Text regression: a score for a text or a pair of texts."""

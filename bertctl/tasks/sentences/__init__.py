@@ -1,0 +1,1 @@
+"""Sentence embeddings: vectors whose cosine says how alike two texts are."""

@@ -1,0 +1,212 @@
+"""What makes vectors of texts near or far: losses of pairs, and of pairs among all those of a
+batch.
+
+All of them are those of sentence-transformers, with its settings.
+Letters: B rows, K texts of a row, D size of a vector.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bertctl.arrays import Ints
+from bertctl.runtime.batching import Padding
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Objective
+from bertctl.tasks.sentences.sentence_features import SentenceBatch, SentenceFeatures
+
+
+@dataclass(frozen=True)
+class SentenceObjective(Objective):
+    """The squared distance of each pair's cosine from how near it is, 0 to 1 (Reimers & Gurevych
+    2019, section 3).
+
+    Attributes:
+        padding: how batches are filled up.
+        scale: what cosines are multiplied by.
+        margin: see `sentence_embeddings.margin`.
+        symmetric: whether the first texts are looked for too.
+        widths: sizes to which vectors are cut, each with a loss of its own beside that of whole
+            vectors.
+        draws_partners: Whether single labelled texts get partners, as in training.
+        draws_negatives: Whether every other partner that is drawn has another label.
+        draws_third_text: Whether a third text is drawn, which has another label.
+    """
+
+    padding: Padding
+    scale: float = 20.0
+    margin: float = 0.0
+    symmetric: bool = False
+    widths: tuple[int, ...] = ()
+    draws_partners: bool = False
+    draws_negatives: bool = False
+    draws_third_text: bool = False
+    is_log_likelihood: ClassVar[bool] = False
+    output: ClassVar[str] = "vectors"
+    """Name of the model's output that is read."""
+
+    def batch(self, features: SentenceFeatures, indices: Ints, rng: WindowRandom) -> SentenceBatch:
+        """Returns some rows as padded tensors; single texts get partners in training."""
+        if self.draws_partners and features.kind == "texts":
+            return features.drawn(
+                indices,
+                self.padding,
+                rng,
+                with_negatives=self.draws_negatives,
+                with_third_text=self.draws_third_text,
+            )
+        return features.collate(indices, self.padding)
+
+    def forward(self, network: Any, batch: SentenceBatch) -> Tensor:
+        """Returns (B, K, D) vectors; what a loss reads in their place."""
+        found: Tensor = getattr(network(**batch.inputs), self.output)
+        return found
+
+    def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
+        """Returns how many rows there are."""
+        return {"loss": len(batch.gold)}
+
+    def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
+        """Returns the sum over the rows, of each width and of whole vectors."""
+        if not self.widths:
+            return {"loss": self.summed(outputs, batch)}
+        cut = [
+            functional.normalize(outputs[..., :w], dim=-1)
+            for w in sorted({*self.widths, outputs.shape[-1]})
+        ]
+        return {"loss": torch.stack([self.summed(vectors, batch) for vectors in cut]).sum()}
+
+    def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
+        """Returns the loss of (B, K, D) vectors, summed over what `counts` counts."""
+        return ((_cosines(vectors) - batch.gold) ** 2).sum()
+
+
+class ContrastiveObjective(SentenceObjective):
+    """Near pairs at distance 0, others at least the margin apart, in 1 - cosine (Hadsell et al.
+    2006).
+    """
+
+    def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
+        """Returns the sum over pairs."""
+        distance = 1.0 - _cosines(vectors)
+        near = batch.gold
+        far = functional.relu(self.margin - distance)
+        return 0.5 * (near * distance**2 + (1.0 - near) * far**2).sum()
+
+
+class TripletObjective(SentenceObjective):
+    """The third text farther than the second by the margin, in Euclidean distance (Schroff et al.
+    2015).
+    """
+
+    def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
+        """Returns how many triplets there are; a row without a third text is none."""
+        return {"loss": float((batch.keys[:, 2] >= 0).sum())}
+
+    def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
+        """Returns the sum over triplets."""
+        near, far = (functional.pairwise_distance(vectors[:, 0], vectors[:, k]) for k in (1, 2))
+        return functional.relu(near - far + self.margin)[batch.keys[:, 2] >= 0].sum()
+
+
+class SoftmaxObjective(SentenceObjective):
+    """The class of a pair, told from u, v and |u - v| by a linear layer (Reimers & Gurevych 2019,
+    section 3).
+    """
+
+    is_log_likelihood: ClassVar[bool] = True
+    output: ClassVar[str] = "logits"
+
+    def losses(self, outputs: Tensor, batch: SentenceBatch) -> dict[str, Tensor]:
+        """Returns the sum over pairs and widths, of (B, W, C) logits from each of W widths."""
+        logits = outputs.flatten(0, 1)
+        classes = batch.classes.repeat_interleave(outputs.shape[1])
+        return {"loss": functional.cross_entropy(logits, classes, reduction="sum")}
+
+
+class CosentObjective(SentenceObjective):
+    """Pairs in the order of their scores: every two that stand the wrong way round add to one loss
+    (Su 2022).
+    """
+
+    spans_batch: ClassVar[bool] = True
+
+    def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
+        """Returns one: the batch has one loss."""
+        return {"loss": 1.0}
+
+    def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
+        """Returns the logarithm of 1 + the sum over all two pairs of which the first should be less
+        alike.
+        """
+        cosines = _cosines(vectors) * self.scale
+        wrong = cosines[:, None] - cosines[None, :]
+        wrong = wrong.masked_fill(batch.gold[:, None] >= batch.gold[None, :], -torch.inf)
+        return torch.cat([wrong.flatten(), wrong.new_zeros(1)]).logsumexp(dim=0)
+
+
+class MultipleNegatives(SentenceObjective):
+    """Each first text's own partner among all the batch's other texts (Henderson et al. 2017,
+    section 4.4).
+
+    Those of pairs that do not belong together, and third texts, are wrong ones too. No text is
+    wrong for a first text where an equal one is right for it, or is the first text itself; of
+    labelled single texts, where it has its label.
+    """
+
+    spans_batch: ClassVar[bool] = True
+    is_log_likelihood: ClassVar[bool] = True
+
+    def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
+        """Returns how many pairs belong together."""
+        return {"loss": float(batch.gold.sum())}
+
+    def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
+        """Returns the sum over the pairs that belong together."""
+        near = batch.gold > 0
+        unit = functional.normalize(vectors, dim=-1)
+        candidates = (
+            unit[:, 1:].transpose(0, 1).flatten(0, 1)
+        )  # the second texts, then the third ones
+        own = torch.arange(len(near), device=near.device)[near]
+        scores = (self.scale * unit[near, 0] @ candidates.T).masked_fill(
+            not_negative(batch)[near], -torch.inf
+        )
+        loss = functional.cross_entropy(scores, own, reduction="sum")
+        if self.symmetric:
+            scores = scores[:, : len(near)][:, near].T
+            back = functional.cross_entropy(
+                scores, torch.arange(len(scores), device=scores.device), reduction="sum"
+            )
+            loss = (loss + back) / 2
+        return loss
+
+
+def not_negative(batch: SentenceBatch) -> Tensor:
+    """Returns (B, (K - 1) B), which of the texts after the first ones are left out for each first
+    one.
+    """
+    keys = batch.keys
+    candidates = keys[:, 1:].T.flatten()
+    size = len(keys)
+    near = batch.gold > 0
+    first = keys[:, 0]
+    right = keys[:, 1].masked_fill(~near, -2)
+    same = first[:, None] == first[None, :]
+    # All that is right for an equal first text is right for this one.
+    of_right = (same & near[None, :]).float() @ (right[:, None] == candidates[None, :]).float()
+    out = (of_right > 0) | (first[:, None] == candidates[None, :]) | (candidates == -1)[None, :]
+    if batch.kind == "texts":
+        out |= (batch.classes[:, None] == batch.classes[None, :]).repeat(1, len(candidates) // size)
+    own = torch.arange(size, device=keys.device)
+    out[own, own] = False
+    return out
+
+
+def _cosines(vectors: Tensor) -> Tensor:
+    """Returns the (B,) cosines of the first two texts."""
+    return functional.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)

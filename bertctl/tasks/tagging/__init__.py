@@ -1,0 +1,1 @@
+"""Token classification: a tag for each word of a sentence."""

@@ -1,0 +1,489 @@
+"""Token classification: a tag for each word, named entities or parts of speech (paper, section
+5.3).
+"""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from bertctl.arrays import Floats32, Ints
+from bertctl.config.losses import CLASS_LOSSES
+from bertctl.config.recipe_sections import TrainingSection
+from bertctl.config.schema import Recipe
+from bertctl.data.label_cells import spelt_alike
+from bertctl.data.rows import Rows
+from bertctl.data.tag_schemes import SCHEMES, Scheme, as_marks, entity_types, tag_kind, write_tags
+from bertctl.errors import DataError, UnknownLabelError
+from bertctl.metrics.tagging import Entity, entities
+from bertctl.modeling.output_names import output_names
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.answers import Answers
+from bertctl.tasks.base import (
+    AnswerFormat,
+    Objective,
+    Outputs,
+    Task,
+    TruncationMessage,
+    alike_labels,
+    label_fields,
+)
+from bertctl.tasks.batches import present
+from bertctl.tasks.classification.class_weights import class_weights
+from bertctl.tasks.probabilities import softmax
+from bertctl.tasks.tagging.tag_answers import TagAnswers
+from bertctl.tasks.tagging.tag_formats import FORMATS
+from bertctl.tasks.tagging.word_windows import WordBatch, WordFeatures, encode_words
+from bertctl.tasks.targets import Answered, Part, Target
+from bertctl.words import did_you_mean, listing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PLAIN = "plain"
+_LIMIT = 12
+
+
+@dataclass(frozen=True)
+class TokenClassification(Task):
+    """One of C tags for each word.
+
+    Tags that mark entities are learned in IOB2, whatever scheme the training rows have, and
+    answered in that scheme again, those of a labelled file in its own; other tags are taken as they
+    are.
+
+    Attributes:
+        labels: tag names, in the order of the head's outputs.
+        scheme: scheme of the training rows; None where tags mark no entities.
+        context: whether a sentence is read with its document's neighbours.
+        keep_text: whether answers hold the words of entities.
+        asked: scheme of all answers, and of the gold tags beside them, where a person asked for
+            one.
+        threshold: probability from which an entity is answered.
+        numbered: names that tags stand for which are numbers.
+        renamed: tags or types of a file, each with what the model calls it.
+    """
+
+    labels: tuple[str, ...]
+    scheme: Scheme | None
+    context: bool
+    keep_text: bool = True
+    asked: Scheme | None = None
+    threshold: float = 0.0
+    numbered: tuple[str, ...] = ()
+    renamed: tuple[tuple[str, str], ...] = ()
+
+    name: ClassVar[str] = "token-classification"
+    auto_class: ClassVar[str] = "AutoModelForTokenClassification"
+    columns: ClassVar[tuple[str, ...]] = ("words",)
+    answer_type: ClassVar[type[Answers]] = TagAnswers
+    baselines: ClassVar[tuple[str, ...]] = ("frozen", "word-tags")
+    formats: ClassVar[Mapping[str, AnswerFormat]] = FORMATS
+    truncation: ClassVar[TruncationMessage] = TruncationMessage(
+        "have a word that is longer than {max_length} tokens"
+    )
+
+    @property
+    def answers(self) -> TagAnswers:
+        """What the tags mean."""
+        return TagAnswers(self.labels, self.scheme is not None)
+
+    @property
+    def primary_metric(self) -> str:
+        """F1 of entities; accuracy of words where tags mark none."""
+        if self.scheme:
+            return "entity_f1"
+        return "accuracy"
+
+    @classmethod
+    def from_data(
+        cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
+    ) -> "TokenClassification":
+        """Learns the scheme and the tag names: those of the recipe, else the official order, else
+        sorted as found.
+
+        Raises:
+            DataError: sentences without tags, an unknown scheme, one tag only, documents asked for
+                and not there.
+        """
+        settings = recipe.token_classification
+        numbered = tuple(settings.labels or ())
+        renamed = _renamed(recipe)
+        tags = [_tags(train, i, numbered, renamed) for i in range(len(train))]
+        if any(tags) and all(tag.isdecimal() for row in tags for tag in row):
+            message = f"{train.source}: the tags are numbers, and nothing says what they stand for"
+            raise DataError(
+                message,
+                remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, "
+                "I-PER]'.",
+            )
+        of_file = train.tag_kind
+        if of_file and of_file.entities:
+            kind = of_file
+        else:
+            kind = tag_kind(tags, train.where)
+        context = settings.context == "document"
+        if context and not train.has("document"):
+            raise DataError(
+                f"{train.source}: it is not known which sentences are of one document",
+                remedy="Documents begin with a line of -DOCSTART- (CoNLL-U: # newdoc), or are "
+                "named by a column "
+                "`document` (JSONL); else leave token_classification.context out.",
+            )
+        named = list(settings.labels or labels or ())
+        found = Counter(tag for row in tags for tag in row)
+        if len(found) < 2:
+            if kind.entities:
+                few = "no entity"
+            else:
+                few = f"one tag ({', '.join(found)})"
+            message = f"{train.source}: the training rows have {few}; nothing can be learned"
+            raise DataError(message, remedy="Check --label-column, or add rows with other tags.")
+        if not kind.entities:
+            names = named or sorted(found)
+        else:
+            types = entity_types(named) or sorted(entity_types(found))
+            names = [
+                "O",
+                *(f"{letter}-{name}" if name else letter for name in types for letter in "BI"),
+            ]
+            if set(named) == set(names):
+                names = named
+        return cls(tuple(names), kind.answered, context, *_of_answers(recipe))
+
+    @classmethod
+    def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
+        """Returns the tag names that the trained model carries in `id2label`, and its
+        `tag_scheme`.
+        """
+        labels = output_names(model_config)
+        scheme = model_config.get("tag_scheme")
+        if scheme is None:
+            labels = as_marks(labels)  # trained elsewhere, on tags such as B_PER or b-per
+        if (
+            scheme is None
+            and "O" in labels
+            and any(label.startswith(("B-", "I-")) for label in labels)
+        ):
+            scheme = "IOB2"  # a model that was trained elsewhere
+        if scheme in SCHEMES:
+            known = cast(Scheme, scheme)
+        else:
+            known = None
+        context = recipe.token_classification.context == "document"
+        return cls(labels, known, context, *_of_answers(recipe))
+
+    def head(self) -> dict[str, Any]:
+        """Returns the names of the tags and the scheme of the answers."""
+        return label_fields(self.labels, "single_label_classification") | {
+            "tag_scheme": self.scheme or _PLAIN
+        }
+
+    def check(self, rows: Rows) -> None:
+        """Refuses tags or entity types that training has never seen.
+
+        Raises:
+            DataError: with file, line, word, and what the model knows.
+        """
+        known = set(self.labels)
+        for i in range(len(rows)):
+            tags = self._gold_tags(rows, i)
+            for word, (tag, learned) in enumerate(zip(tags, self._learned(tags), strict=True)):
+                unmarked = learned == "O" != tag  # NN, or PER without B- or I-
+                if unmarked or learned not in known:
+                    plain = unmarked or self.scheme is None
+                    what, names = (
+                        ("tag", self.labels)
+                        if plain
+                        else ("entity type", entity_types(self.labels))
+                    )
+                    if plain:
+                        name = tag
+                    else:
+                        name = tag.partition("-")[2]
+                    raise UnknownLabelError(
+                        f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): "
+                        f"the {what} {name!r} "
+                        f"is not one the model knows ({listing(names)})",
+                        remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model "
+                        "calls it "
+                        f"(evaluate --rename-tag {shlex.quote(name)}=NAME), or train with rows "
+                        "that have it "
+                        "(or name all tags: --set token_classification.labels='[O, B-PER, "
+                        "I-PER]').".lstrip(),
+                    )
+
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:
+        """Returns words as ids, in windows where a sentence is longer than the model; tags as
+        numbers.
+        """
+        if self.context and rows.has("document"):
+            documents = rows.columns["document"]
+        else:
+            documents = None
+        features = encode_words(rows.columns["words"], documents, tokenizer, max_length=max_length)
+        if not rows.has("label"):
+            return features
+        number = {name: i for i, name in enumerate(self.labels)}
+        tags = (tag for i in range(len(rows)) for tag in self._learned(self._gold_tags(rows, i)))
+        return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
+
+    def objective(
+        self, padding: Padding, training: TrainingSection | None = None, train: Any = None
+    ) -> Objective:
+        """Returns the recipe's loss (`training.loss`) of the words' first tokens, each of the same
+        weight in training; balanced weights are counted by words. Without `training`, that of
+        scoring: cross-entropy.
+        """
+        if training is None or train is None:
+            scored: Objective = CLASS_LOSSES["cross-entropy"].objective_class("tags")(padding)
+            return scored
+
+        loss = CLASS_LOSSES[training.loss]
+        minimised: Objective = loss.objective_class("tags")(
+            padding,
+            class_weights(training, present(train.labels), self.labels),
+            training.label_smoothing,
+            per_window=float(train.weights.mean()),
+            **loss.keywords(training),
+        )
+        return minimised
+
+    def collect_outputs(
+        self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints
+    ) -> Outputs:
+        """Returns the logits of each word's first token, in the window that answers for it."""
+        import torch
+
+        at = (
+            torch.from_numpy(batch.windows).to(logits.device),
+            torch.from_numpy(batch.columns).to(logits.device),
+        )
+        return {"logits": logits[at].cpu().numpy()}
+
+    def decode(self, outputs: Outputs, features: WordFeatures, rows: Rows) -> list[dict[str, Any]]:
+        """Returns the tags of each sentence, and its entities where tags mark any.
+
+        An entity's `start` and `end` count words (`end` is the one after the last), `start_char`
+        and `end_char` characters of the text where that is known; `probability` is that of its
+        least sure tag.
+        """
+        numbers, probabilities = self._chosen(outputs, features)
+        scheme = self._scheme_of(rows)
+        answers: list[dict[str, Any]] = []
+        for i, (start, end) in enumerate(
+            zip(features.starts[:-1].tolist(), features.starts[1:].tolist(), strict=True)
+        ):
+            tags = [self.labels[number] for number in numbers[start:end].tolist()]
+            if scheme is None:
+                answers.append({"prediction": tags})
+                continue
+            of_row = probabilities[start:end]
+            spans = [
+                span for span in entities(tags) if of_row[span[1] : span[2]].min() >= self.threshold
+            ]
+            described = [self._entity(span, rows, i, of_row) for span in spans]
+            answers.append(
+                {"prediction": write_tags(spans, len(tags), scheme), "entities": described}
+            )
+        return answers
+
+    def targets(self, answered: Answered, label: str | None) -> list[Target]:
+        """Returns the sum of the logits of each entity's tags; where tags mark none, the logit of
+        each word's tag.
+
+        With a label only the entities, or words, of this type or tag. Only words of the row count
+        that are answered for in the same window; neighbours that are read beside them stay as they
+        are.
+        """
+        features = answered.features
+        if self.scheme is None:
+            kind = "tag"
+        else:
+            kind = "type"
+        numbers, _ = self._chosen(answered.outputs, features)
+        found: list[Target] = []
+        for i, (start, answer) in enumerate(
+            zip(features.starts.tolist(), answered.answers, strict=False)
+        ):
+            words = answered.rows.columns["words"][i]
+            tags = answer["prediction"]
+            of_words = ({"tag": tag, "start": w, "end": w + 1} for w, tag in enumerate(tags))
+            for span in of_words if self.scheme is None else answer["entities"]:
+                at = span["start"]
+                end = span["end"]
+                if label is not None and label not in (
+                    span[kind],
+                    tags[at],
+                    self.labels[numbers[start + at]],
+                ):
+                    continue
+                window, places = features.places_beside(start + at)
+                first = int(features.first[window]) - start  # of the row
+                inside = range(start + at, min(start + end, int(features.last[window])))
+                outputs = tuple((int(features.places[word]), int(numbers[word])) for word in inside)
+                named = {kind: span[kind], "start": at, "end": end, "text": " ".join(words[at:end])}
+                part = Part("words", words[first : first + len(places)], first, places=places)
+                found.append(
+                    Target(
+                        i,
+                        window,
+                        outputs,
+                        named,
+                        (part,),
+                    )
+                )
+        return found
+
+    def describe(self, rows: Rows) -> str:
+        """Returns how many entities of each type, or words of each tag, and the scheme of the
+        tags.
+        """
+        if self.scheme is None:
+            counts = Counter(tag for i in range(len(rows)) for tag in self._gold_tags(rows, i))
+            return _counted(counts, "tags")
+        counts = Counter(
+            kind for i in range(len(rows)) for kind, _, _ in entities(self._gold_tags(rows, i))
+        )
+        return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self._scheme_of(rows)}"
+
+    def doubts(self, train: Rows) -> list[str]:
+        """Returns which types of entities differ in case or spacing alone."""
+        if self.scheme is None:
+            return []
+        counts = Counter(
+            kind for i in range(len(train)) for kind, _, _ in entities(self._gold_tags(train, i))
+        )
+        return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+
+    def gold(self, rows: Rows, index: int) -> list[str]:
+        """Returns the tags of a row as the file has them; in the scheme that was asked for, where
+        one was.
+        """
+        tags = self._gold_tags(rows, index)
+        if self.scheme is None or self.asked is None:
+            return tags
+        return write_tags(entities(tags), len(tags), self.asked)
+
+    def _gold_tags(self, rows: Rows, index: int) -> list[str]:
+        """Returns the tags of a row as the file has them, in the model's names where they were
+        renamed.
+        """
+        return _tags(rows, index, self.numbered, dict(self.renamed))
+
+    def _scheme_of(self, rows: Rows) -> Scheme | None:
+        """Returns the scheme in which rows are answered; None where tags mark no entities."""
+        if rows.tag_kind:
+            own = rows.tag_kind.answered
+        else:
+            own = None
+        return self.scheme and (self.asked or own or self.scheme)
+
+    def _learned(self, tags: Sequence[str]) -> Sequence[str]:
+        """Returns tags as the model learns them."""
+        if self.scheme is None:
+            return tags
+        return write_tags(entities(tags), len(tags), "IOB2")
+
+    def _chosen(self, outputs: Outputs, features: WordFeatures) -> tuple[Ints, Floats32]:
+        """Returns (W,) the likeliest tag of each word and its probability."""
+        if not features.num_predictions:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float32)
+        probabilities = softmax(outputs["logits"])
+        return probabilities.argmax(axis=1), probabilities.max(axis=1)
+
+    def _entity(
+        self, span: Entity, rows: Rows, index: int, probabilities: Floats32
+    ) -> dict[str, Any]:
+        kind, start, end = span
+        entity: dict[str, Any] = {"type": kind, "start": start, "end": end}
+        if rows.has("offsets"):
+            offsets = rows.columns["offsets"][index]
+        else:
+            offsets = None
+        if offsets:
+            entity |= {"start_char": offsets[start][0], "end_char": offsets[end - 1][1]}
+        if self.keep_text and offsets and rows.has("text"):
+            entity["text"] = rows.columns["text"][index][entity["start_char"] : entity["end_char"]]
+        elif self.keep_text:
+            entity["text"] = " ".join(rows.columns["words"][index][start:end])
+        return entity | {"probability": float(probabilities[start:end].min())}
+
+
+def _of_answers(
+    recipe: Recipe,
+) -> tuple[bool, Scheme | None, float, tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Returns what the settings say of answers and tags.
+
+    Returns:
+        Whether words are shown, the scheme that is asked for, the threshold, what numbers stand
+        for, and new names.
+    """
+    settings = recipe.token_classification
+    if settings.scheme:
+        scheme = cast(Scheme, settings.scheme.upper())
+    else:
+        scheme = None
+    renamed = tuple(_renamed(recipe).items())
+    return (
+        recipe.evaluation.keep_text,
+        scheme,
+        settings.entity_threshold,
+        tuple(settings.labels or ()),
+        renamed,
+    )
+
+
+def _renamed(recipe: Recipe) -> dict[str, str]:
+    """Returns tags or types of a file, each with what the model calls it."""
+    pairs = (name.partition("=") for name in recipe.token_classification.rename_tags or ())
+    return {name.strip(): new_name.strip() for name, _, new_name in pairs}
+
+
+def _new_name(tag: str, renamed: Mapping[str, str]) -> str:
+    """Returns a tag under its new name: that of the whole tag, else that of its type."""
+    prefix, hyphen, kind = tag.partition("-")
+    if tag not in renamed and hyphen and kind in renamed:
+        return f"{prefix}-{renamed[kind]}"
+    return renamed.get(tag, tag)
+
+
+def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str, str]) -> list[str]:
+    """Returns the tags of a row as the file has them; numbers as the names that they stand for.
+
+    Raises:
+        DataError: none, or not one per word.
+    """
+    tags = rows.columns["label"][index]
+    words = rows.columns["words"][index]
+    if not isinstance(tags, list | tuple) or len(tags) != len(words):
+        if isinstance(tags, list | tuple):
+            found = f"{len(tags)} tags"
+        else:
+            found = "no tags"
+        message = f"{rows.where(index)}: a sentence of {len(words)} words has {found}"
+        raise DataError(message, remedy="Every row of a labelled split needs a tag for each word.")
+    if not numbered or not all(tag.isdecimal() for tag in tags):
+        if renamed:
+            return [_new_name(tag, renamed) for tag in tags]
+        return list(tags)
+    beyond = next((tag for tag in tags if int(tag) >= len(numbered)), None)
+    if beyond is not None:
+        message = (
+            f"{rows.where(index)}: the tag {beyond} is the number of none of the {len(numbered)} "
+            "names"
+        )
+        raise DataError(
+            message, remedy="Complete token_classification.labels; numbers count from 0."
+        )
+    return [_new_name(numbered[int(tag)], renamed) for tag in tags]
+
+
+def _counted(counts: Mapping[str, int], noun: str) -> str:
+    usual = sorted(counts, key=lambda name: (-counts[name], name))
+    parts = [f"{name or 'entity'}: {counts[name]}" for name in usual[:_LIMIT]]
+    return ", ".join(parts) + (f", ... ({len(usual)} {noun})" if len(usual) > _LIMIT else "")

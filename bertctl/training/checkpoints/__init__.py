@@ -1,0 +1,1 @@
+"""Checkpoints: when they are written, what is in them, their files."""

@@ -1,0 +1,89 @@
+"""When a run saves checkpoints: as the recipe says, and once more when it is interrupted."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from bertctl.runtime.heap import trim_heap
+from bertctl.training.checkpoints.checkpoint import Checkpoints
+from bertctl.training.checkpoints.snapshot import random_states, take
+from bertctl.training.loop.loop import TrainingState
+from bertctl.training.loop.training_engine import TrainingEngine
+
+
+class Due:
+    """Says when the next checkpoint is due.
+
+    Args:
+        every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.
+        pause: seconds from the start, and from each checkpoint, before the end of an epoch calls
+            for one.
+    """
+
+    def __init__(self, every: str | None, *, pause: float) -> None:
+        self._pause = pause
+        self._off = every == "off"
+        amount, unit = every.split() if every and not self._off else ("0", "")
+        self._steps = int(amount) if unit == "steps" else 0
+        if unit == "minutes":
+            self._seconds = 60.0 * int(amount)
+        else:
+            self._seconds = 0.0
+        self._last = time.monotonic()
+
+    def __call__(self, step: int, *, epoch_over: bool) -> bool:
+        """Returns whether one is due after this step."""
+        if self._off:
+            return False
+        since = time.monotonic() - self._last
+        due = (epoch_over and since >= self._pause) or bool(self._steps and step % self._steps == 0)
+        due = due or 0 < self._seconds <= since
+        if due:
+            self._last = time.monotonic()
+        return due
+
+
+class Checkpointing:
+    """Saves the checkpoints of one run; only the first of several processes writes.
+
+    Args:
+        engine: gives weights, optimizer and generators.
+        checkpoints: where they go.
+        due: says when.
+        flush: called before a checkpoint copies RUN/model.
+    """
+
+    def __init__(
+        self,
+        engine: TrainingEngine,
+        checkpoints: Checkpoints,
+        due: Due,
+        *,
+        flush: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._checkpoints = checkpoints
+        self._due = due
+        self._flush = flush
+        self._random = random_states(engine.workers)
+
+    def note_random_states(self) -> None:
+        """Notes the generators' states for the next checkpoint; all processes call it."""
+        self._random = random_states(self._engine.workers)
+
+    def after_step(self, state: TrainingState, *, epoch_over: bool) -> None:
+        """Saves a checkpoint if one is due after this step."""
+        due = np.array([self._due(state.step, epoch_over=epoch_over)], dtype=np.int64)
+        if self._engine.workers.sum(due)[0]:  # minutes pass at another step in each process
+            self.note_random_states()
+            self.save(state, behind=True)
+
+    def save(self, state: TrainingState, *, behind: bool) -> None:
+        """Saves a checkpoint while training goes on (`behind`), or before this returns."""
+        if not self._engine.workers.is_first:
+            return
+        self._flush()
+        self._checkpoints.wait()
+        trim_heap()  # of the steps and of a scoring, before the copy comes on top
+        self._checkpoints.save(take(self._engine, state, self._random), behind=behind)

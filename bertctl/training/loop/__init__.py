@@ -1,0 +1,1 @@
+"""The training loop: what one step, one evaluation and one epoch do."""

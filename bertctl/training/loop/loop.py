@@ -1,0 +1,401 @@
+"""The training loop, to be read from top to bottom. It knows no task by name."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from bertctl.arrays import Ints
+from bertctl.config.schema import Recipe
+from bertctl.errors import DivergedError
+from bertctl.progress import Listener
+from bertctl.runtime.batching import Plan, padding_share, repeated, set_apart, training_plan
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Features
+from bertctl.tasks.sequences import DocumentFeatures
+from bertctl.training.loop.out_of_memory import MicroBatches
+from bertctl.training.loop.step import step_with_oom_retry
+from bertctl.training.loop.training_engine import TrainingEngine
+from bertctl.training.steps import total_steps
+from bertctl.words import count
+
+_EXPLODED = 10.0
+"""How many times as large as the first losses the last ones may be; such a run does not recover."""
+
+
+class Evaluation(NamedTuple):
+    """Scores of the validation rows.
+
+    Attributes:
+        value: Primary metric.
+        loss: Validation loss.
+    """
+
+    value: float
+    loss: float
+
+
+@dataclass
+class Hooks:
+    """What the loop calls: it writes no file and shows nothing itself.
+
+    Attributes:
+        on_log: one line of history, every `training.log_every` steps and at the end of each epoch.
+        on_evaluate: scores the validation rows with the weights as they are.
+        is_better: whether one value of the primary metric is better than another.
+        on_better: the weights are the best so far.
+        on_step: a step is over, and what it led to; whether it ends an epoch. May save, may raise
+            to stop.
+        names: ids of the rows with these numbers, for messages.
+        evaluation_cost: about how many steps an evaluation takes as long as, for the time left.
+        scores_start: Whether the weights are scored before the first step, and may be the best
+            ones.
+        breaks_ties: Whether the lower loss is better where the primary metric is the same. Else the
+            first one is.
+    """
+
+    on_log: Callable[[dict[str, float]], None]
+    on_evaluate: Callable[[int], Evaluation]
+    is_better: Callable[[float, float], bool]
+    on_better: Callable[[int], None]
+    on_step: Callable[[bool], None]
+    names: Callable[[Ints], Sequence[str]]
+    evaluation_cost: float = 0.0
+    scores_start: bool = False
+    breaks_ties: bool = False
+
+
+@dataclass
+class TrainingState:
+    """Is how far a training run has come, and what it has found; all of it goes into a checkpoint
+    as JSON.
+
+    Attributes:
+        epoch: passes over the rows that are complete.
+        position: batches of the current pass that are done.
+        step: optimizer steps taken.
+        pending: whether the evaluation that this step calls for is still to be done.
+        best_step: step whose weights are the best; 0 before the first evaluation, or with
+            `scored_start` those before the first step.
+        scored_start: Whether the weights before the first step were scored.
+        best_value: their primary metric.
+        best_loss: Their validation loss.
+        since_better: evaluations since then.
+        seconds: spent in training steps, evaluation not counted.
+        examples: seen, epochs counted.
+        tokens: real tokens seen.
+        paddings: share of the positions that were padding, for each pass.
+        first_losses: of the first 5 steps.
+        last_losses: of the last 10 steps.
+        skipped_steps: steps that fp16's scaler left out.
+        stopped_early: whether it ended before its last step.
+        stop_reason: why early stopping ended it; empty otherwise.
+        collapsed_losses: validation losses at the ends of the last epochs in which every example
+            got the same answer.
+        ranked: primary metric and step of the best evaluations, the best first, where their weights
+            will be averaged.
+        ranked_losses: Their validation losses.
+        clock_seconds: Seconds of the time limit that were used, those of interrupted commands too;
+            0 without a limit.
+        plan_changes: Changes of the number of steps by a time limit: the step where it was changed,
+            the new number.
+    """
+
+    epoch: int = 0
+    position: int = 0
+    step: int = 0
+    pending: bool = False
+    best_step: int = 0
+    scored_start: bool = False
+    best_value: float = 0.0
+    best_loss: float = 0.0
+    since_better: int = 0
+    seconds: float = 0.0
+    examples: int = 0
+    tokens: int = 0
+    paddings: list[float] = field(default_factory=list)
+    first_losses: list[float] = field(default_factory=list)
+    last_losses: list[float] = field(default_factory=list)
+    skipped_steps: int = 0
+    stopped_early: bool = False
+    stop_reason: str = ""
+    collapsed_losses: list[float] = field(default_factory=list)
+    ranked: list[tuple[float, int]] = field(default_factory=list)
+    ranked_losses: list[float] = field(default_factory=list)
+    clock_seconds: float = 0.0
+    plan_changes: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def has_best(self) -> bool:
+        """Whether any weights were scored."""
+        return self.best_step > 0 or self.scored_start
+
+    @property
+    def padding(self) -> float:
+        """Is the mean share of padding."""
+        if self.paddings:
+            return float(np.mean(self.paddings))
+        return 0.0
+
+
+def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
+    """Returns the global batches of an epoch, the same however many processes share them."""
+    size = recipe.training.batch_size
+    seed = recipe.training.seed_of_order
+    grouped = recipe.training.group_by_length
+    plan = training_plan(
+        features.lengths,
+        size,
+        seed=seed,
+        epoch=epoch,
+        group_by_length=grouped,
+    )
+    distinct = getattr(features, "distinct", None)
+    if distinct is None:
+        return plan
+    return set_apart(plan, distinct)
+
+
+class StepPlan:
+    """Number of steps that a run is planned for: here that of its recipe; a time limit may change
+    it on the way.
+
+    Args:
+        steps: Optimizer steps.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    def begin_epoch(self, batches: Plan) -> None:
+        """Looks at the batches of the epoch that begins, or goes on."""
+
+    def after_step(self, state: TrainingState) -> None:
+        """May change `steps`: a step was taken."""
+
+    def after_evaluation(self, state: TrainingState) -> None:
+        """Notes that an evaluation is over."""
+
+
+def train(
+    engine: TrainingEngine,
+    features: Features,
+    recipe: Recipe,
+    hooks: Hooks,
+    state: TrainingState,
+    listener: Listener,
+    step_plan: StepPlan | None = None,
+) -> None:
+    """Trains from where `state` says on, to the end or until patience ends it.
+
+    Args:
+        engine: network, optimizer, schedule.
+        features: the training rows, encoded.
+        recipe: everything else.
+        hooks: what happens at a log line, an evaluation, a new best, after a step.
+        state: filled in as it goes, so that an interruption leaves what was reached.
+        listener: hears of progress.
+        step_plan: Number of steps. Default: as many as the recipe says.
+
+    Raises:
+        DivergedError: a loss or gradient that is no finite number, or losses that have exploded.
+        DeviceError: out of memory with one example at a time.
+    """
+    training = recipe.training
+    goal = step_plan or StepPlan(total_steps(recipe, len(features)))
+    micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
+    if hooks.scores_start and state.step == 0:
+        _evaluate(hooks, state)
+        state.scored_start = True
+    engine.network.train()
+    while (state.step < goal.steps or state.pending) and not state.stopped_early:
+        if engine.begin_epoch is not None:
+            engine.begin_epoch(state.epoch)
+        plan = plan_epoch(recipe, features, state.epoch)
+        goal.begin_epoch(plan)
+        if state.position == 0:
+            state.paddings.append(padding_share(features.lengths, plan))
+            distinct = getattr(features, "distinct", None)
+            if distinct is not None:
+                equal = count(repeated(plan, distinct), "row")
+                listener.say(
+                    f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, "
+                    "masked there"
+                )
+        while (state.position < len(plan) and state.step < goal.steps) or state.pending:
+            if not state.pending:
+                rng = WindowRandom(recipe.training.seed, state.epoch, state.step)
+                figures = _step(
+                    engine,
+                    features,
+                    plan[state.position],
+                    rng,
+                    micro_batches,
+                    state,
+                    hooks,
+                )
+                goal.after_step(state)
+                epoch_over = state.position == len(plan) or state.step == goal.steps
+                figures["epoch"] = round(state.epoch + state.position / len(plan), 4)
+                if epoch_over or state.step % recipe.training.log_every == 0:
+                    hooks.on_log(figures)
+                due = recipe.training.evaluate_every
+                share = _share_of_work(
+                    state.step, goal.steps, due or len(plan), hooks.evaluation_cost
+                )
+                listener.advance(
+                    "training",
+                    state.step,
+                    goal.steps,
+                    _for_bar(figures),
+                    share=share,
+                )
+                if due:
+                    state.pending = state.step % due == 0 or state.step == goal.steps
+                else:
+                    state.pending = epoch_over
+            if state.pending:
+                _evaluate(hooks, state)
+                goal.after_evaluation(state)
+                if recipe.training.patience and state.since_better >= recipe.training.patience:
+                    state.stopped_early = state.step < goal.steps
+                state.pending = False
+            hooks.on_step(state.position == len(plan) or state.step == goal.steps)
+            if state.stopped_early:
+                break
+        else:
+            state.epoch = state.epoch + 1
+            state.position = 0
+    listener.finish("training")
+
+
+def _step(
+    engine: TrainingEngine,
+    features: Features,
+    indices: Ints,
+    rng: WindowRandom,
+    micro_batches: MicroBatches,
+    state: TrainingState,
+    hooks: Hooks,
+) -> dict[str, float]:
+    """Takes one optimizer step; returns the figures of its line of history."""
+    started = time.perf_counter()
+    rate = float(engine.schedule.get_last_lr()[0])
+    found = step_with_oom_retry(
+        engine,
+        features,
+        indices,
+        rng,
+        micro_batches,
+    )
+    loss = found.loss
+    norm = found.grad_norm
+    state.first_losses = [*state.first_losses, loss][:5]
+    state.last_losses = [*state.last_losses, loss][-10:]
+    is_fp16 = engine.compute.precision == "fp16"
+    # Under fp16 the scaler meets infinite gradients on purpose, skips the step and lowers its
+    # scale.
+    if not (math.isfinite(loss) and (math.isfinite(norm) or is_fp16)) or _exploded(state):
+        raise _diverged(
+            state,
+            loss,
+            norm,
+            rate,
+            hooks.names(np.unique(features.rows[indices])),
+        )
+    engine.optimizer.step()
+    if is_fp16 and engine.accelerator.optimizer_step_was_skipped:
+        state.skipped_steps += 1
+    engine.schedule.step()
+    engine.optimizer.zero_grad(set_to_none=True)
+    state.seconds += time.perf_counter() - started
+    state.step += 1
+    state.position += 1
+    state.examples += len(indices)
+    windows = features.windows[indices] if isinstance(features, DocumentFeatures) else 1
+    state.tokens += int((features.lengths[indices] * windows).sum())
+    return {
+        "step": state.step,
+        "epoch": 0.0,
+        "loss": loss,
+        **(
+            {f"{name}_loss": each for name, each in found.losses.items()}
+            if len(found.losses) > 1
+            else {}
+        ),
+        "learning_rate": rate,
+        "grad_norm": norm,
+        "examples_per_second": round(state.examples / state.seconds, 2),
+        "tokens_per_second": round(state.tokens / state.seconds, 1),
+    }
+
+
+def _evaluate(hooks: Hooks, state: TrainingState) -> None:
+    """Scores, and keeps the weights if they are the best so far."""
+    evaluation = hooks.on_evaluate(state.step)
+    if state.has_best and not _is_new_best(evaluation, hooks, state):
+        state.since_better += 1
+        return
+    hooks.on_better(state.step)
+    state.best_step = state.step
+    state.best_value = evaluation.value
+    state.best_loss = evaluation.loss
+    state.since_better = 0
+
+
+def _is_new_best(evaluation: Evaluation, hooks: Hooks, state: TrainingState) -> bool:
+    """Returns whether the weights are better than the best so far; a tie goes to the earlier or to
+    the lower loss.
+    """
+    if hooks.breaks_ties and evaluation.value == state.best_value:
+        return evaluation.loss < state.best_loss
+    return hooks.is_better(evaluation.value, state.best_value)
+
+
+def _share_of_work(step: int, steps: int, between: int, evaluation_cost: float) -> float:
+    """Returns the share of the work that is done after a step and before its evaluation."""
+    evaluations = math.ceil(steps / between)
+    done = (step - 1) // between
+    return (step + evaluation_cost * done) / (steps + evaluation_cost * evaluations)
+
+
+def _for_bar(figures: Mapping[str, float]) -> dict[str, float | str]:
+    return {
+        "loss": f"{figures['loss']:.4f}",
+        "learning rate": f"{figures['learning_rate']:.2e}",
+        "examples/s": figures["examples_per_second"],
+        "tokens/s": figures["tokens_per_second"],
+    }
+
+
+def _exploded(state: TrainingState) -> bool:
+    if state.step < 15:
+        return False
+    return float(np.mean(state.last_losses)) > _EXPLODED * max(
+        1.0, float(np.mean(state.first_losses))
+    )
+
+
+def _diverged(
+    state: TrainingState, loss: float, norm: float, rate: float, ids: Sequence[str]
+) -> DivergedError:
+    if not math.isfinite(loss):
+        message = f"the loss is {loss}"
+    elif not math.isfinite(norm):
+        message = f"the gradient's norm is {norm}"
+    else:
+        last, first = (
+            f"{np.mean(losses):.3g}" for losses in (state.last_losses, state.first_losses)
+        )
+        message = f"the last losses are {last} on average, the first ones were {first}"
+    shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+    return DivergedError(
+        f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; batch with "
+        f"ids {shown})",
+        remedy="Try a lower --learning-rate, a longer warm-up (--set "
+        "optimizer.warmup_fraction=0.2) or "
+        "--precision fp32; look at those examples.",
+    )

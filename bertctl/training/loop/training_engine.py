@@ -1,0 +1,254 @@
+"""What a training step is computed with: network, optimizer and schedule, as accelerate puts them
+on their devices.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertctl.documents import loading
+from bertctl.errors import DeviceError, UnavailableError
+from bertctl.inference.engine import Backend, TorchBackend
+from bertctl.modeling.fast.training_attention import use_fp32_attention
+from bertctl.run_folder import RunFolder
+from bertctl.runtime.accelerate_config import check_environment
+from bertctl.runtime.device import Compute
+from bertctl.runtime.launch import ALONE, Workers
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.training.loop.layer_freezing import Unfreezing
+from bertctl.training.loop.optim import build_optimizer, build_schedule
+from bertctl.training.loop.step_graphs import StepGraphs
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+    from torch import nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+
+    from bertctl.modeling.fast.used_tokens import UsedRows
+    from bertctl.modeling.model import Model
+    from bertctl.tasks.base import Objective
+    from bertctl.training.job import Job
+
+_SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+_OF_ONE_PROCESS = {"LOCAL_RANK": -1, **dict.fromkeys(_SIZES, 1)}
+"""By what clusters, notebooks and mpirun leave in these, accelerate would have a process that is
+alone meet others."""
+
+
+@dataclass(frozen=True)
+class TrainingEngine:
+    """What a training step is computed with.
+
+    Attributes:
+        loaded: model and tokenizer as they were loaded.
+        network: the model, perhaps wrapped.
+        optimizer: its optimizer, perhaps wrapped.
+        schedule: of the learning rate.
+        accelerator: does devices, wrapping, precision and backward.
+        objective: what is minimised.
+        compute: device and precision.
+        max_grad_norm: the gradient's norm is clipped to this.
+        workers: the processes that share the job.
+        begin_epoch: called with the number of each epoch (from 0) before it is trained, or gone on
+            with.
+        word_table: of the network, where only the rows of the tokens that are used are trained.
+        graphs: start a GPU's passes at once; None where they are started one by one.
+    """
+
+    loaded: "Model"
+    network: "nn.Module"
+    optimizer: "Optimizer"
+    schedule: "LRScheduler"
+    accelerator: "Accelerator"
+    objective: "Objective"
+    compute: Compute
+    max_grad_norm: float
+    workers: Workers = ALONE
+    begin_epoch: Callable[[int], None] | None = None
+    word_table: "UsedRows | None" = None
+    graphs: StepGraphs | None = None
+
+    @cached_property
+    def backend(self) -> Backend:
+        """Is the wrapped network's forward pass."""
+        return TorchBackend(self.network, self.loaded.has_segments, self.compute)
+
+
+def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEngine:
+    """Moves and wraps the network, and makes its optimizer and schedule.
+
+    Args:
+        job: made ready; its network is moved.
+        folder: trackers write into it, in the first process.
+        workers: the processes that share the job; dropout draws other numbers in each.
+
+    Raises:
+        UsageError: see `check_environment`.
+        DeviceError: accelerate would not exchange gradients among the workers.
+    """
+    import torch
+    from accelerate.utils import patch_environment
+
+    from bertctl.modeling.fast.inference_attention import use_batched_attention
+    from bertctl.modeling.fast.packed_encoder import use_packed_encoder
+    from bertctl.modeling.fast.used_tokens import train_used_rows
+
+    check_environment()
+    network = job.loaded.network
+    # Without OMP_NUM_THREADS accelerate takes all cores for the threads of each process, and warns.
+    settings = (
+        _OF_ONE_PROCESS if workers.count == 1 else {"OMP_NUM_THREADS": str(job.compute.threads)}
+    )
+    with patch_environment(**settings):
+        accelerator = _accelerator(job, folder, workers)
+    torch.set_num_threads(
+        job.compute.threads
+    )  # a job that was made ready after it may have set others
+    if accelerator.num_processes != workers.count:
+        message = (
+            f"{workers.count} processes share this job, and accelerate sees "
+            f"{accelerator.num_processes}"
+        )
+        raise DeviceError(
+            message, remedy="Start them with --num-processes, torchrun or `accelerate launch`."
+        )
+    if workers.rank:
+        seed = np.random.SeedSequence(
+            [job.recipe.training.seed_of_init, workers.rank]
+        ).generate_state(1)[0]
+        torch.manual_seed(int(seed))
+    if not use_packed_encoder(network, job.compute):
+        use_fp32_attention(network, job.compute)
+    use_batched_attention(network, job.compute)  # of evaluations, as in the finished run's
+    table = train_used_rows(network, job.used_tokens)
+    optimizer = build_optimizer(network, job.recipe.optimizer)
+    if table is not None:
+        table.follow(optimizer)
+    if job.recipe.training.gradual_unfreezing:
+        unfreezing = Unfreezing(network)
+    else:
+        unfreezing = None
+    wrapped, optimizer = accelerator.prepare(network, optimizer)
+    schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
+    computing = job.objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
+    if _is_recordable(job, workers):
+        graphs = StepGraphs([*network.parameters()])
+    else:
+        graphs = None
+    return TrainingEngine(
+        job.loaded,
+        wrapped,
+        optimizer,
+        schedule,
+        accelerator,
+        *computing,
+        unfreezing,
+        table,
+        graphs,
+    )
+
+
+def _is_recordable(job: "Job", workers: Workers) -> bool:
+    """Returns whether the passes of a step are the same kernels for each batch of a shape, and the
+    CPU waits for none.
+
+    Networks of transformers and class weights have the CPU wait, the scaler of fp16 changes what is
+    computed, and the exchange of gradients is not in the passes.
+    """
+    from bertctl.modeling.fast.torch_bert import Network
+
+    training = job.recipe.training
+    compute = job.compute
+    varies = (
+        workers.count > 1
+        or compute.precision == "fp16"
+        or training.gradual_unfreezing
+        or training.class_weights
+    )
+    is_meant = compute.device == "cuda" and job.recipe.runtime.cuda_graphs
+    return is_meant and not varies and isinstance(job.loaded.network, Network)
+
+
+def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin
+
+    AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
+    if workers.is_first:
+        trackers = list(job.recipe.runtime.log_to)
+    else:
+        trackers = []
+    handlers = []
+    if workers.count > 1:
+        # Gradients live in the buckets that are exchanged: no copy (MiniLM in bf16, 2 processes:
+        # 11 % faster).
+        unused = _has_unused_parameters(job)
+        handlers.append(
+            DistributedDataParallelKwargs(
+                find_unused_parameters=unused, gradient_as_bucket_view=True
+            )
+        )
+    accelerator = Accelerator(
+        mixed_precision={"fp32": "no"}.get(job.compute.precision, job.compute.precision),
+        cpu=job.compute.device == "cpu",
+        log_with=trackers or None,
+        project_dir=folder.path / "trackers" if trackers else None,
+        kwargs_handlers=handlers,
+        # The loop divides by the whole batch's count: a configuration's gradient_accumulation_steps
+        # is not its affair.
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+    )
+    if trackers:
+        (folder.path / "trackers").mkdir(exist_ok=True)
+        remedy = (
+            "Leave --log-to out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with "
+            "--overwrite."
+        )
+        with loading(
+            f"--log-to {' --log-to '.join(trackers)}", kind=UnavailableError, remedy=remedy
+        ):
+            accelerator.init_trackers("bertctl", config=_flat(job))
+    return accelerator
+
+
+def _flat(job: "Job") -> dict[str, Any]:
+    return {
+        f"{section}.{name}": value if isinstance(value, int | float | str) else json.dumps(value)
+        for section, fields in job.recipe.model_dump().items()
+        if isinstance(fields, dict)
+        for name, value in fields.items()
+    }
+
+
+def _has_unused_parameters(job: "Job") -> bool:
+    """Returns whether a backward pass leaves a parameter without a gradient: the exchange has to
+    know.
+    """
+    import torch
+
+    if (
+        job.recipe.training.gradual_unfreezing
+    ):  # later: parameters of which the exchange has to know from the start
+        return True
+    network = job.loaded.network
+    features = job.features["train"]
+    with torch.random.fork_rng():
+        objective = job.objective
+        batch = objective.batch(features, np.zeros(1, dtype=np.int64), WindowRandom(0)).to(
+            job.compute.device
+        )
+        network.to(job.compute.device)
+        network.train()
+        outputs = objective.forward(
+            TorchBackend(network, job.loaded.has_segments, job.compute), batch
+        )
+        torch.stack(list(objective.losses(outputs, batch).values())).sum().backward()  # type: ignore[no-untyped-call]
+    unused = any(one.grad is None for one in job.loaded.trainable_parameters().values())
+    network.zero_grad(set_to_none=True)
+    return unused
