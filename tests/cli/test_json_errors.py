@@ -98,7 +98,7 @@ def _refused_with_each(
 ) -> None:
     monkeypatch.chdir(folder)
     group, _, name = verb.partition(" ")
-    module = importlib.import_module(f"bertctl.cli.{group.replace('-', '_')}")
+    module = importlib.import_module(f"bertctl.cli.verbs.{group.replace('-', '_')}")
     function = module.COMMANDS[name] if name else getattr(module, group.replace("-", "_"))
     raised: BaseException
 
