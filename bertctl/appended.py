@@ -38,7 +38,7 @@ class AppendedFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             if size is not None and path.stat().st_size < size:
                 message = f"{path} has been cut short: it had {size} bytes"
-                raise DataError(message, remedy="Start again with --overwrite.")
+                raise DataError(message, remedy="Start again with `overwrite=True`.")
             self._file = os.fdopen(open_in_place(path, os.O_RDWR), "rb+", buffering=0)
             self._cut()
 

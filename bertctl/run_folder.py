@@ -18,7 +18,6 @@ RUN/.lock                    held by the process that writes the run
 import fcntl
 import itertools
 import os
-import shlex
 import shutil
 import socket
 from collections.abc import Collection, Iterator
@@ -28,7 +27,7 @@ from typing import Any
 
 from bertctl.documents import read_json
 from bertctl.errors import BertctlError, UnavailableError, UsageError
-from bertctl.words import count
+from bertctl.words import command, count
 from bertctl.writing import (
     PARTS,
     failures_of,
@@ -46,14 +45,12 @@ CONFIRM = "confirm"
 SCHEMA = 1
 """Version of the JSON layouts below."""
 
-DAMAGED = (
-    "The run is damaged. Copy it again from where it came from, or run it again with --overwrite."
-)
+DAMAGED = "The run is damaged. Copy it again from where it came from, or run it again with `overwrite=True`."
 """What to do about a file of a run that is not as it was written."""
 
 UNFINISHED = (
-    "Wait for it, go on with it (the command that started it, and --resume), or train again with "
-    "--overwrite."
+    "Wait for it, go on with it (the command that started it, and `resume=True`), or train again with "
+    "`overwrite=True`."
 )
 """What to do about a run that has not finished, and may be interrupted, killed or under way."""
 
@@ -87,7 +84,8 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
             file.seek(0)
             message = f"{lock.parent} is in use by {file.read(200).strip() or 'another process'}"
             raise UsageError(
-                message, remedy="Wait for it to end, stop it, or choose another folder with -o."
+                message,
+                remedy="Wait for it to end, stop it, or choose another folder with `output=`.",
             ) from error
         except OSError:
             pass  # a disk without locks: two commands on one folder can't be told apart there
@@ -125,9 +123,9 @@ class RunFolder:
         """Returns the prediction file of a baseline, such as `frozen`, for a split."""
         return self.path / "baselines" / f"{name}.{split}.jsonl"
 
-    def command(self, verb: str) -> str:
+    def command(self, verb: str, **options: object) -> str:
         """Returns the command that does this run again, as a shell takes it."""
-        return shlex.join(["bertctl", verb, str(self.recipe), "-o", str(self.path)])
+        return command(verb, self.recipe, output=self.path, **options)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -158,21 +156,21 @@ class RunFolder:
                 input of this command lies in it, and that would be lost.
         """
         if path.is_file():
-            raise UsageError(f"{path} is a file", remedy="Name a folder with -o.")
+            raise UsageError(f"{path} is a file", remedy="Name a folder with `output=`.")
         if not path.is_dir() or not _content(path):
             return
         if not overwrite:
             message = f"the folder {path} exists and is not empty"
             raise UsageError(
                 message,
-                remedy="Choose another with -o, or add --overwrite to replace the run in it.",
+                remedy="Choose another with `output=`, or add `overwrite=True` to replace the run in it.",
             )
         if not cls(path).own_status():
             raise UsageError(
-                f"{path} is not empty and does not hold a run, so --overwrite will not delete it: "
+                f"{path} is not empty and does not hold a run, so `overwrite=True` will not delete it: "
                 "its status.json is "
                 "missing, damaged or another program's",
-                remedy="Empty it yourself, or choose another folder with -o.",
+                remedy="Empty it yourself, or choose another folder with `output=`.",
             )
         refuse_input(path, replaces=True)
 

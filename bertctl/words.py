@@ -5,8 +5,10 @@ texts.
 import difflib
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 _MOVING = re.compile(
@@ -213,6 +215,29 @@ def hinted(said: str, given: str, known: Iterable[str]) -> str:
     """
     hint = did_you_mean(given, known)
     return f"{said}: {hint}" if hint else said
+
+
+def command(*words: object, **options: object) -> str:
+    """Returns a command of `bertctl` as it is typed in a shell.
+
+    Args:
+        words: The verb and its arguments. A string may hold several and is taken as it is; a path
+            is quoted where it has to be.
+        options: By their names in Python; True stands for an option without a value, and `output`
+            for `-o`.
+    """
+    typed = ["bertctl", *(_quoted(word) for word in words)]
+    for name, value in options.items():
+        typed.append("-o" if name == "output" else f"--{name.replace('_', '-')}")
+        if value is not True:
+            typed.append(shlex.quote(str(value)))
+    return " ".join(typed)
+
+
+def _quoted(word: object) -> str:
+    if isinstance(word, Path):
+        return shlex.quote(str(word))
+    return str(word)
 
 
 def label_order(name: str) -> tuple[int, float, str]:

@@ -103,7 +103,7 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
     """Returns the error for a place that can't be written, with what to do about it; see
     `failures_of`.
     """
-    how = "with -o"
+    how = "with `output=`"
     with suppress(UnavailableError):  # there is no cache
         if path.absolute().is_relative_to(cache_folder().absolute()):
             how = "in BERTCTL_CACHE"
@@ -354,7 +354,7 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
                 raise UsageError(f"{path} is an input of this command ({one})", remedy=_ANOTHER)
             if replaces and one.resolve().is_relative_to(path.resolve()):
                 raise UsageError(
-                    f"{one} lies in {path}, which --overwrite would replace", remedy=_ANOTHER
+                    f"{one} lies in {path}, which `overwrite=True` would replace", remedy=_ANOTHER
                 )
 
 

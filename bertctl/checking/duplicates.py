@@ -268,7 +268,7 @@ def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
     remedy = "Decide on one label for each: no model can be right on both."
     if "labels" in subject.checks and not subject.several_labels:
         remedy += (
-            " If both are meant, make it multi-label (--set text_classification.multi_label=true)."
+            " If both are meant, make it multi-label (`text_classification.multi_label=true`)."
         )
     where = splits[0] if len(splits) == 1 else ""
     yield _RULES.finding(

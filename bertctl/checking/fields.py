@@ -90,7 +90,7 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
         noun = f"{name} field"
         remedy = (
             "Is it the right column? Name it with "
-            f"{'--pair-column' if name == 'pair' else '--text-column'}."
+            f"{'`data.pair_column=`' if name == 'pair' else '`data.text_column=`'}."
         )
         yield _RULES.finding(
             "text-is-numbers",
@@ -180,7 +180,7 @@ def _same_sides(subject: Subject, split: str) -> Iterator[Finding]:
     remedy = "Fine where it is meant (an extreme of similarity); else correct them."
     if len(same) > len(rows) // 2:
         severity = "warning"
-        remedy = "Are --text-column and --pair-column the right ones?"
+        remedy = "Are `data.text_column=` and `data.pair_column=` the right ones?"
     examples = examples_at(rows, same, texts["text"].__getitem__)
     counts = (len(same), len(rows))
     if same:

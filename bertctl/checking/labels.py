@@ -164,8 +164,7 @@ def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
         (len(matches), len(rows)),
         _shown(rows, matches),
         says=says,
-        remedy="Where it separates labels: --set "
-        f"text_classification.label_separator='{separator}'.",
+        remedy=f"Where it separates labels: `text_classification.label_separator='{separator}'`.",
     )
 
 
@@ -237,7 +236,7 @@ def _imbalance(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     else:
         severity = "note"
     instead = (
-        "look at F1 or Matthews instead (--set evaluation.primary_metric=f1_macro), and at the "
+        "look at F1 or Matthews instead (`evaluation.primary_metric=f1_macro`), and at the "
         "rows of each label"
     )
     remedy = f"Always saying {most!r} scores accuracy {count / total:.3f}: {instead}."

@@ -129,7 +129,7 @@ def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) ->
     for better in ("utf-8", "cp1252"):
         with contextlib.suppress(UnicodeError):
             if not _CONTROL.search(text.encode("latin-1").decode(better)):
-                return f"Read the file as it was written: --encoding {better}."
+                return f"Read the file as it was written: `data.encoding={better}`."
     return None
 
 

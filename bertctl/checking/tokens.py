@@ -197,7 +197,7 @@ def _cut(
     if not loses_much and long.mode != "window" and not remedy.startswith("Fine"):
         remedy = f"Little is lost. {remedy}"
     if subject.recipe.answers_texts and not rows.has("pair"):
-        remedy += f" Or --long-text: {kept_words(long.kept(full))}."
+        remedy += f" Or `model.long_text=`: {kept_words(long.kept(full))}."
     of = (len(cut), len(rows))
     severity = "warning" if is_weighty else "note"
     yield _RULES.finding(
@@ -227,7 +227,7 @@ def _longer(full: Ints, limit: int, model: str) -> str:
         return f"The model takes no more: shorten the texts, split them, or {other}."
     chosen = min(fits, longest)
     return (
-        f"--max-length {chosen} keeps {percent(int((full <= chosen).sum()), len(full))} whole, for "
+        f"`model.max_length={chosen}` keeps {percent(int((full <= chosen).sum()), len(full))} whole, for "
         "more time a step."
     )
 

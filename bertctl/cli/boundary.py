@@ -268,8 +268,11 @@ def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequen
     """Says what went wrong, through the verb's own output where there is one, and returns the exit
     code.
     """
+    from bertctl.cli.framework.option_names import as_options
     from bertctl.cli.framework.output import Output
 
+    error.message = as_options(error.message)
+    error.remedy = as_options(error.remedy)
     if is_worker():
         # One worker says why. Of a stop it is the first one, which knows what was saved; where that
         # was killed, and its end stopped the others, the launcher does.

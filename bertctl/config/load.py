@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,16 +38,11 @@ from bertctl.writing import protect
 DATASETS_FILE = "datasets.yaml"
 """Name of the file beside a recipe that may hold data sets of a person's own."""
 
-CODE = {"evaluation.metric_scripts": "--metric"}
-"""Fields that name code, with their options: no file is trusted with them, the person's own
-neither."""
+CODE = ("evaluation.metric_scripts",)
+"""Fields that name code: no file is trusted with them, the person's own neither."""
 
-REACHING = {
-    **CODE,
-    "runtime.log_to": "--log-to",
-    "runtime.mlflow_register": "--set runtime.mlflow_register",
-}
-"""Fields that name code or a place on the network, with their options."""
+REACHING = (*CODE, "runtime.log_to", "runtime.mlflow_register")
+"""Fields that name code or a place on the network."""
 
 _NOT_INHERITED = ("name", "description")
 """Fields that say what a file is, and nothing of those whose base it is."""
@@ -158,7 +153,7 @@ def _how_to(task: str) -> str | None:
 
 
 def refuse_unnamed(
-    recipe: Recipe, file: Path, named: Collection[str], flags: Mapping[str, str]
+    recipe: Recipe, file: Path, named: Collection[str], reaching: Iterable[str]
 ) -> None:
     """Refuses what a recipe's file would have run or connected to, unless the command line names it
     too.
@@ -167,22 +162,22 @@ def refuse_unnamed(
         recipe: as it was read.
         file: the recipe's.
         named: dotted fields that stand on the command line.
-        flags: field -> option of those that matter.
+        reaching: dotted fields that matter, of `REACHING`.
 
     Raises:
         UsageError: with what the recipe names, and what allows it.
     """
     own = recipe.model_dump()
-    for dotted, flag in flags.items():
+    for dotted in reaching:
         section, _, name = dotted.partition(".")
         if own[section][name] and dotted not in named:
+            typed = " ".join(f"`{dotted}={shlex.quote(each)}`" for each in own[section][name])
             raise UsageError(
                 f"{dotted}: {', '.join(own[section][name])}: named by {file}, and not on the "
                 "command line",
                 remedy="What a file names is not run. If you know what it is and trust it, type "
                 "it: "
-                f"{' '.join(f'{flag} {shlex.quote(each)}' for each in own[section][name])}; or "
-                f"take it out of {file}.",
+                f"{typed}; or take it out of {file}.",
                 file=file,
             )
 

@@ -132,9 +132,9 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
         revision=row.hub.revision,
         wanted=f"the data set '{row.name}'",
         ways=[
-            f"--data-dir DIR (or BERTCTL_DATA=DIR) with the files: {', '.join(row.official_files)}",
+            f"`data.data_dir=DIR` (or BERTCTL_DATA=DIR) with the files: {', '.join(row.official_files)}",
             "a warmed cache: `bertctl fetch` where the hub can be reached, and keep HF_HOME",
-            "other rows: files of your own with --train-file, or the data set `demo`, which needs "
+            "other rows: files of your own with `data.train_file=`, or the data set `demo`, which needs "
             "nothing",
         ],
     )
@@ -149,11 +149,11 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
 
 def _files_wanted(row: DatasetRow) -> str:
     if row.hub:
-        asked = " Without --data-dir and BERTCTL_DATA the hub is asked."
+        asked = " Without `data.data_dir=` and BERTCTL_DATA the hub is asked."
     else:
         asked = ""
     return (
-        f"--data-dir DIR needs the files {', '.join(row.official_files)}, below DIR or in DIR "
+        f"`data.data_dir=DIR` needs the files {', '.join(row.official_files)}, below DIR or in DIR "
         f"itself.{asked}"
     )
 
@@ -258,7 +258,7 @@ def _read_parquet(
             f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}"
         )
         raise DataError(
-            message, remedy="Use the pinned revision, or the official files with --data-dir."
+            message, remedy="Use the pinned revision, or the official files with `data.data_dir=`."
         )
     columns = {name: data.data.column(column).to_pylist() for name, column in wanted.items()}
     return _canonical(

@@ -87,9 +87,9 @@ _NUMBERED = re.compile(
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))
 _OPTIONS = (
-    "Call them choice1, choice2, ...; or, in training, name them: --text-column NAME for the "
-    "context, --label-column "
-    "NAME, --set data.choice_columns='[NAME, NAME, ...]' (one column with lists, or one for each "
+    "Call them choice1, choice2, ...; or, in training, name them: `data.text_column=NAME` for the "
+    "context, `data.label_column=NAME`, "
+    "`data.choice_columns='[NAME, NAME, ...]'` (one column with lists, or one for each "
     "choice)."
 )
 
@@ -178,7 +178,7 @@ class ChoiceReader(Reader):
         kind = input_kind(source, options)
         if kind == "lines" and not options.whole:
             remedy = (
-                "Give JSONL, CSV, TSV or Parquet; for stdin say which with --input-format jsonl."
+                "Give JSONL, CSV, TSV or Parquet; for stdin say which with `input_format=jsonl`."
             )
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
         if kind == "lines":
@@ -487,7 +487,7 @@ def _from_list(table: Table, name: str, index: int) -> Choices:
         remedy = (
             'A list is written ["one", "two"], choices with labels {"text": ["one", "two"], '
             '"label": ["A", "B"]}; '
-            "columns for each choice are named with --set data.choice_columns='[NAME, NAME, ...]'. "
+            "columns for each choice are named with `data.choice_columns='[NAME, NAME, ...]'`. "
         )
         if is_shortened(cell):
             remedy = (
@@ -531,9 +531,8 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
     if not candidates and _asks_yes_or_no(table):
         remedy = (
             "Questions that are answered by yes or no, as in BoolQ, are pairs with a label: "
-            "bertctl finetune "
-            "text-classification --text-column QUESTION --pair-column PASSAGE --label-column "
-            "ANSWER."
+            "recipe text-classification, `data.text_column=QUESTION` `data.pair_column=PASSAGE` "
+            "`data.label_column=ANSWER`."
         )
     raise UsageError(f"{table.source}: {message}", remedy=f"{remedy} {shown_columns(table)}")
 
@@ -633,9 +632,9 @@ def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
         raise UsageError(
             f"{table.source}: it has no header, and which of its {len(names)} columns are the "
             "choices can't be seen",
-            remedy="Name them by number: --text-column column1 --label-column column4 --set "
-            "data.choice_columns='[column2, column3]'; if the first line is a header, add "
-            "--header.",
+            remedy="Name them by number: `data.text_column=column1` `data.label_column=column4` "
+            "`data.choice_columns='[column2, column3]'`; if the first line is a header, add "
+            "`data.header=True`.",
         )
     return ChoiceColumns(
         settings.id_column,

@@ -21,7 +21,7 @@ Kind = Literal["key", "number", "text", "letter"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _KINDS: tuple[Kind, ...] = ("key", "number", "text", "letter")
 """How a label may be read. Of several that fit as many labels, the first is taken."""
-_COUNTING = "--set data.first_choice=0 or --set data.first_choice=1"
+_COUNTING = "`data.first_choice=0` or `data.first_choice=1`"
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def _refused(
         if reading.first == 0 and None not in from_one:
             kind = WholeFileError
             remedy += (
-                " No label of this file is 0: if they count from 1, say --set data.first_choice=1, "
+                " No label of this file is 0: if they count from 1, say `data.first_choice=1`, "
                 "or take 1 off each."
             )
     elif is_letter:

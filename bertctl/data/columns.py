@@ -197,7 +197,7 @@ def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> Sequence[str
     """
     if name is None:
         return numbered_ids(len(table), first=first_id)
-    remedy = "Leave --id-column out (data.id_column in a recipe): rows are numbered."
+    remedy = "Leave `data.id_column=` out (data.id_column in a recipe): rows are numbered."
     return distinct_ids(table.columns[name], table.where, remedy=remedy)
 
 
@@ -280,7 +280,7 @@ def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -
 
 def label_columns_option(names: Sequence[str]) -> str:
     """Returns what to type for columns that hold 0 or 1 for a label each."""
-    return f"--set data.label_columns={shlex.quote('[' + ', '.join(names) + ']')}"
+    return f"`data.label_columns={shlex.quote('[' + ', '.join(names) + ']')}`"
 
 
 def absent_column(name: str, table: Table) -> DataError:
@@ -288,7 +288,7 @@ def absent_column(name: str, table: Table) -> DataError:
     return DataError(
         hinted(f"{table.source} has no column '{name}'", name, table.columns),
         remedy=shown_columns(table)
-        + ("" if table.header else " (No header was found: --header says there is.)"),
+        + ("" if table.header else " (No header was found: `data.header=True` says there is.)"),
     )
 
 

@@ -351,7 +351,7 @@ def _layout(
         raise _wrong_width(where, width, names, first.text)
     named = settings.text_column or ("form" if ud else None)
     if named is not None:
-        word = _position(named, names, where, "--text-column")
+        word = _position(named, names, where, "`data.text_column=`")
     else:
         counted = [
             ConllLayout(
@@ -381,7 +381,7 @@ def _layout(
     if tagged is not None:
         asked = tags_needed or _place(tagged, names) is not None
         if asked:
-            tag = _position(tagged, names, where, "--label-column")
+            tag = _position(tagged, names, where, "`data.label_column=`")
         else:
             tag = None
     if tag == word:
@@ -465,7 +465,7 @@ def _sentence(
                 raise DataError(
                     f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
                     f"'{layout.names[layout.tag]}'",
-                    remedy="Every word of a labelled file needs a tag; is --label-column the right "
+                    remedy="Every word of a labelled file needs a tag; is `data.label_column=` the right "
                     "one?",
                 )
             tags.append(tag)

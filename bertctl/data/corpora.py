@@ -304,7 +304,7 @@ def survey(
             )
             remedy = (
                 "Give more documents, with empty lines between them, or a file with "
-                "--validation-file."
+                "`data.validation_file=`."
             )
             raise DataError(what, remedy=remedy)
     notes = _repeated(corpora, np.frombuffer(lines, dtype=np.int64), allowed=allow_duplicates)
@@ -362,7 +362,7 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
     if not allowed:
         raise DataError(
             message,
-            remedy="A model learns them by heart. Take them out, or add --allow-duplicates.",
+            remedy="A model learns them by heart. Take them out, or add `pretraining.allow_duplicates=True`.",
         )
     return [message]
 

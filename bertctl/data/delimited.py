@@ -104,7 +104,8 @@ def detect_dialect(
         if repeated:
             message = f"{source}:1: two columns are called '{repeated}'"
             raise DataError(
-                message, remedy="Rename one of them; if the first line is data, add --no-header."
+                message,
+                remedy="Rename one of them; if the first line is data, add `data.header=False`.",
             )
     else:
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
@@ -219,13 +220,13 @@ class _Header:
                 f"where the first has {', '.join(self._fields)}",
                 remedy="Bring the files' columns into one order before you join them, or give one "
                 "file. "
-                "If the first line is data, add --no-header.",
+                "If the first line is data, add `data.header=False`.",
             )
         return DataError(
             f"{where}: the header stands here again ({', '.join(names)})",
             remedy="Take the line out: files are joined without further headers, as by (cat a.csv; "
             "tail -n +2 b.csv). "
-            "If the first line is data, add --no-header.",
+            "If the first line is data, add `data.header=False`.",
         )
 
 
@@ -283,7 +284,8 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
     return DataError(
         f"{source}:{line}: {count(len(fields), 'field')} where {said_by} {len(dialect.names)} "
         f"({', '.join(dialect.names)}): {text if len(text) <= 80 else text[:80] + '…'!r}",
-        remedy=remedy + " Separator and header can be said: --delimiter tab, --no-header.",
+        remedy=remedy
+        + " Separator and header can be said: `data.delimiter=tab`, `data.header=False`.",
     )
 
 
@@ -298,8 +300,8 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
         size = human_bytes(csv.field_size_limit())
         message = f"a field of this record has more than {size}, up to line {seen}"
         remedy = (
-            "Is its quote never closed? Else cut it, or train with --set "
-            f"data.longest_line=MEGABYTES. {remedy}"
+            "Is its quote never closed? Else cut it, or train with "
+            f"`data.longest_line=MEGABYTES`. {remedy}"
         )
     elif "new-line character" in str(error):
         message = "a carriage return stands inside a field that is not quoted"
@@ -319,7 +321,7 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
     if settings.delimiter is not None:
         if settings.delimiter in '"\r\n':
             message = f"{settings.delimiter!r} can't separate fields"
-            raise UsageError(message, remedy="Give another one, such as --delimiter tab.")
+            raise UsageError(message, remedy="Give another one, such as `data.delimiter=tab`.")
         return settings.delimiter
     scores = {candidate: _consistency(sample, candidate) for candidate in (expected, *_DELIMITERS)}
     believed = (

@@ -125,7 +125,7 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     if source != "-" and named is not None:
         message += f", though it is named {source.suffix}"
     if not options.whole and (named == "lines" or source == "-"):
-        message += " (--input-format lines reads its lines as texts)"
+        message += " (`input_format=lines` reads its lines as texts)"
     options.listener.say(message)
     return content
 
@@ -216,7 +216,7 @@ def tell_json_lines(found: int, total: int, name: str, listener: Listener) -> No
         else:
             are = "look like JSON and were"
         remedy = (
-            "--input-format jsonl reads JSON, --input-format lines reads texts without this warning"
+            "`input_format=jsonl` reads JSON, `input_format=lines` reads texts without this warning"
         )
         listener.warn(f"{name}: {found:,} of {total:,} lines {are} read as a text ({remedy})")
 

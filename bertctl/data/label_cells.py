@@ -35,7 +35,7 @@ _DIGITS_OF_FLAGS = re.compile(r"[01]{2,}")
 _SEPARATORS = "|;,/"
 _WORDS_FOR_NOTHING = ("none", "null", "n/a", "na", "<na>", "nat")
 
-_NAME_THE_LABELS = "--set text_classification.labels='[...]'"
+_NAME_THE_LABELS = "`text_classification.labels='[...]'`"
 
 
 @dataclass(frozen=True)
@@ -467,9 +467,7 @@ def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
     shown = shorten(cell, 40)
     example = ", ".join("abcdefgh"[:width]) + (", ..." if width > 8 else "")
     if rules.can_name:
-        name_them = (
-            f"Name its places in their order: --set text_classification.labels='[{example}]'"
-        )
+        name_them = f"Name its places in their order: `text_classification.labels='[{example}]'`"
     else:
         name_them = "Write the names of the labels that hold in its place"
     if not _is_vector(items) or len(items) != width:

@@ -214,8 +214,7 @@ class ParquetBatches:
 
 
 _CUT = (
-    "Cut the cells, or, if they are meant to be as long, train with --set "
-    "data.longest_line=MEGABYTES."
+    "Cut the cells, or, if they are meant to be as long, train with `data.longest_line=MEGABYTES`."
 )
 
 

@@ -53,7 +53,7 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         message = f"{path} is a pipe, and of several processes each would read a part of it"
         raise UnavailableError(
-            message, remedy="Give a file, or start the processes with --num-processes.", file=path
+            message, remedy="Give a file, or start the processes with `num_processes=`.", file=path
         )
     status = path.stat()
     key = (status.st_dev, status.st_ino)

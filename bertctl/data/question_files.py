@@ -35,12 +35,12 @@ from bertctl.errors import DataError, UsageError
 from bertctl.words import count
 
 _USUAL = {
-    "question": ("--text-column", ("question", "query")),
+    "question": ("`data.text_column=`", ("question", "query")),
     "context": (
-        "--pair-column",
+        "`data.pair_column=`",
         ("context", "passage", "paragraph", "document", "text", "article"),
     ),
-    "answers": ("--label-column", ("answers", "answer", "answer_text", "label", "gold")),
+    "answers": ("`data.label_column=`", ("answers", "answer", "answer_text", "label", "gold")),
 }
 """Option that names a column, and its usual names, the likeliest first."""
 _CANONICAL = ("question", "context", "label")
@@ -116,7 +116,7 @@ class QuestionReader(Reader):
         if kind == "lines":
             message = f"{source_name(source)}: lines of text are no questions with a context"
             raise UsageError(
-                message, remedy=f'{_FORMS} One question alone: --question "..." --context FILE.'
+                message, remedy=f'{_FORMS} One question alone: `question="..." context=FILE`.'
             )
         if kind == "jsonl":
             tables = json_tables(source, options)
@@ -291,7 +291,7 @@ def require_distinct_ids(rows: Rows) -> None:
     ids = rows.columns.get("id", rows.ids)
     if not all(map(_is_blank, ids)):
         remedy = (
-            "Give each question an id of its own, or take --format jsonl, which has a line per row."
+            "Give each question an id of its own, or take `format=jsonl`, which has a line per row."
         )
         distinct_ids(
             ids,
@@ -535,7 +535,7 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
             f"{where}: the {role} is {type(value).__name__} where a text is needed: {value!r:.80}"
         )
         remedy = (
-            "Name the columns: --text-column QUESTION --pair-column CONTEXT. "
+            "Name the columns: `data.text_column=QUESTION` `data.pair_column=CONTEXT`. "
             f"{shown_columns(table)}"
         )
         raise DataError(message, remedy=remedy)

@@ -30,7 +30,7 @@ from bertctl.writing import write_jsonl
 
 _SHOWN = 5
 _UNLABELLED = (
-    "Annotate them, or take those of another annotator: --annotator NAME (data.annotator in a "
+    "Annotate them, or take those of another annotator: `data.annotator=NAME` (data.annotator in a "
     "recipe); `predictions` "
     "takes those of a model."
 )
@@ -79,7 +79,7 @@ class SkippedRows:
         else:
             more = ""
         listener.warn(
-            f"{count(len(self.errors), 'row')} left out (--on-error skip):\n{first}{more}"
+            f"{count(len(self.errors), 'row')} left out (`on_error=skip`):\n{first}{more}"
         )
         found: dict[str, Any] = {"skipped": len(self.errors)}
         if output is not None:
@@ -197,9 +197,7 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     ):
         return unusable
     rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
-    remedy = (
-        f"Keep the accepted rows, {rest}, or learn the answers themselves: --label-column answer."
-    )
+    remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: `data.label_column=answer`."
     message = "its label was not accepted (Prodigy)"
     return unusable | {
         index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {message}", remedy=remedy)

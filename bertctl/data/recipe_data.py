@@ -40,7 +40,7 @@ from bertctl.data.splits import (
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
-from bertctl.words import count, listing, shorten, unknown
+from bertctl.words import command, count, listing, shorten, unknown
 
 _MANY_LABELS = 1000
 """Labels above which they are texts rather than classes, and none is said to be lost."""
@@ -192,7 +192,7 @@ def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> Load
     """
     if tuple(splits) != ("validation",):
         message = f"a corpus has no split '{splits[0]}'"
-        raise UsageError(message, remedy="Give a file: bertctl evaluate RUN --file FILE.")
+        raise UsageError(message, remedy=f"Give a file: {command('evaluate RUN', file='FILE')}.")
     rows = {"validation": held_out_rows(recipe, listener)}
     return LoadedData(rows, ("validation",), _hashes(recipe, rows), recipe)
 
@@ -512,7 +512,7 @@ class _OwnFiles(_Source):
     """A person's own files. Columns are chosen by the first file that is read, and stay."""
 
     _lacking = "no validation file"
-    _way_out = "; --validation-file FILE gives one"
+    _way_out = "; `data.validation_file=FILE` gives one"
 
     def __init__(self, recipe: Recipe, listener: Listener, skipped: SkippedRows | None) -> None:
         super().__init__(recipe, listener)
@@ -522,8 +522,8 @@ class _OwnFiles(_Source):
         self.has_validation = bool(self._files["validation"])
         if not any(self._files.values()):
             remedy = (
-                "Name a data set (data.name) or files of your own: --train-file FILE, "
-                "--validation-file FILE."
+                "Name a data set (data.name) or files of your own: `data.train_file=FILE`, "
+                "`data.validation_file=FILE`."
             )
             raise UsageError("no data is named", remedy=remedy)
 
@@ -534,7 +534,7 @@ class _OwnFiles(_Source):
             )
         if not self._files[split] and not (split == "validation" and self._files["train"]):
             remedy = (
-                f"In training: --{split}-file FILE. A run: `bertctl evaluate RUN --file FILE`, "
+                f"In training: --{split}-file FILE. A run: `{command('evaluate RUN', file='FILE')}`, "
                 "`predict RUN FILE`."
             )
             raise UsageError(f"there are no {split} rows", remedy=remedy)

@@ -128,7 +128,7 @@ class SentenceReader(TextReader):
             )
             raise DataError(
                 message,
-                remedy="Name a second text with --pair-column, or a label with --label-column.",
+                remedy="Name a second text with `data.pair_column=`, or a label with `data.label_column=`.",
             )
         return rows
 

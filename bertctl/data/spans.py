@@ -181,8 +181,8 @@ def tags_of_spans(
         if start < last_end:
             raise DataError(
                 f"{where}: the spans {last_span} and {shown} overlap; a word has one tag",
-                remedy="Keep one of the two, or of all the longest: --set "
-                "data.overlapping_spans=longest; for nested "
+                remedy="Keep one of the two, or of all the longest: "
+                "`data.overlapping_spans=longest`; for nested "
                 "entities train a run for each layer.",
             )
         last_end = end

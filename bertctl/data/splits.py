@@ -66,7 +66,7 @@ def hold_out(
     if n < 2:
         message = f"{rows.source} has {n} row, and none can be held out for validation"
         raise DataError(
-            message, remedy="Give more rows, or a validation file with --validation-file."
+            message, remedy="Give more rows, or a validation file with `data.validation_file=`."
         )
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
     wanted = min(max(1, round(n * fraction)), n - 1)

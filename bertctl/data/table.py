@@ -222,7 +222,7 @@ def require_score(rows: Rows | Table, index: int, column: str = "label") -> floa
         f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
         remedy=f"{_plain_number(label)} To learn classes use the recipe text-classification; else "
         "check "
-        "--label-column.",
+        "`data.label_column=`.",
     )
 
 

@@ -221,8 +221,8 @@ def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
         return options
     if "upos" in kinds:
         options.listener.say(
-            f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): --label-column "
-            f"{ENTITY_KEY}"
+            f"{source}: there are entities, too ({ENTITY_KEY}= in MISC): "
+            f"`data.label_column={ENTITY_KEY}`"
         )
         return options
     return replace(
@@ -305,7 +305,7 @@ def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
     if not _look_like_columns(_first_lines(source, options)):
         return "lines"
     options.listener.say(
-        f"{source}: read as CoNLL columns; --input-format lines reads it as running text"
+        f"{source}: read as CoNLL columns; `input_format=lines` reads it as running text"
     )
     return "conll"
 

@@ -79,9 +79,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     if words is None and text is None:
         text = _text_of_any_name(table, contents)
     if words is None and text is None:
-        remedy = (
-            f"Name it: --text-column NAME (lists of words, or running text). {shown_columns(table)}"
-        )
+        remedy = f"Name it: `data.text_column=NAME` (lists of words, or running text). {shown_columns(table)}"
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     if label is None and (
         settings.label_column is None or _says_nothing(settings.label_column, table)
@@ -98,7 +96,7 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
             label = _first(_TAGS, empty, ("nothing",))
     if label is None and label_needed:
         remedy = (
-            "Name it: --label-column NAME (a tag for each word, or spans of the text). "
+            "Name it: `data.label_column=NAME` (a tag for each word, or spans of the text). "
             f"{shown_columns(table)}"
         )
         raise UsageError(f"{table.source}: no column is known as the tags", remedy=remedy)
@@ -218,7 +216,7 @@ def rows_of_table(
             message = f"{where}: the sentence has no tags in the column '{columns.label}'"
             raise DataError(
                 message,
-                remedy="Each row needs tags: leave out what nobody tagged. Is --label-column "
+                remedy="Each row needs tags: leave out what nobody tagged. Is `data.label_column=` "
                 "right?",
             )
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
@@ -260,7 +258,7 @@ def _text(value: Any, where: str, column: str) -> str:
             f"{value!r:.80}"
         )
         raise DataError(
-            message, remedy="Name the column with the words or the text with --text-column."
+            message, remedy="Name the column with the words or the text with `data.text_column=`."
         )
     return value
 

@@ -208,7 +208,8 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
         f"needed: {value!r:.80}"
     )
     raise DataError(
-        message, remedy=f"Name the column with the texts with --text-column. {shown_columns(table)}"
+        message,
+        remedy=f"Name the column with the texts with `data.text_column=`. {shown_columns(table)}",
     )
 
 
@@ -241,7 +242,7 @@ def _guess_text(
     if not pairs and len(singles) == 1:
         return singles[0], None
     candidates = list(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
-    more = f"A second sentence: --pair-column NAME. {shown_columns(table)}"
+    more = f"A second sentence: `data.pair_column=NAME`. {shown_columns(table)}"
     raise unclear_column("text", candidates, table.source, more=more)
 
 
@@ -275,8 +276,8 @@ def _guess_headerless(
     raise UsageError(
         f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the "
         "text can't be seen",
-        remedy="Name them: --text-column column1 --label-column column2, as the numbers are; "
-        f"if the first line is a header, add --header. {shown_columns(table)}",
+        remedy="Name them: `data.text_column=column1` `data.label_column=column2`, as the numbers are; "
+        f"if the first line is a header, add `data.header=True`. {shown_columns(table)}",
     )
 
 
@@ -331,9 +332,7 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
         name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)
     ]
     if others:
-        both = (
-            f"As a pair: --text-column {shlex.quote(text)} --pair-column {shlex.quote(others[0])}."
-        )
+        both = f"As a pair: `data.text_column={shlex.quote(text)}` `data.pair_column={shlex.quote(others[0])}`."
         raise unclear_column("text", [text, *others], rows.source, more=both)
 
 
@@ -367,7 +366,7 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
         f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} "
         "different values, such as "
         f"{', '.join(shorten(each) for each in given[:2])}",
-        remedy="Name the task, or another column: --label-column NAME.",
+        remedy="Name the task, or another column: `data.label_column=NAME`.",
     )
 
 
@@ -381,7 +380,7 @@ def _refuse_dates(labels: Sequence[Any], name: str, source: str) -> None:
     if dates and nearly_all(len(dates), len(labels)):
         raise UsageError(
             f"{source}: '{name}' holds dates, such as {dates[0].strip()}",
-            remedy="Name another column: --label-column NAME. To learn scores write numbers, such "
+            remedy="Name another column: `data.label_column=NAME`. To learn scores write numbers, such "
             "as days since a "
             "first day. If they are classes, name the task: text-classification.",
         )

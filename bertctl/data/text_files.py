@@ -321,7 +321,7 @@ def _refuse_utf8(
     """
     if is_wide and 0 not in data and _is_utf8(data) and not data.startswith(_UTF16_BOMS):
         message = f"{source} is UTF-8 or ASCII, and was to be read as {encoding}"
-        raise DataError(message, remedy="Say that the file is UTF-8: --encoding utf-8.")
+        raise DataError(message, remedy="Say that the file is UTF-8: `data.encoding=utf-8`.")
     if not is_wide and not data.isascii():
         guard = _MojibakeGuard(source, encoding, listener)
         for number, line in enumerate(data.splitlines(), start=1):
@@ -404,7 +404,7 @@ class _MojibakeGuard:
     def _refusal(self) -> DataError:
         return DataError(
             self._described(),
-            remedy="Say that the file is UTF-8: --encoding utf-8. Where single lines are not, "
+            remedy="Say that the file is UTF-8: `data.encoding=utf-8`. Where single lines are not, "
             "correct them.",
         )
 
@@ -457,7 +457,7 @@ def _too_long(source: str, line: int, longest: int) -> DataError:
     message = f"{source}:{line}: this line has more than {human_bytes(longest)}"
     return DataError(
         message,
-        remedy="Cut it, or, if it is meant to, train with --set data.longest_line=MEGABYTES.",
+        remedy="Cut it, or, if it is meant to, train with `data.longest_line=MEGABYTES`.",
     )
 
 
@@ -468,7 +468,7 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
         return "utf-16"
     if head.startswith(PARQUET):
         message = f"{source} is not text, but Parquet"
-        raise DataError(message, remedy="Name it .parquet, or add --input-format parquet.")
+        raise DataError(message, remedy="Name it .parquet, or add `input_format=parquet`.")
     if is_page(head) and not source.lower().removesuffix(".gz").endswith(
         (".txt", ".html", ".htm", ".log", ".md")
     ):
@@ -481,9 +481,9 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
             order = "be"
         raise DataError(
             f"{source} is not text: its beginning is full of NUL bytes",
-            remedy=f"It looks like UTF-16 without a byte-order mark: add --encoding utf-16-{order}."
+            remedy=f"It looks like UTF-16 without a byte-order mark: add `data.encoding=utf-16-{order}`."
             if 3 * head.count(0) > len(head)
-            else "If it is UTF-16 without a byte-order mark, add --encoding utf-16-le.",
+            else "If it is UTF-16 without a byte-order mark, add `data.encoding=utf-16-le`.",
         )
     return "utf-8"
 
@@ -523,13 +523,11 @@ def _encoding_advice(bad: _BadLines) -> str:
     )
     if likely is None:
         return (
-            f"{how_many}. Which encoding it is can't be seen: name it with --encoding, such as "
+            f"{how_many}. Which encoding it is can't be seen: name it with `data.encoding=`, such as "
             "latin-1, cp1251, "
             "shift_jis or gb18030, and look at the texts."
         )
-    return (
-        f"{how_many}. It looks like {likely.encoding} ({shown!r}): add --encoding {likely.encoding}"
-    )
+    return f"{how_many}. It looks like {likely.encoding} ({shown!r}): add `data.encoding={likely.encoding}`"
 
 
 def _shown_letters(text: str) -> str:
@@ -563,7 +561,7 @@ def _undecodable(
     known = codecs.lookup(encoding).name
     remedy = "Leave data.encoding out for UTF-8, or name another encoding."
     if known not in ("utf-8", "ascii") and _is_utf8(data):
-        remedy = "It is UTF-8: add --encoding utf-8."
+        remedy = "It is UTF-8: add `data.encoding=utf-8`."
     if known == "utf-8":
         bad = bad or _lines_not_utf8(
             data.splitlines(keepends=True), first_line=before[0] + 1, beyond_ascii=0

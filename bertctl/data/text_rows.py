@@ -226,7 +226,7 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
         raise UsageError(
             f"{table.source}: the label could be '{classes[0]}', or {', '.join(flags)} with 0 or 1 "
             "for each label",
-            remedy=f"Name it: --label-column {shlex.quote(classes[0])}, or "
+            remedy=f"Name it: `data.label_column={shlex.quote(classes[0])}`, or "
             f"{label_columns_option(flags)}. {shown_columns(table)}",
         )
     of_rows = [name for name in flags if folded(name).startswith(_ABOUT_ROWS)]

@@ -75,12 +75,12 @@ def open_encoder(
     lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, ours), windows)
     if not lowest >= LOWEST_COSINE:
         raise DeviceError(
-            f"--backend {job.backend} gives other vectors than torch for '{source.name}' "
+            f"`backend={job.backend}` gives other vectors than torch for '{source.name}' "
             f"({compute.precision}): the "
             f"lowest cosine of {windows.rows} rows of the input is {lowest:.6f}, and "
             f"{LOWEST_COSINE} is asked for",
-            remedy="Leave --backend out"
-            + ("." if compute.precision == "fp32" else ", or use --precision fp32."),
+            remedy="Leave `backend=` out"
+            + ("." if compute.precision == "fp32" else ", or use `precision=fp32`."),
         )
     listener.say(
         f"{job.backend} agrees with torch on {windows.rows} rows: lowest cosine {lowest:.7f}"

@@ -129,8 +129,8 @@ class RowEncoder:
             check_stride(long.stride, room)
         if by_token and long.mode.endswith("tail"):
             raise UsageError(
-                f"--long-text {long.mode} is for one vector per text",
-                remedy="Use --long-text window.",
+                f"`long_text={long.mode}` is for one vector per text",
+                remedy="Use `long_text=window`.",
             )
 
     def encode(self, rows: Rows) -> EncodedWindows:
@@ -157,7 +157,7 @@ class RowEncoder:
         else:
             words = None
         if pairs is not None and self._long.mode == "window":
-            message = "--stride slides a window over one text, and these are pairs"
+            message = "`stride=` slides a window over one text, and these are pairs"
             raise UsageError(message, remedy="Leave it out: pairs are cut.")
         if not self._by_token and words is None:
             n_special = self._tokenizer.num_special_tokens_to_add(pairs is not None)

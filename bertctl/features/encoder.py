@@ -124,7 +124,7 @@ class VectorSpec:
                 message = (
                     f"the pooling '{name}' reads the last layer, and that is not among the layers"
                 )
-                raise UsageError(message, remedy="Add it: --layers last.")
+                raise UsageError(message, remedy="Add it: `layers=last`.")
         return [
             (layer, pooling)
             for layer in self.layers
@@ -454,7 +454,7 @@ def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
             "modules.json)"
         )
         raise UsageError(
-            message, remedy="Use --pooling mean, or cls; to search an index, leave --model out."
+            message, remedy="Use `pooling=mean`, or cls; to search an index, leave `model=` out."
         )
     if prompt is not None and prompt not in said.prompts:
         message = unknown(f"prompt in the folder of '{source.name}'", prompt, said.prompts)
@@ -473,7 +473,7 @@ def check_pooler(source: ModelSource, loaded: "Model") -> None:
     if not has_trained_pooler(loaded):
         message = f"'{source.name}' has no pooler with trained weights"
         raise UsageError(
-            message, remedy="Use --pooling cls for the vector that a pooler would read, or mean."
+            message, remedy="Use `pooling=cls` for the vector that a pooler would read, or mean."
         )
 
 
@@ -495,7 +495,7 @@ def _cls_last(loaded: "Model") -> bool:
         return False
     if number in slots[-1].ids:
         return True
-    raise UsageError("the model puts no [CLS] into a text", remedy="Use --pooling mean.")
+    raise UsageError("the model puts no [CLS] into a text", remedy="Use `pooling=mean`.")
 
 
 def _by_word(

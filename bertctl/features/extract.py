@@ -42,6 +42,7 @@ from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import TruncationMessage
 from bertctl.tokenization.reference import tokens_by_id
+from bertctl.words import command
 from bertctl.writing import refuse_input, refuse_links, write_json
 
 _SECONDS_BETWEEN_COMMITS = 2.0
@@ -94,7 +95,7 @@ class _State:
         """Refuses an input whose rows so far are not those that were extracted."""
         if self._hash.hexdigest() != self._expected:
             message = "the input's rows are not those that were extracted before: it has changed"
-            raise DataError(message, remedy="Start again with --overwrite.")
+            raise DataError(message, remedy="Start again with `overwrite=True`.")
 
     def document(self, *, complete: bool) -> dict[str, Any]:
         """Returns the content of the file."""
@@ -141,9 +142,9 @@ def extract_features(
     runtime = recipe.runtime
     check_backend(job.backend, device=runtime.device, precision=runtime.precision)
     if job.backend == "auto" and job.sharing != Sharing():
-        remedy = f"Name one for all of them: --backend {'|'.join(PACKAGES)}."
+        remedy = f"Name one for all of them: `backend={'|'.join(PACKAGES)}`."
         raise UsageError(
-            "--backend auto may choose another one on the machine of each shard", remedy=remedy
+            "`backend=auto` may choose another one on the machine of each shard", remedy=remedy
         )
     if job.backend not in ("auto", "torch"):
         if runtime.precision == "auto":
@@ -199,7 +200,7 @@ def extract_features(
         counts = {**document, "examples": document["rows"]}
         length = job.long.max_length
         cut = TruncationMessage(
-            remedy=f"--stride {min(32, length // 8)} reads them whole, in windows"
+            remedy=f"`stride={min(32, length // 8)}` reads them whole, in windows"
         )
         warn_of_truncation(
             rows.name,
@@ -310,7 +311,7 @@ def extract(
             raise
         message = f"{error.message}; {state.saved_rows} rows are whole"
         raise UnavailableError(
-            message, remedy=f"{error.remedy} Then type the same command with --resume."
+            message, remedy=f"{error.remedy} Then type the same command with `resume=True`."
         ) from error
     finally:
         listener.finish("rows")
@@ -397,7 +398,7 @@ def _compute_all(
             committed = now
     if seen < to_skip:
         message = f"{job.source} has {seen} rows, and {to_skip} had been extracted: it has changed"
-        raise DataError(message, remedy="Start again with --overwrite.")
+        raise DataError(message, remedy="Start again with `overwrite=True`.")
     state.save(store.commit())
 
 
@@ -433,7 +434,7 @@ def _left_by_an_earlier_attempt(
     output = job.output
     if job.overwrite or not (output.exists() or state_path.exists()):
         return None
-    remedy = "Start again with --overwrite."
+    remedy = "Start again with `overwrite=True`."
     if state_path.exists():
         state = read_json(state_path, kind=DataError, remedy=remedy)
     else:
@@ -447,12 +448,12 @@ def _left_by_an_earlier_attempt(
         go_on = ""
         if state is not None and not state.get("complete", True):  # where it is no file of ours
             how = f"unfinished, {state['rows']} rows are whole"
-            go_on = ", go on with --resume"
-        remedy = f"Choose another file with -o{go_on}, or replace it with --overwrite."
+            go_on = ", go on with `resume=True`"
+        remedy = f"Choose another file with `output=`{go_on}, or replace it with `overwrite=True`."
         raise UsageError(f"{output} is {how}", remedy=remedy)
     if state is None:
         message = f"{output} has no {state_path.name} beside it that says where to go on"
-        raise UsageError(message, remedy="Use --overwrite.")
+        raise UsageError(message, remedy="Use `overwrite=True`.")
     for name in _MUST_AGREE:
         if state.get(name) != settings.get(name):
             message = (
@@ -460,7 +461,8 @@ def _left_by_an_earlier_attempt(
                 f"{settings.get(name)!r}"
             )
             raise UsageError(
-                message, remedy="Give the same settings as before, or start again with --overwrite."
+                message,
+                remedy="Give the same settings as before, or start again with `overwrite=True`.",
             )
     return state
 
@@ -480,7 +482,7 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
         )
         raise UsageError(
             message,
-            remedy=f"Take the layers it is made of, or `bertctl probe ... --layers {learned[0]}`.",
+            remedy=f"Take the layers it is made of, or `{command('probe ...', layers=learned[0])}`.",
         )
     if not spec.by_token and len(spec.poolings) > 1:
         message = "one file holds one pooling"

@@ -127,7 +127,7 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
                 "word"
             )
             remedy = (
-                f"Leave --pooling out: a word is read by its first token ('{FIRST_OF_WORD}'), as "
+                f"Leave `pooling=` out: a word is read by its first token ('{FIRST_OF_WORD}'), as "
                 "in fine-tuning."
             )
             raise UsageError(message, remedy=remedy)
@@ -171,7 +171,7 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
     classifier = section.classifier or (RIDGE if is_regression else LOGISTIC)
     if is_regression and classifier != RIDGE:
         message = f"{classifier} predicts labels, and the task is {recipe.task}"
-        raise UsageError(message, remedy="Use --classifier ridge.")
+        raise UsageError(message, remedy="Use `classifier=ridge`.")
     return ClassifierSettings(
         classifier=classifier,
         multi_label=head["problem_type"] == "multi_label_classification",

@@ -20,7 +20,7 @@ from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.features.chunks import READ_ROWS
 from bertctl.progress import SILENT, Listener
-from bertctl.words import did_you_mean
+from bertctl.words import command, did_you_mean
 
 WORD_FORMATS = ("conll", "conllu")
 """Formats of words that are split already, beside those of texts."""
@@ -76,7 +76,7 @@ class Input:
             return (Reading(part, {}, self.settings) for part in _with_text(rows).parts(READ_ROWS))
         if self.split:
             raise UsageError(
-                "--split is for a data set by its name", remedy="Leave it out for a file."
+                "`split=` is for a data set by its name", remedy="Leave it out for a file."
             )
         words = self.kind in WORD_FORMATS or (
             self.kind is None and suffix_of(Path(names[0])) in _WORD_SUFFIXES
@@ -101,8 +101,8 @@ class Input:
             hint = did_you_mean(self.name, builtin_datasets())
             raise UnavailableError(
                 f"{self.name} does not exist" + (f"; for a data set: {hint}" if hint else ""),
-                remedy="Give a file, - for stdin, or a data set's name (`bertctl recipes ls "
-                "--data`). "
+                remedy="Give a file, - for stdin, or a data set's name "
+                f"(`{command('recipes ls', data=True)}`). "
                 f"{for_a_text(Path(self.name))}".rstrip(),
                 file=self.name,
             )

@@ -50,7 +50,7 @@ def calibrate_run(
     task = run.task
     if not isinstance(task, TextClassification):
         message = (
-            f"--calibrate and --threshold are for text-classification; {run.folder.path} is a run "
+            f"`calibrate=True` and `threshold=` are for text-classification; {run.folder.path} is a run "
             f"of {task.name}"
         )
         raise UsageError(

@@ -64,7 +64,7 @@ class KeptColumns:
         for name in self.names:
             if name not in by_other_name and name != "id":
                 message = hinted(
-                    f"--keep-columns: {rows.source} has no column '{name}'", name, by_other_name
+                    f"`keep_columns=`: {rows.source} has no column '{name}'", name, by_other_name
                 )
                 raise UsageError(
                     message, remedy=f"Columns there: {', '.join(by_other_name)}; or all, or none."

@@ -24,6 +24,7 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.metrics import calibration
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.tasks.classification.text_classification import TextClassification
+from bertctl.words import command
 
 
 class Decision(BaseModel):
@@ -106,8 +107,8 @@ def parse_rule(text: str) -> ThresholdRule:
         if text.startswith("precision=") and 0 < precision < 1:
             return ThresholdRule(precision)
     raise UsageError(
-        f"--threshold {text!r} is no rule for a threshold",
-        remedy="Type `--threshold f1` for the best F1, or `--threshold precision=0.9` for the best "
+        f"`threshold={text!r}` is no rule for a threshold",
+        remedy="Type `threshold=f1` for the best F1, or `threshold=precision=0.9` for the best "
         "recall at a "
         "precision that new examples keep, 0.9 at least.",
     )
@@ -147,11 +148,12 @@ def fit_decision(
     multi_label = task.multi_label
     if rule is not None and not multi_label and len(labels) != 2:
         message = (
-            "--threshold needs two labels, or several for each example; this run chooses one of "
+            "`threshold=` needs two labels, or several for each example; this run chooses one of "
             f"{len(labels)}"
         )
         raise UsageError(
-            message, remedy="Leave --threshold out; --calibrate works with any number of labels."
+            message,
+            remedy="Leave `threshold=` out; `calibrate=True` works with any number of labels.",
         )
     decision = before or Decision(fitted_on=fitted_on)
     changes: dict[str, Any] = {"fitted_on": fitted_on, "n": len(logits), "null_threshold": None}
@@ -199,5 +201,7 @@ def read_decision(folder: RunFolder) -> Decision | None:
         return Decision.model_validate(folder.read(folder.decision))
     except ValidationError as error:
         message = f"{folder.decision} is not a decision that this version can read"
-        remedy = f"Delete it, then choose again: `bertctl evaluate {folder.path} --calibrate`."
+        remedy = (
+            f"Delete it, then choose again: `{command('evaluate', folder.path, calibrate=True)}`."
+        )
         raise UnavailableError(message, remedy=remedy) from error

@@ -28,7 +28,7 @@ def describe_environment(
     )
     if compute.device != "cpu" and not recipe.runtime.deterministic:
         differ = (
-            f"without --deterministic sums on the {compute.device} device are made in any order; "
+            f"without `deterministic=True` sums on the {compute.device} device are made in any order; "
             f"{differ}"
         )
     return {

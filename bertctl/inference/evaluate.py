@@ -30,7 +30,7 @@ from bertctl.tasks.pretraining.corpus_windows import CorpusWindows
 from bertctl.tasks.questions.answer_windows import AnswerFeatures
 from bertctl.tasks.registry import known_metrics
 from bertctl.tasks.sequences import DocumentFeatures
-from bertctl.words import count
+from bertctl.words import command, count
 from bertctl.writing import write_jsonl
 
 TRUNCATION_WARNING_SHARE = 0.01
@@ -209,8 +209,8 @@ def require_room_for_lines(task: Task, n_rows: int) -> None:
         DeviceError: With what they need, and what is free.
     """
     remedy = (
-        "Score a sample of them: --max-eval-rows 100000. Or get answers alone: bertctl predict RUN "
-        "FILE -o OUT."
+        "Score a sample of them: `data.max_eval_rows=100000`. Or get answers alone: "
+        f"{command('predict RUN FILE', output='OUT')}."
     )
     require_memory(n_rows * task.line_bytes, f"scoring {n_rows:,} rows", remedy=remedy)
 
@@ -317,7 +317,7 @@ def report_truncation(
             f"{split}: {count(features.seams, 'window')} of {max_length} tokens begin where the "
             "one before ends"
         )
-        fits = "a smaller question_answering.doc_stride, or a larger --max-length"
+        fits = "a smaller question_answering.doc_stride, or a larger `max_length=`"
         listener.warn(
             f"{message}, as doc_stride is {stride}: no answer across the two can be found; take {fits}"
         )

@@ -84,7 +84,7 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
             message = "writes several files"
         else:
             message = "is no text for a terminal or a pipe"
-        raise UsageError(f"--format {layout} {message}", remedy="Say where: -o FILE.")
+        raise UsageError(f"`format={layout}` {message}", remedy="Say where: `output=FILE`.")
 
 
 def write_answers(
@@ -216,7 +216,7 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
         else:
             message = "a file of your own"
         remedy = (
-            "Use --split test on a run of one of the nine tasks, or --data ax on a run of mnli."
+            "Use `split=test` on a run of one of the nine tasks, or `data=ax` on a run of mnli."
         )
         raise UsageError(
             f"the GLUE server takes no predictions for the split '{split}' of {message}",

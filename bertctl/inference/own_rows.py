@@ -9,6 +9,7 @@ from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.documents import loading
 from bertctl.errors import DataError
 from bertctl.run_folder import DAMAGED, RunFolder
+from bertctl.words import command
 
 _LIMITS = ("max_eval_rows", "max_train_rows", "train_rows_per_label", "first_train_rows")
 """Fields of `data` by which a split is a part of its file."""
@@ -122,6 +123,6 @@ def _refuse(folder: RunFolder, split: str, source: str, what: str) -> None:
         "with: the file has "
         "changed since",
         remedy="Give the same file again. To score or answer other rows, name them as a file: "
-        "bertctl evaluate "
-        f"{folder.path} --file FILE -o NEW, bertctl predict {folder.path} FILE.",
+        f"{command('evaluate', folder.path, file='FILE', output='NEW')}, "
+        f"{command('predict', folder.path, 'FILE')}.",
     )

@@ -42,7 +42,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import AnswerFormat
 from bertctl.tasks.targets import Answered
-from bertctl.words import listing
+from bertctl.words import command, listing
 from bertctl.writing import replacing_text
 
 # rows predicted at once: memory holds so many, and batches of like lengths are formed among them
@@ -147,9 +147,8 @@ class Predictor:
         if run.recipe.task == PRETRAINING:
             raise UsageError(
                 f"{run.folder.path} was pretrained: it answers no rows",
-                remedy=f"bertctl fill-mask {run.folder.path} TEXT, or fine-tune it: bertctl "
-                "finetune FILE --model "
-                f"{run.folder.path}",
+                remedy=f"{command('fill-mask', run.folder.path, 'TEXT')}, or fine-tune it: "
+                f"{command('finetune FILE', model=run.folder.path)}",
             )
         self.run = run
         self._engine = engine
@@ -264,7 +263,7 @@ class Predictor:
                 f"{rows.source}: a table has no place for columns that begin after its first rows: "
                 f"{listing(new)}"
             )
-            listener.warn(f"{message}. --format jsonl keeps them")
+            listener.warn(f"{message}. `format=jsonl` keeps them")
 
     def _shown(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns an answer with its own probability, and with the likeliest labels alone where
@@ -279,7 +278,7 @@ class Predictor:
                 f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are no "
                 "labels of a text"
             )
-            raise UsageError(message, remedy="Leave --top-k out.")
+            raise UsageError(message, remedy="Leave `top_k=` out.")
         likeliest = sorted(probabilities.items(), key=lambda each: -each[1])[: self._top_k]
         top = [{"label": label, "probability": probability} for label, probability in likeliest]
         return {name: value for name, value in answer.items() if name != "probabilities"} | {
@@ -295,7 +294,7 @@ class Predictor:
                 f"the input has its own {listing([*self._clashes])}, so the model's answers are in "
                 f"{renamed}"
             )
-            listener.warn(f"{message}; --keep-columns none leaves the input's out")
+            listener.warn(f"{message}; `keep_columns=none` leaves the input's out")
         _tell_truncation(self.run, self.counts, listener)
 
 
@@ -420,11 +419,11 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
     ):
         kind = {None: "", True: " on pairs", False: " on single texts"}[run.pairs]
         message = (
-            f"{run.folder.path} is a run of {run.task.name}{kind}; --text: {len(texts)}, "
-            f"--text-pair: {len(pairs)}"
+            f"{run.folder.path} is a run of {run.task.name}{kind}; `text=`: {len(texts)}, "
+            f"`text_pair=`: {len(pairs)}"
         )
         remedy = (
-            "Give --text TEXT, with --text-pair TEXT for a pair; --question and --context; or a "
+            "Give `text=TEXT`, with `text_pair=TEXT` for a pair; `question=` and `context=`; or a "
             "file of rows."
         )
         raise UsageError(message, remedy=remedy)
@@ -450,7 +449,7 @@ def question_rows(
         message = f"{run.folder.path} is a run of {run.task.name}: it answers no questions"
         raise UsageError(
             message,
-            remedy="Leave --question and --context out, or give a run of question-answering.",
+            remedy="Leave `question=` and `context=` out, or give a run of question-answering.",
         )
     if is_text(context):
         return questions_about(questions, context)

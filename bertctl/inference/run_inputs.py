@@ -27,7 +27,7 @@ from bertctl.run_folder import CONFIRM, RunFolder
 from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import no_such_metric, task_type
-from bertctl.words import count_of
+from bertctl.words import command, count_of
 from bertctl.writing import write_json, write_text
 
 
@@ -74,8 +74,8 @@ class ReadyRun:
         ):
             return None
         return (
-            f"f1 is that of '{positive}', by the labels' names; another one: --set "
-            "evaluation.positive_label=LABEL"
+            f"f1 is that of '{positive}', by the labels' names; another one: "
+            "`evaluation.positive_label=LABEL`"
         )
 
     @property
@@ -162,7 +162,7 @@ def fit_task(
             raise UsageError(message, remedy=f"Choose from {', '.join(data.splits)}.")
         if not data.splits[split].has("label"):
             remedy = (
-                f"Use `bertctl predict RUN --split {split}`, or name other splits in "
+                f"Use `{command('predict RUN', split=split)}`, or name other splits in "
                 "evaluation.splits."
             )
             raise DataError(
@@ -192,10 +192,10 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
                     f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the "
                     "sample of "
                     f"{len(data.splits['train'])} training rows has lost it",
-                    remedy="Take more rows (--max-train-rows, data.first_train_rows), the same "
+                    remedy="Take more rows (`data.max_train_rows=`, data.first_train_rows), the same "
                     "number of each label "
-                    "(--set data.train_rows_per_label=N), or name all labels: --set "
-                    f"text_classification.labels='[{', '.join(sorted({*task.answers.labels, *lost}))}]'.",
+                    "(`data.train_rows_per_label=N`), or name all labels: "
+                    f"`text_classification.labels='[{', '.join(sorted({*task.answers.labels, *lost}))}]'`.",
                 )
 
 
@@ -220,9 +220,9 @@ def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> N
             f"{error.message}: none of the {n_rows:,} training rows has it, and they are only a "
             "part of the file "
             f"(data.{field}: {limits[field]})",
-            remedy="Take more training rows, or the same number of each label: --set "
-            "data.train_rows_per_label=N. Or "
-            f"name all labels: --set {recipe.task.replace('-', '_')}.labels='[a, b]'.",
+            remedy="Take more training rows, or the same number of each label: "
+            "`data.train_rows_per_label=N`. Or "
+            f"name all labels: `{recipe.task.replace('-', '_')}.labels='[a, b]'`.",
         ) from error
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.config.dump import dump_recipe
-from bertctl.config.load import REACHING, refuse_unnamed
+from bertctl.config.load import CODE, refuse_unnamed
 from bertctl.config.recipe_files import expanded_path
 from bertctl.data.file_lists import FileList
 from bertctl.data.readers import READERS
@@ -148,7 +148,7 @@ def evaluate_file(
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
     command = " ".join(
-        [f"bertctl evaluate {run.folder.path}", *(f"--file {file}" for file in paths)]
+        [f"bertctl evaluate {run.folder.path}", *(f"`file={file}`" for file in paths)]
     )
     with folder.held():
         write_text(folder.recipe, dump_recipe(run.recipe, command=command))
@@ -200,13 +200,12 @@ def score_splits(
         UsageError: metric scripts that the run names and the caller does not.
         DataError: rows without labels, or with labels the model doesn't know.
     """
-    scripts = {"evaluation.metric_scripts": REACHING["evaluation.metric_scripts"]}
-    refuse_unnamed(run.recipe, run.folder.recipe, run.named, scripts)
+    refuse_unnamed(run.recipe, run.folder.recipe, run.named, CODE)
     for name, rows in splits.items():
         if not rows.has("label"):
             remedy = (
                 f"Use `bertctl predict {run.folder.path}` for answers, or name the column with "
-                "--label-column."
+                "`label_column=`."
             )
             raise DataError(
                 f"'{name}' ({rows.source}) has no labels, so it can't be scored", remedy=remedy

@@ -71,16 +71,16 @@ def check_backend(name: str, *, device: str, precision: str) -> None:
     if name in ("auto", "torch"):
         return
     if missing := lacking(name):
-        message = f"--backend {name} needs {' and '.join(missing)}"
+        message = f"`backend={name}` needs {' and '.join(missing)}"
         raise UnavailableError(message, remedy=f"Install it: pip install 'bertctl[{name}]'.")
     if device not in ("auto", "cpu"):
         raise DeviceError(
-            f"--backend {name} computes on the CPU, not on {device}",
+            f"`backend={name}` computes on the CPU, not on {device}",
             remedy="Leave one of them out.",
         )
     if precision not in ("auto", *precisions(name)):
-        message = f"--backend {name} does not compute in {precision}"
-        raise UsageError(message, remedy=f"Choose --precision from {', '.join(precisions(name))}.")
+        message = f"`backend={name}` does not compute in {precision}"
+        raise UsageError(message, remedy=f"Choose `precision=` from {', '.join(precisions(name))}.")
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             message = f"'{source.name}' can't be converted to ONNX: {reason}"
             raise UnavailableError(
-                message, remedy="Leave --backend out: torch reads it."
+                message, remedy="Leave `backend=` out: torch reads it."
             ) from error
 
 

@@ -62,8 +62,8 @@ def read_shard(given: str | None) -> tuple[int, int] | None:
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", given)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(
-            f"--shard {given}: there is no such shard",
-            remedy="Such as --shard 2/8, the second of eight.",
+            f"`shard={given}`: there is no such shard",
+            remedy="Such as `shard=2`/8, the second of eight.",
         )
     return int(match[1]), int(match[2])
 
@@ -120,11 +120,11 @@ class Sharing:
             return cls()
         if output is None or (part and merge) or processes > 1 or is_worker():
             remedy = (
-                "Give -o OUT with --shard 1/2, then with --shard 2/2, then with --merge: shards go "
+                "Give `output=OUT` with `shard=1/2`, then with `shard=2/2`, then with `merge=True`: shards go "
                 "to OUT.parts."
             )
             raise UsageError(
-                "--shard and --merge exclude each other and --num-processes, and need -o",
+                "`shard=` and `merge=True` exclude each other and `num_processes=`, and need `output=`",
                 remedy=remedy,
             )
         if is_pattern:
@@ -140,7 +140,7 @@ class Sharing:
         unexpected = sorted(names.symmetric_difference(expected))
         if unexpected:
             remedy = (
-                "Run the same command with --shard K/N for each that is missing; delete those of "
+                "Run the same command with `shard=K/N` for each that is missing; delete those of "
                 "another N."
             )
             shown = shorten(", ".join(unexpected), 200)
@@ -206,15 +206,15 @@ def _check_pattern(
         UsageError: With what to type.
     """
     if not by_name:
-        message = f"-o {output}: the scores of shards are merged, so they have one place"
+        message = f"`output={output}`: the scores of shards are merged, so they have one place"
         raise UsageError(message, remedy=f"Leave {PLACEHOLDER} out.")
     if merge:
         readable = str(output).replace(PLACEHOLDER, "*")
-        message = f"-o {output}: shards with names of their own need no merge"
+        message = f"`output={output}`: shards with names of their own need no merge"
         raise UsageError(message, remedy=f"Read them as one input: '{readable}'.")
     if shard is None:
-        message = f"-o {output} has a place for the shard, and there is no --shard"
-        raise UsageError(message, remedy="Add --shard K/N, such as --shard 1/100.")
+        message = f"`output={output}` has a place for the shard, and there is no `shard=`"
+        raise UsageError(message, remedy="Add `shard=K/N`, such as `shard=1/100`.")
 
 
 @dataclass(frozen=True)

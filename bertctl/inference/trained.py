@@ -35,7 +35,7 @@ from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
 from bertctl.tasks.sentences.sentence_embeddings import SAID
 from bertctl.version import __version__
-from bertctl.words import listing
+from bertctl.words import command, listing
 
 _FORM = ("encoding", "delimiter", "header")
 _COLUMNS = (
@@ -145,14 +145,14 @@ class TrainedRun:
             raise UsageError(
                 f"{self.folder.path} was trained on pairs of texts, and {rows.source} has single "
                 "texts",
-                remedy="Name both columns: --text-column NAME --pair-column NAME "
+                remedy="Name both columns: `text_column=NAME` `pair_column=NAME` "
                 "(lines have one text each: give CSV, TSV or JSONL, for stdin with "
-                "--input-format).",
+                "`input_format=`).",
             )
         message = (
             f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs"
         )
-        raise UsageError(message, remedy="Name the column with the text: --text-column NAME.")
+        raise UsageError(message, remedy="Name the column with the text: `text_column=NAME`.")
 
     @property
     def hash(self) -> str:
@@ -249,7 +249,7 @@ def open_run(
         message = f"{path} holds no model: the run's state is '{state}'"
         none = (
             "Scores of a file have none: give the run or the model that was scored. A sweep keeps "
-            "all by --keep all."
+            "all by `keep=all`."
         )
         raise UnavailableError(message, remedy=none if state == "done" else UNFINISHED)
     if state != "done":
@@ -309,7 +309,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             f"{path} has no head that answers: it is a {architecture}",
             remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train "
             "one: "
-            f"bertctl finetune FILE --model {path}",
+            f"{command('finetune FILE', model=path)}",
         )
     config = {**source.config, SAID: said}
     with loading(

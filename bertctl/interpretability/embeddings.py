@@ -122,7 +122,7 @@ class EmbeddedNetwork:
                         )
         except (AttributeError, TypeError, ValueError, IndexError) as error:
             message = "this network gives no attention of each token to each"
-            raise UsageError(message, remedy="Leave --method rollout out.") from error
+            raise UsageError(message, remedy="Leave `method=rollout` out.") from error
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
         """Finds out how these lines go through the network to the same numbers, and refuses one
@@ -148,7 +148,7 @@ class EmbeddedNetwork:
             f"a network of the family '{family}' has no single table of token vectors that its "
             "answers go through"
         )
-        raise UsageError(message, remedy="Explain it without gradients: --method leave-one-out.")
+        raise UsageError(message, remedy="Explain it without gradients: `method=leave-one-out`.")
 
     @property
     def _budget(self) -> int:

@@ -21,7 +21,7 @@ from bertctl.interpretability.lines import read_lines
 from bertctl.modeling.families import family_of
 from bertctl.progress import SILENT, Listener
 from bertctl.tasks.answers import Line
-from bertctl.words import listing, unknown
+from bertctl.words import command, listing, unknown
 
 _ROWS = 128  # explained at once: batches of like lengths are formed among them
 _WITHOUT_GRADIENTS = ("leave-one-out", "rollout")
@@ -70,7 +70,7 @@ class Asked:
                 what = no_labels
             raise UsageError(
                 what,
-                remedy=f"Choose from {listing(list(known))}." if labels else "Leave --label out.",
+                remedy=f"Choose from {listing(list(known))}." if labels else "Leave `label=` out.",
             )
 
 
@@ -256,7 +256,8 @@ def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
             "to explain"
         )
         raise UsageError(
-            message, remedy="Write them again: bertctl evaluate RUN --split SPLIT --text."
+            message,
+            remedy=f"Write them again: {command('evaluate RUN', split='SPLIT', text=True)}.",
         )
     columns = {name: [line[name] for line in lines] for name in names}
     return Rows("errors", columns, [str(line["id"]) for line in lines], str(run.folder.path))

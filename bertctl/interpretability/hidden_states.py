@@ -87,7 +87,7 @@ def walk_input(
     layer_count(source.config)  # refuses what has two stacks of them
     if not text.strip():
         raise UsageError(
-            "the text is empty", remedy='Give one, such as --embeddings "the bank of the river".'
+            "the text is empty", remedy='Give one, such as `embeddings=` "the bank of the river".'
         )
     import torch
     from torch import nn

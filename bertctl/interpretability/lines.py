@@ -131,7 +131,7 @@ def read_lines(
                 "a text is longer than this model reads at once, and the run reads more of it than "
                 "the beginning "
                 "(model.long_text)",
-                remedy="Explain answers to the beginnings of such texts: --long-text head.",
+                remedy="Explain answers to the beginnings of such texts: `long_text=head`.",
             )
         lines.append(
             Line(

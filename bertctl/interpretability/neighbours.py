@@ -199,7 +199,7 @@ def _one_token(tokenizer: Any, word: str) -> int:
         message = f"'{word}' is {len(ids)} tokens, {pieces}, and the table has a vector for each"
         raise UsageError(
             message,
-            remedy="Give one of them, or compare the word in texts: --context TEXT --file FILE.",
+            remedy="Give one of them, or compare the word in texts: `context=TEXT` `file=FILE`.",
         )
     return ids[0]
 

@@ -179,7 +179,7 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
     if quota is not None and quota < usable:
         found.append(
             f"{usable} cores are visible but the container is limited to {quota:g}: more threads "
-            f"will slow training down; use --threads {max(1, round(quota))}"
+            f"will slow training down; use `runtime.threads={max(1, round(quota))}`"
         )
     if unreachable and not hub.is_offline():
         reason = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
@@ -301,7 +301,9 @@ def _room(what: str, place: Path, wanted: int) -> Need:
         found += f", about {human_bytes(wanted)} needed"
     if not is_writable(place):
         said = f"{place} can't be written"
-        error = UnavailableError(said, remedy="Work in a folder of your own, or name one with -o.")
+        error = UnavailableError(
+            said, remedy="Work in a folder of your own, or name one with `output=`."
+        )
         return Need(what, "refused", error.message, error=error)
     if free < wanted:
         error = UnavailableError(

@@ -89,7 +89,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
     """
     if is_worker():
         raise UsageError(
-            "few-shot training runs in one process", remedy="Leave --num-processes out."
+            "few-shot training runs in one process", remedy="Leave `num_processes=` out."
         )
     each = recipe.data.train_rows_per_label
     seed = recipe.data.split_seed
@@ -184,7 +184,7 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
             isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
         )
         message = "stopped; what is finished stays"
-        again = f"{folder.command(job.verb)} --resume"
+        again = f"{folder.command(job.verb, resume=True)}"
         folder.set_status("interrupted", step=0, message=message)
         raise InterruptedRunError(
             message, remedy=f"Go on with `{again}`.", terminated=terminated

@@ -12,6 +12,7 @@ from typing import Any
 from bertctl.catalog.config_keys import WORD_VECTORS
 from bertctl.documents import read_text
 from bertctl.errors import UsageError
+from bertctl.words import command
 
 BARE = "AutoModel"
 """The class of transformers without a head: a task that has it trains vectors of texts."""
@@ -134,8 +135,8 @@ def refuse_family(config: Mapping[str, Any], name: str) -> None:
     is_own = "auto_map" in config and family not in families_with(BARE)
     if reason := _OWN_CODE if is_own else REFUSED.get(family):
         remedy = (
-            "Give an encoder of text, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls "
-            "--models`)."
+            "Give an encoder of text, such as BERT, RoBERTa or ModernBERT "
+            f"(`{command('recipes ls', models=True)}`)."
         )
         raise UsageError(f"'{name}' is of the family '{family}': {reason}", remedy=remedy)
     if family == "xmod" and not config.get("default_language"):
@@ -167,8 +168,8 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
     family = family_of(config)
     kind = auto_class.removeprefix("AutoModelFor")
     others = (
-        "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls "
-        "--models`)"
+        "Give an encoder that has one, such as BERT, RoBERTa or ModernBERT "
+        f"(`{command('recipes ls', models=True)}`)"
     )
     if family not in families_with(auto_class):
         by_vectors = kind in _OF_VECTORS and not config.get("is_encoder_decoder")
@@ -197,8 +198,8 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
             f"padding: {reason}"
         )
         remedy = (
-            "Give another encoder, such as BERT, RoBERTa or ModernBERT (`bertctl recipes ls "
-            "--models`)."
+            "Give another encoder, such as BERT, RoBERTa or ModernBERT "
+            f"(`{command('recipes ls', models=True)}`)."
         )
         raise UsageError(message, remedy=remedy)
 

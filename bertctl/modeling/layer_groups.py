@@ -105,7 +105,7 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
             "this model's vectors come from its layers alone: there is no head that is trained "
             "while these are not"
         )
-        remedy = "Add one with --set sentence_embeddings.projection=256, or leave training.{} out."
+        remedy = "Add one with `sentence_embeddings.projection=256`, or leave training.{} out."
         raise UsageError(
             message, remedy=remedy.format("gradual_unfreezing" if gradual else "freeze_embeddings")
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from bertctl.errors import UsageError
-from bertctl.words import unknown
+from bertctl.words import command, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,8 +87,8 @@ def layer_count(config: Mapping[str, Any]) -> int:
             "nothing"
         )
         remedy = (
-            "Fine-tune it without settings of layers, or give a plain encoder (`bertctl recipes ls "
-            "--models`)."
+            "Fine-tune it without settings of layers, or give a plain encoder "
+            f"(`{command('recipes ls', models=True)}`)."
         )
         raise UsageError(message, remedy=remedy)
     for name in ("num_hidden_layers", "n_layers", "n_layer", "num_layers"):
@@ -99,7 +99,7 @@ def layer_count(config: Mapping[str, Any]) -> int:
         "many layers it has"
     )
     raise UsageError(
-        message, remedy="Give an encoder of the kinds in `bertctl recipes ls --models`."
+        message, remedy=f"Give an encoder of the kinds in `{command('recipes ls', models=True)}`."
     )
 
 

@@ -98,7 +98,7 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
     """
     from safetensors.numpy import load_file
 
-    again = "Run `bertctl probe` again with --overwrite."
+    again = "Run `bertctl probe` again with `overwrite=True`."
     document = read_json(folder / DOCUMENT, "probe", remedy=again)
     with loading(folder / WEIGHTS, kind=UnavailableError, remedy=again):
         arrays = load_file(folder / WEIGHTS)

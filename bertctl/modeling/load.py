@@ -25,6 +25,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
 from bertctl.tokenization.reference import needs_space, repair_offsets
 from bertctl.tokenization.tokenizer_files import whole_tokenizer
+from bertctl.words import command
 
 if TYPE_CHECKING:
     from torch import nn
@@ -447,7 +448,7 @@ def _refuse_random_answers(
         remedy = (
             "Give the folder of the whole model, as save_pretrained of its class wrote it. To "
             "train a new head: "
-            f"bertctl finetune FILE --model {source.folder}"
+            f"{command('finetune FILE', model=source.folder)}"
         )
     if all(name in shapes for name in random_names):
         in_file, described = shapes[random_names[0]]

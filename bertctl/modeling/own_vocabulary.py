@@ -76,9 +76,7 @@ def shrink(
 def _opened(name: str, folder: Path, *, overwrite: bool) -> tuple[ModelSource, OpenTokenizer]:
     is_used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_used and not overwrite:
-        remedy = (
-            "Choose another folder with -o, or add --overwrite for a model that is to be replaced."
-        )
+        remedy = "Choose another folder with `output=`, or add `overwrite=True` for a model that is to be replaced."
         raise UsageError(f"{folder} exists already", remedy=remedy)
     source = inspect_model(ModelSection(name=name, max_length=4))
     if is_used:
@@ -99,7 +97,7 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
     """
     if folder.resolve() == source.folder.resolve():
         raise UsageError(
-            f"{folder} is the model that is read", remedy="Choose another folder with -o."
+            f"{folder} is the model that is read", remedy="Choose another folder with `output=`."
         )
     if folder.is_dir():
         names = {path.name for path in folder.iterdir()}
@@ -110,7 +108,7 @@ def _refuse_to_replace(folder: Path, source: ModelSource) -> None:
     written |= {"tokenizer.json", "vocab.txt", "model.safetensors", "config.json"}
     if others := sorted(names - written):
         message = f"{folder} has more in it than a model of {source.name}, such as {others[0]}"
-        raise UsageError(message, remedy="Choose another folder with -o.")
+        raise UsageError(message, remedy="Choose another folder with `output=`.")
 
 
 def _write(

@@ -294,7 +294,7 @@ def _check_length(settings: ModelSection, config: dict[str, Any]) -> None:
             f"'{settings.name}'"
         )
         remedy = (
-            f"Use --max-length {positions} or less, or a model with more positions "
+            f"Use `model.max_length={positions}` or less, or a model with more positions "
             "(modernbert-base has 8,192)."
         )
         raise UsageError(message, remedy=remedy)
@@ -328,8 +328,7 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
             raise UsageError(
                 f"{folder} does not say whether its text is lower-cased (no tokenizer_config.json "
                 "with do_lower_case)",
-                remedy="Add --set model.lowercase=false for a cased model, true for an uncased "
-                "one.",
+                remedy="Add `model.lowercase=false` for a cased model, true for an uncased one.",
             )
         if evidence is not None and (bare or said):
             return not evidence[0]
@@ -343,7 +342,7 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
         raise UsageError(
             f"{origin} {str(lowercase).lower()}, but '{settings.name}' is "
             f"{'cased' if cased else 'uncased'}: {because}",
-            remedy=f"Use --set model.lowercase={'false' if cased else 'true'}, or leave it out for "
+            remedy=f"Use `model.lowercase={'false' if cased else 'true'}`, or leave it out for "
             "a model whose "
             "tokenizer says it.",
         )

@@ -137,15 +137,15 @@ def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
         splits = ", ".join([*scored, split])
         return UsageError(
             f"{run.path} has {baseline_title(name)} on {listing(scored)}, not on '{split}'",
-            remedy=f"Type --split {scored[0]}, or train with --set evaluation.splits='[{splits}]'.",
+            remedy=f"Type `split={scored[0]}`, or train with `evaluation.splits='[{splits}]'`.",
         )
     computed = list(run.metrics.get("baselines", {}))
     if computed:
         remedy = f"It has: {listing([*computed, MAJORITY])}."
     else:
         remedy = (
-            "Train with --baselines. Or make the frozen encoder's classifier with `bertctl probe` "
+            "Train with `evaluation.baselines=True`. Or make the frozen encoder's classifier with `bertctl probe` "
             "and compare: "
-            "--baseline PROBE --max-drop METRIC=0."
+            "`baseline=PROBE` `max_drop=METRIC`=0."
         )
     return UsageError(f"{run.path} has no baseline '{name}'", remedy=remedy)

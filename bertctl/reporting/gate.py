@@ -158,7 +158,7 @@ class GateResult:
     def headline(self) -> str:
         """Returns the verdict in a line."""
         if self.verdict == "inconclusive" and not self.exit_code:
-            lenient = ", let through by --policy lenient"
+            lenient = ", let through by `policy=lenient`"
         else:
             lenient = ""
         return f"gate of {self.run.path}: {self.verdict}{lenient} (exit {int(self.exit_code)})"
@@ -251,20 +251,20 @@ def gate(
     if not limits:
         raise UsageError(
             "the gate was given nothing to check",
-            remedy="Say what must hold: --min accuracy=0.91, --max loss=0.4, --min-slice "
-            "'label=neg:recall=0.85', "
-            "--baseline RUN2 --max-drop accuracy=0.005, or --beats frozen.",
+            remedy="Say what must hold: `min=accuracy=0.91`, `max=loss=0.4`, "
+            "`min_slice='label=neg:recall=0.85'`, "
+            "`baseline=RUN2` `max_drop=accuracy=0.005`, or `beats=frozen`.",
         )
     drops = any(limit.kind == "max-drop" for limit in limits)
     if drops and baseline is None:
         raise UsageError(
-            "--max-drop needs something to drop from",
-            remedy="Add --baseline RUN2 (or its metrics.json).",
+            "`max_drop=` needs something to drop from",
+            remedy="Add `baseline=RUN2` (or its metrics.json).",
         )
     if baseline is not None and not drops:
         raise UsageError(
-            "--baseline alone decides nothing",
-            remedy="Say what may be lost: --max-drop accuracy=0.005.",
+            "`baseline=` alone decides nothing",
+            remedy="Say what may be lost: `max_drop=accuracy=0.005`.",
         )
     ours = read_run(run)
     if baseline is not None:
@@ -335,7 +335,9 @@ class _Judge:
             metric = self.ours.metric(self.split, limit.metric)
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
-            better, option = ("higher", "--min") if metric.higher_is_better else ("lower", "--max")
+            better, option = (
+                ("higher", "`min=`") if metric.higher_is_better else ("lower", "`max=`")
+            )
             what = f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}"
             raise UsageError(what, remedy=f"Type {option} {limit.metric}={limit.limit:g}.")
         if not metric.is_defined:
@@ -668,7 +670,7 @@ def _cautions(
         if ours.chosen_on("test"):
             untouched = ""
         else:
-            untouched = ", and --split test would not need it"
+            untouched = ", and `split=test` would not need it"
         notes.append(f"{split} has also chosen: {names}; intervals allow for it{untouched}")
     notes += decision_sentences(ours.metrics)
     clusters = [judgement.metric.clusters for judgement in judgements if judgement.metric.clusters]
@@ -693,7 +695,9 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
         (end >= bound) if at_least else (end <= bound)
     ):  # only the constant answer is too near
         more = "More examples would show whether it is better than the best constant answer."
-        return replace(judgement, ways_out=(more, "--allow-constant decides by the limit alone."))
+        return replace(
+            judgement, ways_out=(more, "`allow_constant=True` decides by the limit alone.")
+        )
     if end is None:
         needed = None
     else:
@@ -745,7 +749,7 @@ def _sentence(
         return f"{found}: the value {meets} the limit ({allowed})"
     if None in ends:
         return (
-            f"{found}: the limit is {allowed}, and without an interval only --policy point decides"
+            f"{found}: the limit is {allowed}, and without an interval only `policy=point` decides"
         )
     if has_too_few(clusters):
         return (

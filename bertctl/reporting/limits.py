@@ -71,7 +71,7 @@ def baseline_limit(name: str) -> Limit:
     known = [*KINDS, MAJORITY]
     if name not in known:
         raise UsageError(
-            f"--beats {name}: {unknown('baseline', name, known)}",
+            f"`beats={name}`: {unknown('baseline', name, known)}",
             remedy=f"It fits: {listing(known)}.",
         )
     return Limit("beats", "", 0.0, baseline=name)
@@ -107,7 +107,7 @@ def parse_limit(kind: Kind, text: str) -> Limit:
         raise UsageError(message, remedy=f"Did you mean {metric}={limit / 100:g}?")
     if kind == "max-drop" and limit < 0:
         raise UsageError(
-            f"--max-drop {text}: a drop is 0 or more",
+            f"`max_drop={text}`: a drop is 0 or more",
             remedy="Give how much may be lost, such as 0.005.",
         )
     return Limit(

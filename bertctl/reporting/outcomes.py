@@ -27,7 +27,7 @@ from bertctl.reporting.summary import figure, interval, results_table
 from bertctl.reporting.terminal import rich_table
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome
 from bertctl.tasks.registry import answer_type
-from bertctl.words import as_number
+from bertctl.words import as_number, command
 
 MOST_LABELS = 20
 """Labels up to which the whole confusion matrix is shown."""
@@ -330,7 +330,7 @@ def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | No
     return (
         f"Dividing the logits by a temperature of {temperature:.3f}, fitted on these very "
         "examples, would bring the "
-        f"ECE to {figure(after)}. `bertctl evaluate RUN --calibrate` stores it in the run."
+        f"ECE to {figure(after)}. `{command('evaluate RUN', calibrate=True)}` stores it in the run."
     )
 
 

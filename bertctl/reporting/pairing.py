@@ -10,7 +10,7 @@ from bertctl.metrics.paired import Difference, unpaired_difference
 from bertctl.reporting.runs import FinishedRun, aligned
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type
-from bertctl.words import listing, natural_order
+from bertctl.words import command, listing, natural_order
 
 
 class UnlikeRunsError(UsageError):
@@ -97,7 +97,7 @@ class Pair:
                 f"{run.path}: its predictions of '{self.split}' give {name} {found.value:.4f}, its "
                 "metrics.json says "
                 f"{written:.4f}",
-                remedy=f"Score it again: bertctl evaluate {run.path} --split {self.split}. Or "
+                remedy=f"Score it again: {command('evaluate', run.path, split=self.split)}. Or "
                 "compare without pairing: "
                 f"give {run.path / 'metrics.json'}.",
             )

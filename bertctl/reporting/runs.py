@@ -22,6 +22,7 @@ from bertctl.tasks.answers import Line
 from bertctl.tasks.classification.class_answers import POSITIVE, ClassAnswers
 from bertctl.tasks.classification.text_classification import TextClassification
 from bertctl.tasks.registry import TASKS, no_such_metric
+from bertctl.words import command
 
 DEFAULT_SPLIT = "validation"
 
@@ -88,13 +89,11 @@ class FinishedRun:
             asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
         if asked not in scored:
             if self.folder:
-                evaluate = f" Or score it: bertctl evaluate {self.path} --split {asked}."
+                evaluate = f" Or score it: {command('evaluate', self.path, split=asked)}."
             else:
                 evaluate = ""
             if "file" in (asked, *scored):  # the scores of a file, which is no split of a run
-                evaluate = (
-                    " Score both runs on one file: bertctl evaluate RUN --file FILE -o SCORES."
-                )
+                evaluate = f" Score both runs on one file: {command('evaluate RUN', file='FILE', output='SCORES')}."
             message = f"{self.path} has no metrics of the split '{asked}'"
             raise UsageError(message, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
         return asked
@@ -155,7 +154,7 @@ class FinishedRun:
             message = f"{self.path} has metrics only, no predictions"
             raise UnavailableError(message, remedy="Give the run's folder instead.")
         path = self.folder.predictions(split)
-        remedy = f"Write it with `bertctl evaluate {self.path} --split {split}`."
+        remedy = f"Write it with `{command('evaluate', self.path, split=split)}`."
         lines: list[Line] = [*read_json_lines(path, "prediction", remedy=remedy)]
         if not lines:
             raise UsageError(f"{path} holds no predictions, so nothing can be said of them")
@@ -271,6 +270,6 @@ def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _different(names: tuple[str, str], how: str) -> UsageError:
     return UsageError(
         f"{names[0]} and {names[1]} were scored on different data: {how}",
-        remedy="Score both on the same split of the same data (bertctl evaluate RUN --split SPLIT "
-        "or --file FILE).",
+        remedy="Score both on the same split of the same data "
+        f"({command('evaluate RUN', split='SPLIT')} or `file=FILE`).",
     )

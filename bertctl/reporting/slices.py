@@ -50,7 +50,7 @@ def slice_contributions(
         raise UsageError(
             f"the predictions have no column '{column}'",
             remedy=f"Columns: {', '.join(known)}. Others are copied into prediction files when "
-            f"the run is made with --set evaluation.slice_columns='[{column}]'.",
+            f"the run is made with `evaluation.slice_columns='[{column}]'`.",
         )
     chosen = [line for line, of_line in zip(lines, values, strict=True) if value in of_line]
     if not chosen:

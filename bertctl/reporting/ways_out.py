@@ -79,7 +79,7 @@ def ways_out(
         metric: Of the run.
     """
     if end is None:
-        return ("--policy point decides by the value alone.",)
+        return ("`policy=point` decides by the value alone.",)
 
     needed = examples_needed(
         limit,
@@ -98,7 +98,7 @@ def ways_out(
     else:
         more = "More examples like these would fail it: the value itself misses the limit."
     policies = (
-        "--policy point decides by the value alone, --policy lenient passes inconclusive checks "
+        "`policy=point` decides by the value alone, `policy=lenient` passes inconclusive checks "
         "with a warning."
     )
     if limit.kind == "beats":

@@ -96,13 +96,13 @@ def lone_process_warning() -> str:
     if "ACCELERATE_USE_CPU" in os.environ or "ACCELERATE_MIXED_PRECISION" in os.environ:
         return (
             "`accelerate launch` starts one process on CPUs, however many are asked for: bertctl's "
-            "--num-processes N "
-            "or --accelerate-config FILE starts all of them"
+            "`num_processes=N` "
+            "or `accelerate_config=FILE` starts all of them"
         )
     return (
         "MASTER_ADDR is set and RANK is not, so this process works alone. One of several needs "
         "RANK and WORLD_SIZE, "
-        "too; torchrun, srun and bertctl's --num-processes N set them"
+        "too; torchrun, srun and bertctl's `num_processes=N` set them"
     )
 
 
@@ -111,7 +111,7 @@ def _unsupported(source: str, what: str) -> UsageError:
         f"{source} asks for {what}, which bertctl does not do",
         remedy="Use MULTI_CPU or MULTI_GPU (a whole copy of the model in each process). For less "
         "memory per device, "
-        "raise training.accumulation_steps, give --gradient-checkpointing or lower --max-length.",
+        "raise training.accumulation_steps, give `training.gradient_checkpointing=True` or lower `model.max_length=`.",
     )
 
 

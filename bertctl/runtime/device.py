@@ -135,7 +135,7 @@ def _choose_device(asked: str) -> tuple[str, str]:
             there = ", ".join(name for name, is_there in present.items() if is_there)
             raise DeviceError(
                 f"the device '{asked}' was asked for and is not there (found: {there})",
-                remedy=f"Use --device auto or --device {there.split(', ')[0]}, or run where there "
+                remedy=f"Use `runtime.device=auto` or `runtime.device={there.split(', ')[0]}`, or run where there "
                 "is one "
                 "(a CUDA device needs a CUDA build of torch).",
             )
@@ -151,7 +151,9 @@ def _choose_precision(asked: str, device: str, threads: int) -> tuple[str, str]:
         return _fastest_precision(device, threads)
     if asked == "fp16" and device == "cpu":
         message = "fp16 was asked for, and a CPU does not train in it"
-        raise DeviceError(message, remedy="Use --precision bf16 or --precision fp32.")
+        raise DeviceError(
+            message, remedy="Use `runtime.precision=bf16` or `runtime.precision=fp32`."
+        )
     return asked, "as set"
 
 

@@ -170,7 +170,7 @@ def workers() -> Workers:
                 f"{'are' if len(missing) > 1 else 'is'} not set",
                 remedy="Set MASTER_ADDR to the first machine's name and MASTER_PORT to a free port "
                 "of it, the same "
-                "in all processes; or start them with torchrun, or with --num-processes.",
+                "in all processes; or start them with torchrun, or with `num_processes=`.",
             )
         # accelerate takes a process without a LOCAL_RANK for one that is alone.
         local = int(
@@ -252,7 +252,7 @@ def check_ranks() -> None:
     for name, given in numbers.items():
         if not (given.isascii() and given.isdecimal()):
             remedy = (
-                f"Unset RANK for a process that is alone; torchrun and --num-processes set {name} "
+                f"Unset RANK for a process that is alone; torchrun and `num_processes=` set {name} "
                 "themselves."
             )
             raise UsageError(
@@ -265,7 +265,7 @@ def check_ranks() -> None:
         message = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
         raise UsageError(
             message,
-            remedy="Unset both for a process that is alone; torchrun and --num-processes set them.",
+            remedy="Unset both for a process that is alone; torchrun and `num_processes=` set them.",
         )
 
 
@@ -297,9 +297,7 @@ def note_exit(code: int) -> bool:
 def another_ended() -> DeviceError:
     """Returns the error of a worker that another one has left alone."""
     message = "another process of this job ended without a message (killed, or out of memory)"
-    remedy = (
-        "Look at the machine's log. --resume continues a training run from its last checkpoint."
-    )
+    remedy = "Look at the machine's log. `resume=True` continues a training run from its last checkpoint."
     return DeviceError(message, remedy=remedy)
 
 
@@ -463,10 +461,10 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
     elif not on_cpu and (gpus := _gpu_count()):
         if count > gpus:
             raise DeviceError(
-                f"--num-processes {count}: there {'are' if gpus > 1 else 'is'} "
+                f"`num_processes={count}`: there {'are' if gpus > 1 else 'is'} "
                 f"{number_of(gpus, 'GPU')}, "
                 "and each process needs one of its own",
-                remedy=f"Use --num-processes {gpus}; --set training.accumulation_steps=2 for "
+                remedy=f"Use `num_processes={gpus}`; `training.accumulation_steps=2` for "
                 "batches that do not fit.",
             )
         return [*accelerate, *(["--multi_gpu"] if count > 1 else []), f"--num_processes={count}"]
@@ -475,7 +473,7 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
         listener.warn(
             f"{count} processes on {number_of(cores, 'core')} wait for each other and take more "
             "memory: "
-            f"--num-processes {cores} is faster"
+            f"`num_processes={cores}` is faster"
         )
     return [sys.executable, "-m", "torch.distributed.run", *meeting, f"--nproc_per_node={count}"]
 

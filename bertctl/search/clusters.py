@@ -54,17 +54,17 @@ def check_clusters(method: str, clusters: int | None, *, approximate: bool = Fal
     """
     if method == "hdbscan" and clusters is not None:
         message = (
-            f"--method hdbscan finds out how many clusters there are, and --clusters {clusters} "
+            f"`method=hdbscan` finds out how many clusters there are, and `clusters={clusters}` "
             "was given"
         )
-        raise UsageError(message, remedy="Leave --clusters out, or choose --method kmeans.")
+        raise UsageError(message, remedy="Leave `clusters=` out, or choose `method=kmeans`.")
     if approximate and method != "kmeans":
-        message = f"--approximate is for --method kmeans, not {method}"
-        raise UsageError(message, remedy="Leave --approximate out, or choose --method kmeans.")
+        message = f"`approximate=True` is for `method=kmeans`, not {method}"
+        raise UsageError(message, remedy="Leave `approximate=True` out, or choose `method=kmeans`.")
     if method != "hdbscan" and clusters is None:
-        remedy = "Say how many: --clusters 8. Or --method hdbscan, which finds it out."
+        remedy = "Say how many: `clusters=8`. Or `method=hdbscan`, which finds it out."
         raise UsageError(
-            f"--method {method} takes a number of clusters, and none was given", remedy=remedy
+            f"`method={method}` takes a number of clusters, and none was given", remedy=remedy
         )
 
 
@@ -78,11 +78,11 @@ def check_measure(method: str, similarity: str) -> None:
         return
     able = [name for name, metrics in _METRICS.items() if similarity in metrics]
     if able:
-        remedy = f"Choose --method {' or '.join(able)}, or --similarity cosine."
+        remedy = f"Choose `method={' or '.join(able)}`, or `similarity=cosine`."
     else:
-        remedy = "Add --similarity cosine."
+        remedy = "Add `similarity=cosine`."
     raise UsageError(
-        f"--method {method} can't group texts by {similarity} similarity", remedy=remedy
+        f"`method={method}` can't group texts by {similarity} similarity", remedy=remedy
     )
 
 
@@ -126,7 +126,7 @@ def clusters_of(
     different = _number_of_different(vectors, enough)
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
         told = (
-            f"{len(vectors):,} texts, {different:,} of them different, do not fit --method {method}"
+            f"{len(vectors):,} texts, {different:,} of them different, do not fit `method={method}`"
         )
         if method == "agglomerative":
             most = f", {_MATRIX_ROWS:,} at most"

@@ -35,13 +35,13 @@ from bertctl.modeling.pooling import unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
 from bertctl.search.nearest import Nearest, block_rows, recall
-from bertctl.words import count
+from bertctl.words import command, count
 from bertctl.writing import atomic_write, refuse_input, refuse_links, write_json
 
 if TYPE_CHECKING:
     from bertctl.search.vectors import TextVectors
 
-_AGAIN = "Make it again: bertctl index CORPUS -o INDEX --overwrite."
+_AGAIN = f"Make it again: {command('index CORPUS', output='INDEX', overwrite=True)}."
 _SAMPLE, _AT = 500, 10
 """Rows that look for their nearest ones, and how many, to see what fewer bits cost."""
 
@@ -92,7 +92,7 @@ class Index:
         if not path.exists():
             message = f"{folder} is no index: it has no index.json"
             raise UnavailableError(
-                message, remedy="Make one: bertctl index CORPUS -o INDEX.", file=folder
+                message, remedy=f"Make one: {command('index CORPUS', output='INDEX')}.", file=folder
             )
         document = read_json(
             path,
@@ -111,7 +111,9 @@ class Index:
         if not (document["complete"] or unfinished):
             message = f"{folder} is not finished: {document['rows']:,} texts are in it"
             raise DataError(
-                message, remedy="Type the command that made it again, with --resume.", file=folder
+                message,
+                remedy="Type the command that made it again, with `resume=True`.",
+                file=folder,
             )
         return cls(folder, document)
 
@@ -148,7 +150,7 @@ class Index:
                 message = f"{name} {made[name]!r} in place of {own[name]!r}"
             told = f"'{own['model']}' made {self.folder}, and {message} is given"
             raise DataError(
-                told, remedy=f"Leave --model and its like out: an index knows its own. {_AGAIN}"
+                told, remedy=f"Leave `model=` and its like out: an index knows its own. {_AGAIN}"
             )
 
     def nearest(self, queries: Floats32, top: int) -> Nearest:
@@ -341,13 +343,13 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
     metric = _GRAPH_METRICS.get(index.similarity)
     if metric is None:
         message = (
-            f"--approximate has no graph for {index.similarity} similarity, by which "
+            f"`approximate=True` has no graph for {index.similarity} similarity, by which "
             f"{index.folder} is searched"
         )
-        raise UsageError(message, remedy="Leave --approximate out.")
+        raise UsageError(message, remedy="Leave `approximate=True` out.")
     if find_spec("usearch") is None:
-        remedy = "Install it: pip install 'bertctl[search]'; or leave --approximate out."
-        raise UnavailableError("--approximate needs the package usearch", remedy=remedy)
+        remedy = "Install it: pip install 'bertctl[search]'; or leave `approximate=True` out."
+        raise UnavailableError("`approximate=True` needs the package usearch", remedy=remedy)
     from usearch.index import Index as Graph
 
     vectors = index.folder / "vectors.npy"
@@ -359,7 +361,7 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
         # Cosines by the cosine: vectors of whole numbers have several lengths.
         graph = Graph(ndim=index.document["size"], metric=metric, dtype=index.document["dtype"])
         graph.add(np.arange(rows), open_array(vectors)[:rows])
-        with loading(path, kind=UnavailableError, remedy="Leave --approximate out."):
+        with loading(path, kind=UnavailableError, remedy="Leave `approximate=True` out."):
             atomic_write(path, graph.save)
         for other in {*index.folder.glob("graph-*.usearch")} - {path}:
             other.unlink(missing_ok=True)
@@ -377,11 +379,13 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     """
     if append and overwrite:
         raise UsageError(
-            "--append adds to an index and --overwrite replaces it", remedy="Leave one of them out."
+            "`append=True` adds to an index and `overwrite=True` replaces it",
+            remedy="Leave one of them out.",
         )
     if folder.exists() and not folder.is_dir():
         raise UsageError(
-            f"{folder} is no folder, and an index is one", remedy="Choose another place with -o."
+            f"{folder} is no folder, and an index is one",
+            remedy="Choose another place with `output=`.",
         )
     refuse_links(folder)
     refuse_input(folder, replaces=True)  # rows that are read out of it while it is written
@@ -394,12 +398,12 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         (overwrite or resume) and "rows.jsonl" in names <= _FILES
     ):  # perhaps killed before index.json
         if names <= _FILES:
-            message = "Add to it with --append, go on with --resume, or replace it: --overwrite."
+            message = "Add to it with `append=True`, go on with `resume=True`, or replace it: `overwrite=True`."
         else:
             message = ""
         raise UsageError(
             f"{folder} is there",
-            remedy=message or "It holds more than an index: choose another with -o.",
+            remedy=message or "It holds more than an index: choose another with `output=`.",
         )
     return None
 
@@ -456,7 +460,7 @@ def identified(
                 f"the texts to add have no ids, and those of {index.folder} have, such as "
                 f"'{next(iter(own_ids))}'"
             )
-            raise DataError(message, remedy="Name the column with their ids: --id-column NAME.")
+            raise DataError(message, remedy="Name the column with their ids: `id_column=NAME`.")
         for rows in parts:
             yield (
                 replace(rows, ids=[str(n_before + int(number)) for number in rows.ids])
@@ -550,7 +554,7 @@ def make_index(
             "their length"
         )
         raise UsageError(
-            message, remedy="Choose --dtype float16 or float32, or --similarity cosine."
+            message, remedy="Choose `dtype=float16` or float32, or `similarity=cosine`."
         )
 
     def passed(rows: Rows) -> Rows:
@@ -564,7 +568,7 @@ def make_index(
             passed(rows)
         if read | {"source": ""} != begun | {"source": ""}:
             if said["complete"]:
-                remedy = "It is finished: add other rows with --append alone."
+                remedy = "It is finished: add other rows with `append=True` alone."
             else:
                 remedy = _AGAIN
             raise DataError(

@@ -217,7 +217,7 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
     if second is None and not (first.has("pair") or every):
         raise UsageError(
             f"{first.source} has one column of texts",
-            remedy="Give what it is compared with, or --all.",
+            remedy="Give what it is compared with, or `all=True`.",
         )
     if second is None:
         if first.has("pair"):
@@ -226,7 +226,7 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
             second = first
     if not every and len(first) != len(second):
         told = f"{first.source} has {len(first):,} rows, {second.source} {len(second):,}"
-        raise DataError(told, remedy="Add --all to compare each with each.")
+        raise DataError(told, remedy="Add `all=True` to compare each with each.")
     return first, second
 
 

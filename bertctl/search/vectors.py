@@ -26,7 +26,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.heap import trim_heap
 from bertctl.tasks.base import TruncationMessage
 from bertctl.tokenization.long_texts import LongText
-from bertctl.words import count
+from bertctl.words import command, count
 
 
 class TextVectors:
@@ -82,7 +82,9 @@ class TextVectors:
         spec = VectorSpec.of(names, source, long.pooling)
         if spec.by_token:
             message = "vectors of tokens go into files"
-            raise UsageError(message, remedy="Type `bertctl extract-features --pooling none`.")
+            raise UsageError(
+                message, remedy=f"Type `{command('extract-features', pooling='none')}`."
+            )
         self._encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
         made_by = hashlib.sha256(f"{source.content_hash()} {said}".encode()).hexdigest()
         self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}

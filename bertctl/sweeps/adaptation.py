@@ -25,7 +25,7 @@ from bertctl.sweeps.run import run_sweep
 from bertctl.training.finetune import DEFAULT_OPTIONS, RunOptions
 from bertctl.training.job import Job
 from bertctl.training.start import start
-from bertctl.words import count
+from bertctl.words import command, count
 from bertctl.writing import write_json
 
 ARMS = ("without", "with")
@@ -97,11 +97,11 @@ def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
     """
     if len(asked.seeds) < 2:
         raise UsageError(
-            "one seed can't tell a gain from luck", remedy="Take two or more: --seeds 5."
+            "one seed can't tell a gain from luck", remedy="Take two or more: `seeds=5`."
         )
     if without_test(asked.task) != asked.task.evaluation.splits:
         message = "evaluation.splits names test: the runs of adapt are not scored on it"
-        listener.say(f"{message}; `bertctl evaluate RUN --split test` scores one")
+        listener.say(f"{message}; `{command('evaluate RUN', split='test')}` scores one")
     return asked.sweep([asked.task.model.name], listener)
 
 

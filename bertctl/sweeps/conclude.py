@@ -52,7 +52,7 @@ _WORTH = {
     "collapsed": "one answer to every example, at the end or when it was stopped; counts with its "
     "best score",
     "stopped": "had not the best scores at its rung; not trained to the end, so in no mean "
-    "(without --halving all are)",
+    "(without `halving=True` all are)",
     "failed": "can't be valued, so it is in no mean",
     "missing": "not there or not finished, so in no mean",
 }

@@ -80,7 +80,7 @@ def say_disk(folder: Path, needed: int, plan: SweepPlan, listener: Listener) -> 
     """Says what will be needed, and warns where it is more than is free."""
     free = free_bytes(folder)
     listener.say(
-        f"disk: up to {human_bytes(needed)} with --keep {plan.keep}, {human_bytes(free)} free"
+        f"disk: up to {human_bytes(needed)} with `keep={plan.keep}`, {human_bytes(free)} free"
     )
     if needed > free:
         listener.warn(

@@ -49,7 +49,7 @@ def check_executor(name: str) -> None:
     if find_spec(PACKAGES[name]) is None:
         remedy = f"Install it, on all machines: pip install 'bertctl[{name}]'"
         raise UnavailableError(
-            f"--executor {name} needs the package {PACKAGES[name]}", remedy=remedy
+            f"`executor={name}` needs the package {PACKAGES[name]}", remedy=remedy
         )
 
 

@@ -60,12 +60,12 @@ def read_grid(given: str) -> list[Setting]:
     elif "=" in text:
         pairs, problems = _from_line(text)
     elif not text:
-        raise _empty("--grid ''")
+        raise _empty("`grid=''`")
     else:
         raise UsageError(
             unknown("grid", text, [*grids, AUTO_GRID]),
             remedy=f"Grids: {', '.join([*grids, AUTO_GRID])}; "
-            "or --grid 'optimizer.learning_rate=1e-5,2e-5 training.batch_size=16', or a YAML file "
+            "or `grid='optimizer.learning_rate=1e-5,2e-5 training.batch_size=16'`, or a YAML file "
             "with "
             "a list for each field.",
         )
@@ -77,7 +77,7 @@ def read_grid(given: str) -> list[Setting]:
             remedy="`bertctl recipes show text-classification` prints every field.",
         )
     if not grid:
-        raise _empty(f"--grid {given}")
+        raise _empty(f"`grid={given}`")
     return _combinations(grid)
 
 
@@ -122,7 +122,7 @@ def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[S
     if count is None:
         return list(settings)
     if count < 1:
-        raise UsageError(f"--random {count}: it must be at least 1")
+        raise UsageError(f"`random={count}`: it must be at least 1")
     drawn = np.random.default_rng([seed, _STREAM]).permutation(len(settings))[:count]
     return [settings[i] for i in sorted(drawn.tolist())]
 
@@ -149,8 +149,8 @@ def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
         pairs = list(itertools.product(range(counts.get("init", 1)), range(counts.get("order", 1))))
     else:
         raise UsageError(
-            f"--seeds {given}: this is no number of seeds",
-            remedy="Such as --seeds 5, or init=3,order=3.",
+            f"`seeds={given}`: this is no number of seeds",
+            remedy="Such as `seeds=5`, or init=3,order=3.",
         )
     return [{"init": (first + i) % 2**32, "order": (first + j) % 2**32} for i, j in pairs]
 
@@ -230,7 +230,7 @@ def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[Setting]:
 def _empty(what: str) -> UsageError:
     return UsageError(
         f"{what} is empty: there is nothing to run",
-        remedy="Such as --grid paper, --grid glue, or --grid 'optimizer.learning_rate=1e-5,2e-5'.",
+        remedy="Such as `grid=paper`, `grid=glue`, or `grid='optimizer.learning_rate=1e-5,2e-5'`.",
     )
 
 

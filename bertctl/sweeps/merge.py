@@ -11,6 +11,7 @@ from bertctl.sweeps.disk import delete_models
 from bertctl.sweeps.plan import find_plan, read_plan, refuse_other_plan, write_plan
 from bertctl.sweeps.results import STATES, read_cells
 from bertctl.sweeps.run import locked
+from bertctl.words import command
 from bertctl.writing import replacing
 
 
@@ -30,7 +31,7 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
     """
     if not folders:
         raise UsageError(
-            "no folder to merge is given", remedy="bertctl sweep-merge DIR DIR ... -o OUT"
+            "no folder to merge is given", remedy=command("sweep-merge DIR DIR ...", output="OUT")
         )
     plans = [read_plan(folder) for folder in folders]
     for folder, other in zip(folders[1:], plans[1:], strict=True):
@@ -44,7 +45,10 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
     before = find_plan(output)
     if before is not None:
         refuse_other_plan(
-            before, plan, f"the sweep in {output} was started", "Choose another folder with -o."
+            before,
+            plan,
+            f"the sweep in {output} was started",
+            "Choose another folder with `output=`.",
         )
     with locked(output, None):
         write_plan(output, plan)

@@ -134,7 +134,7 @@ def read_plan(folder: Path) -> SweepPlan:
         DataError: the plan is damaged.
     """
     path = folder / PLAN
-    remedy = "Give the folder that `bertctl sweep` was given with -o."
+    remedy = "Give the folder that `bertctl sweep` was given with `output=`."
     if not path.exists():
         raise UnavailableError(
             f"{folder} holds no sweep: there is no {path}", remedy=remedy, file=path
@@ -158,7 +158,8 @@ def find_plan(folder: Path) -> SweepPlan | None:
         return read_plan(folder)
     if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UsageError(
-            f"the folder {folder} is not empty and holds no sweep", remedy="Choose another with -o."
+            f"the folder {folder} is not empty and holds no sweep",
+            remedy="Choose another with `output=`.",
         )
     return None
 
@@ -184,9 +185,7 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     """
     before = find_plan(folder)
     if before is not None:
-        again = (
-            f"Start a new sweep with -o ANOTHER_FOLDER, or go on with {folder} as it was started."
-        )
+        again = f"Start a new sweep with `output=ANOTHER_FOLDER`, or go on with {folder} as it was started."
         refuse_other_plan(before, plan, f"the sweep in {folder} was started", again)
         if before.shard != plan.shard:
             plan = plan.model_copy(update={"shard": None})

@@ -121,7 +121,7 @@ class Pool:
                         message = f"{deaths} workers in a row have died before they finished a run"
                         raise DeviceError(
                             message,
-                            remedy="Is there memory for so many at once? Try fewer with --jobs.",
+                            remedy="Is there memory for so many at once? Try fewer with `jobs=`.",
                         )
                 while self.stopped_by and any(worker.cell for worker in self._workers):
                     for reply, _ in self._replies():

@@ -30,7 +30,7 @@ from bertctl.tasks.registry import higher_is_better
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.job import Encoded, Inputs, check, encode, encoding_key
 from bertctl.training.steps import steps_per_epoch, total_steps
-from bertctl.words import count
+from bertctl.words import command, count
 
 NAME_LENGTH = 16
 """Hexadecimal digits of the hash that name a cell's folder."""
@@ -155,9 +155,9 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
         "evaluation", baselines=False
     )  # the same for all runs
     if request.folds is not None and request.folds < 2:
-        raise UsageError(f"--folds {request.folds}: it must be at least 2")
+        raise UsageError(f"`folds={request.folds}`: it must be at least 2")
     if request.jobs is not None and request.jobs < 1:
-        raise UsageError(f"--jobs {request.jobs}: it must be at least 1")
+        raise UsageError(f"`jobs={request.jobs}`: it must be at least 1")
     if request.halving:
         _refuse_what_halving_cannot(request, base)
     request = _with_fitting_folds(request, base, listener)
@@ -166,11 +166,9 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     if request.test and not load_data(base, splits=["test"]).splits["test"].has(
         "label"
     ):  # found now, not at the end
-        remedy = (
-            "Leave --test out; `bertctl predict RUN --split test` writes the answers to hand in."
-        )
+        remedy = f"Leave `test=True` out; `{command('predict RUN', split='test')}` writes the answers to hand in."
         raise DataError(
-            "--test: the test split has no labels, so it can't be scored", remedy=remedy
+            "`test=True`: the test split has no labels, so it can't be scored", remedy=remedy
         )
     compute = choose_compute(base.runtime)
     base = resolved_for(base, compute)
@@ -239,7 +237,7 @@ def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener)
     reason = f"{rows.source} has {count(len(rows), 'row')}"
     if most < len(rows):
         reason += f" in {most} groups that stay together"
-    listener.say(f"--folds {request.folds}: {most} folds, as {reason}")
+    listener.say(f"`folds={request.folds}`: {most} folds, as {reason}")
     return replace(request, folds=most)
 
 
@@ -257,14 +255,14 @@ def _refuse_what_halving_cannot(request: SweepRequest, base: Recipe) -> None:
         UsageError: Which, and what to type.
     """
     reasons = {
-        "--seeds": (len(request.seeds) > 1, "it compares single runs"),
-        "--folds": (request.folds is not None, "it compares runs on the same validation rows"),
-        "--shard": (request.shard is not None, "the runs of a rung wait for each other"),
-        f"--executor {request.executor}": (
+        "`seeds=`": (len(request.seeds) > 1, "it compares single runs"),
+        "`folds=`": (request.folds is not None, "it compares runs on the same validation rows"),
+        "`shard=`": (request.shard is not None, "the runs of a rung wait for each other"),
+        f"`executor={request.executor}`": (
             request.executor != "local",
             "the runs of a rung wait for each other",
         ),
-        "--time-limit": (
+        "`training.time_limit=`": (
             base.training.time_limit is not None,
             "a rung is a number of steps, which a clock changes",
         ),
@@ -273,7 +271,7 @@ def _refuse_what_halving_cannot(request: SweepRequest, base: Recipe) -> None:
         if is_given:
             raise UsageError(
                 f"successive halving does not go with {option}: {reason}",
-                remedy=f"Leave out --halving, or {option}.",
+                remedy=f"Leave out `halving=True`, or {option}.",
             )
 
 
@@ -338,8 +336,8 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
             )
             if "training.epochs" in setting and (steps := recipe.training.max_steps):
                 reason = (
-                    f"of no effect beside training.max_steps {steps}; leave one out (--set "
-                    "training.max_steps=null)"
+                    f"of no effect beside training.max_steps {steps}; leave one out "
+                    "(`training.max_steps=null`)"
                 )
                 problems.append(f"training.epochs: {reason}")
     if problems:
@@ -360,7 +358,7 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
     if kept == recipe.evaluation.splits:
         return recipe
     listener.say(
-        "evaluation.splits names test: a sweep's runs are not scored on it; --test scores the "
+        "evaluation.splits names test: a sweep's runs are not scored on it; `test=True` scores the "
         "chosen one once"
     )
     return recipe.with_fields("evaluation", splits=kept)

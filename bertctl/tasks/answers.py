@@ -23,6 +23,7 @@ from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import LOSS, Contributions, Metric
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.classification.class_lines import ClassLines
+from bertctl.words import command
 
 Line = Mapping[str, Any]
 Lines = Sequence[Line]
@@ -416,7 +417,8 @@ def field(line: Line, key: str) -> Any:
     if key not in line:
         message = f"a prediction line (id {line.get('id')!r}) has no '{key}'"
         raise DataError(
-            message, remedy="Write the predictions again: bertctl evaluate RUN --split SPLIT."
+            message,
+            remedy=f"Write the predictions again: {command('evaluate RUN', split='SPLIT')}.",
         )
     return line[key]
 

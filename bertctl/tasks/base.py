@@ -64,7 +64,7 @@ class TruncationMessage:
     """
 
     what: str = "are longer than {max_length} tokens"
-    remedy: str = "a larger --max-length keeps them"
+    remedy: str = "a larger `model.max_length=` keeps them"
 
 
 def label_fields(names: Sequence[str], problem_type: str) -> dict[str, Any]:

@@ -178,7 +178,8 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
     if train is not None and train.has("pair") and recipe.model.long_text == "window":
         message = "model.long_text: window slides over one text, and these are pairs of texts"
         raise UsageError(
-            message, remedy="Use --long-text head-tail or tail, or a larger --max-length."
+            message,
+            remedy="Use `model.long_text=head-tail` or tail, or a larger `model.max_length=`.",
         )
     return replace(LongText.of(recipe.model), pooling=recipe.model.window_pooling or "attention")
 

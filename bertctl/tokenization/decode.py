@@ -49,7 +49,7 @@ class Decoder:
                 values = [int(i) for i in line.replace(",", " ").split()]
         except (ValueError, KeyError, TypeError) as error:
             remedy = (
-                'Give ids with spaces between ("101 2293 102"), or what --format ids or jsonl '
+                'Give ids with spaces between ("101 2293 102"), or what `format=ids` or jsonl '
                 "wrote."
             )
             raise DataError(
@@ -62,6 +62,6 @@ class Decoder:
                     "tokens"
                 )
                 raise DataError(
-                    message, remedy="Name the model that the ids come from with --model."
+                    message, remedy="Name the model that the ids come from with `model=`."
                 )
         return [value for value in values if value not in self._dropped]

@@ -55,7 +55,7 @@ def train(
     first = [*SPECIAL_TOKENS, *characters, *inner]
     if size <= len(first):
         raise UsageError(
-            f"--size {size} leaves no room beside {len(SPECIAL_TOKENS)} special tokens and "
+            f"`size={size}` leaves no room beside {len(SPECIAL_TOKENS)} special tokens and "
             f"{len(characters)} "
             "characters",
             remedy=f"Take more than {len(first)}; BERT has 30,522.",

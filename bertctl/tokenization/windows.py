@@ -25,7 +25,7 @@ def check_stride(stride: int, room: int) -> None:
     """
     if not 0 <= stride < room:
         message = (
-            f"--stride {stride} does not fit: a window has room for {room} tokens, and must move "
+            f"`stride={stride}` does not fit: a window has room for {room} tokens, and must move "
             "forward"
         )
         raise UsageError(message, remedy=f"Take a stride from 0 to {room - 1}.")
@@ -65,8 +65,8 @@ class Truncation:
         """
         if self.max_length is None:
             if self.stride is not None or self.strategy != "longest_first":
-                message = "--stride and --truncation cut at a length, and there is none"
-                raise UsageError(message, remedy="Add --max-length.")
+                message = "`stride=` and `truncation=` cut at a length, and there is none"
+                raise UsageError(message, remedy="Add `max_length=`.")
             return
         if self.special_tokens:
             special = tokenizer.num_special_tokens_to_add(pair)
@@ -75,17 +75,17 @@ class Truncation:
         room = self.max_length - special
         if room < 1:
             message = (
-                f"--max-length {self.max_length} leaves no room beside {special} special tokens"
+                f"`max_length={self.max_length}` leaves no room beside {special} special tokens"
             )
             raise UsageError(
-                message, remedy=f"Take at least {special + 1}, or add --no-special-tokens."
+                message, remedy=f"Take at least {special + 1}, or add `special_tokens=False`."
             )
         if self.stride is not None and pair and self.strategy == "longest_first":
-            message = "--stride slides a window over one text of a pair, and does not know which"
-            raise UsageError(message, remedy="Add --truncation only_second (or only_first).")
+            message = "`stride=` slides a window over one text of a pair, and does not know which"
+            raise UsageError(message, remedy="Add `truncation=only_second` (or only_first).")
         if self.strategy != "longest_first" and not pair:
             raise UsageError(
-                f"--truncation {self.strategy} is for pairs",
+                f"`truncation={self.strategy}` is for pairs",
                 remedy="Leave it out, or add the pair.",
             )
         if self.stride is not None:
@@ -216,6 +216,6 @@ class WindowEncoder:
                 f"text {text.index + 1}: with {strategy}, the text that stays whole has {whole} "
                 "tokens, which leaves "
                 f"too little of {length} for the other",
-                remedy="Take a larger --max-length"
-                + (" or a smaller --stride." if stride else "."),
+                remedy="Take a larger `max_length=`"
+                + (" or a smaller `stride=`." if stride else "."),
             )

@@ -83,7 +83,7 @@ def estimate_run(
     Raises:
         BertctlError: what fine-tuning would refuse, or numbers below 1.
     """
-    for option, value in (("--steps", steps), ("--cells", cells)):
+    for option, value in (("`steps=`", steps), ("`cells=`", cells)):
         if value < 1:
             raise UsageError(f"{option} {value}: it must be at least 1")
     started = time.perf_counter()

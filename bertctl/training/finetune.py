@@ -453,8 +453,8 @@ def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunErro
     state = this.state
     folder = this.folder
     saved = "no step was complete, so there is nothing to keep"
-    remedy = f"Start again with `{folder.command(this.job.verb)} --overwrite`."
-    resume = f"`{folder.command(this.job.verb)} --resume`"
+    remedy = f"Start again with `{folder.command(this.job.verb, overwrite=True)}`."
+    resume = f"`{folder.command(this.job.verb, resume=True)}`"
     if this.checkpointing is not None and state.step and this.options.workers.is_first:
         # Once trained, the network may hold the best weights instead of the last ones; the end of
         # the last epoch has left a checkpoint.

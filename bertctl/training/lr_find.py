@@ -67,10 +67,10 @@ def find_rate(
     """
     if not 0.0 < low < high < math.inf:
         message = f"the learning rate can't rise from {low:g} to {high:g}"
-        raise UsageError(message, remedy="Such as --from 1e-7 --to 1; both above 0.")
+        raise UsageError(message, remedy="Such as `from=1e-7` `to=1`; both above 0.")
     if steps < _FEWEST:
         raise UsageError(
-            f"--steps {steps} are too few to see a slope",
+            f"`steps={steps}` are too few to see a slope",
             remedy=f"Use {_FEWEST} or more; 100 are usual.",
         )
     job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)
@@ -120,7 +120,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
                 message = f"the loss is {loss} before anything was learned, so it can't explode"
                 raise DivergedError(
                     message,
-                    remedy="Look at the model's weights and the rows, or try --precision fp32.",
+                    remedy="Look at the model's weights and the rows, or try `runtime.precision=fp32`.",
                 )
             break
         losses.append(loss)

@@ -60,7 +60,7 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     else:
         given = None
     if given is not None:
-        require_bert(given, "pretrain --from-scratch")
+        require_bert(given, "`pretraining.from_scratch=True`")
     key = {
         "fields": fields,
         "vocabulary": given.tokenizer.to_str() if given else [section.vocab_size, lowercase],
@@ -194,5 +194,6 @@ def _require_tokens(tokenizer: Tokenizer, folder: Path) -> None:
     if missing:
         message = f"the vocabulary in {folder} has no {', '.join(missing)}"
         raise UnavailableError(
-            message, remedy="Train one with `bertctl vocab train`, or leave --vocab out."
+            message,
+            remedy="Train one with `bertctl vocab train`, or leave `pretraining.vocab=` out.",
         )

@@ -149,11 +149,11 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
         weights = weights_of(counts, section.mix, section.mix_temperature)
     except KeyError as error:
         raise UsageError(
-            f"--mix has {listing([one.rpartition('=')[0] for one in section.mix])}, and the "
+            f"`pretraining.mix=` has {listing([one.rpartition('=')[0] for one in section.mix])}, and the "
             "corpora are "
             f"{listing(corpus.names)}",
-            remedy="Give each corpus one weight: --mix "
-            + " --mix ".join(f"{name}=1" for name in corpus.names),
+            remedy="Give each corpus one weight: "
+            + " ".join(f"`pretraining.mix={name}=1`" for name in corpus.names),
         ) from error
     if (empty := [name for name, number in counts.items() if not number]) and (
         weights or not len(windows)

@@ -20,6 +20,7 @@ from bertctl.run_folder import DAMAGED, RunFolder, default_folder, hold, latest_
 from bertctl.training.checkpoints.checkpoint import Checkpoint, Checkpoints
 from bertctl.training.finetune import DEFAULT_OPTIONS, Result, RunOptions, run
 from bertctl.training.job import Job
+from bertctl.words import command
 
 Resume = bool | Literal["if any"]
 """Whether a run goes on that was started before: it must be there (True), or need not
@@ -33,7 +34,9 @@ def check_place(output: Path | None, *, resume: Resume, overwrite: bool) -> None
         UsageError: `resume` and `overwrite` at once, or a folder that holds something else.
     """
     if overwrite and resume:
-        raise UsageError("--overwrite and --resume exclude each other", remedy="Leave one out.")
+        raise UsageError(
+            "`overwrite=True` and `resume=True` exclude each other", remedy="Leave one out."
+        )
     if output is not None and not resume:
         RunFolder.check_free(output, overwrite=overwrite)
 
@@ -164,7 +167,7 @@ def find_run(
                 f"{path} holds no run (no status.json)"
                 if path
                 else f"there is no run of '{job.recipe.name}' with these settings",
-                remedy="Leave --resume out to start one, or name the folder of the run with -o.",
+                remedy="Leave `resume=True` out to start one, or name the folder of the run with `output=`.",
             )
         return None
     folder = RunFolder(path)
@@ -199,7 +202,7 @@ def find_run(
             reason = "there is no checkpoint"
         message = f"{path}: {reason}, so there is nothing to go on from"
         raise UnavailableError(
-            message, remedy=f"Start again with `{folder.command(job.verb)} --overwrite`."
+            message, remedy=f"Start again with `{folder.command(job.verb, overwrite=True)}`."
         )
     else:
         listener.say(f"{path} has no checkpoint to go on from: the run starts again")
@@ -222,8 +225,8 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     if recipe_hash == job.hash:
         return
     again = (
-        f"Start a new run with -o ANOTHER_FOLDER, or replace this one: -o {folder.path} "
-        "--overwrite."
+        f"Start a new run with `output=ANOTHER_FOLDER`, or replace this one: `output={folder.path}` "
+        "`overwrite=True`."
     )
     hashes: dict[str, str] = job.environment["data_hashes"]
     changed = [split for split, digest in hashes.items() if data_hashes.get(split) != digest]
@@ -249,13 +252,11 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         before.training.epochs != job.recipe.training.epochs
         or before.training.max_steps != job.recipe.training.max_steps
     ):
-        again += (
-            f" To train its model further: `bertctl {job.verb} ... --model {folder.path} -o NEW`."
-        )
+        again += f" To train its model further: `{command(job.verb, '...', model=folder.path, output='NEW')}`."
     message = (
         f"the run in {folder.path} was started with other "
         f"settings:{shown or ' see its recipe.yaml'}"
     )
     raise UsageError(
-        message, remedy=f"Go on with its own: `{folder.command(job.verb)} --resume`. {again}"
+        message, remedy=f"Go on with its own: `{folder.command(job.verb, resume=True)}`. {again}"
     )

@@ -18,7 +18,7 @@ def check_trackers(names: Sequence[str]) -> None:
     """
     for name in names:
         if importlib.util.find_spec(name) is None:
-            message = f"--log-to {name} needs a package that is not installed"
+            message = f"`runtime.log_to={name}` needs a package that is not installed"
             raise UsageError(message, remedy=f"Install it: pip install 'bertctl[{name}]'")
     if "wandb" in names and "WANDB_API_KEY" not in os.environ:
         os.environ.setdefault("WANDB_MODE", "offline")  # it would prompt for a key otherwise

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertctl.cli.framework.log_groups import error_annotations, log_group
+from bertctl.cli.framework.option_names import as_options
 from bertctl.cli.framework.progress_display import ProgressDisplay
 from bertctl.cli.framework.streams import wants_colours
 from bertctl.errors import BertctlError
@@ -72,16 +73,16 @@ class Output(Listener):
     def say(self, text: str) -> None:
         """Writes a line to stderr; nothing with `--quiet`."""
         if not self.quiet:
-            self._talk(_one_line(text))
+            self._talk(_one_line(as_options(text)))
 
     def detail(self, text: str) -> None:
         """Writes a line to stderr with `--verbose` only."""
         if self.verbose:
-            self._talk((text, "dim"))
+            self._talk((as_options(text), "dim"))
 
     def warn(self, text: str) -> None:
         """Writes a warning to stderr, with `--quiet` too."""
-        self._talk(("warning: ", "bold yellow"), _one_line(text), folded=False)
+        self._talk(("warning: ", "bold yellow"), _one_line(as_options(text)), folded=False)
 
     def answer(self, document: Mapping[str, Any], *parts: Shown) -> None:
         """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the

@@ -294,8 +294,11 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
 """The options of recipe fields, by the names that verbs call groups of them."""
 
 _BY_FLAG = {row.flags: row for group in GROUPS.values() for row in group}
-FLAGS = {row.field: row.flags.partition("/")[0] for row in _BY_FLAG.values()}
-"""The options by their field."""
+SWITCHES = {row.field: row.flags for row in _BY_FLAG.values()}
+"""The options by their field; a pair with a slash for yes and no."""
+
+FLAGS = {field: flags.partition("/")[0] for field, flags in SWITCHES.items()}
+"""The options by their field, of pairs the one for yes."""
 
 PRETRAIN = "pretrain"
 """The verb whose recipes are those of a corpus."""
@@ -448,10 +451,10 @@ class RecipeRequest:
             named, guessed = (task, {}) if task else self._guess(Path(named), listener)
             given = {**fields, **guessed, **given}
         recipe, origins = trace_recipe(named, sets=self.sets, options=given)
-        for dotted, flag in REACHING.items():
+        for dotted in REACHING:
             file = origins[dotted].file or expanded_path(named)
             if dotted in CODE or is_of_run(file):
-                refuse_unnamed(recipe, file, self.typed, {dotted: flag})
+                refuse_unnamed(recipe, file, self.typed, [dotted])
         looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
         verb = verb_of(recipe.task)
         if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):

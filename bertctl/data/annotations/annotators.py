@@ -89,7 +89,7 @@ def agreed_label(
     remedy = "Agree on one where they were made, or mark it as ground truth."
     if len(names) > 1:
         remedy += (
-            " Or take those of one: --annotator NAME (data.annotator in a recipe), such as "
+            " Or take those of one: `data.annotator=NAME` (data.annotator in a recipe), such as "
             f"{listing(names)}."
         )
     return UnusableLabel(f"its {len(chosen)} annotations are not the same ({answers})", remedy)

@@ -93,7 +93,7 @@ def _spacy() -> Any:
         import spacy.util
     except ImportError as error:
         remedy = (
-            "Install it: pip install 'bertctl[spacy]'; or take --format spacy, which is JSON Lines."
+            "Install it: pip install 'bertctl[spacy]'; or take `format=spacy`, which is JSON Lines."
         )
         raise UnavailableError("spaCy's DocBin needs the package spacy", remedy=remedy) from error
     return spacy

@@ -7,7 +7,6 @@ not; see `annotators.py` for what counts where several people annotated one task
 
 import itertools
 import json
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +20,7 @@ from bertctl.data.reading import ReadOptions
 from bertctl.data.table import Table
 from bertctl.data.unlabelled import NoLabel, UnusableLabel
 from bertctl.errors import DataError, UsageError
-from bertctl.words import hinted, shorten
+from bertctl.words import command, hinted, shorten
 from bertctl.writing import write_array
 
 Task = Mapping[str, Any]
@@ -73,9 +72,7 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
         where = f"{source}, task {number}"
         data = part(task, "data", dict, where)
         if not isinstance(data.get(key), str):
-            remedy = (
-                f"Name the text: --text-column NAME. There are: {shorten(', '.join(data), 300)}."
-            )
+            remedy = f"Name the text: `data.text_column=NAME`. There are: {shorten(', '.join(data), 300)}."
             raise DataError(f"{where}: there is no text '{key}' in its data", remedy=remedy)
         text = data[key]
         label = _agreed(
@@ -124,7 +121,8 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
         return key
     message = f"{source}: which part of a task's data is the text can't be told"
     raise UsageError(
-        message, remedy=f"Name it: --text-column NAME. There are: {shorten(', '.join(first), 300)}."
+        message,
+        remedy=f"Name it: `data.text_column=NAME`. There are: {shorten(', '.join(first), 300)}.",
     )
 
 
@@ -172,7 +170,7 @@ def require_spans(tasks: Sequence[Task], source: str) -> None:
     )
     types = {str(result.get("type")) for result in results}
     if types == {"choices"}:
-        remedy = f"bertctl finetune text-classification --train-file {shlex.quote(source)}"
+        remedy = command("finetune text-classification", train_file=source)
         raise DataError(
             f"{source}: its annotations are choices for whole texts, and no spans", remedy=remedy
         )
@@ -242,9 +240,8 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
     if not types and any(task.get("predictions") for task in tasks):
         raise UsageError(
             f"{source}: nobody annotated its tasks; there are predictions of a model alone",
-            remedy="To learn those: --annotator predictions, with the task (`bertctl finetune "
-            "token-classification "
-            "--train-file FILE` for spans).",
+            remedy=f"To learn those: `data.annotator=predictions`, with the task "
+            f"(`{command('finetune token-classification', train_file='FILE')}` for spans).",
         )
     if not types:
         return
@@ -254,7 +251,7 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
         f"{source}: Label Studio's annotations hold no label of a whole text, but {listed}",
         remedy="Labels of texts are <Choices>, <Taxonomy>, <Rating> and <Number>. "
         + ("Spans are learned by token-classification. " if has_spans else "")
-        + "To learn a part of the tasks' data, name it: --label-column NAME.",
+        + "To learn a part of the tasks' data, name it: `data.label_column=NAME`.",
     )
 
 

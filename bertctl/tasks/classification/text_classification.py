@@ -107,13 +107,13 @@ class TextClassification(Task):
             raise DataError(
                 f"{train.source}: the training rows have {'one label' if only else 'no label'}"
                 f"{f' ({only})' if only else ''}; nothing can be learned",
-                remedy="Check --label-column, or add rows with another label.",
+                remedy="Check `data.label_column=`, or add rows with another label.",
             )
         if len(names) > max(50, counts.total() // 2) and not named:
             message = f"{train.source}: {len(names)} different labels in {len(train)} rows"
             raise DataError(
                 message,
-                remedy="Is --label-column the right one? For numbers use the recipe "
+                remedy="Is `data.label_column=` the right one? For numbers use the recipe "
                 "text-regression.",
             )
         positive = positive_label(names, multi_label, recipe.evaluation.positive_label)
@@ -169,8 +169,8 @@ class TextClassification(Task):
                         f"({listing(self.labels)})",
                         remedy=f"{did_you_mean(name, self.labels)} Correct the label, or train "
                         "with rows that have it "
-                        "(or `finetune` with all labels named: --set "
-                        "text_classification.labels='[a, b]').".lstrip(),
+                        "(or `finetune` with all labels named: "
+                        "`text_classification.labels='[a, b]'`).".lstrip(),
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> SequenceFeatures:
@@ -332,7 +332,7 @@ class TextClassification(Task):
             doubts.append(
                 f"{len(counts):,} different labels are {len(parts):,} with {separator!r} between "
                 "them; if it separates "
-                f"labels, add --set text_classification.label_separator={separator!r}"
+                f"labels, add `text_classification.label_separator={separator!r}`"
             )
         doubts += [
             f"{word!r} ({counts[word]:,}) is learned as a label; if it stands for no label, take "
@@ -415,9 +415,7 @@ class TextClassification(Task):
             return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
         require_label(rows, index)
         if isinstance(found, list | tuple):
-            remedy = (
-                "For several labels per example add --set text_classification.multi_label=true."
-            )
+            remedy = "For several labels per example add `text_classification.multi_label=true`."
             raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
         if found not in self.labels:  # a name that was given is a name, whatever it looks like
             _refuse_number(found, rows.where(index))
@@ -448,14 +446,14 @@ def _refuse_number(label: object, where: str) -> None:
             f"{where}: the label is {str(label).strip()}, which is no class",
             remedy="Fill the label in, or take the row out. If it is a class's name, name all of "
             "them: "
-            "--set text_classification.labels='[..., nan]'.",
+            "`text_classification.labels='[..., nan]'`.",
         )
     number = as_number(label)
     is_written_as_number = isinstance(label, float) or "." in str(label)
     if is_written_as_number and not math.isnan(number) and not number.is_integer():
         raise DataError(
             f"{where}: the label {label!r} is a decimal number, not a class",
-            remedy="To learn numbers use the recipe text-regression; else check --label-column. If "
+            remedy="To learn numbers use the recipe text-regression; else check `data.label_column=`. If "
             "the numbers are "
-            "the names of classes, name all of them: --set text_classification.labels='[...]'.",
+            "the names of classes, name all of them: `text_classification.labels='[...]'`.",
         )

@@ -192,7 +192,7 @@ def encode_questions(
             f"model.max_length {max_length} leaves no room for a context beside {layout.special} "
             "special tokens"
         )
-        raise UsageError(message, remedy="Take more: --max-length 384.")
+        raise UsageError(message, remedy="Take more: `model.max_length=384`.")
     context_of, different = numbers_of(rows.columns["context"])
     contexts = encode_contexts(different, tokenizer)
     asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])

@@ -64,7 +64,9 @@ class TextRegression(Task):
         high = float(scores.max())
         if low == high:
             message = f"{train.source}: every score is {low:g}; nothing can be learned"
-            raise DataError(message, remedy="Check --label-column, or add rows with other scores.")
+            raise DataError(
+                message, remedy="Check `data.label_column=`, or add rows with other scores."
+            )
         mean = float(scores.mean())
         deviation = float(scores.std())
         _refuse_fine_differences(train.source, mean, deviation, largest=max(abs(low), abs(high)))

@@ -37,7 +37,7 @@ from bertctl.tasks.sentences.sentence_features import (
 )
 from bertctl.tasks.targets import Answered, Target
 from bertctl.tokenization.encode import encode_texts
-from bertctl.words import as_number, count, listing
+from bertctl.words import as_number, command, count, listing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -166,7 +166,9 @@ class SentenceEmbeddings(Task):
             raise UsageError(message, remedy="Give the lowest score first: [0, 5].")
         if low >= high or (kind in ("classes", "texts") and len(names) < 2):
             message = f"{train.source}: every label is the same; nothing can be learned"
-            raise DataError(message, remedy="Check --label-column, or add rows with other labels.")
+            raise DataError(
+                message, remedy="Check `data.label_column=`, or add rows with other labels."
+            )
         loss = _choose_loss(recipe, kind, names, train)
         asked = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
         if kind == "classes" and len(names) == 2:
@@ -400,8 +402,8 @@ class SentenceEmbeddings(Task):
         """
         if features.places.shape[1] < 2:
             remedy = (
-                "Name the second one: --pair-column NAME. Vectors: `bertctl extract-features "
-                "--pooling model`."
+                "Name the second one: `data.pair_column=NAME`. Vectors: "
+                f"`{command('extract-features', pooling='model')}`."
             )
             raise UsageError(
                 "the answer is how alike two texts are, and these rows have one", remedy=remedy
@@ -638,7 +640,7 @@ def _choose_loss(recipe: Recipe, kind: str, names: Sequence[str], train: Rows) -
     if name not in fitting or lacks_third_text:
         reason = "can't learn them"
         if lacks_third_text:
-            reason = "needs a third text (--set data.negative_column=NAME)"
+            reason = "needs a third text (`data.negative_column=NAME`)"
         others = ", ".join(other for other in fitting if other != name)
         raise UsageError(
             f"sentence_embeddings.loss: {name} {reason}; {train.source} has {_KINDS[kind]}",
@@ -648,7 +650,7 @@ def _choose_loss(recipe: Recipe, kind: str, names: Sequence[str], train: Rows) -
         raise UsageError(
             f"sentence_embeddings.loss: {name} compares the rows of a batch, and "
             "training.batch_size is 1",
-            remedy="Type --batch-size 16, say; or choose another loss.",
+            remedy="Type `training.batch_size=16`, say; or choose another loss.",
         )
     return name
 
@@ -657,7 +659,7 @@ def _unknown_positive(names: Sequence[str]) -> UsageError:
     message = (
         f"which of the labels {listing(names)} says that two texts belong together is not known"
     )
-    return UsageError(message, remedy="Name it in training: --set evaluation.positive_label=LABEL.")
+    return UsageError(message, remedy="Name it in training: `evaluation.positive_label=LABEL`.")
 
 
 def _scores(rows: Rows) -> Floats:
@@ -689,7 +691,7 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
         )
         raise DataError(
             message,
-            remedy="Correct it or leave the row out; or name another column: --label-column NAME.",
+            remedy="Correct it or leave the row out; or name another column: `data.label_column=NAME`.",
         )
 
 

@@ -70,7 +70,7 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
                 "those before it"
             )
             raise DataError(
-                message, remedy="Tag all rows, or take --format conll, which has answers alone."
+                message, remedy="Tag all rows, or take `format=conll`, which has answers alone."
             )
         has_gold = gold is not None if tags else has_gold
         words = ["_".join(word.split()) or "_" for word in _words(answer)]
@@ -120,7 +120,7 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
     for answer in answers:
         if "entities" not in answer:
             raise UsageError(
-                "these answers mark no entities", remedy="Take --format conll, conllu or jsonl."
+                "these answers mark no entities", remedy="Take `format=conll`, conllu or jsonl."
             )
         text, offsets = _placed(answer, _words(answer))
         found = answer["entities"]
@@ -193,7 +193,7 @@ def _words(answer: Mapping[str, Any]) -> Sequence[str]:
     if words is None:
         raise UsageError(
             "these answers have no words to write",
-            remedy="Leave --no-text out, or take --format jsonl.",
+            remedy="Leave `evaluation.keep_text=False` out, or take `format=jsonl`.",
         )
     return words
 

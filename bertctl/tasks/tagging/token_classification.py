@@ -118,8 +118,7 @@ class TokenClassification(Task):
             message = f"{train.source}: the tags are numbers, and nothing says what they stand for"
             raise DataError(
                 message,
-                remedy="Name them, from 0 on: --set token_classification.labels='[O, B-PER, "
-                "I-PER]'.",
+                remedy="Name them, from 0 on: `token_classification.labels='[O, B-PER, I-PER]'`.",
             )
         of_file = train.tag_kind
         if of_file and of_file.entities:
@@ -142,7 +141,9 @@ class TokenClassification(Task):
             else:
                 few = f"one tag ({', '.join(found)})"
             message = f"{train.source}: the training rows have {few}; nothing can be learned"
-            raise DataError(message, remedy="Check --label-column, or add rows with other tags.")
+            raise DataError(
+                message, remedy="Check `data.label_column=`, or add rows with other tags."
+            )
         if not kind.entities:
             names = named or sorted(found)
         else:
@@ -211,10 +212,10 @@ class TokenClassification(Task):
                         f"is not one the model knows ({listing(names)})",
                         remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model "
                         "calls it "
-                        f"(evaluate --rename-tag {shlex.quote(name)}=NAME), or train with rows "
+                        f"(evaluate `rename_tag={shlex.quote(name)}=NAME`), or train with rows "
                         "that have it "
-                        "(or name all tags: --set token_classification.labels='[O, B-PER, "
-                        "I-PER]').".lstrip(),
+                        "(or name all tags: "
+                        "`token_classification.labels='[O, B-PER, I-PER]'`).".lstrip(),
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:

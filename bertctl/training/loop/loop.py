@@ -395,7 +395,7 @@ def _diverged(
     return DivergedError(
         f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; batch with "
         f"ids {shown})",
-        remedy="Try a lower --learning-rate, a longer warm-up (--set "
-        "optimizer.warmup_fraction=0.2) or "
-        "--precision fp32; look at those examples.",
+        remedy="Try a lower `optimizer.learning_rate=`, a longer warm-up "
+        "(`optimizer.warmup_fraction=0.2`) or "
+        "`runtime.precision=fp32`; look at those examples.",
     )

@@ -115,7 +115,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
             f"{accelerator.num_processes}"
         )
         raise DeviceError(
-            message, remedy="Start them with --num-processes, torchrun or `accelerate launch`."
+            message, remedy="Start them with `num_processes=`, torchrun or `accelerate launch`."
         )
     if workers.rank:
         seed = np.random.SeedSequence(
@@ -207,11 +207,11 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
     if trackers:
         (folder.path / "trackers").mkdir(exist_ok=True)
         remedy = (
-            "Leave --log-to out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with "
-            "--overwrite."
+            "Leave `runtime.log_to=` out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with "
+            "`overwrite=True`."
         )
         with loading(
-            f"--log-to {' --log-to '.join(trackers)}", kind=UnavailableError, remedy=remedy
+            f"`runtime.log_to={','.join(trackers)}`", kind=UnavailableError, remedy=remedy
         ):
             accelerator.init_trackers("bertctl", config=_flat(job))
     return accelerator

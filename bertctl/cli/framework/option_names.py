@@ -1,0 +1,61 @@
+"""Settings as the command line calls them.
+
+The library names a setting in a message by its name in Python, in a code span with an equals sign:
+
+    `data.text_column=NAME`    a recipe field
+    `overwrite=True`           a parameter of a function
+    `output=`                  either of them without a value
+
+Here each becomes what is typed: `--text-column NAME`, `--overwrite`, `-o`. Fields without an option
+of their own are set with `--set FIELD=VALUE`.
+"""
+
+import re
+from functools import cache
+
+_NAME = r"(?:[a-z]\w*\.)?[a-z]\w*="
+_SPAN = re.compile(rf"`(?={_NAME})([^`\n]*)`")
+_ASSIGNMENT = re.compile(rf"({_NAME})((?:'[^']*'|(?! +{_NAME}).)*)")
+"""A name and its value, which ends where the next name begins; quotes keep spaces together."""
+
+_SHORT = {"output": "-o"}
+"""Options that are known by their letter."""
+
+_OPPOSITES = {"lowercase": "--cased"}
+"""What stands for False where it is not the option with `no-` before it."""
+
+
+def as_options(text: str) -> str:
+    """Returns a message of the library with the settings in it named as options."""
+    return _SPAN.sub(_options_of_span, text)
+
+
+def _options_of_span(span: re.Match[str]) -> str:
+    assignments = _ASSIGNMENT.findall(span[1])
+    return " ".join(_option(name.removesuffix("="), value) for name, value in assignments)
+
+
+def _option(name: str, value: str) -> str:
+    """Returns the option that sets this to that; its name alone where the value is empty."""
+    flags = _flags().get(name)
+    if flags is None and "." in name:
+        return f"--set {name}={value}".rstrip("=")
+    affirmative, _, negative = (flags or _flags_of_parameter(name)).partition("/")
+    if value.lower() == "true":
+        return affirmative
+    if value.lower() == "false":
+        return negative or f"{affirmative} false"
+    return f"{affirmative} {value}".rstrip()
+
+
+def _flags_of_parameter(name: str) -> str:
+    words = name.replace("_", "-")
+    return f"{_SHORT.get(name, f'--{words}')}/{_OPPOSITES.get(name, f'--no-{words}')}"
+
+
+@cache
+def _flags() -> dict[str, str]:
+    """Returns the options of recipe fields, both of them where a field is switched on and off."""
+    from bertctl.cli.framework.recipe_options import SWITCHES
+
+    return SWITCHES
