@@ -15,7 +15,7 @@ from bertctl.arrays import Bools, Ints, Ints32
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.modeling.sentence_folder import SentenceModules
-from bertctl.tasks.sequences import DocumentFeatures, SequenceFeatures, encode_rows
+from bertctl.tasks.sequences import SequenceFeatures, encode_rows
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, longest_first
 from bertctl.tokenization.long_texts import LongText
@@ -79,12 +79,8 @@ class EncodedWindows:
             texts: Encoded.
             n_special: Special tokens of a text; without it `all_unknown` is empty.
         """
-        encoded = texts.encoded
-        owner = texts.rows
+        encoded, owner = texts.texts_and_rows()
         lost = texts.truncated_tokens
-        if isinstance(texts, DocumentFeatures):
-            encoded = texts.every
-            owner = texts.owners
         all_unknown = np.empty(0, dtype=np.int64)
         if n_special is not None:
             n_tokens = texts.tokens + lost - n_special

@@ -30,7 +30,7 @@ from bertctl.features.selection import (
 )
 from bertctl.inference.engine import Engine
 from bertctl.inference.environment import describe_environment
-from bertctl.inference.evaluate import SplitResult, report_truncation, windows_of, write_predictions
+from bertctl.inference.evaluate import SplitResult, report_truncation, write_predictions
 from bertctl.inference.run_inputs import encode_splits, fit_task, primary_metric, resolved_for
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings
@@ -245,7 +245,7 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     for sentence in dict.fromkeys(sentence for fold in folds for sentence in fold.sentences()):
         listener.say(sentence)
     listener.say(
-        f"features: the encoder reads {windows_of(train).sum() + windows_of(held).sum():,} "
+        f"features: the encoder reads {train.windows_of_rows().sum() + held.windows_of_rows().sum():,} "
         "windows, once"
     )
     vectors = _vectors(job, listener)

@@ -47,11 +47,11 @@ def calibrate_run(
             chosen.
         DataError: rows that set none.
     """
-    task = run.task
-    if not isinstance(task, TextClassification):
+    task = TextClassification.of(run.task)
+    if task is None:
         message = (
             f"`calibrate=True` and `threshold=` are for text-classification; {run.folder.path} is a run "
-            f"of {task.name}"
+            f"of {run.task.name}"
         )
         raise UsageError(
             message,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Floats, Ints
+from bertctl.arrays import Floats
 from bertctl.config.recipe_sections import EvaluationSection
 from bertctl.config.schema import Recipe
 from bertctl.data.file_ids import as_json
@@ -19,18 +19,13 @@ from bertctl.memory import require_memory
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import Contributions, loss
 from bertctl.metrics.scripts import script_metrics
-from bertctl.metrics.squad import counts_characters
 from bertctl.metrics.value import MetricValue
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
-from bertctl.tasks.answers import sides
+from bertctl.tasks.answers import sides, with_clusters
 from bertctl.tasks.base import Features, Outputs, Task, TruncationMessage
-from bertctl.tasks.classification.class_lines import ClassLines
-from bertctl.tasks.pretraining.corpus_windows import CorpusWindows
-from bertctl.tasks.questions.answer_windows import AnswerFeatures
 from bertctl.tasks.registry import known_metrics
-from bertctl.tasks.sequences import DocumentFeatures
-from bertctl.words import command, count
+from bertctl.words import command
 from bertctl.writing import write_jsonl
 
 TRUNCATION_WARNING_SHARE = 0.01
@@ -124,16 +119,9 @@ def evaluate_split(
         decision = {}
     task = task.with_decision(decision)
     lines = task.lines(passed.outputs, features, rows)
-    if rows.groups:
-        clusters = numbered(rows.groups)
-    else:
-        clusters = None
-    if clusters is not None and isinstance(lines, ClassLines):
-        lines = replace(lines, clusters=clusters)
-    elif clusters is not None:
-        lines = [
-            {**line, "cluster": int(cluster)} for line, cluster in zip(lines, clusters, strict=True)
-        ]
+    clusters = numbered(rows.groups) if rows.groups else None
+    if clusters is not None:
+        lines = with_clusters(lines, clusters)
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
         for values in (found, features.weights)
@@ -215,17 +203,6 @@ def require_room_for_lines(task: Task, n_rows: int) -> None:
     require_memory(n_rows * task.line_bytes, f"scoring {n_rows:,} rows", remedy=remedy)
 
 
-def windows_of(features: Features) -> Ints:
-    """Returns the (N,) windows that each row is read in."""
-    if isinstance(features, CorpusWindows):  # which are what is scored
-        return np.ones(len(features.tokens), dtype=np.int64)
-    if isinstance(
-        features, DocumentFeatures
-    ):  # a document has one loss, and is one window for the engine
-        return features.windows
-    return np.bincount(features.rows, minlength=len(features.tokens))
-
-
 def data_document(
     features: Mapping[str, Features], hashes: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
@@ -242,7 +219,7 @@ def truncation_counts(features: Features) -> dict[str, int]:
 
     `windowed` counts the examples that are read in several windows, where there are any.
     """
-    windowed = int((windows_of(features) > 1).sum())
+    windowed = int((features.windows_of_rows() > 1).sum())
     return {
         "examples": len(features.tokens),
         "truncated": int((features.truncated_tokens > 0).sum()),
@@ -306,21 +283,9 @@ def report_truncation(
         max_length=max_length,
         listener=listener,
     )
-    if isinstance(features, AnswerFeatures) and features.gold and counts_characters(features.gold):
-        listener.say(
-            f"{split}: f1 counts characters, as most answers are in a script without spaces "
-            "between words"
-        )
-    if isinstance(features, AnswerFeatures) and features.seams:
-        stride = recipe.question_answering.doc_stride
-        message = (
-            f"{split}: {count(features.seams, 'window')} of {max_length} tokens begin where the "
-            "one before ends"
-        )
-        fits = "a smaller question_answering.doc_stride, or a larger `max_length=`"
-        listener.warn(
-            f"{message}, as doc_stride is {stride}: no answer across the two can be found; take {fits}"
-        )
+    for note in task.reading_notes(features, recipe):
+        tell = listener.warn if note.is_warning else listener.say
+        tell(f"{split}: {note.text}")
 
 
 def prediction_lines(
@@ -333,7 +298,7 @@ def prediction_lines(
     task = result.task
     truncated = result.features.truncated_tokens > 0
     lengths = result.features.tokens
-    windows = windows_of(result.features)
+    windows = result.features.windows_of_rows()
     in_windows = bool((windows > 1).any())
     for i, answer in enumerate(result.lines):
         line: dict[str, Any] = {"id": line_id(rows.answer_id(i))}

@@ -674,7 +674,7 @@ def _about(run: TrainedRun, data: str | None) -> TrainedRun:
     if data is None:
         return run
     dataset = find_dataset(data, run.recipe.data.datasets_file)
-    known = getattr(run.task, "labels", ())
+    known = run.task.label_names
     if dataset.labels and set(known) != set(dataset.labels):
         raise UsageError(
             f"the labels of '{data}' ({', '.join(dataset.labels)}) are not those of "

@@ -53,13 +53,8 @@ class Asked:
             raise UsageError(
                 unknown("method", name, METHODS), remedy=f"Choose from {', '.join(METHODS)}."
             )
-        labels = getattr(run.task, "labels", ())
-        types = [
-            label.removeprefix("B-").removeprefix("I-")
-            for label in labels
-            if hasattr(run.task, "scheme")
-        ]
-        known = dict.fromkeys([*labels, *types])
+        labels = run.task.label_names
+        known = run.task.explained_labels
         if self.label is not None and self.label not in known:
             no_labels = (
                 f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from bertctl.arrays import Bools, Floats
+from bertctl.arrays import Bools, Floats, Ints
 from bertctl.errors import DataError
 from bertctl.metrics import contributions
 from bertctl.metrics.clusters import numbered
@@ -437,6 +437,14 @@ def clustered(found: Contributions, lines: Lines) -> Contributions:
     if isinstance(lines, ClassLines):
         return replace(found, clusters=lines.clusters)
     return replace(found, clusters=numbered([field(line, "cluster") for line in lines]))
+
+
+def with_clusters(lines: Sequence[dict[str, Any]], clusters: Ints) -> Sequence[dict[str, Any]]:
+    """Returns lines that name the (N,) clusters which their rows belong to."""
+    if isinstance(lines, ClassLines):
+        return replace(lines, clusters=clusters)
+    numbered_lines = zip(lines, clusters.tolist(), strict=True)
+    return [{**line, "cluster": cluster} for line, cluster in numbered_lines]
 
 
 def sides(lines: Lines) -> tuple[list[Any], list[Any]]:

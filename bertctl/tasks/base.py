@@ -6,7 +6,7 @@ outputs of the head. The loop, inference and the command line know tasks only th
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
 
@@ -65,6 +65,19 @@ class TruncationMessage:
 
     what: str = "are longer than {max_length} tokens"
     remedy: str = "a larger `model.max_length=` keeps them"
+
+
+@dataclass(frozen=True)
+class ReadingNote:
+    """Something that a person should know of how a split is read.
+
+    Attributes:
+        text: What it is.
+        is_warning: Whether answers suffer from it.
+    """
+
+    text: str
+    is_warning: bool = False
 
 
 def label_fields(names: Sequence[str], problem_type: str) -> dict[str, Any]:
@@ -130,6 +143,25 @@ class Features(Protocol):
     def unknown(self) -> Ints:
         """(N,) unknown tokens of each row."""
 
+    prediction_noun: ClassVar[str]
+    """What one prediction is about, for people."""
+
+    def prediction_labels(self) -> Array | None:
+        """Returns (P,) or (P, C) labels of the predictions, or None."""
+
+    def texts_to_keep_apart(self) -> Ints | None:
+        """Returns (U, K) numbers of texts of which none should stand twice in a batch, or None."""
+
+    @property
+    def splits_long_texts(self) -> bool:
+        """Whether one long text is read in several passes that share a loss."""
+
+    def windows_of_rows(self) -> Ints:
+        """Returns (N,) windows that each row is read in."""
+
+    def tokens_in(self, indices: Ints) -> int:
+        """Returns how many tokens are read for these windows."""
+
     def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some windows as padded tensors."""
 
@@ -166,6 +198,22 @@ class Task(ABC):
         shown.
         """
         return self.answer_type()
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the head's outputs; none where answers are no
+        labels.
+        """
+        return ()
+
+    @property
+    def explained_labels(self) -> tuple[str, ...]:
+        """What an explanation may be asked for: the labels, and what they are parts of."""
+        return self.label_names
+
+    def reading_notes(self, features: Any, recipe: "Recipe") -> Iterator[ReadingNote]:
+        """Yields what a person should know of how a split is read; here nothing."""
+        yield from ()
 
     @property
     @abstractmethod

@@ -1,6 +1,6 @@
 """Examples that are one text or one pair: their numbers, and their batches."""
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -14,24 +14,12 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch, padded_inputs
+from bertctl.tasks.features import OneAnswer
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 from bertctl.tokenization.long_texts import LongText, all_windows, ends_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class OneAnswer(Sized):
-    """A split in which each window of `Features` has one answer."""
-
-    @property
-    def num_predictions(self) -> int:
-        """One for each window."""
-        return len(self)
-
-    def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the windows themselves."""
-        return indices
 
 
 @dataclass(frozen=True)
@@ -56,6 +44,10 @@ class RowFeatures(OneAnswer):
     @cached_property
     def weights(self) -> Ints:
         """(N,) ones."""
+        return np.ones(len(self), dtype=np.int64)
+
+    def windows_of_rows(self) -> Ints:
+        """Returns (N,) ones."""
         return np.ones(len(self), dtype=np.int64)
 
     @cached_property
@@ -95,6 +87,14 @@ class SequenceFeatures(RowFeatures):
     def lengths(self) -> Ints:
         """(N,) tokens of each example."""
         return self.encoded.lengths
+
+    def prediction_labels(self) -> Array | None:
+        """Returns the labels."""
+        return self.labels
+
+    def texts_and_rows(self) -> tuple[EncodedTexts, Ints]:
+        """Returns all texts that are read, (U,), and the row of each."""
+        return self.encoded, self.rows
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns some examples as padded tensors."""
@@ -137,6 +137,23 @@ class DocumentFeatures(SequenceFeatures):
     def windows(self) -> Ints:
         """(N,) windows of each example."""
         return np.bincount(self.owners)
+
+    def windows_of_rows(self) -> Ints:
+        """Returns (N,) windows that each row is read in."""
+        return self.windows
+
+    @property
+    def splits_long_texts(self) -> bool:
+        """True: the windows of a row share its loss."""
+        return True
+
+    def texts_and_rows(self) -> tuple[EncodedTexts, Ints]:
+        """Returns all windows, (U,), and the row of each."""
+        return self.every, self.owners
+
+    def tokens_in(self, indices: Ints) -> int:
+        """Returns how many tokens all windows of these rows have; each is as long as the first."""
+        return int((self.lengths[indices] * self.windows[indices]).sum())
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
         """Returns the first windows of some examples, then their others; `owners` (U,) says whose

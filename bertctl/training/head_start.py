@@ -26,8 +26,6 @@ from bertctl.runtime.batching import Padding
 from bertctl.runtime.launch import Workers
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import Batch
-from bertctl.tasks.choice.choices import ChoiceFeatures
-from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.training.job import Job
 from bertctl.words import count
 
@@ -170,7 +168,7 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
         set_weights(dense, start.dense_weight, start.dense_bias)
     return HeadStart(
         regression=_regression(job.task),
-        noun=_noun(features, job.task),
+        noun=features.prediction_noun,
         fitted_on=len(vectors),
         seconds=seconds,
         passes_state=passes_state,
@@ -218,7 +216,7 @@ def _layer_to_pass(job: Job) -> Any:
     from bertctl.modeling.heads import dense_layer
 
     is_anew = job.recipe.training.reinit_layers is not None
-    in_windows = isinstance(job.features["train"], DocumentFeatures)
+    in_windows = job.features["train"].splits_long_texts
     if is_anew or in_windows or not job.recipe.answers_texts:
         return None
     return dense_layer(job.loaded.network)
@@ -325,9 +323,9 @@ def sampled_windows(job: Job) -> Ints:
 
     rng = np.random.default_rng(job.recipe.training.seed_of_init)
     order = rng.permutation(n_windows)
-    labels = labels_of(features)
-    has_one_label = labels is not None and labels.dtype.kind == "i" and len(labels) == n_windows
-    if has_one_label and labels is not None and not isinstance(features, ChoiceFeatures):
+    labels = features.prediction_labels()
+    is_class = labels is not None and labels.dtype.kind == "i"
+    if labels is not None and is_class and len(labels) == n_windows:
         order = _stratified(order, labels)
     return np.sort(order[:most])
 
@@ -345,11 +343,6 @@ def _stratified(order: Ints, labels: Ints) -> Ints:
     rank = np.empty(len(order), dtype=np.float64)
     rank[by_label] = np.arange(len(order)) - np.repeat(starts, counts)
     return order[np.argsort(rank / counts[shuffled], kind="stable")]
-
-
-def labels_of(features: Features) -> Array | None:
-    """Returns the labels of a split, in the task's own form."""
-    return cast(Array | None, getattr(features, "labels", None))
 
 
 class SampledFeatures:
@@ -401,13 +394,9 @@ class SampledFeatures:
         Raises:
             ValueError: The split has no labels.
         """
-        labels = labels_of(self._features)
+        labels = self._features.prediction_labels()
         if labels is None:
             raise ValueError("the split has no labels")
-        if isinstance(self._features, ChoiceFeatures):
-            is_right = np.zeros(self._features.num_predictions, dtype=np.int64)
-            is_right[self._features.starts[:-1] + labels] = 1
-            return is_right[self.predictions]
         return labels[self.predictions]
 
 
@@ -468,7 +457,7 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
         if isinstance(last, ScoreHead):
             mean = float(last.mean) if has_bias else 0.0
             return fit_scores(vectors, (labels - mean) / float(last.deviation), has_bias=has_bias)
-        if isinstance(job.features["train"], ChoiceFeatures):
+        if len(last.weight) == 1:  # one score for each choice: by how much it is the right one
             is_right = fit_labels(
                 vectors,
                 labels,
@@ -510,11 +499,3 @@ def _regression(task: Task) -> str:
     if task.name == "text-regression":
         return "ridge regression"
     return "logistic regression"
-
-
-def _noun(features: Features, task: Task) -> str:
-    if isinstance(features, ChoiceFeatures):
-        return "choice"
-    if "words" in task.columns:
-        return "word"
-    return "row"

@@ -5,6 +5,7 @@ Letters: N rows, S choices of all of them, B rows in a batch, K choices of a bat
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -47,6 +48,8 @@ class ChoiceFeatures(RowFeatures):
         # choice 1    [CLS] he opens the jar . [SEP] he drives off . [SEP]
     """
 
+    prediction_noun: ClassVar[str] = "choice"
+
     starts: Ints
     labels: Ints | None
 
@@ -73,6 +76,14 @@ class ChoiceFeatures(RowFeatures):
     def prediction_indices(self, indices: Ints) -> Ints:
         """Returns all choices of these rows, row after row."""
         return np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in indices])
+
+    def prediction_labels(self) -> Ints | None:
+        """Returns (S,) whether each choice is the right one of its row, 1 or 0."""
+        if self.labels is None:
+            return None
+        is_right = np.zeros(self.num_predictions, dtype=np.int64)
+        is_right[self.starts[:-1] + self.labels] = 1
+        return is_right
 
     def of_rows(self, of_texts: Ints) -> Ints:
         """Returns (N,) sums over each row's choices."""

@@ -72,6 +72,18 @@ class TextClassification(Task):
         """What the labels mean."""
         return ClassAnswers(self.labels, self.multi_label, self.positive)
 
+    @classmethod
+    def of(cls, task: Task) -> "TextClassification | None":
+        """Returns the task, if it is one; its probabilities can be calibrated, and it can decide by
+        a threshold.
+        """
+        return task if isinstance(task, cls) else None
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the head's outputs."""
+        return self.labels
+
     @property
     def primary_metric(self) -> str:
         """Accuracy; micro F1 where several labels are possible."""

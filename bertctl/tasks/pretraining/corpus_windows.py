@@ -17,8 +17,8 @@ from bertctl.arrays import Bools, Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
+from bertctl.tasks.features import OneAnswer
 from bertctl.tasks.pretraining.masking import Masking
-from bertctl.tasks.sequences import OneAnswer
 from bertctl.tokenization.layout import Layout
 from bertctl.tokenization.packing import PackedText
 
@@ -85,6 +85,10 @@ class CorpusWindows(OneAnswer):
         """(U,) how many tokens of each window are chosen in an evaluation."""
         counts = [int((self.window(i)[2] != IGNORED).sum()) for i in range(len(self))]
         return np.array(counts, dtype=np.int64)
+
+    def windows_of_rows(self) -> Ints:
+        """Returns (D,) ones: windows are what is scored, and no document is read as a whole."""
+        return np.ones(len(self.tokens), dtype=np.int64)
 
     @cached_property
     def _ends(self) -> Ints:

@@ -24,8 +24,8 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
+from bertctl.tasks.features import OneAnswer
 from bertctl.tasks.questions.answer_offsets import Contexts, answer_span, encode_contexts
-from bertctl.tasks.sequences import OneAnswer
 from bertctl.tokenization.encode import TextEncoder
 from bertctl.tokenization.layout import Layout, Ragged
 from bertctl.tokenization.sliding_windows import SlidingWindows, sliding_windows
@@ -69,6 +69,10 @@ class AnswerFeatures(OneAnswer):
     def lengths(self) -> Ints:
         """(U,) tokens of each window."""
         return self.layout.special + self.questions.lengths[self.rows] + self.counts
+
+    def windows_of_rows(self) -> Ints:
+        """Returns (N,) windows that each row is read in."""
+        return np.bincount(self.rows, minlength=len(self.tokens))
 
     @property
     def seams(self) -> int:

@@ -4,7 +4,7 @@ sections 4.2, 4.3).
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
@@ -17,13 +17,14 @@ from bertctl.config.recipe_sections import QuestionAnsweringSection, TrainingSec
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
-from bertctl.metrics.squad import chosen_threshold, raw_scores
+from bertctl.metrics.squad import chosen_threshold, counts_characters, raw_scores
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import (
     AnswerFormat,
     Objective,
     Outputs,
+    ReadingNote,
     Task,
     TruncationMessage,
     label_fields,
@@ -34,6 +35,7 @@ from bertctl.tasks.questions.answer_offsets import answer_span, offset_units
 from bertctl.tasks.questions.answer_windows import AnswerFeatures, encode_questions
 from bertctl.tasks.questions.span_answers import SpanAnswers
 from bertctl.tasks.targets import Answered, Part, Target
+from bertctl.words import count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -157,6 +159,24 @@ class QuestionAnswering(Task):
             longest=longest,
             n_best=n_best,
         )
+
+    def reading_notes(self, features: AnswerFeatures, recipe: Recipe) -> Iterator[ReadingNote]:
+        """Yields in what F1 counts, where that is characters, and a warning of answers that no
+        window holds.
+        """
+        if features.gold and counts_characters(features.gold):
+            yield ReadingNote(
+                "f1 counts characters, as most answers are in a script without spaces between words"
+            )
+        if features.seams:
+            stride = recipe.question_answering.doc_stride
+            yield ReadingNote(
+                f"{count(features.seams, 'window')} of {recipe.model.max_length} tokens begin "
+                f"where the one before ends, as doc_stride is {stride}: no answer across the two "
+                "can be found; take a smaller question_answering.doc_stride, or a larger "
+                "`model.max_length=`",
+                is_warning=True,
+            )
 
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
         """Returns the `null_threshold` with the best F1, where the model and the rows know both

@@ -131,6 +131,11 @@ class SentenceEmbeddings(Task):
     compares_vectors: ClassVar[bool] = True
 
     @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the head's outputs."""
+        return self.labels
+
+    @property
     def primary_metric(self) -> str:
         """Spearman correlation of scores, average precision of pairs, reciprocal rank of what is
         searched.

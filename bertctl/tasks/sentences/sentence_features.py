@@ -75,9 +75,8 @@ class SentenceFeatures(RowFeatures):
         sums: Ints = of_texts[self.places].sum(axis=1)
         return sums
 
-    @property
-    def distinct(self) -> Ints | None:
-        """(N, K) numbers of which none should stand twice in a batch; None where it may."""
+    def texts_to_keep_apart(self) -> Ints | None:
+        """Returns the keys, where equal texts should be in different batches."""
         return self.keys if self.apart else None
 
     @cached_property

@@ -93,6 +93,17 @@ class TokenClassification(Task):
         return TagAnswers(self.labels, self.scheme is not None)
 
     @property
+    def label_names(self) -> tuple[str, ...]:
+        """Names of the labels, in the order of the head's outputs."""
+        return self.labels
+
+    @property
+    def explained_labels(self) -> tuple[str, ...]:
+        """The tags, and the types of entities that they mark."""
+        types = [label.removeprefix("B-").removeprefix("I-") for label in self.labels]
+        return tuple(dict.fromkeys([*self.labels, *types]))
+
+    @property
     def primary_metric(self) -> str:
         """F1 of entities; accuracy of words where tags mark none."""
         if self.scheme:

@@ -8,7 +8,7 @@ different words, T tokens of a window.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Ints, Ints32, numbers_of
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import IGNORED, Batch
+from bertctl.tasks.features import SplitFeatures
 from bertctl.tasks.sequences import padded_texts
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
@@ -41,7 +42,7 @@ class WordBatch(Batch):
 
 
 @dataclass(frozen=True)
-class WordFeatures:
+class WordFeatures(SplitFeatures):
     """A split of sentences as the model reads it. A prediction is a word.
 
     A window reads words and answers for some of them: all of its sentence; or, where the sentence
@@ -62,6 +63,8 @@ class WordFeatures:
         unknown: (N,) unknown tokens.
         labels: (W,) label numbers, or None.
     """
+
+    prediction_noun: ClassVar[str] = "word"
 
     encoded: EncodedTexts
     rows: Ints
@@ -87,6 +90,14 @@ class WordFeatures:
     def weights(self) -> Ints:
         """(U,) words each window answers for."""
         return self.last - self.first
+
+    def windows_of_rows(self) -> Ints:
+        """Returns (N,) windows that each row is read in."""
+        return np.bincount(self.rows, minlength=len(self.tokens))
+
+    def prediction_labels(self) -> Ints | None:
+        """Returns the labels of the words."""
+        return self.labels
 
     @property
     def num_predictions(self) -> int:

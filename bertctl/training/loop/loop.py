@@ -15,7 +15,6 @@ from bertctl.progress import Listener
 from bertctl.runtime.batching import Plan, padding_share, repeated, set_apart, training_plan
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features
-from bertctl.tasks.sequences import DocumentFeatures
 from bertctl.training.loop.out_of_memory import MicroBatches
 from bertctl.training.loop.step import step_with_oom_retry
 from bertctl.training.loop.training_engine import TrainingEngine
@@ -153,10 +152,10 @@ def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
         epoch=epoch,
         group_by_length=grouped,
     )
-    distinct = getattr(features, "distinct", None)
-    if distinct is None:
+    numbers = features.texts_to_keep_apart()
+    if numbers is None:
         return plan
-    return set_apart(plan, distinct)
+    return set_apart(plan, numbers)
 
 
 class StepPlan:
@@ -218,9 +217,9 @@ def train(
         goal.begin_epoch(plan)
         if state.position == 0:
             state.paddings.append(padding_share(features.lengths, plan))
-            distinct = getattr(features, "distinct", None)
-            if distinct is not None:
-                equal = count(repeated(plan, distinct), "row")
+            numbers = features.texts_to_keep_apart()
+            if numbers is not None:
+                equal = count(repeated(plan, numbers), "row")
                 listener.say(
                     f"epoch {state.epoch + 1}: {equal} with a text of another row of the batch, "
                     "masked there"
@@ -315,8 +314,7 @@ def _step(
     state.step += 1
     state.position += 1
     state.examples += len(indices)
-    windows = features.windows[indices] if isinstance(features, DocumentFeatures) else 1
-    state.tokens += int((features.lengths[indices] * windows).sum())
+    state.tokens += features.tokens_in(indices)
     return {
         "step": state.step,
         "epoch": 0.0,
