@@ -274,7 +274,7 @@ def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -
         names = found
     else:
         names = ["NAME"]
-    choices = " or ".join(f"--{role}-column {shlex.quote(name)}" for name in names)
+    choices = " or ".join(f"`data.{role}_column={shlex.quote(name)}`" for name in names)
     return UsageError(f"{source}: {message}", remedy=f"Name it: {choices}. {more}")
 
 

@@ -55,7 +55,7 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
         ends = [number + (count + 1) * (number < 0) for number in (first, last)]
         if not 1 <= ends[0] <= ends[1] <= count:
             remedy = (
-                f"It has {noun}s 1 to {count}: --{noun}s 1-3,{count} for some of them, -1 for the "
+                f"It has {noun}s 1 to {count}: `{noun}s=1-3,{count}` for some of them, -1 for the "
                 "last."
             )
             raise UsageError(f"the model has no {noun} '{part.strip()}'", remedy=remedy)

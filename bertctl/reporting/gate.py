@@ -335,11 +335,12 @@ class _Judge:
             metric = self.ours.metric(self.split, limit.metric)
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
-            better, option = (
-                ("higher", "`min=`") if metric.higher_is_better else ("lower", "`max=`")
+            better, parameter = ("higher", "min") if metric.higher_is_better else ("lower", "max")
+            asked = f"`{limit.kind.replace('-', '_')}={limit.metric}`"
+            raise UsageError(
+                f"{asked}: the {limit.metric} is better when {better}",
+                remedy=f"Type `{parameter}={limit.metric}={limit.limit:g}`.",
             )
-            what = f"--{limit.kind} {limit.metric}: the {limit.metric} is better when {better}"
-            raise UsageError(what, remedy=f"Type {option} {limit.metric}={limit.limit:g}.")
         if not metric.is_defined:
             return self._undefined(limit, metric, policy)
         ends = simultaneous(

@@ -96,14 +96,15 @@ def parse_limit(kind: Kind, text: str) -> Limit:
         else:
             message = "METRIC=NUMBER"
         raise UsageError(
-            f"--{kind} {text}: {message} fits", remedy=f"Type --{kind} '{_EXAMPLES[kind]}'."
+            f"`{_parameter(kind)}={text}`: expected {message}",
+            remedy=f"For example `{_parameter(kind)}='{_EXAMPLES[kind]}'`.",
         )
     metric = (where["metric"] if where else name).strip()
     known = find_metric(metric)
     if abs(limit) > 1 and (
         metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)
     ):
-        message = f"--{kind} {text}: {metric} is a fraction, at most 1"
+        message = f"`{_parameter(kind)}={text}`: {metric} is a fraction, at most 1"
         raise UsageError(message, remedy=f"Did you mean {metric}={limit / 100:g}?")
     if kind == "max-drop" and limit < 0:
         raise UsageError(
@@ -192,3 +193,8 @@ def decide(
     if sign * (best - bound) < -_SAME:
         return "fail"
     return "inconclusive"
+
+
+def _parameter(kind: Kind) -> str:
+    """Returns the name of the parameter that gives limits of this kind."""
+    return kind.replace("-", "_")

@@ -63,7 +63,8 @@ def limit_that_passes(limit: Limit, end: float) -> str:
         number = math.ceil(end * scale - _SAME) / scale
     else:
         number = math.floor(end * scale + _SAME) / scale
-    return f"--{limit.name.rpartition('=')[0]}={number:g}"
+    kind, _, asked = limit.name.rpartition("=")[0].partition(" ")
+    return f"`{kind.replace('-', '_')}={asked}={number:g}`"
 
 
 def ways_out(

@@ -4,13 +4,14 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertctl.cli.framework.completion import bundled_names, recipe_names
+from bertctl.cli.framework.option_names import as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.pipelines import ReportFiles, publish_checks, takes_report_files
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
@@ -65,7 +66,7 @@ def check(
     from bertctl.checking.check import check_data
 
     with out.third_party_kept():
-        report = check_data(recipe, listener=out)
+        report = _named_as_options(check_data(recipe, listener=out))
     out.answer(_document(recipe, report), *_tables(report))
     title = f"data check {' '.join(subject)}"
     publish_checks(
@@ -308,6 +309,15 @@ def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]
     )
     read = Check("rows", group, "pass", f"rows: {rows}")
     return [read, *(_as_check(group, finding, strict=strict) for finding in report.findings)]
+
+
+def _named_as_options(report: "DataReport") -> "DataReport":
+    """Returns what was found in the words of the command line."""
+    findings = tuple(
+        replace(finding, message=as_options(finding.message), remedy=as_options(finding.remedy))
+        for finding in report.findings
+    )
+    return replace(report, findings=findings, skipped=tuple(map(as_options, report.skipped)))
 
 
 def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:

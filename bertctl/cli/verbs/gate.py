@@ -1,12 +1,14 @@
 """`bertctl gate`."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bertctl.cli.framework.completion import one_of, run_folders
+from bertctl.cli.framework.option_names import as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.pipelines import ReportFiles, publish_checks, takes_report_files
 
@@ -91,6 +93,7 @@ def gate(
             policy=policy,
             allow_constant=allow_constant,
         )
+    result = _named_as_options(result)
     out.answer(result.as_json() | {"baseline": baseline and str(baseline)}, *_answer(result))
     for note in result.notes:
         out.say(f"note: {note}")
@@ -106,7 +109,7 @@ def gate(
         result.checks(),
         files,
         title=f"bertctl gate ({result.split})",
-        headline=result.headline,
+        headline=as_options(result.headline),
         notes=[*result.notes, *drops],
         default_file=str(result.run.metrics_file),
     )
@@ -118,6 +121,19 @@ def gate(
         out.say(f"written: {files.gitlab_metrics}")
     if result.exit_code:
         raise typer.Exit(int(result.exit_code))
+
+
+def _named_as_options(result: "GateResult") -> "GateResult":
+    """Returns the verdict in the words of the command line."""
+    judgements = tuple(
+        replace(
+            judgement,
+            message=as_options(judgement.message),
+            ways_out=tuple(map(as_options, judgement.ways_out)),
+        )
+        for judgement in result.judgements
+    )
+    return replace(result, judgements=judgements, notes=tuple(map(as_options, result.notes)))
 
 
 def _answer(result: "GateResult") -> list[Shown]:
@@ -149,5 +165,5 @@ def _answer(result: "GateResult") -> list[Shown]:
         "detectable: how far from the limit a model has to be for so many examples to show it",
         "dim",
     )
-    headline = Text(result.headline, style=f"bold {colours[result.verdict]}")
+    headline = Text(as_options(result.headline), style=f"bold {colours[result.verdict]}")
     return [table, "", *sentences, meaning, "", headline]
