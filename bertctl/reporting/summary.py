@@ -87,7 +87,7 @@ def training_sentences(metrics: Mapping[str, Any]) -> list[str]:
         sentences.append(
             f"The run was still improving when it ended ({improving['split']} "
             f"{improving['metric']}: {values}). Train "
-            f"longer with {improving['option']}."
+            f"longer with `{improving['option']}`."
         )
     return sentences
 

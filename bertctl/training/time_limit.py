@@ -580,12 +580,12 @@ def _guessed_costs(job: "Job", work: _Work) -> RunCosts:
 
 
 def longer_training(training: TrainingSection, limited: TimeLimitOutcome | None) -> str:
-    """Returns what to type so that a run like this one trains longer."""
+    """Returns the recipe field and its value with which a run like this one trains longer."""
     if limited is not None and limited.is_cut:
-        return f"`training.time_limit={_as_limit(limited.whole_seconds)}`"
+        return f"training.time_limit={_as_limit(limited.whole_seconds)}"
     if training.max_steps is not None:
-        return f"`training.max_steps={2 * training.max_steps}`"
-    return f"`training.epochs={2 * training.epochs}`"
+        return f"training.max_steps={2 * training.max_steps}"
+    return f"training.epochs={2 * training.epochs}"
 
 
 def _as_limit(seconds: float) -> str:

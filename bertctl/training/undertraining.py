@@ -52,7 +52,7 @@ class StillImproving:
         return (
             f"the last evaluation was the best one, and {evidence}: the model may not be done "
             "learning. Train longer "
-            f"with {self.option}, or with the learning rate that `bertctl lr-find` suggests"
+            f"with `{self.option}`, or with the learning rate that `bertctl lr-find` suggests"
         )
 
     def as_json(self) -> dict[str, Any]:

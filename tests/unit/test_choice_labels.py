@@ -98,7 +98,7 @@ def test_numbers_that_may_count_from_0_or_from_1_are_asked_for(tmp_path, columns
     path = _table(tmp_path, [1, 2, 3], columns) if columns else _lists(tmp_path, [1, 2, 3])
     with pytest.raises(DataError, match="count from 0 or from 1") as caught:
         _labels(path)
-    assert "--set data.first_choice=1" in caught.value.remedy
+    assert "`data.first_choice=1`" in caught.value.remedy
     assert _labels(path, first_choice=1) == [0, 1, 2]
     assert _labels(path, first_choice=0) == [1, 2, 3]
 
@@ -388,4 +388,7 @@ def test_questions_of_yes_and_no_are_told_to_be_pairs(tmp_path):
     path.write_text(json.dumps({"question": "is x", "passage": "p", "answer": True}) + "\n")
     with pytest.raises(UsageError) as caught:
         _read(path)
-    assert "text-classification --text-column QUESTION --pair-column PASSAGE" in caught.value.remedy
+    assert (
+        "text-classification, `data.text_column=QUESTION` `data.pair_column=PASSAGE`"
+        in caught.value.remedy
+    )

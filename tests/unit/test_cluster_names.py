@@ -82,7 +82,9 @@ def test_a_measure_is_grouped_by_or_refused_by_name(
     method: str, similarity: str, fits: bool
 ) -> None:
     if not fits:
-        with pytest.raises(UsageError, match=f"{method} can't group texts by {similarity}"):
+        with pytest.raises(
+            UsageError, match=f"`method={method}` can't group texts by {similarity}"
+        ):
             check_measure(method, similarity)
         return
     check_measure(method, similarity)

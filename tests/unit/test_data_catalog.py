@@ -52,7 +52,7 @@ def test_missing_files_are_listed_and_the_hub_is_not_asked(tmp_path):
 def test_offline_without_files_names_the_ways():
     with pytest.raises(UnavailableError, match="offline") as caught:
         load_data(recipe_for("sst2"))
-    assert "--data-dir DIR (or BERTCTL_DATA=DIR)" in caught.value.remedy
+    assert "`data.data_dir=DIR` (or BERTCTL_DATA=DIR)" in caught.value.remedy
     assert "SST-2/train.tsv" in caught.value.remedy
     assert "cache" in caught.value.remedy
 
@@ -249,7 +249,7 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
     )
     with pytest.raises(UnavailableError, match=r"'trec' .*hub") as caught:
         load_data(recipe_for("trec"))
-    assert "--data-dir DIR" in caught.value.remedy
+    assert "`data.data_dir=DIR`" in caught.value.remedy
     assert "trec/train.csv, trec/test.csv" in caught.value.remedy
     (tmp_path / "train.csv").write_text("questions,kind\nwho,HUM\n")
     with pytest.raises(DataError, match=r"column 'question': .*questions"):

@@ -271,8 +271,8 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path, header, said):
     with pytest.raises((UsageError, DataError), match=said) as caught:
         read(path, **settings)
     assert (
-        "--set data.choice_columns" in caught.value.remedy
-        or "--label-column" in caught.value.remedy
+        "`data.choice_columns=" in caught.value.remedy
+        or "`data.label_column=" in caught.value.remedy
     )
 
 
@@ -281,7 +281,7 @@ def test_a_file_without_header_that_is_not_codahs_says_how_to_name_columns(tmp_p
     path.write_text("who\tme\tyou\t1\nwhat\tthis\tthat\t0\nwho\tme\tyou\t1\n")
     with pytest.raises(UsageError, match="no header") as caught:
         read(path)
-    assert "--text-column column1 --label-column column4" in caught.value.remedy
+    assert "`data.text_column=column1` `data.label_column=column4`" in caught.value.remedy
     named = {
         "text_column": "column1",
         "choice_columns": ["column2", "column3"],

@@ -81,15 +81,15 @@ def test_a_pair_is_guessed_only_where_the_text_was():
 @pytest.mark.parametrize(
     ("names", "message", "option"),
     [
-        (("review", "comment", "label"), "the text: review, comment", "--text-column"),
-        (("a", "b", "label"), "the text: a, b", "--text-column"),
+        (("review", "comment", "label"), "the text: review, comment", "`data.text_column="),
+        (("a", "b", "label"), "the text: a, b", "`data.text_column="),
         (
             ("sentence1", "sentence2", "premise", "hypothesis", "label"),
             "the text: sentence1, ",
-            "--text",
+            "`data.text_column=",
         ),
-        (("text", "score", "rating"), "the label: score, rating", "--label-column"),
-        (("text", "colour"), "no column .*the label", "--label-column"),
+        (("text", "score", "rating"), "the label: score, rating", "`data.label_column="),
+        (("text", "colour"), "no column .*the label", "`data.label_column="),
     ],
 )
 def test_what_can_not_be_guessed_is_asked_for(names, message, option):
@@ -199,7 +199,7 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
     said = next(text for text in heard.said if "held out" in text)
     assert "12 of the 60" in said
     assert "seed 42" in said
-    assert "--validation-file" in said
+    assert "`data.validation_file=" in said
     again = load(train_file=train, validation_fraction=0.2)
     assert list(again.splits["validation"].ids) == list(held.ids)
     other = load(train_file=train, validation_fraction=0.2, split_seed=1)

@@ -140,7 +140,7 @@ def test_sentences_end_at_their_marks() -> None:
             "a.jsonl",
             b'{"p": "a b c", "q": "c d e", "r": "e f g"}',
             {},
-            "--text-column",
+            "`data.text_column=",
             ExitCode.USAGE,
         ),
         ("a.parquet", b"PAR1", {}, "a.parquet", ExitCode.DATA),
@@ -239,7 +239,7 @@ def test_repeated_lines_are_refused(tmp_path: Path) -> None:
         _survey(tmp_path, content, allowed=False)
     assert "14 of 1,016 lines (1.4 %)" in refused.value.message
     assert "'text number 7' and 'All rights reserved by us'" in refused.value.message
-    assert "--allow-duplicates" in refused.value.remedy
+    assert "`pretraining.allow_duplicates=True`" in refused.value.remedy
     assert _survey(tmp_path, content).notes[0] == refused.value.message
 
 

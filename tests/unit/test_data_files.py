@@ -318,9 +318,9 @@ def test_bytes_that_are_not_utf8(tmp_path):
     message = refusal(write(tmp_path / "a.csv", b"text,label\nok,1\ncaf\xe9 here,0\n"), DataError)
     assert "a.csv:3: byte 0xe9 " in message
     assert "(byte 4 of the line, offset 19 " in message
-    assert "--encoding latin-1" in message
+    assert "`data.encoding=latin-1`" in message
     windows = refusal(write(tmp_path / "b.csv", b"text,label\nit\x92s,1\ncaf\xe9,0\n"), DataError)
-    assert "--encoding cp1252" in windows
+    assert "`data.encoding=cp1252`" in windows
 
 
 def test_bytes_that_are_not_the_encoding_that_was_said(tmp_path):

@@ -599,7 +599,7 @@ def test_entities_in_misc_are_the_tags_of_conllu_without_parts_of_speech(tmp_pat
     assert "tags from NER= in column 9 (misc)" in heard.said[0]
     both = ud(("Anna", "PROPN", "X=1|ner=B-PER"), ("sings", "VERB", "ner=O"))
     assert read(path, both, heard=heard).columns["label"] == [["PROPN", "VERB"]]
-    assert "--label-column NER" in " ".join(heard.said)
+    assert "`data.label_column=NER`" in " ".join(heard.said)
     assert read(path, both, label_column="NER").columns["label"] == [["B-PER", "O"]]
     (tmp_path / "b.conllu.gz").write_bytes(gzip.compress(ud(("Anna", "_", "NER=B-PER")).encode()))
     packed = READER.read(

@@ -66,7 +66,7 @@ def test_the_advised_encoding_gives_the_words_back(tmp_path, language, encoding,
     path.write_bytes(("text,label\n" + f'"{text}",positive\n' * count).encode(encoding))
     with pytest.raises(DataError, match="is not utf-8") as caught:
         TEXT_READER.read(path, DataSection(), split="train", label_needed=True)
-    advised = caught.value.remedy.rpartition("add --encoding ")[2]
+    advised = caught.value.remedy.rpartition("add `data.encoding=")[2].rstrip("`")
     assert f"{count} line" in caught.value.remedy
     rows = TEXT_READER.read(
         path, DataSection(encoding=advised), split="train", label_needed=True
@@ -103,7 +103,7 @@ def test_lines_that_are_not_utf8_among_lines_that_are_get_no_encoding_advised(tm
         TEXT_READER.read(path, DataSection(), split="train", label_needed=True)
     assert caught.value.line == 8
     assert said in caught.value.remedy
-    assert "--encoding" not in caught.value.remedy
+    assert "data.encoding" not in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_file_of_utf8_is_not_read_by_another_encoding(tmp_path, name, encoding
     path.write_text(contents[path.suffix], encoding="utf-8")
     with pytest.raises(DataError, match=r"UTF-8.*read as|is not shift_jis") as caught:
         list(TEXT_READER.stream(path, DataSection(encoding=encoding)))
-    assert "--encoding utf-8" in caught.value.remedy
+    assert "`data.encoding=utf-8`" in caught.value.remedy
 
 
 def test_a_single_line_of_utf8_in_a_file_of_another_encoding_is_told(tmp_path):

@@ -81,7 +81,7 @@ def test_another_content_than_the_name_says_is_told(tmp_path, content, said):
     heard = Heard()
     list(TEXT_READER.stream(path, DataSection(), listener=heard))
     assert f"read as {said} by what is in it, though it is named .txt" in heard.said[0]
-    assert "--input-format lines" in heard.said[0]
+    assert "`input_format=lines`" in heard.said[0]
 
 
 def test_lines_of_text_stay_lines_and_those_like_json_are_told(tmp_path):
@@ -125,12 +125,12 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
     "UTF-16 without a mark": (
         as_table(",").encode("utf-16-le"),
         "full of NUL bytes",
-        "--encoding utf-16-le",
+        "`data.encoding=utf-16-le`",
     ),
     "UTF-16 of the other order": (
         as_table(",").encode("utf-16-be"),
         "full of NUL bytes",
-        "--encoding utf-16-be",
+        "`data.encoding=utf-16-be`",
     ),
     "a page": (
         b"<!DOCTYPE html>\n<html>404</html>\n",

@@ -54,7 +54,7 @@ def test_rules_as_typed(text, rule):
 def test_what_is_no_rule_is_refused_with_both_that_are(text):
     with pytest.raises(UsageError) as refusal:
         parse_rule(text)
-    assert "--threshold f1" in refusal.value.remedy
+    assert "`threshold=f1`" in refusal.value.remedy
     assert "precision=0.9" in refusal.value.remedy
 
 

@@ -105,7 +105,7 @@ def test_a_vector_is_read_by_the_names_of_its_places_and_refused_without(
     assert labels(path, NAMED) == READ[: len(cells)]
     said = refusal(path)
     assert "a vector of 0 and 1" in said
-    assert "--set text_classification.labels='[a, b, c]'" in said
+    assert "`text_classification.labels='[a, b, c]'`" in said
     assert "3 places" in refusal(path, LabelRules(names=("good", "film")))
 
 
@@ -342,7 +342,7 @@ def test_columns_of_0_and_1_are_no_labels_where_another_column_has_names(
     )
     with pytest.raises(UsageError, match="verified, has_image") as caught:
         read(path)
-    assert "--label-column" in caught.value.remedy
+    assert "`data.label_column=" in caught.value.remedy
     assert "data.label_columns='[verified, has_image]'" in caught.value.remedy
 
 

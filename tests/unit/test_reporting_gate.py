@@ -425,7 +425,7 @@ def test_a_metric_without_interval_is_only_decided_by_its_value(tmp_path):
     run = _write(tmp_path / "run", _lines(*rows), metrics)
     result = _gate(run, "min mine=0.7")
     assert result.verdict == "inconclusive"
-    assert "--policy point" in result.judgements[0].message
+    assert "`policy=point`" in result.judgements[0].message
     assert _gate(run, "min mine=0.7", policy="point").verdict == "pass"
     assert _gate(run, "min mine=0.9", policy="point").verdict == "fail"
 
@@ -465,7 +465,7 @@ def test_limits_on_the_wrong_side_and_incomplete_questions(tmp_path):
             _gate(run, typed)
     with pytest.raises(UsageError, match="nothing to check"):
         _gate(run)
-    with pytest.raises(UsageError, match="--max-drop"):
+    with pytest.raises(UsageError, match="max_drop="):
         _gate(run, "max-drop accuracy=0.1")
     with pytest.raises(UsageError, match="decides nothing"):
         _gate(run, "min accuracy=0.1", baseline=run)

@@ -121,6 +121,6 @@ def test_the_machines_share_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_an_executor_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     check_executor("local")
     monkeypatch.setitem(PACKAGES, "slurm", "no_such_package")
-    with pytest.raises(UnavailableError, match="--executor slurm needs the package") as refused:
+    with pytest.raises(UnavailableError, match="`executor=slurm` needs the package") as refused:
         check_executor("slurm")
     assert "pip install 'bertctl[slurm]'" in refused.value.remedy

@@ -56,7 +56,7 @@ def test_everything_wrong_with_a_grid_is_said_at_once() -> None:
         ("training.epochs: ", '"two" given'),
         ("training.epochs: ", "0 given"),
         ("training.epochs: ", "given twice"),
-        ("data.fold: ", "--folds"),
+        ("data.fold: ", "`folds=`"),
         ("training: ", "section"),
         ("optimizer.beta1: ", "no value"),
         ("'word' ", "field=value"),
@@ -70,7 +70,7 @@ def test_everything_wrong_with_a_grid_is_said_at_once() -> None:
         ("", "is empty"),
         ("papr", "did you mean paper?"),
         ("training.epochs=2,2", "2 is given twice"),
-        ("training.seed=1,2", "--seeds"),
+        ("training.seed=1,2", "`seeds=`"),
         ("evaluation.splits=[test]", "scored on the same"),
     ],
 )
@@ -108,7 +108,7 @@ def test_seeds_go_together_or_each_with_each() -> None:
     ]  # fmt: skip
     assert read_seeds("order=2", first=7) == [{"init": 7, "order": 7}, {"init": 7, "order": 8}]
     for wrong in ("0", "-1", "init=0", "init=2,init=3", "data=2", "many", ""):
-        with pytest.raises(UsageError, match="--seeds"):
+        with pytest.raises(UsageError, match="seeds="):
             read_seeds(wrong, first=1)
 
 
@@ -116,7 +116,7 @@ def test_shards_are_in_range() -> None:
     assert read_shard(None) is None
     assert read_shard("2/8") == (2, 8)
     for wrong in ("0/8", "9/8", "1/0", "2", "a/b", "-1/2"):
-        with pytest.raises(UsageError, match="--shard"):
+        with pytest.raises(UsageError, match="shard="):
             read_shard(wrong)
 
 

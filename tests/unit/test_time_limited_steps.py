@@ -194,7 +194,7 @@ def test_a_run_that_was_cut_says_how_far_it_came() -> None:
 @pytest.mark.parametrize(
     ("training", "is_cut", "option"),
     [
-        (TrainingSection(), False, "--epochs 6"),
+        (TrainingSection(), False, "training.epochs=6"),
         (TrainingSection(), True, "--time-limit 55m"),
         (TrainingSection(max_steps=100), False, "--set training.max_steps=200"),
     ],
