@@ -195,8 +195,8 @@ def test_a_run_that_was_cut_says_how_far_it_came() -> None:
     ("training", "is_cut", "option"),
     [
         (TrainingSection(), False, "training.epochs=6"),
-        (TrainingSection(), True, "--time-limit 55m"),
-        (TrainingSection(max_steps=100), False, "--set training.max_steps=200"),
+        (TrainingSection(), True, "training.time_limit=55m"),
+        (TrainingSection(max_steps=100), False, "training.max_steps=200"),
     ],
 )
 def test_the_option_to_train_longer(training: TrainingSection, is_cut: bool, option: str) -> None:
