@@ -15,7 +15,7 @@ from bertctl.metrics.squad import Version, best_threshold, raw_scores
 from bertctl.metrics.tagging import entities
 from bertctl.metrics.value import MetricValue
 from bertctl.tasks.answers import Lines
-from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import LabelSetAnswers
 from bertctl.tasks.questions.span_answers import SpanAnswers
 from bertctl.tasks.registry import answer_type
 from bertctl.tasks.tagging.tag_answers import TagAnswers
@@ -60,9 +60,7 @@ def multi_label_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int)
         [[n for n, there in zip(names, row, strict=True) if there] for row in side]
         for side in (gold, predicted)
     ]
-    return ClassAnswers(names, multi_label=True).score(
-        lines_of(*sides), resamples=resamples, seed=seed
-    )
+    return LabelSetAnswers(names).score(lines_of(*sides), resamples=resamples, seed=seed)
 
 
 def regression_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int) -> Metrics:

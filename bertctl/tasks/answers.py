@@ -140,7 +140,7 @@ class Answers:
     texts: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
     checks: ClassVar[frozenset[str]] = frozenset()
-    multi_label: bool = False
+    multi_label: ClassVar[bool] = False
     in_windows: ClassVar[bool] = False
     pipeline: ClassVar[str | None] = None
     tags: ClassVar[tuple[str, ...]] = ()

@@ -17,7 +17,11 @@ from bertctl.catalog.datasets import builtin_datasets
 from bertctl.errors import DataError, UsageError
 from bertctl.reporting.slices import slice_contributions
 from bertctl.tasks.choice.choice_answers import ChoiceAnswers
-from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import (
+    ClassAnswers,
+    LabelSetAnswers,
+    OneLabelAnswers,
+)
 from bertctl.tasks.classification.positive_label import positive_label
 from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.questions.span_answers import SpanAnswers
@@ -343,11 +347,11 @@ def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
 @pytest.mark.parametrize(
     ("answers", "gold", "predicted", "said"),
     [
-        (ClassAnswers(("neg", "pos"), multi_label=False), ["pos", "neg"], ["pos", "pos"], "'pos'"),
-        (ClassAnswers(("neg", "pos"), multi_label=False), ["pos", "pos"], ["pos", "pos"], None),
-        (ClassAnswers(("neg", "pos"), multi_label=False), ["pos", "neg"], ["pos", "neg"], None),
-        (ClassAnswers(("a", "b"), multi_label=True), [["a"], []], [["a", "b"]] * 2, "'a', 'b'"),
-        (ClassAnswers(("a", "b"), multi_label=True), [["a"], []], [[], []], "no label"),
+        (OneLabelAnswers(("neg", "pos")), ["pos", "neg"], ["pos", "pos"], "'pos'"),
+        (OneLabelAnswers(("neg", "pos")), ["pos", "pos"], ["pos", "pos"], None),
+        (OneLabelAnswers(("neg", "pos")), ["pos", "neg"], ["pos", "neg"], None),
+        (LabelSetAnswers(("a", "b")), [["a"], []], [["a", "b"]] * 2, "'a', 'b'"),
+        (LabelSetAnswers(("a", "b")), [["a"], []], [[], []], "no label"),
         (ScoreAnswers(), [1.0, 2.0], [1.50001, 1.50002], "about 1.5"),
         (ScoreAnswers(), [100.0, 900.0], [489.0, 491.0], "about 490"),
         (ScoreAnswers(), [1.0, 2.0], [1.5, 1.6], None),

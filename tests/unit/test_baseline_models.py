@@ -19,7 +19,7 @@ from bertctl.baselines.word_counts import LinearModel, TextFeatures, WordTags
 from bertctl.data.rows import Rows
 from bertctl.metrics.paired import Difference, share_difference
 from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings
-from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import OneLabelAnswers
 
 TEXTS = ["a fine film", "a dull film", "fine food", "dull dull food", "a fine fine day", "dull"]
 
@@ -213,7 +213,7 @@ def test_a_comparison_is_mcnemars_and_allows_for_the_choice_of_the_epoch():
 
     ours = lines(0.9)
     theirs = lines(0.8)
-    answers = ClassAnswers(("no", "yes"), False, "yes")
+    answers = OneLabelAnswers(("no", "yes"), "yes")
 
     once = paired_comparison(answers, ours, theirs, "accuracy", compared=1)
     of_three = paired_comparison(answers, ours, theirs, "accuracy", compared=3)

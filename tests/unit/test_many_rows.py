@@ -31,7 +31,7 @@ from bertctl.data.splits import content_hash
 from bertctl.errors import DeviceError
 from bertctl.inference.evaluate import require_room_for_lines
 from bertctl.search.cost import require_room
-from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import OneLabelAnswers
 from bertctl.tasks.classification.class_lines import ClassLines
 from bertctl.tasks.classification.text_classification import TextClassification
 from bertctl.tokenization import encode
@@ -233,7 +233,7 @@ def test_lines_in_arrays_score_like_lines(clusters: np.ndarray | None) -> None:
     lines = ClassLines(
         labels, rng.integers(0, 3, 120), probabilities.argmax(axis=1), probabilities, clusters
     )
-    answers = ClassAnswers(labels)
+    answers = OneLabelAnswers(labels)
 
     scores = answers.score(lines, resamples=200, seed=1)
 

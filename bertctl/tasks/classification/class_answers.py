@@ -1,11 +1,12 @@
 """What a label means, or several: text classification."""
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,11 +54,7 @@ def _f1(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
 def _mean_f1(
     average: classification.Average, answers: "ClassAnswers", lines: Lines
 ) -> Contributions:
-    if answers.multi_label:
-        return classification.f1_of_sets(*answers.present(lines), average)
-    return classification.f1_of_labels(
-        *answers.numbers(lines), n_labels=len(answers.labels), of=average
-    )
+    return answers.mean_f1(average, lines)
 
 
 def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contributions | None:
@@ -73,24 +70,26 @@ def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contr
 
 
 def _matthews(answers: "ClassAnswers", lines: Lines) -> Contributions | None:
-    if answers.multi_label:
-        return None
-    return classification.matthews(*answers.numbers(lines), n_labels=len(answers.labels))
+    return answers.matthews(lines)
 
 
 @dataclass(frozen=True)
 class ClassAnswers(Answers):
-    """One of C labels per text or pair; or, multi-label, any number of them. `f1:LABEL` is that of
-    one label.
+    """C labels of texts or pairs: what one label per example and several of them have in common.
+
+    `f1:LABEL` is the F1 of one label.
+
+    Class attributes:
+        multi_label: Whether an example can have several labels or none.
 
     Attributes:
-        labels: names, in the model's order.
-        multi_label: whether an example can have several labels or none.
-        positive: the one of two labels that `f1` is about.
+        labels: Names, in the model's order.
+        positive: The one of two labels that `f1` is about.
     """
 
+    multi_label: ClassVar[bool]
+
     labels: tuple[str, ...] = ()
-    multi_label: bool = False
     positive: str | None = None
 
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
@@ -127,7 +126,7 @@ answer({example})"""
     )
 
     @classmethod
-    def from_lines(cls, lines: Lines) -> Self:
+    def from_lines(cls, lines: Lines) -> "ClassAnswers":
         """Returns the labels in the model's order where the lines have probabilities by name, else
         sorted as found.
 
@@ -145,12 +144,42 @@ answer({example})"""
             for name in _names(field(line, key))
         }
         labels = (*found, *sorted(occurring - set(found), key=label_order))
-        multi_label = isinstance(field(lines[0], "gold"), list)
-        if multi_label or len(labels) != 2:
-            positive = None
-        else:
-            positive = lines[0].get(POSITIVE, labels[-1])
-        return cls(labels, multi_label, positive if positive in labels else None)
+        if isinstance(field(lines[0], "gold"), list):
+            return LabelSetAnswers(labels)
+        if len(labels) != 2:
+            return OneLabelAnswers(labels)
+        positive = lines[0].get(POSITIVE, labels[-1])
+        return OneLabelAnswers(labels, positive if positive in labels else None)
+
+    @abstractmethod
+    def mean_f1(self, average: classification.Average, lines: Lines) -> Contributions:
+        """Returns what each line adds to the mean of the labels' F1."""
+
+    @abstractmethod
+    def matthews(self, lines: Lines) -> Contributions | None:
+        """Returns what each line adds to the Matthews correlation; None where it has no meaning."""
+
+    @abstractmethod
+    def targets(self, lines: Lines) -> Ints:
+        """Returns (N,) numbers of the gold labels; of several labels (N, C) 0 and 1."""
+
+    @property
+    @abstractmethod
+    def older_name_of_f1(self) -> str:
+        """What older runs called `f1` where there are more than two labels."""
+
+    @abstractmethod
+    def constant_for(self, label: str | None) -> Any:
+        """Returns the constant answer that does best by a metric of this label, if there is one."""
+
+    @abstractmethod
+    def certainties(self, probabilities: Floats, gold: Ints) -> tuple[Floats, Bools]:
+        """Returns the probabilities that answers state, and whether each of them held.
+
+        Args:
+            probabilities: (N, C) of the labels.
+            gold: As `targets` returns it.
+        """
 
     def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """Returns metrics.json with what older runs call `f1` under its name, where there are more
@@ -158,7 +187,7 @@ answer({example})"""
         """
         if self.positive:
             return {**metrics, "positive_label": self.positive}
-        new = {"f1": "f1_micro" if self.multi_label else "f1_macro"}
+        new = {"f1": self.older_name_of_f1}
         found = {**metrics}
         for key in {"metrics", "baseline"} & found.keys():
             of_splits = found[key].items()
@@ -215,20 +244,6 @@ answer({example})"""
         )
         return gold, predicted
 
-    def targets(self, lines: Lines) -> Ints:
-        """Returns (N,) numbers of the gold labels; multi-label (N, C) 0 and 1."""
-        if self.multi_label:
-            return self.present(lines)[0].astype(np.int64)
-        return self.numbers(lines)[0]
-
-    def baseline_answer(self, gold: Sequence[Any]) -> Any:
-        """Returns the most frequent label, or set of labels, of the training rows."""
-        if not self.multi_label:
-            return super().baseline_answer(gold)
-        sets = Counter(tuple(label in names for label in self.labels) for names in gold)
-        chosen = max(sorted(sets), key=sets.__getitem__)
-        return [label for label, there in zip(self.labels, chosen, strict=True) if there]
-
     def answered(self, line: Line, constant: Any) -> Line:
         """Returns a line with the constant answer, which is sure of itself."""
         return {
@@ -244,7 +259,7 @@ answer({example})"""
             label = self.positive
         else:
             label = name.partition(":")[2]
-        answer = list(self.labels) if self.multi_label else label
+        answer = self.constant_for(label)
         if answer:
             return max(usual, self.baseline(answer, lines).get(name, usual))
         return usual
@@ -255,26 +270,12 @@ answer({example})"""
             return None
         return listing(_names(lines[0]["prediction"])) or "no label"
 
-    def is_right(self, line: Line) -> bool:
-        """Returns whether the label is right; of several labels, whether all are."""
-        gold = field(line, "gold")
-        predicted = field(line, "prediction")
-        if self.multi_label:
-            return set(gold) == set(predicted)
-        return bool(gold == predicted)
-
     def rights(self, lines: Lines) -> Sequence[bool] | Bools:
         """Returns whether each line is right."""
         if isinstance(lines, ClassLines):
             is_right: Bools = lines.gold == lines.predicted
             return is_right
         return super().rights(lines)
-
-    def error_order(self) -> ErrorOrder:
-        """Returns the order by probability; by loss where several labels are possible."""
-        if self.multi_label:
-            return BY_LOSS
-        return super().error_order()
 
     def shown(self, line: Line) -> tuple[str, str, str]:
         """Returns the texts and both labels."""
@@ -305,7 +306,7 @@ answer({example})"""
         return self._of_labels(lines)[f"f1:{label}"]
 
     def outcome(self, lines: Lines) -> Outcome:
-        """Returns a row per label, and the confusions where labels exclude each other."""
+        """Returns a row per label."""
         both = [(set(_names(line["gold"])), set(_names(line["prediction"]))) for line in lines]
         pairs = [
             [
@@ -314,29 +315,7 @@ answer({example})"""
             ]
             for wanted, answered in both
         ]
-        found = Outcome.counted(
-            "By label",
-            "label",
-            self.labels,
-            lines,
-            pairs,
-        )
-        if self.multi_label:
-            return found
-        return replace(found, labels=self.labels)
-
-    def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns the probability of each answer and whether it held; with several labels those of
-        every label.
-        """
-        if not self.multi_label or not lines or not lines[0].get("probabilities"):
-            return super().stated(lines)
-        pairs = [
-            (p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()
-        ]
-        return np.clip([p for p, _ in pairs], 0.0, 1.0), np.array(
-            [held for _, held in pairs], dtype=np.bool_
-        )
+        return Outcome.counted("By label", "label", self.labels, lines, pairs)
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
         """Returns (N, C) probabilities of the labels and which are right; None where lines don't
@@ -365,9 +344,106 @@ answer({example})"""
         except DataError:
             return None
         after = calibration.scaled_probabilities(logits, temperature, multi_label=self.multi_label)
-        if self.multi_label:
-            return temperature, after.ravel(), gold.ravel() > 0
-        return temperature, after.max(axis=1), after.argmax(axis=1) == gold
+        return temperature, *self.certainties(after, gold)
+
+
+@dataclass(frozen=True)
+class OneLabelAnswers(ClassAnswers):
+    """One of C labels per example: labels exclude each other."""
+
+    multi_label: ClassVar[bool] = False
+
+    def mean_f1(self, average: classification.Average, lines: Lines) -> Contributions:
+        """Returns what each line adds to the mean of the labels' F1."""
+        gold, predicted = self.numbers(lines)
+        return classification.f1_of_labels(gold, predicted, n_labels=len(self.labels), of=average)
+
+    def matthews(self, lines: Lines) -> Contributions | None:
+        """Returns what each line adds to the Matthews correlation."""
+        gold, predicted = self.numbers(lines)
+        return classification.matthews(gold, predicted, n_labels=len(self.labels))
+
+    def targets(self, lines: Lines) -> Ints:
+        """Returns (N,) numbers of the gold labels."""
+        return self.numbers(lines)[0]
+
+    @property
+    def older_name_of_f1(self) -> str:
+        """What older runs called `f1` where there are more than two labels."""
+        return "f1_macro"
+
+    def constant_for(self, label: str | None) -> Any:
+        """Returns the label itself."""
+        return label
+
+    def certainties(self, probabilities: Floats, gold: Ints) -> tuple[Floats, Bools]:
+        """Returns (N,) probabilities of the answers, and whether they are right."""
+        return probabilities.max(axis=1), probabilities.argmax(axis=1) == gold
+
+    def is_right(self, line: Line) -> bool:
+        """Returns whether the label is right."""
+        return bool(field(line, "gold") == field(line, "prediction"))
+
+    def outcome(self, lines: Lines) -> Outcome:
+        """Returns a row per label, and the confusions."""
+        return replace(super().outcome(lines), labels=self.labels)
+
+
+@dataclass(frozen=True)
+class LabelSetAnswers(ClassAnswers):
+    """Any number of C labels per example, none included."""
+
+    multi_label: ClassVar[bool] = True
+
+    def mean_f1(self, average: classification.Average, lines: Lines) -> Contributions:
+        """Returns what each line adds to the mean of the labels' F1."""
+        gold, predicted = self.present(lines)
+        return classification.f1_of_sets(gold, predicted, average)
+
+    def matthews(self, lines: Lines) -> Contributions | None:
+        """Returns None: sets of labels have no table of confusions."""
+        return None
+
+    def targets(self, lines: Lines) -> Ints:
+        """Returns (N, C) 0 and 1."""
+        return self.present(lines)[0].astype(np.int64)
+
+    @property
+    def older_name_of_f1(self) -> str:
+        """What older runs called `f1`."""
+        return "f1_micro"
+
+    def baseline_answer(self, gold: Sequence[Any]) -> Any:
+        """Returns the most frequent set of labels of the training rows."""
+        sets = Counter(tuple(label in names for label in self.labels) for names in gold)
+        chosen = max(sorted(sets), key=sets.__getitem__)
+        return [label for label, there in zip(self.labels, chosen, strict=True) if there]
+
+    def constant_for(self, label: str | None) -> Any:
+        """Returns all labels: whatever is asked for is then found."""
+        return list(self.labels)
+
+    def certainties(self, probabilities: Floats, gold: Ints) -> tuple[Floats, Bools]:
+        """Returns (N * C,) probabilities of all labels, and whether each is there."""
+        return probabilities.ravel(), gold.ravel() > 0
+
+    def is_right(self, line: Line) -> bool:
+        """Returns whether all labels are right."""
+        return set(field(line, "gold")) == set(field(line, "prediction"))
+
+    def error_order(self) -> ErrorOrder:
+        """Returns the order by loss: there is no one answer that is sure of itself."""
+        return BY_LOSS
+
+    def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
+        """Returns the probability of every label, and whether it is there."""
+        if not lines or not lines[0].get("probabilities"):
+            return super().stated(lines)
+        pairs = [
+            (p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()
+        ]
+        probabilities = np.clip([p for p, _ in pairs], 0.0, 1.0)
+        return probabilities, np.array([held for _, held in pairs], dtype=np.bool_)
 
 
 def _names(side: Any) -> list[str]:

@@ -25,7 +25,11 @@ from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields
 from bertctl.tasks.batches import present
-from bertctl.tasks.classification.class_answers import ClassAnswers
+from bertctl.tasks.classification.class_answers import (
+    ClassAnswers,
+    LabelSetAnswers,
+    OneLabelAnswers,
+)
 from bertctl.tasks.classification.class_lines import ClassLines
 from bertctl.tasks.classification.class_weights import class_weights
 from bertctl.tasks.classification.positive_label import positive_label
@@ -70,7 +74,9 @@ class TextClassification(Task):
     @property
     def answers(self) -> ClassAnswers:
         """What the labels mean."""
-        return ClassAnswers(self.labels, self.multi_label, self.positive)
+        if self.multi_label:
+            return LabelSetAnswers(self.labels)
+        return OneLabelAnswers(self.labels, self.positive)
 
     @classmethod
     def of(cls, task: Task) -> "TextClassification | None":
