@@ -139,7 +139,7 @@ def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, 
     mine.write_bytes(theirs.read_bytes())
     with pytest.raises(DeviceError, match="other vectors") as caught:
         both(tiny_model, backend, spec_of())
-    assert "--backend" in caught.value.remedy
+    assert "`backend=" in caught.value.remedy
     said = Heard()
     assert fastest(tiny_model, MANY, said) in {"torch", "onnx", "openvino"} - {backend}
     assert any(line.startswith(f"{backend} is left out: ") for line in said.said)

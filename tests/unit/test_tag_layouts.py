@@ -174,7 +174,7 @@ def test_the_text_of_tasks_is_named_or_guessed(tmp_path):
         DataError, match=r"task 3: there is no text 'content' in its data"
     ) as caught:
         read(tmp_path / "a.json", json.dumps(lacking))
-    assert "--text-column NAME" in caught.value.remedy
+    assert "`data.text_column=NAME`" in caught.value.remedy
 
 
 def test_lists_of_spans_that_are_all_empty_are_tags(tmp_path):

@@ -357,7 +357,7 @@ def test_unknown_types_and_tags_are_refused_with_their_word():
     with pytest.raises(DataError, match=r"f:1, word 2 \('y'\): .*'LOK' .*'LOC', 'PER'") as caught:
         task.check(rows_of([["x", "y"]], [["O", "B-LOK"]]))
     assert "did you mean LOC" in caught.value.remedy
-    assert "--set token_classification.labels=" in caught.value.remedy, (
+    assert "`token_classification.labels=" in caught.value.remedy, (
         "the near one need not be meant"
     )
     for stray in ("NN", "LOC"):  # tags that mark no entity would all be scored as O
@@ -534,7 +534,7 @@ def test_types_of_a_file_get_the_names_of_the_model():
         DataError, match="entity type 'PERSON' is not one the model knows"
     ) as caught:
         TokenClassification.from_model(recipe(), config).check(rows)
-    assert "--rename-tag PERSON=NAME" in caught.value.remedy
+    assert "`rename_tag=PERSON=NAME`" in caught.value.remedy
     task = TokenClassification.from_model(recipe(rename_tags=["PERSON=per"]), config)
     task.check(rows)
     assert task.gold(rows, 0) == ["B-per", "I-per", "O"]

@@ -62,7 +62,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_line_and_byte(size: int | None
     assert caught.value.message.startswith(
         "f.txt:3: byte 4 of the line (0xe9, byte 18 of the file)"
     )
-    assert "--errors replace" in caught.value.remedy
+    assert "`errors=replace`" in caught.value.remedy
 
 
 def test_utf16_is_named() -> None:

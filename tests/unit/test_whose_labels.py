@@ -113,7 +113,7 @@ def test_predictions_are_learned_where_they_are_asked_for(tmp_path):
     with pytest.raises(DataError, match=r"1 of 1 row .* have no label") as caught:
         read(tmp_path / "b.json", json.dumps(tags), TAGS)
     assert (
-        "--annotator NAME (data.annotator in a recipe); `predictions` takes" in caught.value.remedy
+        "`data.annotator=NAME` (data.annotator in a recipe); `predictions` takes" in caught.value.remedy
     )
 
 
@@ -152,7 +152,7 @@ def test_annotators_who_disagree_are_refused_or_skipped(tmp_path):
         in caught.value.message
     )
     assert (
-        "--annotator NAME (data.annotator in a recipe), such as 'anna@x.org', '8'"
+        "`data.annotator=NAME` (data.annotator in a recipe), such as 'anna@x.org', '8'"
         in caught.value.remedy
     )
     skipped = SkippedRows()
@@ -336,7 +336,7 @@ def test_a_part_of_the_data_is_no_label_where_the_annotations_are_something_else
     ]
     with pytest.raises(UsageError, match=message) as caught:
         read(tmp_path / "a.json", json.dumps(tasks))
-    assert "--label-column NAME" in caught.value.remedy
+    assert "`data.label_column=NAME`" in caught.value.remedy
     assert len(read(tmp_path / "a.json", json.dumps(tasks), needed=False)) == 2
     assert labels_of(read(tmp_path / "a.json", json.dumps(tasks), label_column="text2")) == [
         "x",
