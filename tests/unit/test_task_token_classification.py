@@ -357,9 +357,7 @@ def test_unknown_types_and_tags_are_refused_with_their_word():
     with pytest.raises(DataError, match=r"f:1, word 2 \('y'\): .*'LOK' .*'LOC', 'PER'") as caught:
         task.check(rows_of([["x", "y"]], [["O", "B-LOK"]]))
     assert "did you mean LOC" in caught.value.remedy
-    assert "`token_classification.labels=" in caught.value.remedy, (
-        "the near one need not be meant"
-    )
+    assert "`token_classification.labels=" in caught.value.remedy, "the near one need not be meant"
     for stray in ("NN", "LOC"):  # tags that mark no entity would all be scored as O
         with pytest.raises(
             DataError, match=rf"f:1, word 2 \('y'\): the tag '{stray}' is not one the model knows"

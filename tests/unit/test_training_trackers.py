@@ -73,6 +73,7 @@ def test_trackers_are_ended_where_training_diverges(tracked) -> None:
 
 def test_a_tracker_that_can_not_begin_is_no_bug(tracked) -> None:
     with pytest.raises(
-        UnavailableError, match="`runtime.log_to=mlflow` can't be used: RuntimeError: no such place"
+        UnavailableError,
+        match=r"`runtime\.log_to=mlflow` can't be used: RuntimeError: no such place",
     ):
         tracked()

@@ -113,7 +113,8 @@ def test_predictions_are_learned_where_they_are_asked_for(tmp_path):
     with pytest.raises(DataError, match=r"1 of 1 row .* have no label") as caught:
         read(tmp_path / "b.json", json.dumps(tags), TAGS)
     assert (
-        "`data.annotator=NAME` (data.annotator in a recipe); `predictions` takes" in caught.value.remedy
+        "`data.annotator=NAME` (data.annotator in a recipe); `predictions` takes"
+        in caught.value.remedy
     )
 
 

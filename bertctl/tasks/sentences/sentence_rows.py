@@ -1,0 +1,279 @@
+"""The four kinds of rows that embeddings of texts are learned from, and what each kind means.
+
+scores    pairs with a number that says how alike they are
+classes   pairs with a label
+matches   pairs that belong together
+texts     single texts with a label
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bertctl.arrays import Floats, Floats32, Ints
+from bertctl.data.rows import Rows
+from bertctl.data.sentence_files import MATCH
+from bertctl.errors import DataError, UsageError
+from bertctl.tasks.classification.positive_label import positive_label
+from bertctl.tasks.sentences.sentence_features import SentenceFeatures
+from bertctl.tasks.sentences.sentence_search import (
+    SearchPlan,
+    plan_of_labelled_texts,
+    plan_of_pairs,
+    random_search,
+)
+from bertctl.words import as_number, count, listing
+
+_NO_NUMBERS = ("nan", "inf", "infinity", "none", "null", "na", "n/a")
+
+
+@dataclass(frozen=True)
+class LearnedLabels:
+    """What a model has learned from its training rows.
+
+    Attributes:
+        kind: Name of the kind of rows; None for a model of others.
+        labels: Names of the classes, in their order.
+        positive: The one of pairs that belong together.
+        low: Score that stands for the cosine 0.
+        high: Score that stands for the cosine 1.
+    """
+
+    kind: str | None
+    labels: tuple[str, ...]
+    positive: str | None
+    low: float
+    high: float
+
+    def positive_among(self, labels: Sequence[str]) -> str | None:
+        """Returns the label that says that two texts belong together.
+
+        Raises:
+            UsageError: It is none of three or more.
+        """
+        names = sorted({*labels})
+        if self.positive is not None and (self.positive in names or {*names} <= {*self.labels}):
+            return self.positive
+        if len(names) > 2:
+            raise unknown_positive(names)
+        if len(names) == 2:
+            return positive_label(names, False, None)
+        return "1"
+
+
+class RowKind(ABC):
+    """One kind of rows.
+
+    Class attributes:
+        name: In features, and in the configuration of a trained model.
+        noun: What people call them.
+        primary_metric: What the best weights are chosen by.
+        has_classes: Whether labels are names.
+        says_matches: Whether labels say of each pair if it belongs together.
+    """
+
+    name: ClassVar[str]
+    noun: ClassVar[str]
+    primary_metric: ClassVar[str]
+    has_classes: ClassVar[bool] = False
+    says_matches: ClassVar[bool] = False
+
+    @abstractmethod
+    def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
+        """Returns (N,) how near each row's texts are, 0 to 1, and (N,) the numbers of its class."""
+
+    def search_plan(self, features: SentenceFeatures) -> SearchPlan | None:
+        """Returns which texts look for which; None where a row answers for itself."""
+        return None
+
+    def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
+        """Returns lines of a search in random order; of rows that are searched."""
+        raise ValueError(f"{self.noun} are not searched")
+
+    def describe(self, rows: Rows) -> str:
+        """Returns what the labels are, and how often each is there."""
+        counts = Counter(map(str, rows.columns["label"])).most_common(10)
+        return f"{self.noun}; " + ", ".join(f"{name}: {number}" for name, number in counts)
+
+
+class ScoredPairs(RowKind):
+    """Pairs with a number that says how alike they are."""
+
+    name = "scores"
+    noun = "scored pairs"
+    primary_metric = "spearman"
+
+    def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
+        """Returns the scores as 0 to 1: over the learned range, or over that of these rows."""
+        scores = scores_of(rows)
+        low, high = learned.low, learned.high
+        if learned.kind != self.name:
+            low, high = scores.min(), scores.max()
+        near = (scores - low) / max(high - low, 1e-9)
+        return near.astype(np.float32), np.zeros(len(rows), dtype=np.int64)
+
+    def describe(self, rows: Rows) -> str:
+        """Returns the range of the scores and their mean."""
+        scores = scores_of(rows)
+        return f"scores {scores.min():g} to {scores.max():g}, mean {scores.mean():.3g}"
+
+
+class LabelledPairs(RowKind):
+    """Pairs with a label, one of which says that they belong together."""
+
+    name = "classes"
+    noun = "labelled pairs"
+    primary_metric = "average_precision"
+    has_classes = True
+    says_matches = True
+
+    def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
+        """Returns 1 for pairs of the positive label, and the numbers of the labels."""
+        labels = [str(label) for label in rows.columns["label"]]
+        near = (np.array(labels) == learned.positive_among(labels)).astype(np.float32)
+        return near, _class_numbers(labels, self.name, learned)
+
+
+class BarePairs(RowKind):
+    """Pairs that belong together; other pairs of the batch do not."""
+
+    name = "matches"
+    noun = "bare pairs"
+    primary_metric = "mrr_at_10"
+
+    def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
+        """Returns ones, and one class for all."""
+        return np.ones(len(rows), dtype=np.float32), np.zeros(len(rows), dtype=np.int64)
+
+    def search_plan(self, features: SentenceFeatures) -> SearchPlan:
+        """Returns a plan in which first texts look for their second ones."""
+        return plan_of_pairs(features)
+
+    def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
+        """Returns lines of a search in random order."""
+        texts, partners = rows.columns["text"], rows.columns["pair"]
+        found = Counter(text for text, _ in {*zip(texts, partners, strict=True)})
+        n_relevant_of = {text: found[text] for text in texts}
+        return random_search(n_relevant_of, n_candidates=len({*partners}))
+
+    def describe(self, rows: Rows) -> str:
+        """Returns whether there are third texts."""
+        return "triplets" if rows.has("negative") else self.noun
+
+
+class LabelledTexts(RowKind):
+    """Single texts with a label; texts of one label belong together."""
+
+    name = "texts"
+    noun = "labelled texts"
+    primary_metric = "mrr_at_10"
+    has_classes = True
+
+    def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
+        """Returns ones, and the numbers of the labels."""
+        labels = [str(label) for label in rows.columns["label"]]
+        near = np.ones(len(rows), dtype=np.float32)
+        return near, _class_numbers(labels, self.name, learned)
+
+    def search_plan(self, features: SentenceFeatures) -> SearchPlan:
+        """Returns a plan in which texts look for the others of their label."""
+        return plan_of_labelled_texts(features)
+
+    def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
+        """Returns lines of a search in random order."""
+        texts_of_label: dict[str, set[str]] = {}
+        for text, label in zip(rows.columns["text"], rows.columns["label"], strict=True):
+            texts_of_label.setdefault(str(label), set()).add(text)
+        mates: dict[str, set[str]] = {}
+        for texts in texts_of_label.values():
+            for text in texts:
+                mates.setdefault(text, set()).update(texts)
+        n_relevant_of = {text: len(mates[text]) - 1 for text in rows.columns["text"]}
+        return random_search(n_relevant_of, n_candidates=len(mates) - 1)
+
+
+SCORES = ScoredPairs()
+CLASSES = LabelledPairs()
+MATCHES = BarePairs()
+TEXTS = LabelledTexts()
+ROW_KINDS: Mapping[str, RowKind] = {kind.name: kind for kind in (SCORES, CLASSES, MATCHES, TEXTS)}
+"""The kinds of rows, by their names."""
+
+
+def kind_of_rows(rows: Rows, known_labels: Sequence[str]) -> RowKind:
+    """Returns the kind of rows, by their columns and labels.
+
+    Args:
+        rows: With or without labels.
+        known_labels: Names of classes that were learned or that the data set names.
+
+    Raises:
+        DataError: A few labels are no numbers among scores.
+    """
+    labels = rows.columns.get("label", ())
+    if not rows.has("pair"):
+        return TEXTS
+    if all(label == MATCH for label in labels):
+        return MATCHES
+    different = {str(label) for label in labels}
+    if different <= {*known_labels}:
+        return CLASSES
+    if len(different) <= 2 and all(map(_is_whole, different)):
+        return CLASSES
+    words = {label for label in different if not is_number(label)}
+    _refuse_bad_scores(rows, different, words)
+    return CLASSES if words else SCORES
+
+
+def scores_of(rows: Rows) -> Floats:
+    """Returns (N,) the labels as numbers."""
+    return np.array([float(str(label)) for label in rows.columns["label"]], dtype=np.float64)
+
+
+def _class_numbers(labels: Sequence[str], kind: str, learned: LearnedLabels) -> Ints:
+    """Returns (N,) numbers of classes: those that were learned, or sorted ones of these rows."""
+    names = learned.labels if kind == learned.kind else sorted({*labels})
+    number = {name: i for i, name in enumerate(names)}
+    return np.array([number.get(name, 0) for name in labels], dtype=np.int64)
+
+
+def is_number(text: str) -> bool:
+    """Returns whether a label is a number that float32 can hold."""
+    return abs(as_number(text)) < 3.4e38
+
+
+def _is_whole(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None:
+    """Refuses a few labels that are no numbers among scores: no class is called 4.34, and none nan.
+
+    Raises:
+        DataError: with the first one.
+    """
+    numbers = different - words
+    is_missing = all(word.lower().lstrip("+-") in _NO_NUMBERS for word in words)
+    if words and numbers and (is_missing or not all(map(_is_whole, numbers))):
+        first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
+        others = count(len(numbers), "other one is", "others are")
+        message = (
+            f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score, and "
+            f"{others}"
+        )
+        raise DataError(
+            message,
+            remedy="Correct it or leave the row out; or name another column: `data.label_column=NAME`.",
+        )
+
+
+def unknown_positive(names: Sequence[str]) -> UsageError:
+    """Returns the refusal of labels of which none is known to mean that texts belong together."""
+    message = (
+        f"which of the labels {listing(names)} says that two texts belong together is not known"
+    )
+    return UsageError(message, remedy="Name it in training: `evaluation.positive_label=LABEL`.")

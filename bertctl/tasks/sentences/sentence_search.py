@@ -1,0 +1,190 @@
+"""Texts that look for others by their vectors: which belong to which, and at what rank they are
+found.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertctl.arrays import Floats, Floats32, Ints
+from bertctl.metrics.retrieval import ranks_of
+from bertctl.metrics.similarity import COSINE, similarity_rows
+from bertctl.tasks.sentences.sentence_features import SentenceFeatures
+
+_KEPT = 100
+"""Ranks that a prediction line keeps."""
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What one query has found.
+
+    Attributes:
+        line: Fields of the prediction line of each of its rows.
+        loss: How unlikely its right texts are among all, as in `multiple-negatives`.
+    """
+
+    line: dict[str, Any]
+    loss: float
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """Different queries of a split and the different texts that they are looked for among.
+
+    Letters: Q queries, C candidates.
+
+    Attributes:
+        query_of_row: (N,) number of each row's query.
+        query_texts: (Q,) which text of the split each query is.
+        candidate_texts: (C,) which text of the split each candidate is.
+        relevant: Of each query the candidates that belong to it.
+        own_candidate: Of each query the candidate that is the same text; -1 for none.
+        leaves_out_itself: Whether that one is no candidate for its own query. Of pairs it is one,
+            as it is for sentence-transformers' evaluator, which knows queries and documents by
+            their ids.
+    """
+
+    query_of_row: Ints
+    query_texts: Ints
+    candidate_texts: Ints
+    relevant: Sequence[Ints]
+    own_candidate: Sequence[int]
+    leaves_out_itself: bool
+
+
+def search(
+    plan: SearchPlan, vectors: Floats32, *, measure: str, scale: float
+) -> list[SearchResult]:
+    """Returns what each of the Q different queries finds.
+
+    Args:
+        plan: Which texts look for which.
+        vectors: (M, D) of the different texts of the split.
+        measure: Name of the similarity that texts are ranked by.
+        scale: What cosines are multiplied by in the loss, which is that of `multiple-negatives`.
+    """
+    queries = vectors[plan.query_texts]
+    candidates = vectors[plan.candidate_texts]
+    measured = list(similarity_rows(measure, queries, candidates))
+    cosines = measured
+    if measure != COSINE:
+        cosines = list(similarity_rows(COSINE, queries, candidates))
+    return [
+        _result(plan, query, row, cosine_row, scale)
+        for query, (row, cosine_row) in enumerate(zip(measured, cosines, strict=True))
+    ]
+
+
+def _result(
+    plan: SearchPlan, query: int, similarities: Floats, cosines: Floats, scale: float
+) -> SearchResult:
+    relevant = plan.relevant[query]
+    if not len(relevant):
+        line = {
+            "prediction": len(plan.candidate_texts),
+            "ranks": [],
+            "relevant": 0,
+            "similarity": 0.0,
+        }
+        return SearchResult(line, loss=0.0)
+    own = plan.own_candidate[query]
+    is_itself = own >= 0 and own not in relevant
+    if is_itself:
+        cosines = cosines.copy()
+        cosines[own] = -np.inf  # as in training, where a text is never its own negative
+    if is_itself and plan.leaves_out_itself:
+        similarities = similarities.copy()
+        similarities[own] = -np.inf
+    ranks = ranks_of(similarities, relevant)
+    scaled = cosines * scale
+    loss = np.logaddexp.reduce(scaled) - np.logaddexp.reduce(scaled[relevant])
+    line = {
+        "prediction": ranks[0],
+        "ranks": ranks[:_KEPT],
+        "relevant": len(relevant),
+        "similarity": float(similarities[relevant].max()),
+    }
+    return SearchResult(line, loss=float(max(loss, 0.0)))
+
+
+def random_search(n_relevant_of: Mapping[str, int], n_candidates: int) -> list[dict[str, Any]]:
+    """Returns lines of queries whose right texts stand at random ranks.
+
+    Args:
+        n_relevant_of: Each different query -> how many texts belong to it.
+        n_candidates: Texts that are looked through for each query.
+    """
+    random = np.random.default_rng(0)
+    lines = []
+    for query, n_relevant in n_relevant_of.items():
+        ranks = np.sort(
+            1
+            + random.choice(
+                n_candidates,
+                n_relevant,
+                replace=False,
+                shuffle=False,
+            )
+        ).tolist()
+        lines.append(
+            {
+                "query": query,
+                "prediction": ranks[0] if ranks else 0,
+                "ranks": ranks,
+                "relevant": n_relevant,
+            }
+        )
+    return lines
+
+
+def plan_of_pairs(features: SentenceFeatures) -> SearchPlan:
+    """Returns a plan in which first texts look for their second ones among all second texts."""
+    query_keys, query_rows, query_of_row = np.unique(
+        features.keys[:, 0], return_index=True, return_inverse=True
+    )
+    candidate_keys, candidate_rows, candidate_of_row = np.unique(
+        features.keys[:, 1], return_index=True, return_inverse=True
+    )
+    relevant = _grouped(query_of_row, candidate_of_row, len(query_keys))
+    positions = {key: position for position, key in enumerate(candidate_keys.tolist())}
+    return SearchPlan(
+        query_of_row=query_of_row,
+        query_texts=features.first_alike[features.places[query_rows, 0]],
+        candidate_texts=features.first_alike[features.places[candidate_rows, 1]],
+        relevant=relevant,
+        own_candidate=[positions.get(key, -1) for key in query_keys.tolist()],
+        leaves_out_itself=False,
+    )
+
+
+def plan_of_labelled_texts(features: SentenceFeatures) -> SearchPlan:
+    """Returns a plan in which texts look for the others that have one of their labels."""
+    keys, text_rows, text_of_row = np.unique(
+        features.keys[:, 0], return_index=True, return_inverse=True
+    )
+    n_labels = int(features.classes.max(initial=0)) + 1
+    texts_of_label = _grouped(features.classes, text_of_row, n_labels)
+    labels_of_text = _grouped(text_of_row, features.classes, len(keys))
+    relevant = []
+    for text, labels in enumerate(labels_of_text):
+        mates = np.unique(np.concatenate([texts_of_label[label] for label in labels]))
+        relevant.append(mates[mates != text])
+    texts = features.first_alike[features.places[text_rows, 0]]
+    return SearchPlan(
+        query_of_row=text_of_row,
+        query_texts=texts,
+        candidate_texts=texts,
+        relevant=relevant,
+        own_candidate=list(range(len(keys))),
+        leaves_out_itself=True,
+    )
+
+
+def _grouped(owners: Ints, members: Ints, n_owners: int) -> list[Ints]:
+    """Returns the different members of each owner, in ascending order."""
+    pairs = np.unique(np.stack([owners, members], axis=1), axis=0)
+    starts = np.searchsorted(pairs[:, 0], np.arange(1, n_owners))
+    return np.split(pairs[:, 1], starts)
