@@ -107,7 +107,7 @@ def in_notebook() -> bool:
 
 
 class Run:
-    """Is a finished run with its model, which is loaded when it is first needed and then stays in
+    """Finished run with its model, which is loaded when it is first needed and then stays in
     memory.
 
     Args:

@@ -20,7 +20,7 @@ from bertctl.writing import failures_of, open_in_place
 
 
 class AppendedFile:
-    """Is opened to be appended to.
+    """File that only grows, by whole records.
 
     Args:
         path: the file; written anew unless `size` says how much of it stays.
@@ -78,8 +78,8 @@ class AppendedFile:
 
 
 class AppendedArray:
-    """Is a `.npy` file that grows by rows; numpy's header has room for a longer number, so growing
-    moves no row.
+    """`.npy` file that grows by rows; numpy's header has room for a longer number, so growing moves
+    no row.
 
     The header counts the rows of the last `sync`, so that who reads along
     (`numpy.load(path, mmap_mode="r")`) sees whole rows only.

@@ -57,7 +57,7 @@ UNFINISHED = (
 
 @contextmanager
 def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator[int]:
-    """Holds a lock file with its holder inside, and gives the number of the open file.
+    """Locks a file with its holder inside, and gives the number of the open file.
 
     The system lets go when a process dies.
 
@@ -98,7 +98,7 @@ def hold(lock: Path, *, shared: bool = False, patient: bool = False) -> Iterator
 
 
 class RunFolder:
-    """Is the folder of one run. Creating the object touches nothing; `create` and `open` do."""
+    """Folder of one run. Creating the object touches nothing; `create` and `open` do."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -99,7 +99,7 @@ class RunBaselines:
         return {}
 
     def announce(self, metrics: Mapping[str, Any]) -> None:
-        """Says how the run stands beside each baseline; a warning where it is not better.
+        """Reports how the run compares with each baseline; with a warning where it is not better.
 
         Args:
             metrics: Content of metrics.json.

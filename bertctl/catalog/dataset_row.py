@@ -146,30 +146,30 @@ class DatasetRow:
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """Are the splits it has."""
+        """Splits it has."""
         return tuple(split.name for split in self.splits)
 
     @property
     def validation_splits(self) -> tuple[str, ...]:
-        """Are its splits for validation; the first one picks the best weights."""
+        """Splits for validation; the first one picks the best weights."""
         return tuple(name for name in self.split_names if name.startswith("validation"))
 
     @property
     def primary_metric(self) -> str | None:
-        """Is the metric that decides; None where the task says."""
+        """Metric that decides; None where the task says."""
         if self.metrics:
             return self.metrics[0]
         return None
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Are the names of its folder below a data folder."""
+        """Names of its folder below a data folder."""
         return tuple(dict.fromkeys(filter(None, (self.folder, self.name))))
 
     @property
     def official_files(self) -> tuple[str, ...]:
-        """Are its files below a data folder, such as `SST-2/train.tsv`; where it has none of its
-        own, the hub's.
+        """Files below a data folder, such as `SST-2/train.tsv`; where it has none of its own, the
+        hub's.
         """
         own = tuple(f"{self.folders[0]}/{split.files[0]}" for split in self.splits if split.files)
         return own or tuple(self.hub.file_of(name) for name in self.split_names if self.hub)

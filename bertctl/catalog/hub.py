@@ -57,7 +57,7 @@ def cache_only(*, not_even: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cut_off() -> Iterator[None]:
-    """Has the hub's library connect to nothing inside: files in a folder may name others that are
+    """Makes the hub's library connect to nothing inside: files in a folder may name others that are
     elsewhere.
     """
     from huggingface_hub import constants

@@ -39,12 +39,12 @@ class HubFiles:
 
     @property
     def asked(self) -> str:
-        """Is the commit, tag or branch that is asked for."""
+        """Commit, tag or branch that is asked for."""
         return self.revision or "main"
 
     @property
     def folder(self) -> Path:
-        """Is where the cache keeps the repository."""
+        """Folder where the cache keeps the repository."""
         from huggingface_hub.file_download import repo_folder_name
 
         return cache_folder() / repo_folder_name(repo_id=self.repo, repo_type=self.repo_type)

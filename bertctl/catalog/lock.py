@@ -138,7 +138,7 @@ def recording() -> Iterator[list[Found]]:
 
 
 def noted(found: Found) -> None:
-    """Hears of files that are about to be read.
+    """Checks files that are about to be read against the lock, or records them.
 
     Raises:
         UnavailableError: a lock is in force, and they are not what it has.

@@ -39,13 +39,13 @@ class Subject:
 
     @property
     def checks(self) -> frozenset[str]:
-        """Are the families of checks that are for this task, besides those for all."""
+        """Families of checks that are for this task, besides those for all."""
         return answer_type(self.recipe.task).checks
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Are the label names that were said (recipe, then data set); None where training rows are
-        to say them.
+        """Label names that were given (recipe, then data set); None where training rows are to say
+        them.
         """
         named = self.recipe.text_classification.labels
         if named:
@@ -69,13 +69,13 @@ class Subject:
 
     @cached_property
     def texts(self) -> dict[str, dict[str, Sequence[str]]]:
-        """Is what the model reads of each split: field name -> one string per row."""
+        """Texts that the model reads of each split: field name -> one string per row."""
         columns = answer_type(self.recipe.task).texts
         return {split: texts_of(rows, columns) for split, rows in self.splits.items()}
 
     @cached_property
     def keys(self) -> dict[str, Sequence[str]]:
-        """Is one string per row of each split, the same for rows that say the same but for case and
+        """One string per row of each split, the same for rows that say the same but for case and
         spacing.
         """
         return {
@@ -88,8 +88,8 @@ class Subject:
 
     @cached_property
     def label_sets(self) -> dict[str, Sequence[tuple[str, ...]] | None]:
-        """Is each row's label names (one, or several), by split; None where the task or the split
-        has no labels.
+        """Label names of each row (one, or several), by split; None where the task or the split has
+        no labels.
         """
         separator = self.recipe.text_classification.label_separator
         labelled = {

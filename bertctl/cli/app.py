@@ -29,8 +29,8 @@ OnOutput = Callable[["Output"], None]
 
 @dataclass(frozen=True)
 class Verb:
-    """Is one row of the table. The verb is the function of its name in the file of its name, both
-    with `_` for `-`.
+    """Row of the table of verbs. The verb is the function of its name in the file of its name, both with `_`
+    for `-`.
 
     Attributes:
         name: what is typed.
@@ -146,8 +146,7 @@ _SHARED = {
 
 
 class Verbs(VerbGroup):
-    """Is the command `bertctl`: it knows its verbs by the table, and imports the one that was
-    typed.
+    """Command `bertctl`: it knows its verbs by the table, and imports the one that was typed.
 
     Attributes:
         on_output: is told of the verb's `Output` once it exists, so that the error boundary speaks

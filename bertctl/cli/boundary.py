@@ -265,8 +265,8 @@ def _importing_package(error: ImportError) -> str:
 
 
 def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequence[str]") -> int:
-    """Says what went wrong, through the verb's own output where there is one, and returns the exit
-    code.
+    """Reports what went wrong, through the verb's own output where there is one, and returns the
+    exit code.
     """
     from bertctl.cli.framework.option_names import as_options
     from bertctl.cli.framework.output import Output

@@ -26,7 +26,7 @@ MOST_STOREYS = 30
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """Is one file of a recipe, read.
+    """One file of a recipe, read.
 
     Attributes:
         path: of the file.

@@ -28,8 +28,8 @@ class FieldDoc(NamedTuple):
 
     @property
     def help_text(self) -> str:
-        """Is the docstring in two paragraphs: its first sentence with what is said of the default,
-        and the rest.
+        """Docstring in two paragraphs: its first sentence with what is said of the default, and the
+        rest.
         """
         first, *others = self.text.replace(". ", ".\n").splitlines()
         defaults = [other for other in others if other.startswith("Default: ")]

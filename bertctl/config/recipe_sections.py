@@ -685,7 +685,7 @@ class RecipeFields(RecipeSection):
 
     @property
     def answers_texts(self) -> bool:
-        """Is whether each text, or pair, has one answer: only then is there a choice of what is
-        read of long ones.
+        """Whether each text, or pair, has one answer: only then is there a choice of what is read
+        of long ones.
         """
         return self.task.startswith("text-")

@@ -39,7 +39,7 @@ class FileColumns:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Are all names in the file but that of the id."""
+        """All names in the file but that of the id."""
         found = [getattr(self, name) for name in self._roles()]
         names = [
             name for value in found for name in (value if isinstance(value, tuple) else (value,))
@@ -95,8 +95,8 @@ class FileColumns:
 def say_guesses(
     table: Table, columns: FileColumns, settings: DataSection, listener: Listener
 ) -> None:
-    """Tells which columns were guessed, and which others there are; the names of a format's own are
-    no guess.
+    """Reports which columns were guessed, and which others there are; the names of a format's own
+    are no guess.
     """
     choices = ", ".join(settings.choice_columns or ())
     given = (settings.text_column, settings.pair_column, settings.label_column, choices)
@@ -138,7 +138,7 @@ def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> No
 def say_blank(
     blank: int, total: int, source: str, listener: Listener, *, noun: str = "texts"
 ) -> None:
-    """Tells of blank texts, which are examples like others."""
+    """Reports blank texts, which are examples like others."""
     if blank:
         listener.say(f"{source}: {blank} of {total} {noun} are blank; they stay in as examples")
 

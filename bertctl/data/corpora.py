@@ -47,7 +47,7 @@ _READER = TextReader(stratify=False, streams_labels=False, nouns=())
 
 
 class Document(NamedTuple):
-    """Is one text of a corpus.
+    """Text of a corpus.
 
     Attributes:
         id: the file and the line where it begins (Parquet: the row): `file.txt:17`.
@@ -72,7 +72,7 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Is a file, or the files of a folder.
+    """File, or the files of a folder.
 
     Attributes:
         name: what it is called where corpora are weighed: the file's name without suffixes, or the
@@ -238,7 +238,7 @@ def _rows(
 
 
 class Survey(NamedTuple):
-    """Is what is known of corpora after they were read once.
+    """Facts about corpora that were read once.
 
     Attributes:
         documents: how many there are, those without a text too.

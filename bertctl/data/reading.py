@@ -66,7 +66,7 @@ class SkippedRows:
         return [str(first_id + place + bisect(left, line)) for place, line in enumerate(lines)]
 
     def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
-        """Tells how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
+        """Reports how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
 
         Returns:
             Their number and the file, for the answer of a verb; nothing where there are none.

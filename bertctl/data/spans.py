@@ -58,7 +58,7 @@ class Misaligned:
             self.examples.append(example)
 
     def tell(self, source: str, total: int, listener: Listener) -> None:
-        """Tells what was found; nothing where all was well."""
+        """Reports what was found; nothing where all was well."""
         if self.overlapping:
             listener.warn(
                 f"{source}: {self.overlapping} of {total} spans lie over longer ones and are left "

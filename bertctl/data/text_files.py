@@ -376,7 +376,7 @@ class _MojibakeGuard:
             raise self._refusal()
 
     def finish(self) -> None:
-        """Tells of lines that are UTF-8, or refuses the file where there are no others.
+        """Reports lines that are UTF-8, or refuses the file where there are no others.
 
         Raises:
             DataError: all lines with letters beyond ASCII are UTF-8.

@@ -26,7 +26,7 @@ from bertctl.tokenization.windows import check_stride
 
 @dataclass(frozen=True)
 class TokenPlaces:
-    """Says where the tokens of windows come from.
+    """Origin of the tokens of windows.
 
     Attributes:
         kept: (T,) whether a token's own vector is read here; of two windows that share a token, in
@@ -48,7 +48,7 @@ class TokenPlaces:
 
 @dataclass(frozen=True)
 class EncodedWindows:
-    """Holds N texts (or pairs, or lists of words) as numbers.
+    """N texts (or pairs, or lists of words) as numbers.
 
     Attributes:
         encoded: (U,) windows as ids, special tokens included.
@@ -233,7 +233,7 @@ class RowEncoder:
 
 @dataclass(frozen=True)
 class _Side:
-    """Holds the first or the second text of each row, without special tokens.
+    """First or second text of each row, without special tokens.
 
     Attributes:
         tokens: (N,) ids of each text.

@@ -56,7 +56,7 @@ GPU_BUDGET = 65536
 
 @dataclass(frozen=True)
 class VectorSpec:
-    """Says which vectors are computed.
+    """Choice of the vectors that are computed.
 
     Attributes:
         layers: how a token's vector is made.
@@ -106,7 +106,7 @@ class VectorSpec:
 
     @property
     def by_token(self) -> bool:
-        """Tells whether a row has as many vectors as tokens, or words."""
+        """Whether a row has as many vectors as tokens, or words."""
         return self.words is not None or "none" in self.poolings
 
     def pairs(self, n_layers: int) -> list[tuple[LayerChoice, str]]:
@@ -401,7 +401,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class _EncodedBatch:
-    """Holds what the encoder gives for B windows.
+    """What the encoder gives for B windows.
 
     Attributes:
         indices: (B,) the windows.
@@ -420,7 +420,7 @@ class _EncodedBatch:
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """Holds the vectors of tokens, or words.
+    """Vectors of tokens, or words.
 
     Attributes:
         vectors: for each layer (K, D), K tokens (or words) of all rows together.

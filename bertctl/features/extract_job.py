@@ -9,8 +9,7 @@ from bertctl.tokenization.long_texts import LongText
 
 @dataclass(frozen=True)
 class VectorNames:
-    """Says which vectors are asked for, by names; `encoder.VectorSpec` is what a model makes of
-    them.
+    """Vectors that are asked for, by names; `encoder.VectorSpec` is what a model makes of them.
 
     Attributes:
         layers: names or numbers.
@@ -31,7 +30,7 @@ class VectorNames:
 
 @dataclass(frozen=True)
 class ExtractJob:
-    """Says what is extracted, into which file.
+    """Extraction: what is computed, into which file.
 
     Attributes:
         output: OUT.

@@ -187,7 +187,7 @@ def _settings(recipe: Recipe, task: Task) -> ClassifierSettings:
 
 
 def announce(job: ProbeJob, *, listener: Listener) -> None:
-    """Says what is about to happen."""
+    """Reports what is about to happen."""
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
         listener.say(f"{split}: {len(rows)} examples ({job.task.describe(rows)})")

@@ -41,8 +41,7 @@ _CHOICE_WORDS = 6_000
 
 @dataclass(kw_only=True)
 class ProbeJob(ReadyRun):
-    """Is a probe made ready; its best probe is scored on the splits, every probe on the selection
-    split.
+    """Probe made ready; its best probe is scored on the splits, every probe on the selection split.
 
     Attributes:
         model: the bare encoder.
@@ -74,7 +73,7 @@ class ProbeJob(ReadyRun):
 
 @dataclass(frozen=True)
 class TrainedProbe:
-    """Is one layer in one pooling, with the classifier trained on its vectors.
+    """Layer in one pooling, with the classifier trained on its vectors.
 
     Attributes:
         layer: which.

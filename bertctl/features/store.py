@@ -31,7 +31,7 @@ from bertctl.writing import replacing_file
 
 @dataclass(frozen=True)
 class VectorLayout:
-    """Says what every row of a feature file looks like.
+    """Layout of every row of a feature file.
 
     Attributes:
         layers: names, K.
@@ -73,8 +73,8 @@ class VectorLayout:
 
 @contextmanager
 def outliving(rows: Callable[[], int]) -> Iterator[None]:
-    """Has a signal that cuts work off say how many rows are whole, which `--resume` goes on
-    from.
+    """Makes a signal that cuts work off report how many rows are whole, from which `--resume` goes
+    on from.
     """
     try:
         yield
@@ -84,7 +84,7 @@ def outliving(rows: Callable[[], int]) -> Iterator[None]:
 
 
 class VectorStore:
-    """Is a folder that rows are added to.
+    """Folder that rows are added to.
 
     Args:
         folder: made anew unless `state` is given.

@@ -65,7 +65,7 @@ class TorchBackend:
     compute: Compute
 
     def __post_init__(self) -> None:
-        """Has memory of a forward pass on a CPU be there for the next one."""
+        """Keeps the memory of a forward pass on a CPU for the next one."""
         if self.compute.device == "cpu":
             keep_freed_memory()
 
@@ -145,7 +145,7 @@ class Engine:
 
     @property
     def network(self) -> Any:
-        """Is the network of torch; None where another runtime computes."""
+        """Network of torch; None where another runtime computes."""
         return getattr(self.backend, "network", None)
 
     def at_once(self, tokens: int) -> int:

@@ -238,7 +238,7 @@ def warn_of_truncation(
     max_length: int,
     listener: Listener,
 ) -> None:
-    """Says how many examples were truncated and how many tokens are unknown; above 1 % it is a
+    """Reports how many examples were truncated and how many tokens are unknown; above 1 % it is a
     warning.
     """
     examples = counts["examples"]
@@ -271,7 +271,7 @@ def warn_of_truncation(
 def report_truncation(
     split: str, features: Features, task: Task, recipe: Recipe, listener: Listener
 ) -> None:
-    """Says what a split loses with the recipe's task and longest input; see
+    """Reports what a split loses with the recipe's task and longest input; see
     `warn_of_truncation`.
     """
     counts = truncation_counts(features)

@@ -299,7 +299,7 @@ class Predictor:
 
 
 def _tell_truncation(run: TrainedRun, counts: Mapping[str, int], listener: Listener) -> None:
-    """Says what was truncated of the rows that were answered, if there were any."""
+    """Reports what was truncated of the rows that were answered, if there were any."""
     if counts:
         max_length = run.recipe.model.max_length
         warn_of_truncation(

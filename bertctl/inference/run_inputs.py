@@ -33,7 +33,7 @@ from bertctl.writing import write_json, write_text
 
 @dataclass(kw_only=True)
 class ReadyRun:
-    """Is a run made ready: everything read, checked and refused, nothing computed.
+    """Run made ready: everything read, checked and refused, nothing computed.
 
     Attributes:
         recipe: with device, precision and threads resolved.

@@ -72,7 +72,7 @@ class TrainedRun:
 
     @property
     def file_settings(self) -> DataSection:
-        """Is how a file is read that is not the run's own: its form is detected anew, unless the
+        """Settings for a file that is not the run's own: its form is detected anew, unless the
         caller said it.
         """
         form = {field: None for field in _FORM if f"data.{field}" not in self.named}
@@ -80,9 +80,7 @@ class TrainedRun:
 
     @property
     def column_hints(self) -> frozenset[str]:
-        """Are the columns that only the run's own recipe names: such a file may call them
-        otherwise.
-        """
+        """Columns that only the run's own recipe names: such a file may call them otherwise."""
         return frozenset(field for field in _COLUMNS if f"data.{field}" not in self.named)
 
     def require_own_data(self) -> None:
@@ -156,7 +154,7 @@ class TrainedRun:
 
     @property
     def hash(self) -> str:
-        """Is the hash of what decides its answers."""
+        """Hash of what decides its answers."""
         if is_probe(self.folder.path):
             head = file_sha256(self.folder.path / WEIGHTS)
         else:

@@ -86,7 +86,7 @@ class AttentionReader:
 
     @cached_property
     def model(self) -> "Model":
-        """Is the model, which gives its attention."""
+        """Model, which gives its attention."""
         model = load_frozen(self.source, choose_compute(self._runtime), plain=True)
         cast(Any, model.network).set_attn_implementation(
             "eager"
@@ -95,7 +95,7 @@ class AttentionReader:
 
     @cached_property
     def engine(self) -> Engine:
-        """Is what passes texts through the model."""
+        """Engine that passes texts through the model."""
         return Engine.of(self.model, choose_compute(self._runtime))
 
     def encode(self, texts: TextChunk) -> tuple[list["Encoding"], list[int]]:

@@ -74,7 +74,7 @@ class Tap:
         mask: "Tensor | None",
         **more: Any,
     ) -> "tuple[Tensor, None]":
-        """Is the function that a layer calls: torch's own attention, seen and weighed."""
+        """Function that a layer calls: torch's own attention, seen and weighed."""
         from transformers import AttentionInterface
 
         output, _ = AttentionInterface()["sdpa"](
@@ -95,7 +95,7 @@ class Tap:
 
 @contextmanager
 def attending(network: Any, how: str) -> Iterator[None]:
-    """Has a transformers model compute its attention by another of the functions that are
+    """Makes a transformers model compute its attention by another of the functions that are
     registered there.
     """
     before = network.config._attn_implementation

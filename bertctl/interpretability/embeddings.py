@@ -201,7 +201,7 @@ class EmbeddedNetwork:
 
 @contextlib.contextmanager
 def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
-    """Has the token table give these vectors for these ids.
+    """Makes the token table give these vectors for these ids.
 
     Raises:
         ValueError: nobody asked it, or more than one did.
@@ -226,7 +226,7 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _first_alone(network: Any) -> Iterator[None]:
-    """Has the last layer of a network like BERT's compute the first token's vector alone, (B, 1,
+    """Makes the last layer of a network like BERT's compute the first token's vector alone, (B, 1,
     H): a sixth less.
 
     Raises:

@@ -87,13 +87,13 @@ class Explainer:
 
     @cached_property
     def engine(self) -> Engine:
-        """Is the model, loaded when it is first needed."""
+        """Model, loaded when it is first needed."""
         return self.run.load(to_input=True)
 
     @cached_property
     def baseline(self) -> tuple[int, str]:
-        """Is the token that stands for no word, id and name: [PAD], or what the tokenizer has in
-        its place.
+        """Token that stands for no word, id and name: [PAD], or what the tokenizer has in its
+        place.
         """
         tokenizer = self.engine.tokenizer
         padding = self.engine.padding.id

@@ -38,7 +38,7 @@ State = Literal["here", "hub", "refused"]
 
 @dataclass(frozen=True)
 class Need:
-    """Is one thing that a run needs.
+    """Thing that a run needs.
 
     Attributes:
         what: in a few words.
@@ -68,7 +68,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Says whether a run could start here.
+    """Diagnosis of whether a run could start here.
 
     Attributes:
         document: the whole, for the answer.

@@ -71,7 +71,7 @@ _DRAWS = 6
 
 @dataclass(kw_only=True)
 class FewShotJob(Job):
-    """Is a run made ready; its training rows and its network are those of the first draw.
+    """Run made ready; its training rows and its network are those of the first draw.
 
     Attributes:
         draws: the training rows of each draw.

@@ -143,7 +143,7 @@ def build_tokenizer(
 
 
 def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
-    """Has batches on a GPU be filled up to multiples of 8 tokens, where padding does no harm: the
+    """Makes batches on a GPU be filled up to multiples of 8 tokens, where padding does no harm: the
     same shapes recur.
     """
     is_fit = not model.padding.unwanted and (model_positions(source.config) or 0) % 8 == 0

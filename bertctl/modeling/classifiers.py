@@ -29,7 +29,7 @@ _NEVER = -100.0
 
 @dataclass(frozen=True)
 class ClassifierSettings:
-    """Says how a classifier is trained.
+    """Settings of a classifier's training.
 
     Attributes:
         classifier: logistic-regression or ridge.
@@ -198,7 +198,7 @@ class Folds:
 
 @dataclass(frozen=True)
 class LinearFunction:
-    """Is a trained linear function of the vectors as they are: the standardising is multiplied in.
+    """Trained linear function of the vectors as they are: the standardising is multiplied in.
 
     Attributes:
         strength: that was used.
@@ -219,9 +219,7 @@ class LinearFunction:
 
 @dataclass(frozen=True)
 class Scaler:
-    """Holds mean and deviation of each number of the training vectors (sklearn's
-    StandardScaler).
-    """
+    """Mean and deviation of each number of the training vectors (sklearn's StandardScaler)."""
 
     mean: Floats
     scale: Floats

@@ -55,7 +55,7 @@ def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
 
 
 def keep_in_fp32(network: nn.Module) -> None:
-    """Has everything on top of the encoder compute in fp32 under autocast, in training and in
+    """Makes everything on top of the encoder compute in fp32 under autocast, in training and in
     scoring.
     """
     for name, module in head_modules(network):
@@ -73,8 +73,8 @@ def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allow_ends_within(network: Any) -> None:
-    """Has a network that reads a text at its last end token take a batch whose texts hold unequally
-    many of them.
+    """Makes a network that reads a text at its last end token take a batch whose texts hold
+    unequally many of them.
 
     Transformers refuses such a batch (T5, BART); it takes each of the texts alone, which gives the
     same answers.
@@ -161,7 +161,7 @@ class ScoreHead(nn.Linear):
                 self.bias.sub_(self.mean).div_(self.deviation)
 
     def take_folded(self) -> None:
-        """Says that the parameters are those of the score itself from now on."""
+        """Marks the parameters as those of the score itself from now on."""
         self.mean.zero_()
         self.deviation.fill_(1.0)
 
@@ -207,8 +207,8 @@ def dense_layer(network: nn.Module) -> nn.Linear | None:
 
 @contextlib.contextmanager
 def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Iterator[nn.Linear]:
-    """Has the network give, in place of its logits, the vectors that its last layer reads, which is
-    yielded.
+    """Makes the network give, in place of its logits, the vectors that its last layer reads, which
+    is yielded.
 
     Whatever the network does with the logits, such as choosing those of the last token, it does
     with the vectors.

@@ -30,7 +30,7 @@ FIRST_OF_WORD = "first"
 
 @dataclass(frozen=True)
 class LinearHead:
-    """Is a trained probe, without its encoder.
+    """Trained probe, without its encoder.
 
     Attributes:
         layer: name of the layer choice.

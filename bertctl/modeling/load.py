@@ -151,7 +151,7 @@ def load_model(
 
 
 def _choose_attention(encoder: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Has BigBird attend in blocks where the texts are long enough, whatever came before.
+    """Makes BigBird attend in blocks where the texts are long enough, whatever came before.
 
     Transformers' goes over to full attention with the first short batch, for good: answers, and
     what dropout draws, would depend on the order of the batches.
@@ -345,7 +345,7 @@ def _has_segments(network: "nn.Module", config: Any) -> bool:
 
 
 def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
-    """Has the saved tokenizer give the network what it is given here, so that plain transformers
+    """Makes the saved tokenizer give the network what it is given here, so that plain transformers
     agrees.
 
     In transformers 5 ALBERT's and XLNet's leave the token type ids out by themselves.
@@ -718,7 +718,7 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
 
 
 def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
-    """Has a tokenizer lower-case as the source says, and mark words that are given alone as in a
+    """Makes a tokenizer lower-case as the source says, and mark words that are given alone as in a
     text.
 
     Returns whether it is its pre-tokenizer that puts a space before them now.

@@ -42,7 +42,7 @@ def require_order_head(family: str, name: str) -> None:
 
 @contextlib.contextmanager
 def read_only_at(network: "nn.Module", places: "Tensor") -> Iterator[None]:
-    """Has a masked-word head see only some of the encoder's tokens: it reads each of them by
+    """Makes a masked-word head see only some of the encoder's tokens: it reads each of them by
     itself.
 
     Args:

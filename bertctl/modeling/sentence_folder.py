@@ -87,7 +87,7 @@ class SentenceModules:
 
     @property
     def normalised(self) -> bool:
-        """Is whether every vector has length 1."""
+        """Whether every vector has length 1."""
         return bool(self.steps) and self.steps[-1] is None
 
     def prompt(self, side: str | None = None) -> str:

@@ -135,7 +135,7 @@ def make_vectors(
     is_to_train: bool = False,
     **sizes: Any,
 ) -> None:
-    """Has a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives
+    """Makes a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives
     `SentenceOutputs`.
 
     Args:

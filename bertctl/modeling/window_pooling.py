@@ -74,7 +74,7 @@ class WindowPooling(nn.Module):
 
 
 def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) -> None:
-    """Has the network take `owners` (U,) beside the inputs of U windows, the first ones of all
+    """Makes the network take `owners` (U,) beside the inputs of U windows, the first ones of all
     texts before the others.
 
     Without it, it computes as before.

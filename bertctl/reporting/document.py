@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Cell:
-    """Holds the text of one cell of a table.
+    """Text of one cell of a table.
 
     Attributes:
         text: plain text.
@@ -64,7 +64,7 @@ def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:
 
 @dataclass(frozen=True)
 class TableBlock:
-    """Holds rows under headings; columns in which no row has anything are left out.
+    """Rows under headings; columns in which no row has anything are left out.
 
     Attributes:
         columns: the headings.
@@ -142,7 +142,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Chart:
-    """Holds a picture, which is drawn when a format asks for it.
+    """Picture, which is drawn when a format asks for it.
 
     Attributes:
         svg: draws it: one `<svg>` element, safe to stand in a page as it is.
@@ -157,14 +157,14 @@ class Chart:
 
 @dataclass(frozen=True)
 class Note:
-    """Holds a paragraph, in which commands stand in backticks."""
+    """Paragraph, in which commands stand in backticks."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Listing:
-    """Holds lines as they stand in a file, folded away under a title."""
+    """Lines as they stand in a file, folded away under a title."""
 
     title: str
     text: str
@@ -172,7 +172,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class ShadedWord:
-    """Holds a word of the data, or what stands between two.
+    """Word of the data, or what stands between two.
 
     Attributes:
         text: plain text.
@@ -187,8 +187,8 @@ class ShadedWord:
 
 @dataclass(frozen=True)
 class Passage:
-    """Holds a text whose words are shaded by what they contribute, under a title, with the numbers
-    in a note.
+    """Text whose words are shaded by what they contribute, under a title, with the numbers in a
+    note.
     """
 
     title: str
@@ -201,7 +201,7 @@ Block = TableBlock | Chart | Note | Listing | Passage
 
 @dataclass(frozen=True)
 class Tile:
-    """Holds a figure to see first.
+    """Figure to see first.
 
     Attributes:
         label: its name.
@@ -216,7 +216,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Section:
-    """Holds one section of the report.
+    """Section of the report.
 
     Attributes:
         name: short, for links: `errors`.
@@ -233,7 +233,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """Holds the whole report.
+    """Whole report.
 
     Attributes:
         title: of the page.

@@ -16,7 +16,7 @@ BAD_FIRST: tuple[Verdict, ...] = ("fail", "inconclusive", "warning", "pass")
 
 @dataclass(frozen=True)
 class Check:
-    """Holds one thing that was judged.
+    """Thing that was judged.
 
     Attributes:
         name: what was asked, short and the same from one build to the next: `min accuracy=0.91`.

@@ -57,7 +57,7 @@ _RARE = 5
 
 @dataclass(frozen=True)
 class Judgement:
-    """Says what became of one limit.
+    """Outcome of one limit.
 
     Attributes:
         limit: what was asked.
@@ -120,7 +120,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Holds the verdict on a run.
+    """Verdict on a run.
 
     Attributes:
         run: as read.

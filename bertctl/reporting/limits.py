@@ -33,7 +33,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True)
 class Limit:
-    """Is one thing that was asked.
+    """Thing that was asked.
 
     Attributes:
         kind: the option without its dashes.

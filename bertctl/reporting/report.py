@@ -69,7 +69,7 @@ _SAMPLED = 4
 
 @dataclass(frozen=True)
 class RunContents(FinishedRun):
-    """Holds what a report is made of.
+    """Contents of a report.
 
     Attributes:
         folder: the run.

@@ -24,7 +24,7 @@ from bertctl.words import natural_order
 
 @dataclass(frozen=True)
 class ListedRun:
-    """Is one run of a list.
+    """Run of a list.
 
     Attributes:
         run: its folder.
@@ -56,7 +56,7 @@ class ListedRun:
 
     @property
     def badness(self) -> float:
-        """Is a number that is lower for a better score; infinite without a score."""
+        """Number that is lower for a better score; infinite without a score."""
         score = self.score
         if score is None:
             return float("inf")

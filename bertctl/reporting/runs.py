@@ -43,7 +43,7 @@ TEXTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.ans
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """Is a run that has ended well, or the metrics of one.
+    """Run that has ended well, or the metrics of one.
 
     Attributes:
         path: as the person named it.

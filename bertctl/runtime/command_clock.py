@@ -18,7 +18,7 @@ def begin_command() -> None:
 
 
 def pass_on_start() -> None:
-    """Tells the processes that this one starts when the command began."""
+    """Passes on to the processes that this one starts when the command began."""
     os.environ.setdefault(_STARTED, repr(time.time() - seconds_of_command()))
 
 

@@ -497,7 +497,7 @@ def die_with_parent() -> None:
 
 
 def die_when_parent_does(number: int = signal.SIGTERM) -> None:
-    """Has the kernel send this process a signal when the one that started it dies (Linux)."""
+    """Makes the kernel send this process a signal when the one that started it dies (Linux)."""
     set_parent_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
     ctypes.CDLL(None).prctl(set_parent_death_signal, number)
 

@@ -65,7 +65,7 @@ def generator_states() -> "dict[str, Tensor]":
 
 
 def set_generators(states: "Mapping[str, Tensor]") -> None:
-    """Has torch's generators go on from what `generator_states` returned."""
+    """Makes torch's generators go on from what `generator_states` returned."""
     import torch
 
     torch.set_rng_state(states["cpu"])
@@ -75,7 +75,7 @@ def set_generators(states: "Mapping[str, Tensor]") -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Has the generators of Python, NumPy and torch go on afterwards as if nothing had been drawn
+    """Makes the generators of Python, NumPy and torch go on afterwards as if nothing had been drawn
     or seeded within.
     """
     of_python = random.getstate()

@@ -29,8 +29,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """Says that SIGTERM or SIGHUP arrived; whoever handles Ctrl-C handles it too, and can tell the
-    two apart.
+    """Signal that SIGTERM or SIGHUP arrived; whoever handles Ctrl-C handles it too, and can tell
+    the two apart.
     """
 
 
@@ -70,7 +70,7 @@ class StopRequest:
 
 
 class _Command:
-    """Is where this process is in its own command ("" where it runs none), and the first signal
+    """Position of this process in its own command ("" where it runs none), and the first signal
     that it heard then.
     """
 
@@ -155,7 +155,7 @@ def watch() -> None:
 
 
 class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would have to be imported
-    """Has another handler hear the signals within `with`; those that are ignored stay so, and all
+    """Gives the signals within `with` to another handler; those that are ignored stay so, and all
     in other threads.
     """
 
@@ -177,7 +177,7 @@ class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would ha
 
 
 def _used_up(number: int, frame: "FrameType | None") -> None:
-    """Tells of the limit of processor time, and ends the work; the signal comes again with each
+    """Reports the limit of processor time, and ends the work; the signal comes again with each
     further second.
     """
     import resource

@@ -42,7 +42,7 @@ def require_room(n_texts: int, size: int, *, copies: int, verb: str) -> None:
 
 
 def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) -> None:
-    """Tells how long it takes to compare each text with each, where that is long."""
+    """Reports how long it takes to compare each text with each, where that is long."""
     n_blocks = -(-n_texts // _BLOCK)
     if n_blocks < _TIMED_ROWS // _BLOCK * 10:
         return
@@ -72,7 +72,7 @@ def _seconds_of(steps: Iterable[object]) -> float:
 def tell_grouping(
     n_texts: int, size: int, clusters: int, *, seed: int, starts: int, listener: Listener
 ) -> None:
-    """Tells how long k-means takes, where that is long: a start on few random vectors is timed."""
+    """Reports how long k-means takes, where that is long: a start on few random vectors is timed."""
     if n_texts < 10 * _GROUPED_ROWS or clusters > _GROUPED_ROWS:
         return
     from sklearn.cluster import KMeans

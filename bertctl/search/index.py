@@ -60,7 +60,7 @@ _NOTHING: dict[str, Any] = {"source": "", "rows": 0, "texts_sha256": ""}
 
 @dataclass(frozen=True)
 class Index:
-    """Is an index, complete or not.
+    """Index, complete or not.
 
     Attributes:
         folder: its files.
@@ -281,7 +281,7 @@ def _up_to_line_feed(file: io.FileIO, start: int, *, skipped: int) -> bytes:
 
 @dataclass(frozen=True)
 class ApproximateIndex(Index):
-    """Is an index that is searched by a graph of its rows, which compares a query with few of them.
+    """Index that is searched by a graph of its rows, which compares a query with few of them.
 
     The graph is that of Malkov & Yashunin (2018, "HNSW"), by usearch.
 

@@ -30,8 +30,7 @@ from bertctl.words import command, count
 
 
 class TextVectors:
-    """Is a model that makes a vector of each text: of several layers or poolings those side by
-    side.
+    """Model that makes a vector of each text: of several layers or poolings those side by side.
 
     Args:
         recipe: names the model, what is read of long texts, and where it computes.

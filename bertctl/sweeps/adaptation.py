@@ -34,7 +34,7 @@ ARMS = ("without", "with")
 
 @dataclass(frozen=True)
 class Adaptation:
-    """Is a run of pretraining and the task that it is for.
+    """Run of pretraining and the task that it is for.
 
     Attributes:
         job: the pretraining, made ready.

@@ -48,7 +48,7 @@ _SEED = 0  # of PCG64: the same sweep says the same
 
 @dataclass(frozen=True)
 class SettingComparison:
-    """Holds the comparison of the first setting with the second.
+    """Comparison of the first setting with the second.
 
     Attributes:
         seeds: those that were compared: in both settings, with predictions.

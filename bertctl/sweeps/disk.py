@@ -77,7 +77,7 @@ def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
 
 
 def say_disk(folder: Path, needed: int, plan: SweepPlan, listener: Listener) -> None:
-    """Says what will be needed, and warns where it is more than is free."""
+    """Reports what will be needed, and warns where it is more than is free."""
     free = free_bytes(folder)
     listener.say(
         f"disk: up to {human_bytes(needed)} with `keep={plan.keep}`, {human_bytes(free)} free"

@@ -65,7 +65,7 @@ class Engine(Protocol):
         """
 
     def cancel(self, job: Any) -> None:
-        """Has a job stop; it saves what it has."""
+        """Stops a job; it saves what it has."""
 
     def end(self, job: Any) -> None:
         """Returns when a job that was lost has no process any more and won't be started again."""
@@ -190,7 +190,7 @@ class SlurmCluster:
         return cast(dict[str, Any], job.result())
 
     def cancel(self, job: Any) -> None:
-        """Has a job stop."""
+        """Stops a job."""
         job.cancel(check=False)
 
     def end(self, job: Any) -> None:
@@ -369,7 +369,7 @@ def _unseen(cell: str, folder: Path) -> CellReply:
 
 
 def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> dict[str, Any]:
-    """Is the job: runs a cell with a worker on this machine; returns its reply as a dictionary.
+    """Runs a cell with a worker on this machine, as a job, and returns its reply as a dictionary.
 
     Args:
         settings: of the worker.

@@ -48,7 +48,7 @@ class PlannedCell(BaseModel):
 
 
 class SweepPlan(BaseModel):
-    """Holds the content of plan.json. Fields of earlier versions that are gone are ignored.
+    """Content of plan.json. Fields of earlier versions that are gone are ignored.
 
     Attributes:
         recipe: the base recipe, as `model_dump` gives it.

@@ -38,7 +38,7 @@ NAME_LENGTH = 16
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """Holds what is asked for.
+    """Request for a sweep.
 
     Attributes:
         recipe: the base.
@@ -98,7 +98,7 @@ class SweepCell:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Holds a sweep made ready: everything read, checked and tokenized, nothing trained.
+    """Sweep made ready: everything read, checked and tokenized, nothing trained.
 
     Attributes:
         plan: content of plan.json.

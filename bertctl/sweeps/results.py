@@ -36,7 +36,7 @@ How = Literal["run", "pooled folds", "mean of folds"]
 
 @dataclass(frozen=True)
 class CellResult:
-    """Holds the result of one run of the plan.
+    """Result of one run of the plan.
 
     Attributes:
         name: of its folder: 16 hexadecimal digits.
@@ -73,7 +73,7 @@ class CellResult:
 
 @dataclass(frozen=True)
 class Score:
-    """Holds the score of a setting with a seed: the value of a run, or of all its folds.
+    """Score of a setting with a seed: the value of a run, or of all its folds.
 
     Attributes:
         setting: number.
@@ -94,7 +94,7 @@ class Score:
 
 @dataclass(frozen=True)
 class SettingScores:
-    """Holds the scores of a setting over the seeds.
+    """Scores of a setting over the seeds.
 
     Attributes:
         index: number in the plan.

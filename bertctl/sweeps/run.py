@@ -213,7 +213,7 @@ class SweepRunner:
                 shutil.rmtree(run.checkpoints, ignore_errors=True)
 
     def _say_time(self, replies: Sequence[CellReply], begun: float, jobs: int) -> None:
-        """Says how long this call took, and how much of that was training and evaluation."""
+        """Reports how long this call took, and how much of that was training and evaluation."""
         listener = self._listener
         wall = time.perf_counter() - begun
         worked = sum(

@@ -58,7 +58,7 @@ SIGNALS_AT_START = (*STOPS, TIME_IS_UP)
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Holds what a worker has to know.
+    """Settings of a worker.
 
     Attributes:
         folder: SWEEP.
@@ -86,7 +86,7 @@ class WorkerSettings:
 
 @dataclass
 class CellReply:
-    """Holds what a worker says of a cell that is over.
+    """Reply of a worker about a cell that is over.
 
     Attributes:
         cell: its name.
@@ -196,7 +196,7 @@ def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -
 
 
 def note_failure(folder: RunFolder, message: str) -> None:
-    """Has status.json say that the cell failed, unless the run has said so itself.
+    """Writes into status.json that the cell failed, unless the run has said so itself.
 
     Raises:
         UnavailableError: it can't be written.

@@ -42,7 +42,7 @@ _WORTH_ROUTING = (
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """Holds N texts (or pairs) as one flat array of ids.
+    """N texts (or pairs) as one flat array of ids.
 
     Attributes:
         ids: (T,) token ids, special tokens included.

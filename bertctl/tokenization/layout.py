@@ -20,7 +20,7 @@ from bertctl.tokenization.reference import OTHER_TOKENIZER
 
 @dataclass(frozen=True)
 class Ragged:
-    """Is N rows of different lengths in one array; between two rows there may be values of neither.
+    """N rows of different lengths in one array; between two rows there may be values of neither.
 
     Attributes:
         flat: (T,) values.
@@ -50,7 +50,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Slot:
-    """Is one part of a row: consecutive special tokens, or the place of a text.
+    """Part of a row: consecutive special tokens, or the place of a text.
 
     Attributes:
         ids: the special tokens; empty where `sequence` is given.
@@ -65,7 +65,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """Is the order of a row's parts: for a pair of BERT's [CLS] first [SEP] second [SEP]."""
+    """Order of a row's parts: for a pair of BERT's [CLS] first [SEP] second [SEP]."""
 
     slots: tuple[Slot, ...]
 

@@ -33,7 +33,7 @@ which they are."""
 
 @dataclass(frozen=True)
 class LongText:
-    """Says what is read of a text that is too long; the fields of `model` in a recipe.
+    """Rule for what is read of a text that is too long; the fields of `model` in a recipe.
 
     Attributes:
         mode: head, tail, head-tail or window.

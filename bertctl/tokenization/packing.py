@@ -39,8 +39,8 @@ Documents = Iterable[Sequence[str]]
 
 @dataclass(frozen=True)
 class PackedText:
-    """Is text as ids, one sentence behind the other. Each array of places ends with the length of
-    what it cuts.
+    """Text as ids, one sentence behind the other. Each array of places ends with the length of what
+    it cuts.
 
     Attributes:
         ids: (N,) uint16, or uint32 where the vocabulary has more than 65,536 tokens; in a file, or
@@ -193,7 +193,7 @@ def _id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger[Any]]:
 
 
 class _Bits:
-    """Is an array of bits that grows in a file."""
+    """Array of bits that grows in a file."""
 
     def __init__(self, path: Path) -> None:
         self._file = AppendedArray(path, (), np.uint8, None)

@@ -55,7 +55,7 @@ Flat = tuple[NDArray[np.uint32], Ints]
 
 
 class Route:
-    """Is the fast way for one tokenizer, and knows which texts may take it.
+    """Fast way for one tokenizer; knows which texts may take it.
 
     Args:
         tokenizer: the reference, with truncation and padding off.

@@ -19,7 +19,7 @@ from bertctl.arrays import Ints
 
 @dataclass(frozen=True)
 class SlidingWindows:
-    """Holds the windows of N sequences.
+    """Windows of N sequences.
 
     Attributes:
         rows: (U,) sequence of each window, ascending.

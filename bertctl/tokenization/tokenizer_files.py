@@ -47,7 +47,7 @@ _ROLES = (
 
 @dataclass(frozen=True)
 class OpenTokenizer:
-    """Is a tokenizer, ready to use.
+    """Tokenizer, ready to use.
 
     Attributes:
         name: as it was asked for, or what stood in.

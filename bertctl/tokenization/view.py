@@ -17,8 +17,8 @@ _INDENT = max(map(len, _ROWS)) + 2
 
 
 class TokenView:
-    """Is a rich renderable: the four rows of an encoded text or pair, folded to the width, and a
-    line of counts.
+    """Rich renderable: the four rows of an encoded text or pair, folded to the width, and a line of
+    counts.
 
         tokens   [CLS]  in    terms  of    architecture  …  transform ##er  [SEP]
         ids      101    1999  3408   1997  4294          …  10938     2121  102

@@ -33,7 +33,7 @@ def check_stride(stride: int, room: int) -> None:
 
 @dataclass(frozen=True)
 class Truncation:
-    """Says how long a text may be, and what happens to the rest.
+    """Rule for how long a text may be, and what happens to the rest.
 
     Attributes:
         max_length: longest row in tokens, special tokens included; None for no limit.
@@ -94,7 +94,7 @@ class Truncation:
 
 @dataclass(frozen=True)
 class TextWindows:
-    """Holds one text, or pair, as the reference library encodes it.
+    """Text, or pair, as the reference library encodes it.
 
     Attributes:
         index: number of the text in the input.

@@ -24,7 +24,7 @@ _MOST_WORDS = 1_000_000
 
 @dataclass(frozen=True)
 class CountedWord:
-    """Is a word of the texts.
+    """Word of the texts.
 
     Attributes:
         word: lower-cased where the tokenizer does that; an unknown one as it stands in the text.

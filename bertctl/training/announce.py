@@ -21,8 +21,8 @@ _SHOWN_WIDTH = 68  # of the tokens: with their names, a line of 80 columns
 
 
 def announce(job: Job, *, listener: Listener) -> None:
-    """Says what is about to happen: device, rows, steps, labels, memory, losses by truncation, the
-    first example.
+    """Reports what is about to happen: device, rows, steps, labels, memory, losses by truncation,
+    the first example.
     """
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():

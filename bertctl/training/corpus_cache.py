@@ -31,7 +31,7 @@ from bertctl.writing import cache_folder, replacing, write_json
 
 @dataclass(frozen=True)
 class CorpusData:
-    """Is what pretraining reads.
+    """Data that pretraining reads.
 
     Attributes:
         train: the training documents of all corpora, packed.

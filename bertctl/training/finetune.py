@@ -65,7 +65,7 @@ class Baselines(Protocol):
         """
 
     def announce(self, metrics: Mapping[str, Any]) -> None:
-        """Says how the run stands beside them, given the content of metrics.json."""
+        """Reports how the run compares with them, given the content of metrics.json."""
 
 
 @dataclass(frozen=True)

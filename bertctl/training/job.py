@@ -74,24 +74,22 @@ class Job(ReadyRun):
 
     @property
     def verb(self) -> str:
-        """Is the verb that runs the recipe."""
+        """Verb that runs the recipe."""
         return verb_of(self.recipe.task)
 
     @property
     def steps_per_epoch(self) -> int:
-        """Is the number of optimizer steps of a pass over the training rows."""
+        """Number of optimizer steps of a pass over the training rows."""
         return steps_per_epoch(self.recipe, len(self.features["train"]))
 
     @property
     def epochs(self) -> int:
-        """Is the number of passes over the training rows; `training.max_steps` may cut the last one
-        short.
-        """
+        """Number of passes over the training rows; `training.max_steps` may cut the last one short."""
         return math.ceil(self.steps / self.steps_per_epoch)
 
     @cached_property
     def objective(self) -> Objective:
-        """Is what training minimises."""
+        """Objective that training minimises."""
         return self.task.objective(
             self.loaded.padding, self.recipe.training, self.features["train"]
         )

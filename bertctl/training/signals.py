@@ -12,7 +12,7 @@ from bertctl.runtime.stopping import STOPS, StopRequest, end_now, handled_by, ra
 
 
 class Signals:
-    """Holds Ctrl-C, SIGTERM and SIGHUP back until a place where nothing is cut in two.
+    """Keeps Ctrl-C, SIGTERM and SIGHUP back until a place where nothing is cut in two.
 
     Within `handle_signals`, the first signal is held back until `check`, or raised at once in
     `interruptible`. The second one ends the process, wherever it is; what the last checkpoint holds

@@ -128,7 +128,7 @@ def start(
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """Is a run that was started before.
+    """Run that was started before.
 
     Attributes:
         folder: the run.

@@ -431,8 +431,8 @@ class TimeLimitedSteps(StepPlan):
         return int(steps), int(next_check)
 
     def _announce(self, steps: int, state: TrainingState) -> None:
-        """Says what fits into the limit: once it is known, and again where it changes by more than
-        a quarter.
+        """Reports what fits into the limit: once it is known, and again where it changes by more
+        than a quarter.
         """
         used = self._used()
         if steps == state.step and self._planner.overrun(state.step, used) > 0.05 * self._limit:

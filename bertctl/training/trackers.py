@@ -25,7 +25,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def tell(trackers: list[Any], what: Callable[[Any], object], listener: Listener) -> None:
-    """Tells each tracker something; one that fails is ended and left out from then on: no run is
+    """Sends something to each tracker; one that fails is ended and left out from then on: no run is
     lost by it.
     """
     for tracker in [*trackers]:

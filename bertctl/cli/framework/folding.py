@@ -87,8 +87,8 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
 
 
 def protect_inputs(given: Mapping[str, Any]) -> None:
-    """Has no output of this command line be one of its inputs: what else was typed that is there,
-    and stdin's file.
+    """Refuses an output path that is also an input of this command line: a path that was typed, or
+    stdin's file.
 
     Raises:
         UsageError: an output that is an input, another output, or a run of a sweep that would be

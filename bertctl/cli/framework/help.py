@@ -42,7 +42,7 @@ def described(docstring: str) -> tuple[str, dict[str, str]]:
 
 
 class VerbCommand(TyperCommand):
-    """Is a verb whose help is laid out here."""
+    """Verb whose help is laid out here."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes what `--help` shows."""
@@ -72,7 +72,7 @@ class VerbCommand(TyperCommand):
 
 
 class VerbGroup(TyperGroup):
-    """Is a group of verbs under one name, whose help is laid out here."""
+    """Group of verbs under one name, whose help is laid out here."""
 
     command_class = VerbCommand
 

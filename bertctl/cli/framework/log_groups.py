@@ -14,8 +14,8 @@ from bertctl.reporting.escape import command_message, one_line
 
 @dataclass
 class LogGroup:
-    """Is the part of a job's log that is shown as one line until somebody opens it: what a verb
-    says while it works.
+    """Part of a job's log that is shown as one line until somebody opens it: what a verb says while
+    it works.
 
     Attributes:
         gitlab: whether GitLab reads along, and not GitHub.

@@ -33,7 +33,7 @@ NumProcessesOption = Annotated[
 
 
 def in_processes(count: int, out: Output, *, source: str = "", config: Path | None = None) -> None:
-    """Has several processes run this command line, if they are asked for and this is none of them;
+    """Runs this command line in several processes, if they are asked for and this is none of them;
     then it ends.
 
     Args:
@@ -100,7 +100,7 @@ def this_worker(out: Output) -> tuple[Workers, Listener]:
 
 
 def tell_shard(sharing: "Sharing", out: Output, files: Sequence[str]) -> bool:
-    """Tells of the shard that this command has written, and returns whether a shard was its work.
+    """Reports the shard that this command has written, and returns whether there is one.
 
     Args:
         sharing: As it was typed.

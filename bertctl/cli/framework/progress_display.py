@@ -27,7 +27,7 @@ _ERASE = "\r\x1b[J"
 
 @dataclass
 class _Phase:
-    """Is a part of the work that is under way.
+    """Part of the work that is under way.
 
     Attributes:
         name: what it is called.

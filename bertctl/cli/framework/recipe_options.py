@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FieldOption:
-    """Is one option that sets a recipe field. Its help is the field's docstring.
+    """Option that sets a recipe field. Its help is the field's docstring.
 
     Attributes:
         field: the recipe field by its dotted name.
@@ -64,7 +64,7 @@ class FieldOption:
 
     @property
     def name(self) -> str:
-        """Is the name of the parameter, by its first flag."""
+        """Name of the parameter, by its first flag."""
         return self.flags.partition("/")[0].removeprefix("--").replace("-", "_")
 
     def parameter(self) -> inspect.Parameter:
@@ -378,7 +378,7 @@ LOCKED_OPTION = parameter("locked", Annotated[bool, _LOCK], False)
 
 @dataclass(frozen=True)
 class RecipeRequest:
-    """Holds a recipe as it was typed. Nothing is read before `load`.
+    """Recipe as it was typed. Nothing is read before `load`.
 
     Attributes:
         name: of a built-in recipe, or a YAML file; empty where the verb finds out itself which one
@@ -395,7 +395,7 @@ class RecipeRequest:
 
     @property
     def typed(self) -> list[str]:
-        """Are the fields that stand on the command line, by their dotted names."""
+        """Fields that stand on the command line, by their dotted names."""
         return [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
 
     def load(
@@ -496,7 +496,7 @@ class RecipeRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Holds a run as it was typed, with the options that replace values of its recipe.
+    """Run as it was typed, with the options that replace values of its recipe.
 
     Attributes:
         path: its folder.

@@ -19,7 +19,7 @@ _opened: list["_Stream"] = []
 
 
 class _Door(io.FileIO):
-    """Is a descriptor that takes everything: what its reader no longer takes goes nowhere.
+    """Descriptor that takes everything: what its reader no longer takes goes nowhere.
 
     Args:
         number: of the descriptor.
@@ -42,8 +42,8 @@ class _Door(io.FileIO):
 
 
 class _Stream(io.TextIOWrapper):
-    """Is text on its way out, where `guarded` without control characters and workflow commands
-    (`words.spoken`).
+    """Stream for text on its way out, where `guarded` without control characters and workflow
+    commands (`words.spoken`).
     """
 
     guarded = False

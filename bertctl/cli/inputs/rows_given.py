@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowsGiven:
-    """Holds what was typed; nothing is read before `chunks`.
+    """Rows as they were typed; nothing is read before `chunks`.
 
     Attributes:
         run: that answers.

@@ -84,7 +84,7 @@ ModelOption = Annotated[
 
 @dataclass(frozen=True)
 class TextSource:
-    """Is where texts come from: files (each a path or `-` for stdin), or a data set of the catalog.
+    """Source of texts: files (each a path or `-` for stdin), or a data set of the catalog.
 
     Attributes:
         files: read one after the other.

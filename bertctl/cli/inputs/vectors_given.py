@@ -111,7 +111,7 @@ def _peek(readings: "Iterator[Reading]") -> "tuple[Reading | None, Iterator[Read
 
 @dataclass(frozen=True)
 class VectorsGiven:
-    """Holds what was typed; nothing is read before its methods are called.
+    """Vectors as they were typed; nothing is read before a method is called.
 
     Attributes:
         fields: of a recipe, by their dotted names.

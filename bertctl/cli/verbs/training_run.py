@@ -169,7 +169,7 @@ def carry_out(
 def say_unscored_test(
     out: Output, recipe: "Recipe", metrics: Mapping[str, Any], folder: Path
 ) -> None:
-    """Says how a test file is scored that was named and not read."""
+    """Reports how to score a test file that was named and not read."""
     if recipe.data.test_file and "test" not in metrics["metrics"]:
         out.say(
             f"the test file was not scored; once all choices are made: bertctl evaluate {folder} "

@@ -82,7 +82,7 @@ class FastLinear(nn.Module):
 
     @cached_property
     def transposed(self) -> Tensor:
-        """Is the weight of the gradient's product."""
+        """Weight of the gradient's product."""
         found: Tensor = _operators._reorder_linear_weight(
             self.weight.to_dense().T.contiguous(), _ROWS
         )

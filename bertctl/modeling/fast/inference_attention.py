@@ -23,7 +23,7 @@ _LONGEST = {"fp32": 128, "bf16": 256}  # tokens; torch's own attention is as fas
 
 
 def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: bool = True) -> None:
-    """Has the layers of a network, where they are those of `torch_bert.py`, attend so whenever no
+    """Makes the layers of a network, where they are those of `torch_bert.py`, attend so whenever no
     gradient is asked.
 
     Args:

@@ -62,13 +62,13 @@ class _Shape:
 
     @property
     def shares(self) -> list[float]:
-        """Are the shares of elements that the three dropouts leave out, as they are drawn."""
+        """Shares of elements that the three dropouts leave out, as they are drawn."""
         return [drawn_share(dropout) for dropout in self.dropouts]
 
 
 def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
-    """Has the encoder of a network compute its training steps as above; returns whether its family
-    is one of these.
+    """Makes the encoder of a network compute its training steps as above; returns whether its
+    family is one of these.
 
     Weights, their names, evaluation and what is saved stay the library's.
 

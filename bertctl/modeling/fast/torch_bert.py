@@ -289,7 +289,7 @@ class _Saved(_Named):
 
     @property
     def base_model(self) -> nn.Module:
-        """Is the encoder."""
+        """Encoder."""
         return getattr(self, self.base_model_prefix, self)
 
     def get_input_embeddings(self) -> nn.Module:

@@ -17,7 +17,7 @@ _LONGEST = 256  # tokens; the backward pass of longer windows is as fast in bf16
 
 
 def use_fp32_attention(network: "nn.Module", compute: Compute) -> bool:
-    """Has a network that is trained in bf16 compute its attention in fp32, where that is faster;
+    """Makes a network that is trained in bf16 compute its attention in fp32, where that is faster;
     returns whether.
 
     Without AMX, the backward pass of torch's bf16 attention takes twice the time of fp32 (Zen 4, 32

@@ -93,7 +93,7 @@ class SavedRows:
 def save_with_tables(
     save: Callable[[dict[str, Tensor]], Any], weights: Mapping[str, Any], file: Path
 ) -> None:
-    """Has a library write weights, tensors or `SavedRows`, to a file; the latter are put in
+    """Makes a library write weights, tensors or `SavedRows`, to a file; the latter are put in
     afterwards, block by block.
 
     Args:
@@ -145,7 +145,7 @@ class UsedRows(nn.Module):
         return found
 
     def follow(self, optimizer: Optimizer) -> None:
-        """Has each step of an optimizer that decays the weight decay the other rows as much."""
+        """Makes each step of an optimizer that decays the weight decay the other rows as much."""
 
         def decay(told: Optimizer, *_: Any) -> None:
             # The group is looked up in each step: accelerate puts others in place of those that
@@ -274,7 +274,7 @@ def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, i
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:
-    """Has a network train these rows of its word table alone, as `used_tokens` gives them; it is
+    """Makes a network train these rows of its word table alone, as `used_tokens` gives them; it is
     changed in place.
     """
     if used is None:

@@ -43,7 +43,7 @@ _AVERAGE = "average"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Is a checkpoint that was found whole.
+    """Checkpoint that was found whole.
 
     Attributes:
         path: its folder.

@@ -13,7 +13,7 @@ from bertctl.training.loop.training_engine import TrainingEngine
 
 
 class Due:
-    """Says when the next checkpoint is due.
+    """Schedule of the checkpoints.
 
     Args:
         every: `200 steps`, `10 minutes`, `off`, or None for the ends of epochs alone.

@@ -69,7 +69,7 @@ class Hooks:
 
 @dataclass
 class TrainingState:
-    """Is how far a training run has come, and what it has found; all of it goes into a checkpoint
+    """Progress of a training run: position, scores so far, random state. Saved in every checkpoint
     as JSON.
 
     Attributes:
@@ -134,7 +134,7 @@ class TrainingState:
 
     @property
     def padding(self) -> float:
-        """Is the mean share of padding."""
+        """Mean share of padding."""
         if self.paddings:
             return float(np.mean(self.paddings))
         return 0.0

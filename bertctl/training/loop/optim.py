@@ -160,7 +160,7 @@ class LinearRates:
 
 
 def change_steps(schedule: "LRScheduler", *, at: int, steps: int) -> None:
-    """Has a schedule of `build_schedule` end at another step; see `LinearRates.change`."""
+    """Makes a schedule of `build_schedule` end at another step; see `LinearRates.change`."""
     lambda_schedule: Any = schedule
     rates: LinearRates = lambda_schedule.lr_lambdas[0]
     rates.change(at=at, steps=steps)

@@ -22,7 +22,7 @@ def give_back_memory() -> None:
 
 
 class MicroBatches:
-    """Is how many micro-batches each process computes its share of a global batch in.
+    """Number of micro-batches in which each process computes its share of a global batch.
 
     Args:
         count: at the start of training (`training.accumulation_steps`).

@@ -39,7 +39,7 @@ class StepResult:
 
     @property
     def loss(self) -> float:
-        """Is the sum of the losses, which training minimises."""
+        """Sum of the losses, which training minimises."""
         return sum(self.losses.values())
 
 

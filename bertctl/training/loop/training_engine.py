@@ -75,7 +75,7 @@ class TrainingEngine:
 
     @cached_property
     def backend(self) -> Backend:
-        """Is the wrapped network's forward pass."""
+        """Wrapped network's forward pass."""
         return TorchBackend(self.network, self.loaded.has_segments, self.compute)
 
 
