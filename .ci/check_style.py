@@ -11,9 +11,9 @@ from pathlib import Path
 
 CEILINGS = {
     "packed assignments (a, b = x, y)": 21,
-    "an inline if inside another one": 11,
-    "comprehensions of two loops, or inside one another": 300,
-    "functions that bind a word that says nothing": 1085,
+    "an inline if inside another one": 0,
+    "comprehensions of two loops, or inside one another": 298,
+    "functions that bind a word that says nothing": 1082,
     "docstrings that begin with Is, Has, Holds, Says": 0,
 }
 """What is counted -> the most that may be in the package."""

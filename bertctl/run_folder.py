@@ -45,11 +45,15 @@ CONFIRM = "confirm"
 SCHEMA = 1
 """Version of the JSON layouts below."""
 
-DAMAGED = "The run is damaged. Copy it again from where it came from, or run it again with `overwrite=True`."
+DAMAGED = (
+    "The run is damaged. Copy it again from where it came from, or run it again with "
+    "`overwrite=True`."
+)
 """What to do about a file of a run that is not as it was written."""
 
 UNFINISHED = (
-    "Wait for it, go on with it (the command that started it, and `resume=True`), or train again with "
+    "Wait for it, go on with it (the command that started it, and `resume=True`), or train "
+    "again with "
     "`overwrite=True`."
 )
 """What to do about a run that has not finished, and may be interrupted, killed or under way."""
@@ -163,11 +167,13 @@ class RunFolder:
             message = f"the folder {path} exists and is not empty"
             raise UsageError(
                 message,
-                remedy="Choose another with `output=`, or add `overwrite=True` to replace the run in it.",
+                remedy="Choose another with `output=`, or add `overwrite=True` to replace "
+                "the run in it.",
             )
         if not cls(path).own_status():
             raise UsageError(
-                f"{path} is not empty and does not hold a run, so `overwrite=True` will not delete it: "
+                f"{path} is not empty and does not hold a run, so `overwrite=True` will not "
+                f"delete it: "
                 "its status.json is "
                 "missing, damaged or another program's",
                 remedy="Empty it yourself, or choose another folder with `output=`.",

@@ -54,7 +54,8 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
     raise UsageError(
         hinted(f"there is no data set '{name}'", _plain(name), known),
         remedy=f"Names: {', '.join(known)}. Files of your own: "
-        f"`{command('finetune text-classification', train_file='FILE')}`, or a datasets.yaml beside the "
+        f"`{command('finetune text-classification', train_file='FILE')}`, or a datasets.yaml "
+        f"beside the "
         "recipe.",
     )
 

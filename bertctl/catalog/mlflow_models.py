@@ -135,6 +135,7 @@ def _client(what: str) -> Iterator[Any]:
             why = type(error).__name__
         raise UnavailableError(
             f"{what}: MLflow at {shown} says: {why}",
-            remedy="MLFLOW_TRACKING_URI says where it is; the same command with `resume=True` registers "
+            remedy="MLFLOW_TRACKING_URI says where it is; the same command with "
+            "`resume=True` registers "
             "a finished run.",
         ) from error

@@ -227,7 +227,8 @@ def _longer(full: Ints, limit: int, model: str) -> str:
         return f"The model takes no more: shorten the texts, split them, or {other}."
     chosen = min(fits, longest)
     return (
-        f"`model.max_length={chosen}` keeps {percent(int((full <= chosen).sum()), len(full))} whole, for "
+        f"`model.max_length={chosen}` keeps {percent(int((full <= chosen).sum()), len(full))} "
+        f"whole, for "
         "more time a step."
     )
 

@@ -78,8 +78,14 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
         )
     variables, bases = (_names(document, key) for key in ("environment", "base"))
     for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
-        message = f"{places['environment']}'{name}' is called like a secret, and every run holds its recipe's values"
-        remedy = "Leave it out: hub and trackers read their tokens themselves. What is no secret, call otherwise."
+        message = (
+            f"{places['environment']}'{name}' is called like a secret, and every run "
+            f"holds its recipe's values"
+        )
+        remedy = (
+            "Leave it out: hub and trackers read their tokens themselves. What is no "
+            "secret, call otherwise."
+        )
         raise UsageError(message, remedy=remedy)
     if "environment" in places:
         _fill(file, variables)
@@ -170,10 +176,12 @@ def _value(match: re.Match[str], names: Sequence[str]) -> str:
     value = os.environ.get(name) or default
     if value is None:
         raise UsageError(
-            f"the environment variable {name} is not set, or empty; set it, or write ${{{name}:-default}}"
+            f"the environment variable {name} is not set, or empty; set it, or write "
+            f"${{{name}:-default}}"
         )
     if re.search(_SECRETS, value) or value != value.encode("utf-8", "ignore").decode():
         raise UsageError(
-            f"the value of {name} looks like a secret or is not UTF-8, and every run holds its recipe"
+            f"the value of {name} looks like a secret or is not UTF-8, and every run holds "
+            f"its recipe"
         )
     return value

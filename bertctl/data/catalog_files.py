@@ -132,9 +132,11 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
         revision=row.hub.revision,
         wanted=f"the data set '{row.name}'",
         ways=[
-            f"`data.data_dir=DIR` (or BERTCTL_DATA=DIR) with the files: {', '.join(row.official_files)}",
+            f"`data.data_dir=DIR` (or BERTCTL_DATA=DIR) with the files: "
+            f"{', '.join(row.official_files)}",
             "a warmed cache: `bertctl fetch` where the hub can be reached, and keep HF_HOME",
-            "other rows: files of your own with `data.train_file=`, or the data set `demo`, which needs "
+            "other rows: files of your own with `data.train_file=`, or the data set `demo`, "
+            "which needs "
             "nothing",
         ],
     )

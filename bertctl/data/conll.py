@@ -465,7 +465,8 @@ def _sentence(
                 raise DataError(
                     f"{source}:{number}: the word {fields[layout.word]!r} has no tag in the column "
                     f"'{layout.names[layout.tag]}'",
-                    remedy="Every word of a labelled file needs a tag; is `data.label_column=` the right "
+                    remedy="Every word of a labelled file needs a tag; is "
+                    "`data.label_column=` the right "
                     "one?",
                 )
             tags.append(tag)

@@ -362,7 +362,8 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
     if not allowed:
         raise DataError(
             message,
-            remedy="A model learns them by heart. Take them out, or add `pretraining.allow_duplicates=True`.",
+            remedy="A model learns them by heart. Take them out, or add "
+            "`pretraining.allow_duplicates=True`.",
         )
     return [message]
 

@@ -124,7 +124,8 @@ class FileIds:
                 )
                 raise DataError(
                     message,
-                    remedy="Leave `data.id_column=` out (data.id_column in a recipe): rows are numbered.",
+                    remedy="Leave `data.id_column=` out (data.id_column in a recipe): rows "
+                    "are numbered.",
                 )
 
     def report(self, source: str, listener: Listener) -> None:

@@ -197,7 +197,10 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     ):
         return unusable
     rest = """with: grep '"answer": *"accept"' FILE > accepted.jsonl"""
-    remedy = f"Keep the accepted rows, {rest}, or learn the answers themselves: `data.label_column=answer`."
+    remedy = (
+        f"Keep the accepted rows, {rest}, or learn the answers themselves: "
+        f"`data.label_column=answer`."
+    )
     message = "its label was not accepted (Prodigy)"
     return unusable | {
         index: DataError(f"{table.where(index)}: 'answer' is '{answer}': {message}", remedy=remedy)

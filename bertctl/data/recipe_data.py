@@ -534,7 +534,8 @@ class _OwnFiles(_Source):
             )
         if not self._files[split] and not (split == "validation" and self._files["train"]):
             remedy = (
-                f"In training: `data.{split}_file=FILE`. A run: `{command('evaluate RUN', file='FILE')}`, "
+                f"In training: `data.{split}_file=FILE`. A run: "
+                f"`{command('evaluate RUN', file='FILE')}`, "
                 "`predict RUN FILE`."
             )
             raise UsageError(f"there are no {split} rows", remedy=remedy)

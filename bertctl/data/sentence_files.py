@@ -128,7 +128,8 @@ class SentenceReader(TextReader):
             )
             raise DataError(
                 message,
-                remedy="Name a second text with `data.pair_column=`, or a label with `data.label_column=`.",
+                remedy="Name a second text with `data.pair_column=`, or a label with "
+                "`data.label_column=`.",
             )
         return rows
 

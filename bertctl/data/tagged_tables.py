@@ -79,7 +79,10 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
     if words is None and text is None:
         text = _text_of_any_name(table, contents)
     if words is None and text is None:
-        remedy = f"Name it: `data.text_column=NAME` (lists of words, or running text). {shown_columns(table)}"
+        remedy = (
+            f"Name it: `data.text_column=NAME` (lists of words, or running text). "
+            f"{shown_columns(table)}"
+        )
         raise UsageError(f"{table.source}: no column holds words or a text", remedy=remedy)
     if label is None and (
         settings.label_column is None or _says_nothing(settings.label_column, table)

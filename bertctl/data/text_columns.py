@@ -276,17 +276,21 @@ def _guess_headerless(
     raise UsageError(
         f"{table.source}: it has no header, and which of its {len(table.columns)} columns is the "
         "text can't be seen",
-        remedy="Name them: `data.text_column=column1` `data.label_column=column2`, as the numbers are; "
+        remedy="Name them: `data.text_column=column1` `data.label_column=column2`, as the "
+        "numbers are; "
         f"if the first line is a header, add `data.header=True`. {shown_columns(table)}",
     )
 
 
 def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | None:
     free = {folded(name): name for name in table.columns if name not in taken}
-    usual = LABEL_NAMES if table.header else tuple(free) if len(free) == 1 else ()
-    if (
-        not free.keys() & set(usual) and needed
-    ):  # where texts are answered only, no other column is taken for it
+    usual: Sequence[str] = ()
+    if table.header:
+        usual = LABEL_NAMES
+    elif len(free) == 1:
+        usual = tuple(free)
+    # If texts are only answered, no other column is taken for the label.
+    if needed and not free.keys() & set(usual):
         usual = _label_candidates(table, free)
     return label_of(free, usual, table, needed=needed)
 
@@ -332,7 +336,10 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
         name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)
     ]
     if others:
-        both = f"As a pair: `data.text_column={shlex.quote(text)}` `data.pair_column={shlex.quote(others[0])}`."
+        both = (
+            f"As a pair: `data.text_column={shlex.quote(text)}` "
+            f"`data.pair_column={shlex.quote(others[0])}`."
+        )
         raise unclear_column("text", [text, *others], rows.source, more=both)
 
 
@@ -380,7 +387,8 @@ def _refuse_dates(labels: Sequence[Any], name: str, source: str) -> None:
     if dates and nearly_all(len(dates), len(labels)):
         raise UsageError(
             f"{source}: '{name}' holds dates, such as {dates[0].strip()}",
-            remedy="Name another column: `data.label_column=NAME`. To learn scores write numbers, such "
+            remedy="Name another column: `data.label_column=NAME`. To learn scores write "
+            "numbers, such "
             "as days since a "
             "first day. If they are classes, name the task: text-classification.",
         )

@@ -481,7 +481,8 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
             order = "be"
         raise DataError(
             f"{source} is not text: its beginning is full of NUL bytes",
-            remedy=f"It looks like UTF-16 without a byte-order mark: add `data.encoding=utf-16-{order}`."
+            remedy=f"It looks like UTF-16 without a byte-order mark: add "
+            f"`data.encoding=utf-16-{order}`."
             if 3 * head.count(0) > len(head)
             else "If it is UTF-16 without a byte-order mark, add `data.encoding=utf-16-le`.",
         )
@@ -523,11 +524,15 @@ def _encoding_advice(bad: _BadLines) -> str:
     )
     if likely is None:
         return (
-            f"{how_many}. Which encoding it is can't be seen: name it with `data.encoding=`, such as "
+            f"{how_many}. Which encoding it is can't be seen: name it with `data.encoding=`, "
+            f"such as "
             "latin-1, cp1251, "
             "shift_jis or gb18030, and look at the texts."
         )
-    return f"{how_many}. It looks like {likely.encoding} ({shown!r}): add `data.encoding={likely.encoding}`"
+    return (
+        f"{how_many}. It looks like {likely.encoding} ({shown!r}): add "
+        f"`data.encoding={likely.encoding}`"
+    )
 
 
 def _shown_letters(text: str) -> str:

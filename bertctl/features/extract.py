@@ -482,7 +482,8 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
         )
         raise UsageError(
             message,
-            remedy=f"Take the layers it is made of, or `{command('probe ...', layers=learned[0])}`.",
+            remedy=f"Take the layers it is made of, or "
+            f"`{command('probe ...', layers=learned[0])}`.",
         )
     if not spec.by_token and len(spec.poolings) > 1:
         message = "one file holds one pooling"

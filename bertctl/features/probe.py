@@ -245,7 +245,8 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     for sentence in dict.fromkeys(sentence for fold in folds for sentence in fold.sentences()):
         listener.say(sentence)
     listener.say(
-        f"features: the encoder reads {train.windows_of_rows().sum() + held.windows_of_rows().sum():,} "
+        f"features: the encoder reads "
+        f"{train.windows_of_rows().sum() + held.windows_of_rows().sum():,} "
         "windows, once"
     )
     vectors = _vectors(job, listener)

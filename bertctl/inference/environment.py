@@ -28,7 +28,8 @@ def describe_environment(
     )
     if compute.device != "cpu" and not recipe.runtime.deterministic:
         differ = (
-            f"without `deterministic=True` sums on the {compute.device} device are made in any order; "
+            f"without `deterministic=True` sums on the {compute.device} device are made in "
+            f"any order; "
             f"{differ}"
         )
     return {

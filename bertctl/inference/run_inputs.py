@@ -192,7 +192,8 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
                     f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the "
                     "sample of "
                     f"{len(data.splits['train'])} training rows has lost it",
-                    remedy="Take more rows (`data.max_train_rows=`, data.first_train_rows), the same "
+                    remedy="Take more rows (`data.max_train_rows=`, data.first_train_rows), "
+                    "the same "
                     "number of each label "
                     "(`data.train_rows_per_label=N`), or name all labels: "
                     f"`text_classification.labels='[{', '.join(sorted({*task.answers.labels, *lost}))}]'`.",

@@ -120,11 +120,13 @@ class Sharing:
             return cls()
         if output is None or (part and merge) or processes > 1 or is_worker():
             remedy = (
-                "Give `output=OUT` with `shard=1/2`, then with `shard=2/2`, then with `merge=True`: shards go "
+                "Give `output=OUT` with `shard=1/2`, then with `shard=2/2`, then with "
+                "`merge=True`: shards go "
                 "to OUT.parts."
             )
             raise UsageError(
-                "`shard=` and `merge=True` exclude each other and `num_processes=`, and need `output=`",
+                "`shard=` and `merge=True` exclude each other and `num_processes=`, and need "
+                "`output=`",
                 remedy=remedy,
             )
         if is_pattern:

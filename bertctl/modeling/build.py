@@ -158,7 +158,8 @@ def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:
         raise UsageError(
             "training.gradient_checkpointing: transformers has none for "
             f"{family_of(source.config)} ('{source.name}')",
-            remedy="Leave it out. A smaller `training.batch_size=` with more training.accumulation_steps "
+            remedy="Leave it out. A smaller `training.batch_size=` with more "
+            "training.accumulation_steps "
             "takes less memory too.",
         ) from error
 

@@ -117,15 +117,13 @@ def choose_layers(names: Sequence[str], n_layers: int) -> tuple[LayerChoice, ...
     """
     chosen: dict[str, LayerChoice] = {}
     for name in names:
-        expanded = (
-            [str(i) for i in range(n_layers + 1)]
-            if name == "all"
-            else PAPER
-            if name == "paper"
-            else (name,)
-        )
-        for one in expanded:
-            chosen.setdefault(one, _choice(one, n_layers))
+        expanded: Sequence[str] = (name,)
+        if name == "all":
+            expanded = [str(layer) for layer in range(n_layers + 1)]
+        elif name == "paper":
+            expanded = PAPER
+        for layer in expanded:
+            chosen.setdefault(layer, _choice(layer, n_layers))
     if not chosen:
         raise UsageError("no layer is named", remedy=f"Layers: {_known(n_layers)}.")
     return tuple(chosen.values())

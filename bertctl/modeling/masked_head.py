@@ -36,7 +36,8 @@ def require_order_head(family: str, name: str) -> None:
         message = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
         raise UsageError(
             message,
-            remedy="Train on masked words alone: `pretraining.objective=mlm`. (BERT and ALBERT have one.)",
+            remedy="Train on masked words alone: `pretraining.objective=mlm`. (BERT and "
+            "ALBERT have one.)",
         )
 
 

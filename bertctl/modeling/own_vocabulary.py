@@ -76,7 +76,10 @@ def shrink(
 def _opened(name: str, folder: Path, *, overwrite: bool) -> tuple[ModelSource, OpenTokenizer]:
     is_used = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_used and not overwrite:
-        remedy = "Choose another folder with `output=`, or add `overwrite=True` for a model that is to be replaced."
+        remedy = (
+            "Choose another folder with `output=`, or add `overwrite=True` for a model "
+            "that is to be replaced."
+        )
         raise UsageError(f"{folder} exists already", remedy=remedy)
     source = inspect_model(ModelSection(name=name, max_length=4))
     if is_used:

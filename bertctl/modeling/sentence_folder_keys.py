@@ -12,7 +12,10 @@ from typing import Any, Literal
 from bertctl.errors import UnavailableError
 from bertctl.metrics.similarity import MEASURES
 
-REMEDY = "Save the model again with sentence-transformers, or take its encoder alone: `probe.pooling=mean`."
+REMEDY = (
+    "Save the model again with sentence-transformers, or take its encoder alone: "
+    "`probe.pooling=mean`."
+)
 
 _NOTHING: tuple[Any, ...] = (None, False, "", {}, [])
 """Values by which a key says nothing."""

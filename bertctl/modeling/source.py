@@ -187,12 +187,14 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
     Raises:
         UnavailableError: kernels for attention or experts, other formats of weights, backbones.
     """
-    inside = (
-        config.values() if isinstance(config, dict) else config if isinstance(config, list) else ()
-    )
-    for part in inside:
+    if isinstance(config, list):
+        for part in config:
+            _refuse_foreign(part, folder)
+    if not isinstance(config, dict):
+        return
+    for part in config.values():
         _refuse_foreign(part, folder)
-    for name, value in config.items() if isinstance(config, dict) else ():
+    for name, value in config.items():
         fitting = _HARMLESS.get(name)
         if fitting is not None and not (isinstance(value, str | None) and value in fitting):
             fits = " and ".join(word for word in fitting if word) or "nothing else"

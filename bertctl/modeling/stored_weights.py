@@ -159,9 +159,11 @@ def _place(name: str, *, is_head: bool) -> Place:
         else:
             block = "other"
         return Place("layer", tuple(map(int, numbered[1].split("."))), block)
-    return Place(
-        "pooler" if "pooler" in name else "embeddings" if _EMBEDDINGS.search(name) else "other"
-    )
+    if "pooler" in name:
+        return Place("pooler")
+    if _EMBEDDINGS.search(name):
+        return Place("embeddings")
+    return Place("other")
 
 
 def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:

@@ -144,7 +144,8 @@ def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
         remedy = f"It has: {listing([*computed, MAJORITY])}."
     else:
         remedy = (
-            "Train with `evaluation.baselines=True`. Or make the frozen encoder's classifier with `bertctl probe` "
+            "Train with `evaluation.baselines=True`. Or make the frozen encoder's classifier "
+            "with `bertctl probe` "
             "and compare: "
             "`baseline=PROBE` `max_drop=METRIC`=0."
         )

@@ -119,12 +119,16 @@ def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool, absent: str)
     rows = []
     for name, values in facts.items():
         shown, written = SPEED.get(name, (name, "{:,}".format if counts else _short))
-        texts = (
-            absent if v is None else written(v) if isinstance(v, int | float) else _short(v)
-            for v in values
-        )
-        rows.append([shown, *texts])
+        rows.append([shown, *(_fact(value, written, absent) for value in values)])
     return rows
+
+
+def _fact(value: Any, write_number: Callable[[Any], str], absent: str) -> str:
+    if value is None:
+        return absent
+    if isinstance(value, int | float):
+        return write_number(value)
+    return _short(value)
 
 
 def _short(value: Any) -> str:

@@ -335,7 +335,12 @@ class _Judge:
             metric = self.ours.metric(self.split, limit.metric)
         at_least = limit.kind != "max"
         if metric.higher_is_better != at_least:
-            better, parameter = ("higher", "min") if metric.higher_is_better else ("lower", "max")
+            if metric.higher_is_better:
+                better = "higher"
+                parameter = "min"
+            else:
+                better = "lower"
+                parameter = "max"
             asked = f"`{limit.kind.replace('-', '_')}={limit.metric}`"
             raise UsageError(
                 f"{asked}: the {limit.metric} is better when {better}",

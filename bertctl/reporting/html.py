@@ -70,8 +70,10 @@ def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
         wide = any(isinstance(chart, Chart) and chart.wide for chart in charts)
         several = wide or len(charts) > 1 or len(charts) == len(blocks)
         if several:
-            taken = len(charts)
+            n_blocks = len(charts)
+            layout = "charts"
         else:
-            taken = len(charts) + 1
-        yield ("charts" if several else "beside") if charts else "", blocks[:taken]
-        blocks = blocks[taken:]
+            n_blocks = len(charts) + 1
+            layout = "beside"
+        yield layout if charts else "", blocks[:n_blocks]
+        blocks = blocks[n_blocks:]

@@ -93,7 +93,10 @@ class FinishedRun:
             else:
                 evaluate = ""
             if "file" in (asked, *scored):  # the scores of a file, which is no split of a run
-                evaluate = f" Score both runs on one file: {command('evaluate RUN', file='FILE', output='SCORES')}."
+                evaluate = (
+                    f" Score both runs on one file: "
+                    f"{command('evaluate RUN', file='FILE', output='SCORES')}."
+                )
             message = f"{self.path} has no metrics of the split '{asked}'"
             raise UsageError(message, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
         return asked

@@ -111,7 +111,8 @@ def _unsupported(source: str, what: str) -> UsageError:
         f"{source} asks for {what}, which bertctl does not do",
         remedy="Use MULTI_CPU or MULTI_GPU (a whole copy of the model in each process). For less "
         "memory per device, "
-        "raise training.accumulation_steps, give `training.gradient_checkpointing=True` or lower `model.max_length=`.",
+        "raise training.accumulation_steps, give `training.gradient_checkpointing=True` or "
+        "lower `model.max_length=`.",
     )
 
 

@@ -135,7 +135,8 @@ def _choose_device(asked: str) -> tuple[str, str]:
             there = ", ".join(name for name, is_there in present.items() if is_there)
             raise DeviceError(
                 f"the device '{asked}' was asked for and is not there (found: {there})",
-                remedy=f"Use `runtime.device=auto` or `runtime.device={there.split(', ')[0]}`, or run where there "
+                remedy=f"Use `runtime.device=auto` or "
+                f"`runtime.device={there.split(', ')[0]}`, or run where there "
                 "is one "
                 "(a CUDA device needs a CUDA build of torch).",
             )

@@ -265,7 +265,8 @@ def check_ranks() -> None:
         message = f"RANK={rank} in the environment: less than WORLD_SIZE={size} fits"
         raise UsageError(
             message,
-            remedy="Unset both for a process that is alone; torchrun and `num_processes=` set them.",
+            remedy="Unset both for a process that is alone; torchrun and `num_processes=` "
+            "set them.",
         )
 
 
@@ -297,7 +298,10 @@ def note_exit(code: int) -> bool:
 def another_ended() -> DeviceError:
     """Returns the error of a worker that another one has left alone."""
     message = "another process of this job ended without a message (killed, or out of memory)"
-    remedy = "Look at the machine's log. `resume=True` continues a training run from its last checkpoint."
+    remedy = (
+        "Look at the machine's log. `resume=True` continues a training run from its "
+        "last checkpoint."
+    )
     return DeviceError(message, remedy=remedy)
 
 

@@ -93,7 +93,8 @@ def tell_grouping(
         listener.say(
             f"kmeans of {n_texts:,} texts with {starts} starts: about {human_seconds(total)} once "
             "their vectors are "
-            f"there, which take {human_bytes(4 * n_texts * size)} of memory; `approximate=True` is many "
+            f"there, which take {human_bytes(4 * n_texts * size)} of memory; "
+            f"`approximate=True` is many "
             "times faster"
         )
 

@@ -398,7 +398,10 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         (overwrite or resume) and "rows.jsonl" in names <= _FILES
     ):  # perhaps killed before index.json
         if names <= _FILES:
-            message = "Add to it with `append=True`, go on with `resume=True`, or replace it: `overwrite=True`."
+            message = (
+                "Add to it with `append=True`, go on with `resume=True`, or replace "
+                "it: `overwrite=True`."
+            )
         else:
             message = ""
         raise UsageError(
@@ -490,7 +493,8 @@ def identified(
         else:
             place = "there"
         listener.warn(
-            f"{message} another text {place} has, such as '{repeated[0]}': an id is to stand for one "
+            f"{message} another text {place} has, such as '{repeated[0]}': an id is to stand "
+            f"for one "
             "text"
         )
 

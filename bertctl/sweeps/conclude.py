@@ -377,7 +377,10 @@ def _header(plan: SweepPlan, chosen: Mapping[str, Any]) -> Iterator[str]:
     if chosen["expected"] is None:
         yield f"Expect of a new seed at most {measured}."
     else:
-        yield f"Expect of a new seed: {figure(chosen['expected'])}, corrected for the choice; measured {measured}."
+        yield (
+            f"Expect of a new seed: {figure(chosen['expected'])}, corrected for the choice; "
+            f"measured {measured}."
+        )
         yield f"Expect of this run on new examples: {figure(chosen['run_expected'])}."
     if chosen["fold"] is not None:
         yield "To train on more rows, take out data.folds and data.fold."

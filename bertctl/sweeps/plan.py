@@ -185,7 +185,10 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     """
     before = find_plan(folder)
     if before is not None:
-        again = f"Start a new sweep with `output=ANOTHER_FOLDER`, or go on with {folder} as it was started."
+        again = (
+            f"Start a new sweep with `output=ANOTHER_FOLDER`, or go on with {folder} as "
+            f"it was started."
+        )
         refuse_other_plan(before, plan, f"the sweep in {folder} was started", again)
         if before.shard != plan.shard:
             plan = plan.model_copy(update={"shard": None})

@@ -166,7 +166,10 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     if request.test and not load_data(base, splits=["test"]).splits["test"].has(
         "label"
     ):  # found now, not at the end
-        remedy = f"Leave `test=True` out; `{command('predict RUN', split='test')}` writes the answers to hand in."
+        remedy = (
+            f"Leave `test=True` out; `{command('predict RUN', split='test')}` writes the "
+            f"answers to hand in."
+        )
         raise DataError(
             "`test=True`: the test split has no labels, so it can't be scored", remedy=remedy
         )

@@ -104,7 +104,8 @@ def open_tokenizer(
         )
         raise UsageError(
             message,
-            remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a bare vocab.txt.",
+            remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a bare "
+            "vocab.txt.",
         )
     if not opened.is_bert:
         listener.say(f"{opened.name} is no BERT tokenizer: {opened.kind}")
@@ -358,7 +359,8 @@ def _lowercase_of(file: Path, said: bool | None) -> bool:
         )
         raise UsageError(
             message,
-            remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a vocabulary without that "
+            remedy="Leave `lowercase=True` and `lowercase=False` out; they are for a "
+            "vocabulary without that "
             "file.",
         )
     if isinstance(known := stored if said is None else said, bool):
@@ -369,7 +371,8 @@ def _lowercase_of(file: Path, said: bool | None) -> bool:
     )
     raise UsageError(
         message,
-        remedy="Add `lowercase=True` (bert-base-uncased and its like) or `lowercase=False` (bert-base-cased).",
+        remedy="Add `lowercase=True` (bert-base-uncased and its like) or `lowercase=False` "
+        "(bert-base-cased).",
     )
 
 

@@ -120,7 +120,8 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
                 message = f"the loss is {loss} before anything was learned, so it can't explode"
                 raise DivergedError(
                     message,
-                    remedy="Look at the model's weights and the rows, or try `runtime.precision=fp32`.",
+                    remedy="Look at the model's weights and the rows, or try "
+                    "`runtime.precision=fp32`.",
                 )
             break
         losses.append(loss)

@@ -149,7 +149,8 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
         weights = weights_of(counts, section.mix, section.mix_temperature)
     except KeyError as error:
         raise UsageError(
-            f"`pretraining.mix=` has {listing([one.rpartition('=')[0] for one in section.mix])}, and the "
+            f"`pretraining.mix=` has "
+            f"{listing([one.rpartition('=')[0] for one in section.mix])}, and the "
             "corpora are "
             f"{listing(corpus.names)}",
             remedy="Give each corpus one weight: "

@@ -167,7 +167,8 @@ def find_run(
                 f"{path} holds no run (no status.json)"
                 if path
                 else f"there is no run of '{job.recipe.name}' with these settings",
-                remedy="Leave `resume=True` out to start one, or name the folder of the run with `output=`.",
+                remedy="Leave `resume=True` out to start one, or name the folder of the run "
+                "with `output=`.",
             )
         return None
     folder = RunFolder(path)
@@ -225,7 +226,8 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     if recipe_hash == job.hash:
         return
     again = (
-        f"Start a new run with `output=ANOTHER_FOLDER`, or replace this one: `output={folder.path}` "
+        f"Start a new run with `output=ANOTHER_FOLDER`, or replace this one: "
+        f"`output={folder.path}` "
         "`overwrite=True`."
     )
     hashes: dict[str, str] = job.environment["data_hashes"]
@@ -252,7 +254,10 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         before.training.epochs != job.recipe.training.epochs
         or before.training.max_steps != job.recipe.training.max_steps
     ):
-        again += f" To train its model further: `{command(job.verb, '...', model=folder.path, output='NEW')}`."
+        again += (
+            f" To train its model further: "
+            f"`{command(job.verb, '...', model=folder.path, output='NEW')}`."
+        )
     message = (
         f"the run in {folder.path} was started with other "
         f"settings:{shown or ' see its recipe.yaml'}"

@@ -226,14 +226,11 @@ def _text(parameter: "TyperOption | TyperArgument", *, everything: bool) -> str:
     default = parameter.default
     if default in (None, False, "") or default == () or default == []:
         return text
-    shown = (
-        parameter.opts[0]
-        if default is True
-        else f"{default:g}"
-        if isinstance(default, float)
-        else default
-    )
-    return f"{text} Default: {shown}."
+    if default is True:
+        default = parameter.opts[0]
+    elif isinstance(default, float):
+        default = f"{default:g}"
+    return f"{text} Default: {default}."
 
 
 def _first_paragraph(text: str | None) -> str:

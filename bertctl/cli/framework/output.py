@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from bertctl.cli.framework.log_groups import error_annotations, log_group
 from bertctl.cli.framework.option_names import as_options
@@ -331,12 +331,18 @@ def console_of(stream: Any) -> "Console":
         narrow = int(environ.get("COLUMNS", 0))
     else:
         narrow = 0
+    if not wants_colours(stream):
+        colours: Literal["auto", "standard"] | None = None
+    elif watched:
+        colours = "auto"
+    else:
+        colours = "standard"
     return HarmlessConsole(
         file=stream,
         _environ=environ,  # rich takes `²` for a number, and writes nothing in 0 columns
         width=None if watched else narrow or _PIPE_WIDTH,
         force_terminal=watched,
-        color_system=None if not wants_colours(stream) else "auto" if watched else "standard",
+        color_system=colours,
         highlight=False,
         markup=False,
         soft_wrap=not watched and not narrow,

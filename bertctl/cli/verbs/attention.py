@@ -90,9 +90,9 @@ def attention(
             remedy="--json has the numbers of all heads.",
         )
     check_typed_texts(given)
-    page = output or (
-        None if out.as_json or npz else Path("heads.html" if of_heads else "attention.html")
-    )
+    page = output
+    if page is None and not out.as_json and not npz:
+        page = Path("heads.html" if of_heads else "attention.html")
     if page is not None and page.suffix.lower() not in (".html", ".htm"):
         raise UsageError(
             f"{page}: the page is HTML", remedy=f"Name it so: -o {page.with_suffix('.html')}"

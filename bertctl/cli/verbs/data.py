@@ -17,7 +17,7 @@ from bertctl.cli.framework.pipelines import ReportFiles, publish_checks, takes_r
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.config.recipe_files import is_data_file
 from bertctl.errors import DataError, UsageError
-from bertctl.reporting.findings import Check
+from bertctl.reporting.findings import Check, Verdict
 from bertctl.words import count, unknown
 
 if TYPE_CHECKING:
@@ -329,11 +329,16 @@ def _as_check(group: str, finding: "Finding", *, strict: bool) -> Check:
     file, _, line = where.rpartition(":")
     has_line = bool(file) and line.isdigit()
     examples = [f"{_from_here(example.where)}: {example.text}" for example in finding.examples]
-    failed = finding.severity == "error" or (strict and finding.severity == "warning")
+    if finding.severity == "error" or (strict and finding.severity == "warning"):
+        verdict: Verdict = "fail"
+    elif finding.severity == "warning":
+        verdict = "warning"
+    else:
+        verdict = "pass"
     return Check(
         name=f"{finding.code} {finding.split}".strip(),
         group=group,
-        verdict="fail" if failed else "warning" if finding.severity == "warning" else "pass",
+        verdict=verdict,
         message=finding.message,
         detail="\n".join([*examples, finding.remedy]).strip(),
         file=_from_here(file) if has_line else None,

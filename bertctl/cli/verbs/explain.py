@@ -63,13 +63,11 @@ def explain(
 
     bound_caches()
     given.check("explain")
-    chosen = layout or (
-        _SUFFIXES.get(output.suffix.lower(), "jsonl")
-        if output
-        else "json"
-        if out.as_json
-        else "text"
-    )
+    chosen: str | None = layout
+    if chosen is None and output is not None:
+        chosen = _SUFFIXES.get(output.suffix.lower(), "jsonl")
+    elif chosen is None:
+        chosen = "json" if out.as_json else "text"
     if out.as_json and output is None and chosen != "json":
         raise UsageError(
             f"--json and --format {layout} exclude each other",

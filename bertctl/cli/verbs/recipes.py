@@ -276,7 +276,10 @@ def _unknown_names(recipe: "Recipe") -> Iterator[str]:
         try:
             task = find_dataset(recipe.data.name, recipe.data.datasets_file).task
             if task != recipe.task:
-                yield f"task: {recipe.task} given, but the data set '{recipe.data.name}' is for {task}"
+                yield (
+                    f"task: {recipe.task} given, but the data set '{recipe.data.name}' is "
+                    f"for {task}"
+                )
         except UsageError as error:
             yield f"data.name: {error.message}"
     model = recipe.model.name

@@ -119,7 +119,10 @@ def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
                 [{name: piece[name] for name in names} for piece in side["pieces"]], data=names[:1]
             )
     if "text" not in answer:
-        yield f"the {'first' if answer['right'] else 'second'} is likelier, by {abs(answer['difference']):.4f}"
+        yield (
+            f"the {'first' if answer['right'] else 'second'} is likelier, by "
+            f"{abs(answer['difference']):.4f}"
+        )
 
 
 def _figures(of: Mapping[str, Any]) -> str:

@@ -72,7 +72,10 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
         where = f"{source}, task {number}"
         data = part(task, "data", dict, where)
         if not isinstance(data.get(key), str):
-            remedy = f"Name the text: `data.text_column=NAME`. There are: {shorten(', '.join(data), 300)}."
+            remedy = (
+                f"Name the text: `data.text_column=NAME`. There are: "
+                f"{shorten(', '.join(data), 300)}."
+            )
             raise DataError(f"{where}: there is no text '{key}' in its data", remedy=remedy)
         text = data[key]
         label = _agreed(

@@ -471,7 +471,8 @@ def _refuse_number(label: object, where: str) -> None:
     if is_written_as_number and not math.isnan(number) and not number.is_integer():
         raise DataError(
             f"{where}: the label {label!r} is a decimal number, not a class",
-            remedy="To learn numbers use the recipe text-regression; else check `data.label_column=`. If "
+            remedy="To learn numbers use the recipe text-regression; else check "
+            "`data.label_column=`. If "
             "the numbers are "
             "the names of classes, name all of them: `text_classification.labels='[...]'`.",
         )

@@ -110,9 +110,11 @@ class ScoredPairs(RowKind):
     def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
         """Returns the scores as 0 to 1: over the learned range, or over that of these rows."""
         scores = scores_of(rows)
-        low, high = learned.low, learned.high
+        low = learned.low
+        high = learned.high
         if learned.kind != self.name:
-            low, high = scores.min(), scores.max()
+            low = float(scores.min())
+            high = float(scores.max())
         near = (scores - low) / max(high - low, 1e-9)
         return near.astype(np.float32), np.zeros(len(rows), dtype=np.int64)
 
@@ -155,7 +157,8 @@ class BarePairs(RowKind):
 
     def random_lines(self, rows: Rows) -> list[dict[str, Any]]:
         """Returns lines of a search in random order."""
-        texts, partners = rows.columns["text"], rows.columns["pair"]
+        texts = rows.columns["text"]
+        partners = rows.columns["pair"]
         found = Counter(text for text, _ in {*zip(texts, partners, strict=True)})
         n_relevant_of = {text: found[text] for text in texts}
         return random_search(n_relevant_of, n_candidates=len({*partners}))
@@ -267,7 +270,8 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
         )
         raise DataError(
             message,
-            remedy="Correct it or leave the row out; or name another column: `data.label_column=NAME`.",
+            remedy="Correct it or leave the row out; or name another column: "
+            "`data.label_column=NAME`.",
         )
 
 

@@ -391,7 +391,8 @@ def _diverged(
         message = f"the last losses are {last} on average, the first ones were {first}"
     shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
-        f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; batch with "
+        f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; "
+        f"batch with "
         f"ids {shown})",
         remedy="Try a lower `optimizer.learning_rate=`, a longer warm-up "
         "(`optimizer.warmup_fraction=0.2`) or "

@@ -47,7 +47,8 @@ class MicroBatches:
             raise DeviceError(
                 f"out of memory with {at_once} example{'s' if at_once > 1 else ''} of {longest} "
                 "tokens at once" + (f" in each of {workers} processes" if workers > 1 else ""),
-                remedy="What helps: a smaller `model.max_length=`; `training.gradient_checkpointing=True`; "
+                remedy="What helps: a smaller `model.max_length=`; "
+                "`training.gradient_checkpointing=True`; "
                 f"`training.accumulation_steps={self.count * 2}` (the numbers stay the same); "
                 "a smaller model.",
             ) from error

@@ -207,7 +207,8 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
     if trackers:
         (folder.path / "trackers").mkdir(exist_ok=True)
         remedy = (
-            "Leave `runtime.log_to=` out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with "
+            "Leave `runtime.log_to=` out, or say where it is (MLflow: MLFLOW_TRACKING_URI); "
+            "then again with "
             "`overwrite=True`."
         )
         with loading(
