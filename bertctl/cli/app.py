@@ -17,6 +17,7 @@ from bertctl.cli.framework import streams
 from bertctl.cli.framework.folding import VerbFunction, parameter, protect_inputs
 from bertctl.cli.framework.help import RARE, SHARED, VerbCommand, VerbGroup, described, show_all
 from bertctl.errors import BertctlError, InterruptedRunError, UnavailableError
+from bertctl.plugins import all_plugins, on_broken, plugin
 from bertctl.runtime.launch import another_ended, was_left
 from bertctl.runtime.stopping import Terminated, asked, enter
 from bertctl.version import __version__
@@ -157,13 +158,13 @@ class Verbs(VerbGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Returns the names of the verbs."""
-        return [verb.name for verb in VERBS]
+        return [*(verb.name for verb in VERBS), *sorted(all_plugins("verbs"))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> VerbCommand | None:  # noqa: ARG002
         """Returns a verb by its name and summary alone, for help and completion; None where there
         is none.
         """
-        verb = next((verb for verb in VERBS if verb.name == cmd_name), None)
+        verb = _verb(cmd_name)
         if verb:
             return VerbCommand(verb.name, help=verb.summary, rich_help_panel=verb.panel)
         return None
@@ -172,7 +173,7 @@ class Verbs(VerbGroup):
         """Returns the verb that was typed, imported, and its arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
-            command = _imported(next(verb for verb in VERBS if verb.name == name), self.on_output)
+            command = _imported(cast(Verb, _verb(str(name))), self.on_output)
         return name, command, rest
 
 
@@ -192,12 +193,27 @@ def build(on_output: OnOutput) -> Verbs:
     return command
 
 
+def _verb(name: str) -> Verb | None:
+    """Returns a verb of the table, or of a plug-in that can be imported."""
+    for verb in VERBS:
+        if verb.name == name:
+            return verb
+    added = plugin("verbs", name)
+    if added is None:
+        return None
+    summary = (added.__doc__ or "").strip().partition("\n")[0]
+    return Verb(name, summary, "Plug-ins")
+
+
 def _imported(verb: Verb, on_output: OnOutput) -> Any:
     own = verb.name.replace("-", "_")
-    module = importlib.import_module(f"bertctl.cli.verbs.{own}")
-    commands: Mapping[str, VerbFunction] = getattr(
-        module, "COMMANDS", {}
-    )  # those of a group, by name
+    commands: Mapping[str, VerbFunction] = {}  # those of a group, by name
+    if verb in VERBS:
+        module = importlib.import_module(f"bertctl.cli.verbs.{own}")
+        commands = getattr(module, "COMMANDS", {})
+        function = getattr(module, own, None)
+    else:
+        function = plugin("verbs", verb.name)
     app = typer.Typer(
         name=verb.name,
         cls=VerbGroup,
@@ -207,8 +223,8 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
     )
     if commands:
         app.callback()(lambda: None)
-    for name, function in (commands or {verb.name: getattr(module, own)}).items():
-        app.command(name, cls=VerbCommand)(with_output(function, on_output, prints=verb.prints))
+    for name, each in (commands or {verb.name: cast(VerbFunction, function)}).items():
+        app.command(name, cls=VerbCommand)(with_output(each, on_output, prints=verb.prints))
     return typer.main.get_command(app)
 
 
@@ -242,6 +258,7 @@ def with_output(
             **flags, is_printed=prints and not given.get("output", given.get("destination"))
         )
         on_output(out)
+        on_broken.set(out.warn)
         try:
             os.getcwd()  # noqa: PTH109 - by what takes no time to import
         except (

@@ -22,6 +22,7 @@ from bertctl.errors import (
     UsageError,
     is_out_of_memory,
 )
+from bertctl.plugins import on_broken
 from bertctl.runtime.launch import (
     another_ended,
     check_ranks,
@@ -53,6 +54,7 @@ def run(arguments: list[str]) -> int:
         The exit code, one of `ExitCode`.
     """
     die_with_parent()
+    on_broken.set(_warn_of_plugin)
     outputs: list[Output] = []
     try:
         take_ranks_of_slurm()
@@ -73,6 +75,11 @@ def run(arguments: list[str]) -> int:
         error.exit_code = ExitCode.TERMINATED
     enter("ending")
     return _report(error, outputs, arguments)
+
+
+def _warn_of_plugin(message: str) -> None:
+    """Writes a warning before there is a verb's output."""
+    sys.stderr.write(f"warning: {message}\n")
 
 
 def _run(arguments: list[str], on_output: OnOutput) -> int:

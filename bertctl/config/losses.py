@@ -5,10 +5,11 @@ A new loss is a row here and a class beside those of `tasks/objectives.py` (labe
 `tasks/sentences/sentence_objectives.py` (vectors of texts).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
+from bertctl.plugins import plugin
 from bertctl.words import unknown
 
 ClassLabels = Literal["one label", "several labels", "tags"]
@@ -69,12 +70,36 @@ class Loss:
         return getattr(importlib.import_module(module), name)
 
 
+class LossTable(Mapping[str, Loss]):
+    """Losses by name: built-in ones, and those of plug-ins where their name is asked for.
+
+    Args:
+        losses: The built-in ones.
+        labels: Kinds of labels, one of which a plug-in's loss must fit to be of this table.
+    """
+
+    def __init__(self, losses: Iterable[Loss], labels: Sequence[str]) -> None:
+        self._losses = {loss.name: loss for loss in losses}
+        self._labels = labels
+
+    def __getitem__(self, name: str) -> Loss:
+        loss = self._losses.get(name) or plugin("losses", name)
+        if loss is None or not loss.classes.keys() & set(self._labels):
+            raise KeyError(name)
+        return cast(Loss, loss)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._losses)
+
+    def __len__(self) -> int:
+        return len(self._losses)
+
+
 _LABELS = "bertctl.tasks.objectives"
 _VECTORS = "bertctl.tasks.sentences.sentence_objectives"
 
-CLASS_LOSSES: Mapping[str, Loss] = {
-    loss.name: loss
-    for loss in (
+CLASS_LOSSES = LossTable(
+    (
         Loss(
             name="cross-entropy",
             summary="the mean negative log-probability of the labels; several labels per text: of "
@@ -101,13 +126,13 @@ CLASS_LOSSES: Mapping[str, Loss] = {
             options={"training.focal_gamma": "gamma"},
             conflicts=("training.label_smoothing",),
         ),
-    )
-}
+    ),
+    get_args(ClassLabels),
+)
 """Losses of classifiers (`training.loss`), by name."""
 
-SENTENCE_LOSSES: Mapping[str, Loss] = {
-    loss.name: loss
-    for loss in (
+SENTENCE_LOSSES = LossTable(
+    (
         Loss(
             name="cosine",
             summary="the squared distance of a pair's cosine from its score (Reimers & Gurevych "
@@ -180,13 +205,14 @@ SENTENCE_LOSSES: Mapping[str, Loss] = {
             needs_third_text=True,
             draws_third_text=True,
         ),
-    )
-}
+    ),
+    get_args(SentenceLabels),
+)
 """Losses of vectors of texts (`sentence_embeddings.loss`, `few_shot.loss`), by name."""
 
-FEW_SHOT_LOSSES: Mapping[str, Loss] = {
-    name: loss for name, loss in SENTENCE_LOSSES.items() if "texts" in loss.classes
-}
+FEW_SHOT_LOSSES = LossTable(
+    (loss for loss in SENTENCE_LOSSES.values() if "texts" in loss.classes), ("texts",)
+)
 """Losses that single labelled texts can be learned with (`few_shot.loss`), by name."""
 
 LOSS_TYPES: Mapping[str, Mapping[str, Loss]] = {

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from bertctl.plugins import installed
 from bertctl.words import unknown
 
 PRETRAINING = "pretraining"
@@ -40,9 +41,9 @@ def require_task_name(name: str) -> str:
     """Returns the name.
 
     Raises:
-        ValueError: no task is called so.
+        ValueError: No task is called so, and no plug-in adds one.
     """
-    if name not in _NAMES:
+    if name not in _NAMES and name not in installed("tasks"):
         raise ValueError(unknown("task", name, _NAMES))
     return name
 

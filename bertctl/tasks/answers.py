@@ -22,6 +22,7 @@ from bertctl.metrics import contributions
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import LOSS, Contributions, Metric
 from bertctl.metrics.value import MetricValue
+from bertctl.plugins import all_plugins
 from bertctl.tasks.classification.class_lines import ClassLines
 from bertctl.words import command
 
@@ -100,6 +101,19 @@ def _recall(there: Sequence[tuple[Hashable, bool]]) -> tuple[float, tuple[float,
 
 
 @dataclass(frozen=True)
+class TaskMetric:
+    """A metric that a plug-in adds to a task.
+
+    Attributes:
+        task: Name of the task.
+        metric: What is computed.
+    """
+
+    task: str
+    metric: Metric
+
+
+@dataclass(frozen=True)
 class ErrorOrder:
     """How errors are ranked.
 
@@ -123,6 +137,7 @@ class Answers:
     """The answers of one task, with what is known of its labels.
 
     Class attributes:
+        task: Name of the task.
         texts: columns that a model reads, those of them that the rows have.
         metrics: definitions, in the order of metrics.json; `loss` comes last and is every task's.
         By the first one
@@ -137,6 +152,7 @@ class Answers:
             `{auto_class}`, the class of transformers that has the head.
     """
 
+    task: ClassVar[str] = ""
     texts: ClassVar[tuple[str, ...]]
     metrics: ClassVar[tuple[Metric, ...]]
     checks: ClassVar[frozenset[str]] = frozenset()
@@ -174,6 +190,15 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     # Metrics
 
+    @classmethod
+    def defined_metrics(cls) -> tuple[Metric, ...]:
+        """Returns the definitions of all metrics but `loss`: built-in ones, then those of
+        plug-ins.
+        """
+        names = {metric.name for metric in cls.metrics}
+        added = (each for each in all_plugins("metrics").values() if each.task == cls.task)
+        return (*cls.metrics, *(each.metric for each in added if each.metric.name not in names))
+
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric.
 
@@ -187,7 +212,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
         Raises:
             DataError: lines that lack a field.
         """
-        metric = next((metric for metric in (*self.metrics, LOSS) if metric.name == name), None)
+        defined = (*self.defined_metrics(), LOSS)
+        metric = next((metric for metric in defined if metric.name == name), None)
         if metric and metric.contribute:
             found = metric.contribute(self, lines)
         else:
@@ -202,7 +228,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
         """Yields the same, metric by metric: those of many lines take much memory."""
-        for metric in self.metrics:
+        for metric in self.defined_metrics():
             contributions_of_metric = self.contributions(lines, metric.name)
             if contributions_of_metric is not None:
                 yield metric.name, contributions_of_metric

@@ -7,6 +7,7 @@ from bertctl.config.task_names import PRETRAINING, add_task_name
 from bertctl.data.readers import READERS
 from bertctl.errors import UsageError
 from bertctl.metrics.contributions import LOSS, Metric
+from bertctl.plugins import all_plugins, plugin
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.base import Task
 from bertctl.tasks.choice.multiple_choice import MultipleChoice
@@ -51,6 +52,8 @@ def task_type(name: str) -> type[Task]:
     """
     if name == PRETRAINING:
         return Pretraining
+    if name not in TASKS and (added := plugin("tasks", name)) is not None:
+        register(added)
     if name not in TASKS:
         raise UsageError(unknown("task", name, TASKS), remedy=f"Tasks: {', '.join(TASKS)}.")
     return TASKS[name]
@@ -78,7 +81,12 @@ def find_metric(name: str) -> Metric | None:
     """Returns the definition of a metric; that of `entity_f1` for `entity_f1:PER`. None where there
     is none.
     """
-    return known_metrics().get(name.partition(":")[0])
+    name = name.partition(":")[0]
+    known = known_metrics().get(name)
+    if known is not None:
+        return known
+    added = (each.metric for each in all_plugins("metrics").values())
+    return next((metric for metric in added if metric.name == name), None)
 
 
 def headline(names: Collection[str], primary: str | None) -> list[str]:

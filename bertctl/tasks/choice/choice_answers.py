@@ -13,6 +13,7 @@ class ChoiceAnswers(Answers):
     is no class.
     """
 
+    task: ClassVar[str] = "multiple-choice"
     texts: ClassVar[tuple[str, ...]] = ("context", "choices")
     checks: ClassVar[frozenset[str]] = frozenset({"choices"})
     metrics: ClassVar[tuple[Metric, ...]] = (

@@ -92,6 +92,7 @@ class ClassAnswers(Answers):
     labels: tuple[str, ...] = ()
     positive: str | None = None
 
+    task: ClassVar[str] = "text-classification"
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     checks: ClassVar[frozenset[str]] = frozenset({"labels"})
     usage: ClassVar[str] = """from transformers import pipeline

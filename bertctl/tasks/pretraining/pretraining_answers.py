@@ -87,6 +87,7 @@ class PretrainingAnswers(Answers):
     (`prediction`), the sum of their losses, its `pairs`, and how many of these it tells.
     """
 
+    task: ClassVar[str] = "pretraining"
     texts: ClassVar[tuple[str, ...]] = ("text",)
     in_windows: ClassVar[bool] = True
     pipeline: ClassVar[str] = "fill-mask"

@@ -67,6 +67,7 @@ _has_answer_f1, _no_answer_f1 = (partial(_f1, answerable=kind) for kind in (True
 class SpanAnswers(Answers):
     """Words of a text, or none: exact match and F1 as the official scorers of SQuAD have them."""
 
+    task: ClassVar[str] = "question-answering"
     texts: ClassVar[tuple[str, ...]] = ("question", "context")
     checks: ClassVar[frozenset[str]] = frozenset({"answers"})
     in_windows: ClassVar[bool] = True

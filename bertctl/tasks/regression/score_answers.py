@@ -58,6 +58,7 @@ def _r2(_: Answers, lines: Lines) -> Contributions:
 class ScoreAnswers(Answers):
     """One number per text or pair."""
 
+    task: ClassVar[str] = "text-regression"
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     checks: ClassVar[frozenset[str]] = frozenset({"scores"})
     pipeline: ClassVar[str] = "text-classification"  # the hub knows no regression; the tag says it

@@ -87,6 +87,7 @@ def _mean(figure: retrieval.Figure, answers: Answers, lines: Lines) -> Contribut
 class SentenceAnswers(Answers):
     """How alike two texts are, or at which rank a text is found."""
 
+    task: ClassVar[str] = "sentence-embeddings"
     texts: ClassVar[tuple[str, ...]] = ("text", "pair")
     columns: ClassVar[tuple[str, ...]] = ("text", "pair", "negative")
     pipeline: ClassVar[str] = "sentence-similarity"

@@ -95,6 +95,7 @@ class TagAnswers(Answers):
     labels: tuple[str, ...] = ()
     mark_entities: bool = False
 
+    task: ClassVar[str] = "token-classification"
     texts: ClassVar[tuple[str, ...]] = ("words",)
     columns: ClassVar[tuple[str, ...]] = ("text", "words", "offsets", "document")
     checks: ClassVar[frozenset[str]] = frozenset({"tags", "spans"})

@@ -1,0 +1,1 @@
+"""An example of a plug-in of bertctl."""
