@@ -166,7 +166,7 @@ class SlurmCluster:
         processes = [daemon]
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if _is_step_daemon(process, jobs) or _is_of_job(process, jobs):
+                if self._is_step_daemon(process, jobs) or self._is_of_job(process, jobs):
                     processes.append(process)
         # None of them may live to report the end of another one.
         for process in processes:
@@ -190,6 +190,30 @@ class SlurmCluster:
     def jobs(self, *states: str) -> list[str]:
         """Returns the numbers of the jobs in one of these states, such as `R` and `PD`."""
         return self.ask("squeue", "-h", "-t", ",".join(states), "-o", "%i").split()
+
+    def job_process(self, job: str) -> psutil.Process:
+        """Returns the Python process of a job, that of submitit."""
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(psutil.Error):
+                is_submitit = "submitit.core._submit" in (process.info["cmdline"] or [])
+                if is_submitit and process.name() != "srun" and self._is_of_job(process, [job]):
+                    return process
+        message = f"job {job} has no process"
+        raise AssertionError(message)
+
+    # Another cluster on this machine has jobs of the same numbers.
+
+    def _is_of_job(self, process: psutil.Process, jobs: Collection[str]) -> bool:
+        variables = process.environ()
+        is_ours = variables.get("SLURM_CONF") == self.environment["SLURM_CONF"]
+        return is_ours and variables.get("SLURM_JOB_ID") in jobs
+
+    def _is_step_daemon(self, process: psutil.Process, jobs: Collection[str]) -> bool:
+        title = " ".join(process.cmdline())
+        is_ours = Path(process.cwd()).is_relative_to(self._folder)
+        return (
+            is_ours and title.startswith("slurmstepd") and any(f"[{job}." in title for job in jobs)
+        )
 
     def _write_files(self) -> None:
         for name in ("state", *(f"spool-{node}" for node in self.nodes)):
@@ -276,25 +300,6 @@ def until(condition: Callable[[], Any], *, process: "subprocess.Popen[str] | Non
             raise AssertionError(process.communicate()[1])
         time.sleep(0.1)
     raise AssertionError("it has not come")
-
-
-def job_process(job: str) -> psutil.Process | None:
-    """Returns the Python process of a job, that of submitit; None where there is none yet."""
-    for process in psutil.process_iter(["cmdline"]):
-        with contextlib.suppress(psutil.Error):
-            is_submitit = "submitit.core._submit" in (process.info["cmdline"] or [])
-            if is_submitit and process.name() != "srun" and _is_of_job(process, [job]):
-                return process
-    return None
-
-
-def _is_of_job(process: psutil.Process, jobs: Collection[str]) -> bool:
-    return process.environ().get("SLURM_JOB_ID") in jobs
-
-
-def _is_step_daemon(process: psutil.Process, jobs: Collection[str]) -> bool:
-    title = " ".join(process.cmdline())
-    return title.startswith("slurmstepd") and any(f"[{job}." in title for job in jobs)
 
 
 def _free_ports(number: int) -> list[int]:

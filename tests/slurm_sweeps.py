@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.slurm_cluster import SlurmCluster, job_process, until
+from tests.slurm_cluster import SlurmCluster, until
 
 _TRAINING = """--batch-size 8 --max-length 32 --precision fp32
 --set data.validation_fraction=0.25 --set training.log_every=1 --set training.preset=null
@@ -122,18 +122,15 @@ def hold_a_run(folder: Path, slurm: SlurmCluster, sweep: "subprocess.Popen[str]"
 
     cell = until(training_cell, process=sweep)
     job = slurm.ask("squeue", "-h", "-t", "R", "-n", f"bertctl-{cell.name}", "-o", "%i")
-    worker_of(job).suspend()
+    worker_of(slurm, job).suspend()
     assert not is_done(cell), "the run was over before it could be held"
     return job
 
 
-def worker_of(job: str) -> psutil.Process:
+def worker_of(slurm: SlurmCluster, job: str) -> psutil.Process:
     """Returns the process of a job that trains."""
-    process = job_process(job)
-    assert process is not None
-    return next(
-        child for child in process.children() if "resource_tracker" not in " ".join(child.cmdline())
-    )
+    children = slurm.job_process(job).children()
+    return next(child for child in children if "resource_tracker" not in " ".join(child.cmdline()))
 
 
 def is_pending(number: signal.Signals, process: psutil.Process) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, TinyRun
-from tests.slurm_cluster import SlurmCluster, job_process, missing_programs, running_slurm, until
+from tests.slurm_cluster import SlurmCluster, missing_programs, running_slurm, until
 from tests.slurm_sweeps import (
     Sweep,
     assert_each_run_ended_once,
@@ -143,7 +143,7 @@ def test_the_signal_of_a_time_limit_may_come_several_times(
     sweep = one_run.start_in_slurm(folder, slurm)
 
     job = hold_a_run(folder, slurm, sweep)
-    worker = worker_of(job)
+    worker = worker_of(slurm, job)
     for _ in range(3):  # as batch systems do
         slurm.ask("scancel", "--signal=USR2", job)
     until(lambda: is_pending(signal.SIGTERM, worker), process=sweep)
@@ -162,7 +162,7 @@ def test_a_time_limit_saves_a_checkpoint_and_another_job_goes_on(
     sweep = one_run.start_in_slurm(folder, slurm, SBATCH_TIMELIMIT="0:02:00")
 
     job = hold_a_run(folder, slurm, sweep)
-    worker = worker_of(job)
+    worker = worker_of(slurm, job)
     until(lambda: is_pending(signal.SIGTERM, worker), process=sweep)
     if worker.is_running():
         worker.resume()
@@ -180,9 +180,7 @@ def test_kill_9_of_a_job_starts_its_run_again_in_another_job(
     sweep = one_run.start_in_slurm(folder, slurm)
 
     job = hold_a_run(folder, slurm, sweep)
-    process = job_process(job)
-    assert process is not None
-    process.kill()
+    slurm.job_process(job).kill()
 
     messages = _messages_of_the_rest(sweep, folder, slurm, expected)
     assert f"job {job} ended before the run did (Slurm says FAILED" in messages
@@ -200,7 +198,7 @@ def test_a_requeue_by_slurm_starts_no_second_job_of_a_run(
     job = hold_a_run(folder, slurm, sweep)
     slurm.ask("scontrol", "requeue", job)
     # Where the requeue was refused, nothing else wakes the run.
-    worker_of(job).resume()
+    worker_of(slurm, job).resume()
 
     _messages_of_the_rest(sweep, folder, slurm, expected)
 
