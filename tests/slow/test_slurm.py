@@ -159,10 +159,13 @@ def test_a_time_limit_saves_a_checkpoint_and_another_job_goes_on(
     """Slurm's signal comes before the limit, and not while the job starts."""
     expected = results_here(one_run)
     folder = tmp_path / "sweep"
-    sweep = one_run.start_in_slurm(folder, slurm, SBATCH_TIMELIMIT="0:02:00")
+    sweep = one_run.start_in_slurm(folder, slurm, SBATCH_TIMELIMIT="1:00:00")
 
     job = hold_a_run(folder, slurm, sweep)
     worker = worker_of(slurm, job)
+    # However long it took to start, the job has three minutes left.
+    minutes = int(slurm.ask("squeue", "-h", "-j", job, "-o", "%M").split(":")[-2])
+    slurm.ask("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes + 3}")
     until(lambda: is_pending(signal.SIGTERM, worker), process=sweep)
     if worker.is_running():
         worker.resume()
