@@ -49,6 +49,7 @@ class Sweep:
 
     def __init__(self, opinions: Path, model: Path, *, rates: str, epochs: int) -> None:
         self._folder = opinions.parent
+        self._processes: list[subprocess.Popen[str]] = []
         words = ["sweep", *training_words(opinions, model, epochs)]
         self.words = [*words, "--threads", "1", "--grid", f"optimizer.learning_rate={rates}"]
 
@@ -56,7 +57,7 @@ class Sweep:
         self, folder: Path, environment: Mapping[str, str], *options: str
     ) -> "subprocess.Popen[str]":
         """Starts the command; its output lies in a folder."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "bertctl", *self.words, "-o", str(folder), *options],
             cwd=self._folder,
             env=environment,
@@ -64,6 +65,14 @@ class Sweep:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._processes.append(process)
+        return process
+
+    def kill_all(self) -> None:
+        """Kills what a test that failed has left: such a command waits for its jobs for ever."""
+        for process in self._processes:
+            if process.poll() is None:
+                kill(process)
 
     def start_in_slurm(
         self, folder: Path, slurm: SlurmCluster, *options: str, **variables: str

@@ -66,18 +66,22 @@ def opinions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def one_run(opinions: Path, tiny_model: Path) -> Sweep:
+@pytest.fixture
+def one_run(opinions: Path, tiny_model: Path) -> Iterator[Sweep]:
     """A sweep of one run."""
     pytest.importorskip("submitit", reason="the extra `slurm` is not installed")
-    return Sweep(opinions, tiny_model, rates="3e-3", epochs=20)
+    sweep = Sweep(opinions, tiny_model, rates="3e-3", epochs=20)
+    yield sweep
+    sweep.kill_all()
 
 
-@pytest.fixture(scope="module")
-def three_runs(opinions: Path, tiny_model: Path) -> Sweep:
+@pytest.fixture
+def three_runs(opinions: Path, tiny_model: Path) -> Iterator[Sweep]:
     """A sweep of three runs."""
     pytest.importorskip("submitit", reason="the extra `slurm` is not installed")
-    return Sweep(opinions, tiny_model, rates="5e-3,3e-3,1e-3", epochs=10)
+    sweep = Sweep(opinions, tiny_model, rates="5e-3,3e-3,1e-3", epochs=10)
+    yield sweep
+    sweep.kill_all()
 
 
 @pytest.fixture(scope="module")
