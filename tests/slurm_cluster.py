@@ -68,7 +68,7 @@ AccountingStorageType=accounting_storage/none"""
 
 _WITH_ACCOUNTING = """JobAcctGatherType=jobacct_gather/linux
 AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageEnforce=qos
+AccountingStorageEnforce=limits,qos
 AccountingStorageHost={host}
 AccountingStoragePort={ports[3]}
 AccountingStoragePass={folder}/munge.socket"""

@@ -35,6 +35,8 @@ _MOST_LOSSES = 5
 """Jobs of one cell in a row that end without having brought the run further."""
 _SECONDS_BETWEEN_SUBMISSIONS = 30
 """Longest wait before a job that was not taken is submitted again."""
+_MOST_REFUSALS = 10
+"""Refusals in a row after the sweep's last job has ended: the cluster counts it for a while."""
 
 
 def check_executor(name: str) -> None:
@@ -236,6 +238,7 @@ class Jobs:
         Raises:
             RefusedJobError: The job is refused, and none of this sweep is under way.
         """
+        n_refusals_alone = 0
         while True:
             with self._submitting:
                 if self.stopped_by or self._is_refused:
@@ -245,7 +248,9 @@ class Jobs:
                 except NoAnswerError as error:
                     problem = f"the cluster does not answer, and is asked again: {error}"
                 except RefusedJobError as error:
-                    if not self._running:
+                    n_refusals_alone = 0 if self._running else n_refusals_alone + 1
+                    most = _MOST_REFUSALS if self._n_ended else 0
+                    if n_refusals_alone > most:
                         self._is_refused = True
                         raise
                     problem = f"{error.message}; other runs wait until one of the jobs has ended"

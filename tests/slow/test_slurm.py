@@ -297,7 +297,8 @@ def test_sbatch_that_refuses_its_options_is_an_error_at_once(
         _, messages = sweep.communicate()
 
         assert sweep.returncode == 2, messages
-        assert f"sbatch refuses the jobs: {sentence}" in messages
+        (line,) = [line for line in messages.splitlines() if "sbatch refuses the jobs: " in line]
+        assert sentence in line
         assert f"{variable}={value}" in messages
         assert messages.count(sentence) == 1, "submitit does not repeat it"
         assert "ended before the run did" not in messages

@@ -103,9 +103,12 @@ class _LimitedCluster:
     Args:
         n_jobs: It takes so many.
         n_silent: It does not answer so many times at first.
+        n_late: It still counts a job that has ended at so many submissions.
     """
 
-    def __init__(self, n_jobs: int, n_silent: int = 0) -> None:
+    def __init__(self, n_jobs: int, n_silent: int = 0, n_late: int = 0) -> None:
+        self._n_late = n_late
+        self._n_to_refuse = 0
         self._free = threading.Semaphore(n_jobs)
         self._n_silent = n_silent
         self._refusal = threading.Event()
@@ -117,6 +120,10 @@ class _LimitedCluster:
         if self.n_submissions <= self._n_silent:
             message = "Unable to contact slurm controller"
             raise NoAnswerError(message)
+        if self._n_to_refuse:
+            self._n_to_refuse -= 1
+            message = "sbatch refuses the jobs: too many"
+            raise RefusedJobError(message)
         if not self._free.acquire(blocking=False):
             self._refusal.set()
             message = "sbatch refuses the jobs: too many"
@@ -127,6 +134,7 @@ class _LimitedCluster:
     def result(self, job: str) -> dict[str, Any]:
         if job == self._first_job:
             assert self._refusal.wait(60), "the others were submitted beside it"
+        self._n_to_refuse = self._n_late
         self._free.release()
         return vars(CellReply(job, "failed", "it has run"))
 
@@ -157,6 +165,14 @@ def test_a_job_beyond_a_limit_waits_for_another_one(
     assert warnings == [
         "sbatch refuses the jobs: too many; other runs wait until one of the jobs has ended"
     ]
+
+
+def test_a_job_that_has_ended_may_be_counted_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    replies, _ = _run(monkeypatch, tmp_path, _LimitedCluster(1, n_late=4), "abc")
+
+    assert len(replies) == 3
 
 
 def test_a_job_that_is_refused_alone_is_submitted_once(
