@@ -60,5 +60,5 @@ def plugin(group: Group, name: str) -> Any:
 
 def all_plugins(group: Group) -> dict[str, Any]:
     """Returns the plug-ins of a group that can be imported, by name."""
-    found = {name: plugin(group, name) for name in installed(group)}
-    return {name: value for name, value in found.items() if value is not None}
+    additions = {name: plugin(group, name) for name in installed(group)}
+    return {name: value for name, value in additions.items() if value is not None}

@@ -52,13 +52,15 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=bf_interval=1,sched_interval=1
 ReturnToService=2
 MpiDefault=none
-KillWait=5
-SlurmdTimeout=10
+KillWait=60
+SlurmdTimeout=30
+SlurmdParameters=config_overrides
 JobRequeue=1
 {accounting}
-NodeName={nodes[0]} NodeHostname={host} Port={ports[1]} CPUs=2 State=UNKNOWN
-NodeName={nodes[1]} NodeHostname={host} Port={ports[2]} CPUs=2 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+NodeName={nodes[0]} NodeHostname={host} Port={ports[1]} CPUs=4 RealMemory=8000 State=UNKNOWN
+NodeName={nodes[1]} NodeHostname={host} Port={ports[2]} CPUs=4 RealMemory=8000 State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=30-0 State=UP
+PartitionName=gpu Nodes=ALL MaxTime=30-0 State=UP
 """
 
 _WITHOUT_ACCOUNTING = """JobAcctGatherType=jobacct_gather/none
@@ -66,6 +68,7 @@ AccountingStorageType=accounting_storage/none"""
 
 _WITH_ACCOUNTING = """JobAcctGatherType=jobacct_gather/linux
 AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageEnforce=limits,qos
 AccountingStorageHost={host}
 AccountingStoragePort={ports[3]}
 AccountingStoragePass={folder}/munge.socket"""
@@ -109,12 +112,14 @@ class SlurmCluster:
     Attributes:
         environment: In it, commands reach this Slurm, and `bertctl` is that of this checkout.
         nodes: Names of the two nodes.
+        has_accounting: Whether there is accounting, with a quality of service `onejob` of one
+            job per user.
     """
 
     def __init__(self, folder: Path, *, accounting: bool) -> None:
         self._folder = folder
         self._host = socket.gethostname().partition(".")[0]
-        self._accounting = accounting
+        self.has_accounting = accounting
         self.nodes = (self._host, "zz-second")
         self.environment = {
             **os.environ,
@@ -130,7 +135,7 @@ class SlurmCluster:
         munged = [f"--key-file={self._folder}/munge.key", f"--socket={self._folder}/munge.socket"]
         munged += [f"--{name}-file={self._folder}/munged.{name}" for name in ("pid", "log", "seed")]
         self._run("munged", "--force", *munged)
-        if self._accounting:
+        if self.has_accounting:
             self._start_accounting()
         self._run("slurmctld", "-f", str(self._folder / "slurm.conf"))
         for node in self.nodes:
@@ -161,7 +166,7 @@ class SlurmCluster:
         processes = [daemon]
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                if _is_step_daemon(process, jobs) or _is_of_job(process, jobs):
+                if self._is_step_daemon(process, jobs) or self._is_of_job(process, jobs):
                     processes.append(process)
         # None of them may live to report the end of another one.
         for process in processes:
@@ -186,6 +191,30 @@ class SlurmCluster:
         """Returns the numbers of the jobs in one of these states, such as `R` and `PD`."""
         return self.ask("squeue", "-h", "-t", ",".join(states), "-o", "%i").split()
 
+    def job_process(self, job: str) -> psutil.Process:
+        """Returns the Python process of a job, that of submitit."""
+        for process in psutil.process_iter(["cmdline"]):
+            with contextlib.suppress(psutil.Error):
+                is_submitit = "submitit.core._submit" in (process.info["cmdline"] or [])
+                if is_submitit and process.name() != "srun" and self._is_of_job(process, [job]):
+                    return process
+        message = f"job {job} has no process"
+        raise AssertionError(message)
+
+    # Another cluster on this machine has jobs of the same numbers.
+
+    def _is_of_job(self, process: psutil.Process, jobs: Collection[str]) -> bool:
+        variables = process.environ()
+        is_ours = variables.get("SLURM_CONF") == self.environment["SLURM_CONF"]
+        return is_ours and variables.get("SLURM_JOB_ID") in jobs
+
+    def _is_step_daemon(self, process: psutil.Process, jobs: Collection[str]) -> bool:
+        title = " ".join(process.cmdline())
+        is_ours = Path(process.cwd()).is_relative_to(self._folder)
+        return (
+            is_ours and title.startswith("slurmstepd") and any(f"[{job}." in title for job in jobs)
+        )
+
     def _write_files(self) -> None:
         for name in ("state", *(f"spool-{node}" for node in self.nodes)):
             (self._folder / name).mkdir()
@@ -196,7 +225,7 @@ class SlurmCluster:
             "folder": self._folder,
         }
         accounting = _WITHOUT_ACCOUNTING
-        if self._accounting:
+        if self.has_accounting:
             accounting = _WITH_ACCOUNTING.format(**values)
         self._ports = values["ports"]
         (self._folder / "slurm.conf").write_text(
@@ -233,6 +262,8 @@ class SlurmCluster:
         self._run("slurmdbd")
         # It makes its tables before it listens.
         until(lambda: self.ask("sacctmgr", "-i", "add", "cluster", "trial"))
+        self._run("sacctmgr", "-i", "add", "qos", "onejob", "set", "MaxSubmitJobsPerUser=1")
+        self._run("sacctmgr", "-i", "modify", "user", "root", "set", "qos=normal,onejob")
 
     def _run(self, *command: str) -> None:
         subprocess.run(
@@ -269,25 +300,6 @@ def until(condition: Callable[[], Any], *, process: "subprocess.Popen[str] | Non
             raise AssertionError(process.communicate()[1])
         time.sleep(0.1)
     raise AssertionError("it has not come")
-
-
-def job_process(job: str) -> psutil.Process | None:
-    """Returns the Python process of a job, that of submitit; None where there is none yet."""
-    for process in psutil.process_iter(["cmdline"]):
-        with contextlib.suppress(psutil.Error):
-            is_submitit = "submitit.core._submit" in (process.info["cmdline"] or [])
-            if is_submitit and process.name() != "srun" and _is_of_job(process, [job]):
-                return process
-    return None
-
-
-def _is_of_job(process: psutil.Process, jobs: Collection[str]) -> bool:
-    return process.environ().get("SLURM_JOB_ID") in jobs
-
-
-def _is_step_daemon(process: psutil.Process, jobs: Collection[str]) -> bool:
-    title = " ".join(process.cmdline())
-    return title.startswith("slurmstepd") and any(f"[{job}." in title for job in jobs)
 
 
 def _free_ports(number: int) -> list[int]:

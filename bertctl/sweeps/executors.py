@@ -6,38 +6,37 @@ machines share the sweep's folder. A job that is lost with its machine, or ran o
 cancelled, submitted again, and goes on from its checkpoint.
 """
 
-import contextlib
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from bertctl.errors import ExitCode, UnavailableError
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.stopping import STOPS, StopRequest, end_now, handled_by
-from bertctl.sweeps.plan import CELLS, PLAN
-from bertctl.sweeps.pool import Pool, visible_devices
-from bertctl.sweeps.slurm_queue import SlurmQueue, job_names, last_words, seconds_before_limit
-from bertctl.sweeps.worker import TIME_IS_UP, CellReply, WorkerSettings, note_failure
-from bertctl.words import count, shorten
+from bertctl.runtime.stopping import StopRequest, end_now, handled_by
+from bertctl.sweeps.far_job import SECONDS_UNSEEN, run_far, unseen_folder
+from bertctl.sweeps.plan import CELLS
+from bertctl.sweeps.slurm_jobs import NoAnswerError, RefusedJobError, SlurmCluster
+from bertctl.sweeps.worker import CellReply, WorkerSettings, note_failure
+from bertctl.words import shorten
 
 PACKAGES = {"local": "bertctl", "slurm": "submitit", "ray": "ray"}
 """What has to be installed, by the name of the executor."""
 
 _MOST_LOSSES = 5
 """Jobs of one cell in a row that end without having brought the run further."""
-_SECONDS_UNSEEN = 60
-"""So long NFS remembers what is not there."""
+_SECONDS_BETWEEN_SUBMISSIONS = 30
+"""Longest wait before a job that was not taken is submitted again."""
+_MOST_REFUSALS = 10
+"""Refusals in a row after the sweep's last job has ended: the cluster counts it for a while."""
 
 
 def check_executor(name: str) -> None:
@@ -57,7 +56,12 @@ class Engine(Protocol):
     """Where jobs run: a cluster, by the library that talks to it."""
 
     def submit(self, settings: WorkerSettings, cell: str) -> Any:
-        """Submits the job of a cell, and returns what the library knows it by."""
+        """Submits the job of a cell, and returns what the library knows it by.
+
+        Raises:
+            RefusedJobError: The cluster does not take such a job.
+            NoAnswerError: The cluster does not answer at the moment.
+        """
 
     def result(self, job: Any) -> dict[str, Any]:
         """Waits for a job, and returns its reply as a dictionary; raises what the library has for a
@@ -72,10 +76,6 @@ class Engine(Protocol):
 
     def leave(self) -> None:
         """Ends the connection."""
-
-
-class LostJobError(Exception):
-    """A job that ended without a reply."""
 
 
 class RayCluster:
@@ -106,115 +106,6 @@ class RayCluster:
         """Does nothing: a task that is lost has gone with its node."""
 
 
-class SlurmCluster:
-    """Slurm, by submitit, which runs the jobs on this machine where there is no Slurm.
-
-    submitit asks only `sacct` what has become of a job, and that is not there without accounting.
-    So the queue is read here. No job is requeued by Slurm: a second job of the same run would begin
-    beside the one that is submitted in place of the lost one.
-
-    Args:
-        folder: Of submitit's files.
-        cells: Names of the runs.
-        cpus: Processors that a job asks for.
-        gpus: GPUs that a job asks for; None without.
-        listener: Receives warnings.
-    """
-
-    def __init__(
-        self, folder: Path, cells: Collection[str], cpus: int, gpus: int | None, listener: Listener
-    ) -> None:
-        import submitit
-
-        self._executor = submitit.AutoExecutor(folder)
-        self._names = job_names(cells)
-        self._submitting = threading.Lock()
-        # A month for the clock of submitit.
-        self._executor.update_parameters(
-            timeout_min=43200, cpus_per_task=cpus, slurm_gpus_per_node=gpus
-        )
-        self._queue: SlurmQueue | None = None
-        if self._executor.cluster != "slurm":
-            listener.warn(
-                "there is no Slurm here (no srun): submitit runs the jobs on this machine"
-            )
-            return
-        # Its partition's time, or SBATCH_TIMELIMIT; `update_parameters` takes no None.
-        self._executor.parameters["time"] = None
-        self._executor.update_parameters(
-            slurm_additional_parameters={"no-requeue": True},
-            slurm_signal_delay_s=seconds_before_limit(os.environ.get("SBATCH_TIMELIMIT", "")),
-        )
-        queue = SlurmQueue(listener)
-        queue.check()
-        self._queue = queue
-        # Jobs of a command that was killed would train the same runs once more.
-        earlier = [
-            job.id for job in queue.unfinished_below(folder, {*self._names.values(), "submitit"})
-        ]
-        if earlier:
-            listener.warn(
-                f"{count(len(earlier), 'job')} of an earlier command cancelled: "
-                f"{', '.join(earlier)}"
-            )
-            queue.cancel(earlier)
-
-    def submit(self, settings: WorkerSettings, cell: str) -> Any:
-        """Submits the job of a cell, under the cell's name."""
-        with self._submitting:
-            self._executor.update_parameters(name=self._names[cell])
-            return self._executor.submit(
-                run_far,
-                settings,
-                cell,
-                Path.cwd(),
-                os.environ.get("HF_HUB_OFFLINE", "0"),
-            )
-
-    def result(self, job: Any) -> dict[str, Any]:
-        """Waits for a job, and returns its reply.
-
-        Raises:
-            LostJobError: It ended without one.
-        """
-        if self._queue is None:
-            return cast(dict[str, Any], job.result())
-        while not job.paths.result_pickle.exists():
-            if self._queue.is_over(job.job_id) and not _appears(job.paths.result_pickle):
-                words = last_words(job.paths.stderr)
-                state = self._queue.state(job.job_id)
-                raise LostJobError(
-                    f"Slurm says {state}" + (f"; its last words: {words}" if words else "")
-                )
-            time.sleep(1)
-        return cast(dict[str, Any], job.result())
-
-    def cancel(self, job: Any) -> None:
-        """Stops a job."""
-        job.cancel(check=False)
-
-    def end(self, job: Any) -> None:
-        """Cancels a job that is lost, and waits until it has no process."""
-        if self._queue is not None:
-            self._queue.cancel([job.job_id])
-
-    def leave(self) -> None:
-        """Does nothing: there is no connection."""
-
-
-def _appears(path: Path) -> bool:
-    """Returns whether a file is seen within a minute: NFS remembers for a while what is not
-    there.
-    """
-    for _ in range(_SECONDS_UNSEEN):
-        with contextlib.suppress(OSError):
-            os.listdir(path.parent)  # noqa: PTH208 - it asks the server again
-        if path.exists():
-            return True
-        time.sleep(1)
-    return False
-
-
 class Jobs:
     """Runs cells as jobs, as `Pool` does in processes.
 
@@ -242,7 +133,11 @@ class Jobs:
         self._labels = labels or {}
         self._request = StopRequest()
         self._threads = ThreadPoolExecutor(jobs)
+        self._submitting = threading.Lock()
+        self._is_refused = False
+        self._warnings: set[str] = set()
         self._running: dict[str, Any] = {}
+        self._n_ended = 0
         runtime = next(iter(settings.recipes.values()))["runtime"]
         cpus = runtime["threads"]
         if runtime["device"] == "cuda":
@@ -273,10 +168,12 @@ class Jobs:
         # Ray has words of its own for stdout, of nodes that die; it has left before the answer is
         # printed.
         with self._threads as threads, handled_by(self._stop), redirect_stdout(sys.stderr):
-            for future in as_completed([threads.submit(self._run, cell) for cell in cells]):
-                if (reply := future.result()) is not None:
-                    on_reply(reply)
-            self._engine.leave()
+            try:
+                for future in as_completed([threads.submit(self._run, cell) for cell in cells]):
+                    if (reply := future.result()) is not None:
+                        on_reply(reply)
+            finally:
+                self._engine.leave()
 
     def _stop(self, number: int, _: object) -> None:
         is_first = not self._request.number
@@ -299,21 +196,18 @@ class Jobs:
         losses = 0
         step = _saved_step(folder)
         while losses < _MOST_LOSSES:
-            if self.stopped_by:
+            job = self._submit(settings, cell)
+            if job is None:
                 return None
-            job = None
             try:
-                job = self._engine.submit(settings, cell)
-                self._running[cell] = job
-                if self.stopped_by:  # while it was submitted
-                    self._engine.cancel(job)
                 reply = CellReply(**self._engine.result(job))
             except Exception as error:  # noqa: BLE001 - each engine has its own for a machine that is gone
                 reply = CellReply(cell, "interrupted", _said_of_loss(error))
+            self._running.pop(cell)
+            self._n_ended += 1
             if reply.state != "interrupted" or self.stopped_by:
                 return _seen(reply, folder)
-            if job is not None:
-                self._engine.end(job)
+            self._engine.end(job)
             step_before = step
             step = _saved_step(folder)
             if step <= step_before:
@@ -335,6 +229,53 @@ class Jobs:
         note_failure(folder, message)
         return CellReply(cell, "failed", message, ExitCode.DEVICE)
 
+    def _submit(self, settings: WorkerSettings, cell: str) -> Any | None:
+        """Submits the job of a cell; returns None where the sweep ends before it is taken.
+
+        A job that is refused beside others of this sweep waits for one of them to end: clusters
+        limit how many jobs a user may have.
+
+        Raises:
+            RefusedJobError: The job is refused, and none of this sweep is under way.
+        """
+        n_refusals_alone = 0
+        while True:
+            with self._submitting:
+                if self.stopped_by or self._is_refused:
+                    return None
+                try:
+                    job = self._engine.submit(settings, cell)
+                except NoAnswerError as error:
+                    problem = f"the cluster does not answer, and is asked again: {error}"
+                except RefusedJobError as error:
+                    n_refusals_alone = 0 if self._running else n_refusals_alone + 1
+                    most = _MOST_REFUSALS if self._n_ended else 0
+                    if n_refusals_alone > most:
+                        self._is_refused = True
+                        raise
+                    problem = f"{error.message}; other runs wait until one of the jobs has ended"
+                else:
+                    self._running[cell] = job
+                    break
+            self._warn_once(problem)
+            self._wait_for_others()
+        if self.stopped_by:  # while it was submitted
+            self._engine.cancel(job)
+        return job
+
+    def _warn_once(self, problem: str) -> None:
+        if problem not in self._warnings:
+            self._warnings.add(problem)
+            self._listener.warn(problem)
+
+    def _wait_for_others(self) -> None:
+        """Waits until another job has ended, for half a minute at most."""
+        n_ended = self._n_ended
+        for _ in range(_SECONDS_BETWEEN_SUBMISSIONS):
+            if self.stopped_by or self._n_ended > n_ended:
+                return
+            time.sleep(1)
+
 
 def _said_of_loss(error: Exception) -> str:
     """Returns what an engine says of a lost job, in one line."""
@@ -350,84 +291,10 @@ def _saved_step(folder: RunFolder) -> int:
 
 def _seen(reply: CellReply, folder: RunFolder) -> CellReply:
     """Returns the reply once its cell is as it says; one that failed where that is not seen."""
-    for _ in range(_SECONDS_UNSEEN):
+    for _ in range(SECONDS_UNSEEN):
         if reply.state != "done" or (
             folder.status.is_file() and folder.read(folder.status)["state"] == "done"
         ):
             return reply
         time.sleep(1)
-    return _unseen(reply.cell, folder.path)
-
-
-def _unseen(cell: str, folder: Path) -> CellReply:
-    return CellReply(
-        cell,
-        "failed",
-        f"{os.uname().nodename} does not see {folder}, as all must",
-        ExitCode.UNAVAILABLE,
-    )
-
-
-def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> dict[str, Any]:
-    """Runs a cell with a worker on this machine, as a job, and returns its reply as a dictionary.
-
-    Args:
-        settings: of the worker.
-        cell: its name.
-        where: the command was typed: the recipe's paths are relative to it.
-        offline: HF_HUB_OFFLINE there.
-    """
-    request = StopRequest()
-    with ignored_until_heard(request):
-        if not (settings.folder / PLAN).is_file():
-            return vars(_unseen(cell, settings.folder))
-        os.chdir(where)
-        os.environ["HF_HUB_OFFLINE"] = offline
-        sys.argv[1:] = settings.command  # the worker gets it, and environment.json
-        if settings.recipes[cell]["runtime"]["device"] == "cuda":
-            devices = visible_devices()
-        else:
-            devices = []
-        # A job that is told so again and again has too little time to read the data and to load the
-        # model.
-        message = (
-            "it was told to stop, by its time limit or by scancel, before it could save anything "
-            "new"
-        )
-        replies = [CellReply(cell, "interrupted", message)]
-        pool = Pool(
-            replace(settings, parent=os.getpid()),
-            {},
-            jobs=1,
-            devices=devices,
-            request=request,
-        )
-        pool.run([cell], replies.append)
-    return vars(replies[-1])
-
-
-@contextlib.contextmanager
-def ignored_until_heard(request: StopRequest) -> Iterator[None]:
-    """Notes signals from the first line of a job on, while nothing is there yet that could save a
-    checkpoint.
-
-    Args:
-        request: Hears of the signals; `Pool.run` looks at it when it begins, and hears the later
-            ones itself.
-    """
-
-    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        request.hear(number)
-
-    def pass_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        signal.raise_signal(signal.SIGTERM)
-
-    handlers = {number: signal.getsignal(number) for number in (*STOPS, TIME_IS_UP)}
-    for number in STOPS:
-        signal.signal(number, note)
-    signal.signal(TIME_IS_UP, pass_on)
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    return unseen_folder(reply.cell, folder.path)

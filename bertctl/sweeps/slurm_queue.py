@@ -35,6 +35,14 @@ _OVER = (
 )  # fmt: skip
 """States of jobs without a process; PREEMPTED is one, as no job of ours is requeued."""
 
+_STUCK = (
+    "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS", "JobHeldAdmin",
+    "JobHeldUser", "PartitionConfig", "PartitionDown", "PartitionInactive", "PartitionNodeLimit", "PartitionTimeLimit",
+    "QOSNotAllowed",
+)  # fmt: skip
+"""Why a job waits until somebody changes something: most clusters accept jobs that can never
+start."""
+
 
 @dataclass(frozen=True)
 class QueuedJob:
@@ -44,12 +52,14 @@ class QueuedJob:
         id: Slurm's number.
         state: Such as `PENDING`, `RUNNING` or `NODE_FAIL`.
         name: As it was submitted.
+        reason: Why it waits, such as `Resources` or `PartitionTimeLimit`.
         script: Path of its batch script.
     """
 
     id: str
     state: str
     name: str
+    reason: str
     script: str
 
     @property
@@ -73,6 +83,7 @@ class SlurmQueue:
         self._polled_at = float("-inf")
         self._missing_since: dict[str, int] = {}
         self._is_silent = False
+        self._reasons: set[str] = set()
 
     def check(self) -> None:
         """Asks once, before anything is submitted.
@@ -98,6 +109,7 @@ class SlurmQueue:
                 self._warn(self._poll())
             if job_id in self._jobs:
                 self._missing_since.pop(job_id, None)
+                self._warn_of_stuck(self._jobs[job_id])
                 return self._jobs[job_id].state
             first_missing = self._missing_since.setdefault(job_id, self._polls)
             if self._polls - first_missing >= _POLLS_WITHOUT:
@@ -151,6 +163,16 @@ class SlurmQueue:
                 )
             time.sleep(0.5)
 
+    def _warn_of_stuck(self, job: QueuedJob) -> None:
+        """Warns of jobs that may wait forever, once for each reason."""
+        if job.state != "PENDING" or job.reason not in _STUCK or job.reason in self._reasons:
+            return
+        self._reasons.add(job.reason)
+        self._listener.warn(
+            f"job {job.id} waits, and will not start before something is changed: Slurm's reason "
+            f"is {job.reason}. See it with: scontrol show job {job.id}"
+        )
+
     def _warn(self, problem: str) -> None:
         if problem and not self._is_silent:
             self._listener.warn(f"Slurm does not answer, and is asked again: {problem}")
@@ -167,7 +189,7 @@ class SlurmQueue:
             "--noheader",
             "--states=all",
             f"--user={os.getuid()}",
-            "--format=%i|%T|%j|%o",
+            "--format=%i|%T|%j|%r|%o",
         ]
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")
@@ -196,8 +218,8 @@ def _read_jobs(answer: str) -> dict[str, QueuedJob]:
     """Returns the jobs of an answer by their ids."""
     jobs: dict[str, QueuedJob] = {}
     for line in answer.splitlines():
-        fields = line.split("|", 3)
-        if len(fields) == 4:
+        fields = line.split("|", 4)
+        if len(fields) == 5:
             jobs[fields[0]] = QueuedJob(*fields)
     return jobs
 

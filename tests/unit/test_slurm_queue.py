@@ -19,7 +19,9 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime import stopping
 from bertctl.runtime.stopping import StopRequest
 from bertctl.sweeps import slurm_queue, worker
-from bertctl.sweeps.executors import LostJobError, SlurmCluster, _saved_step, ignored_until_heard
+from bertctl.sweeps.executors import _saved_step
+from bertctl.sweeps.far_job import ignored_until_heard
+from bertctl.sweeps.slurm_jobs import LostJobError, SlurmCluster
 from bertctl.sweeps.slurm_queue import SlurmQueue, last_words, seconds_before_limit
 from bertctl.sweeps.worker import TIME_IS_UP, WorkerSettings
 from tests.conftest import TinyRun
@@ -63,7 +65,9 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )  # fmt: skip
 def test_states_of_jobs(slurm: Path, state: str, is_over: bool) -> None:
-    (slurm / "jobs").write_text(f"7|{state}|bertctl-a|/x/jobs/s.sh\n8|RUNNING|other|/y|z.sh\n")
+    (slurm / "jobs").write_text(
+        f"7|{state}|bertctl-a|None|/x/jobs/s.sh\n8|RUNNING|other|None|/y|z.sh\n"
+    )
     assert SlurmQueue(_Warnings()).is_over("7") == is_over
 
 
@@ -88,16 +92,35 @@ def test_a_controller_that_does_not_answer_ends_no_job(slurm: Path) -> None:
         queue.check()
 
 
+def test_a_job_that_can_never_start_is_named_once(slurm: Path) -> None:
+    """Most clusters accept jobs that ask for more than their partition has."""
+    warnings = _Warnings()
+    queue = SlurmQueue(warnings)
+    lines = [
+        "7|PENDING|bertctl-a|Resources|/x.sh",
+        "8|PENDING|bertctl-b|PartitionTimeLimit|/x.sh",
+        "9|PENDING|bertctl-c|PartitionTimeLimit|/x.sh",
+    ]
+    (slurm / "jobs").write_text("\n".join(lines) + "\n")
+
+    assert [queue.state(job) for job in ("7", "8", "9", "8")] == ["PENDING"] * 4
+
+    assert warnings.lines == [
+        "job 8 waits, and will not start before something is changed: Slurm's reason is "
+        "PartitionTimeLimit. See it with: scontrol show job 8"
+    ]
+
+
 def test_jobs_of_an_earlier_command_are_those_of_this_folder_and_these_cells(
     slurm: Path, tmp_path: Path
 ) -> None:
     ours = tmp_path / "jobs"
     lines = [
-        f"1|RUNNING|bertctl-a|{ours}/s.sh",
-        f"2|PENDING|bertctl-a|{ours}/t.sh",
-        f"3|COMPLETED|bertctl-a|{ours}/u.sh",
-        f"4|RUNNING|bertctl-b|{ours}/v.sh",  # another shard's
-        "5|RUNNING|bertctl-a|/elsewhere/jobs/s.sh",
+        f"1|RUNNING|bertctl-a|None|{ours}/s.sh",
+        f"2|PENDING|bertctl-a|None|{ours}/t.sh",
+        f"3|COMPLETED|bertctl-a|None|{ours}/u.sh",
+        f"4|RUNNING|bertctl-b|None|{ours}/v.sh",  # another shard's
+        "5|RUNNING|bertctl-a|None|/elsewhere/jobs/s.sh",
     ]
     (slurm / "jobs").write_text("\n".join(lines) + "\n")
     queue = SlurmQueue(_Warnings())
@@ -110,9 +133,9 @@ def test_jobs_of_an_earlier_command_are_those_of_this_folder_and_these_cells(
 def test_a_job_without_a_reply_is_lost_with_what_slurm_says(
     slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (slurm / "jobs").write_text("7|NODE_FAIL|bertctl-a|/x.sh\n")
+    (slurm / "jobs").write_text("7|NODE_FAIL|bertctl-a|None|/x.sh\n")
     (tmp_path / "7.err").write_text("srun: error\nslurmstepd: the node is gone\n\n")
-    monkeypatch.setattr("bertctl.sweeps.executors._SECONDS_UNSEEN", 0)
+    monkeypatch.setattr("bertctl.sweeps.slurm_jobs.SECONDS_UNSEEN", 0)
     cluster = SlurmCluster.__new__(SlurmCluster)
     cluster._queue = SlurmQueue(_Warnings())
     job: Any = SimpleNamespace(

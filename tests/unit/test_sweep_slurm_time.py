@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.progress import SILENT
-from bertctl.sweeps.executors import SlurmCluster
+from bertctl.sweeps.slurm_jobs import SlurmCluster
 from bertctl.sweeps.worker import WorkerSettings
 
 

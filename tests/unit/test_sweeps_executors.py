@@ -15,7 +15,8 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import ExitCode, UnavailableError
 from bertctl.progress import Listener
 from bertctl.sweeps import executors
-from bertctl.sweeps.executors import PACKAGES, Jobs, check_executor, run_far
+from bertctl.sweeps.executors import PACKAGES, Jobs, check_executor
+from bertctl.sweeps.far_job import run_far
 from bertctl.sweeps.worker import CellReply, WorkerSettings
 
 
