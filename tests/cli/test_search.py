@@ -1094,3 +1094,16 @@ def test_texts_of_which_no_token_is_known_are_named_in_the_answer(
         bertctl("similarity", "a film", "good", "--model", tiny_model, "--json").stdout
     )
     assert "unknown" not in known["answers"][0]
+
+
+def test_what_both_sides_of_a_comparison_lose_is_said_once(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("the film was good\nfine\n")
+    (tmp_path / "b.txt").write_text("the food was bad\nthe film was fine\n")
+    done = bertctl("similarity", "a.txt", "b.txt", "--model", tiny_model, "--max-length", 4)
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    cut = [line for line in warnings if "are longer than 4 tokens" in line]
+    assert len(cut) == 1, done.stderr
+    assert "3 of 4 examples" in cut[0]
+    assert len(warnings) == len(set(warnings))
