@@ -34,6 +34,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.class_weights import check_weights
+from bertctl.tasks.sequences import RowFeatures
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.layer_freezing import check_evaluations, check_layers
 from bertctl.training.loop import steps_per_epoch, total_steps
@@ -271,6 +272,8 @@ def assembled(
     check_evaluations(recipe.training, steps, steps_per_epoch(recipe, len(features["train"])))
     settings = recipe.training
     used = used_tokens(loaded.network, _tokens(features["train"], loaded.padding))
+    if isinstance(features["train"], RowFeatures):
+        features["train"].encoded.release_pages()
     whole, held, trained = num_parameters(loaded.network, used)
     needed = estimate_memory(
         source.config,

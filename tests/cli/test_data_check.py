@@ -389,18 +389,16 @@ def test_a_file_that_is_called_test_is_checked_as_test(
 
 @pytest.mark.parametrize(
     "labels",
-    [("pos", "neg"), ("pos", "neg", "pos"), (*"01" * 20, "1e3")],
-    ids=["two rows", "three rows", "a number in another spelling"],
+    [("pos", "neg"), (*"01" * 20, "1e3")],
+    ids=["two rows", "a number in another spelling"],
 )
 def test_what_finetune_refuses_is_an_error_of_data_check(
     bertctl, tiny_model: Path, tmp_path: Path, labels: tuple[str, ...]
 ) -> None:
     texts = [text for text, _ in rows(0, len(labels))]
     path = write(tmp_path / "rows.csv", list(zip(texts, labels, strict=True)))
-    trained = bertctl("finetune", path, "--model", tiny_model, "--dry-run")
-    checked = bertctl("data", "check", path, "--model", tiny_model)
-    assert (trained.returncode, checked.returncode) == (3, 3) or (
-        trained.returncode == checked.returncode == 0
-    )
-    if trained.returncode:
-        assert "error refused" in checked.stdout
+    model = ("--model", tiny_model, "--max-length", 32)
+    trained = bertctl("finetune", path, *model, "--dry-run")
+    checked = bertctl("data", "check", path, *model)
+    assert trained.returncode == checked.returncode == 3, trained.stderr
+    assert "error refused" in checked.stdout
