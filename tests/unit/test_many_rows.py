@@ -6,6 +6,7 @@ lists.
 import csv
 import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -341,3 +342,32 @@ def test_memory_hardly_grows_with_the_rows(
 
     bytes_per_row = (peaks[1] - peaks[0]) / 300_000
     assert bytes_per_row < most_bytes_per_row, finished.stderr
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_no_temporary_file(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "many.csv"
+    texts = _texts(120_000, seed=6)
+    lines = (f"{text},{'ab'[number % 2]}\n" for number, text in enumerate(texts))
+    path.write_text(f"text,label\n{''.join(lines)}", encoding="utf-8")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = ["finetune", str(path), "--model", str(tiny_model), "--max-length", "32"]
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "bertctl", *command, "--dry-run"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "are held out" in line:  # the rows lie in a temporary file
+                process.send_signal(signal.SIGINT)
+                break
+        process.stderr.read()
+
+    assert process.returncode == 130
+    assert not any(temporary.iterdir())
