@@ -130,14 +130,16 @@ def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
     return None
 
 
-def oddly_written_numbers(names: Collection[str]) -> list[str]:
-    """Returns names such as `1e3` where all others are whole numbers in digits, such as 0 and 1.
+def oddly_written_numbers(counts: Counter[str]) -> list[str]:
+    """Returns rare names such as `1e3` where all others are whole numbers in digits, such as 0 and
+    1.
 
     Such a name is a number of another kind, or a slip. It is no class beside 0 and 1.
     """
-    odd = [name for name in names if not _DIGITS.fullmatch(name)]
-    is_among_numbers = len(odd) < len(names)
-    if is_among_numbers and all(math.isfinite(as_number(name)) for name in odd):
+    odd = [name for name in counts if not _DIGITS.fullmatch(name)]
+    are_numbers = all(math.isfinite(as_number(name)) for name in odd)
+    n_others = counts.total() - sum(counts[name] for name in odd)
+    if are_numbers and nearly_all(n_others, counts.total()):
         return odd
     return []
 

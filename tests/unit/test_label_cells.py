@@ -479,7 +479,8 @@ def test_a_number_in_another_spelling_is_no_class_beside_0_and_1(odd: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    "names", [["+1", "-1"], ["0", "01"], ["1e3", "2b4"], ["1e3", "2e3"], ["0", "1", "None"]]
+    "names",
+    [["+1", "-1"], ["0", "01"], ["1e3", "2b4"], ["1e3", "2e3"], ["0", "1e3"], ["0", "1", "None"]],
 )
 def test_names_that_are_no_odd_numbers_stay_classes(names: list[str], tmp_path: Path) -> None:
     rows = read(write(tmp_path / "a.csv", names * 10)).rows
