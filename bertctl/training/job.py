@@ -44,6 +44,9 @@ from bertctl.training.trackers import check_trackers
 if TYPE_CHECKING:
     from torch import Tensor
 
+_BATCHES_IN_MEMORY = 256
+"""Batches of tokens that are looked at before their pages of a mapped file are given back."""
+
 
 @dataclass(kw_only=True)
 class Job(ReadyRun):
@@ -272,8 +275,6 @@ def assembled(
     check_evaluations(recipe.training, steps, steps_per_epoch(recipe, len(features["train"])))
     settings = recipe.training
     used = used_tokens(loaded.network, _tokens(features["train"], loaded.padding))
-    if isinstance(features["train"], RowFeatures):
-        features["train"].encoded.release_pages()
     whole, held, trained = num_parameters(loaded.network, used)
     needed = estimate_memory(
         source.config,
@@ -318,9 +319,13 @@ def assembled(
 
 
 def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
-    """Yields the tokens of rows."""
-    for indices in evaluation_plan(features.lengths, 512):
-        yield features.collate(indices, padding).inputs["input_ids"]
+    """Yields the tokens of rows; those of very many rows are in memory for a while only."""
+    plan = evaluation_plan(features.lengths, 512)
+    for first in range(0, len(plan), _BATCHES_IN_MEMORY):
+        for indices in plan[first : first + _BATCHES_IN_MEMORY]:
+            yield features.collate(indices, padding).inputs["input_ids"]
+        if isinstance(features, RowFeatures):
+            features.encoded.release_pages()
 
 
 def check_outside(recipe: Recipe) -> None:
