@@ -330,7 +330,8 @@ def _in_few_bytes(numbers: "Ints") -> "Ints":
 
     if len(numbers) and np.abs(numbers).max() > np.iinfo(np.int32).max:
         return numbers
-    return numbers.astype(np.int32)  # type: ignore[return-value] - read as whole numbers alone
+    few_bytes: Array = numbers.astype(np.int32)
+    return few_bytes
 
 
 def different_values(values: Sequence[Any]) -> Sequence[Any]:

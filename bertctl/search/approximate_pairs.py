@@ -85,10 +85,11 @@ class ApproximatePairs:
             texts, others = np.divmod(codes, n_different)
             is_single = (sizes[texts] == 1) & (sizes[others] == 1)
             yield self._near(self._different[texts[is_single]], self._different[others[is_single]])
-            for text, other in zip(texts[~is_single], others[~is_single], strict=True):
+            several = zip(texts[~is_single].tolist(), others[~is_single].tolist(), strict=True)
+            for text, other in several:
                 rows, other_rows = np.meshgrid(self._rows_of(text), self._rows_of(other))
                 yield self._near(rows.ravel(), other_rows.ravel())
-        for text in np.flatnonzero(sizes > 1):
+        for text in np.flatnonzero(sizes > 1).tolist():
             rows = self._rows_of(text)
             first_places, second_places = np.triu_indices(len(rows), 1)
             yield self._near(rows[first_places], rows[second_places])

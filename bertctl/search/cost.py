@@ -65,7 +65,7 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
 
 
 def tell_graph(n_texts: int, size: int, measure: str, listener: Listener) -> None:
-    """Tells how long the pairs of a graph take, where that is long: a small graph is timed."""
+    """Reports how long the pairs of a graph take, where that is long: a small graph is timed."""
     if n_texts < 10 * _TIMED_ROWS:
         return
     vectors = np.random.default_rng(0).standard_normal((_TIMED_ROWS, size)).astype(np.float32)

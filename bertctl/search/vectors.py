@@ -141,7 +141,7 @@ class TextVectors:
         self.unreadable = frozenset(unreadable)
 
     def _warn_of(self, counts: Counter[str], n_unreadable: int, listener: Listener) -> None:
-        """Says what was cut, and of how many texts the model knows nothing."""
+        """Reports what was cut, and of how many texts the model knows nothing."""
         if n_unreadable:
             message = f"the model knows no token of {count(n_unreadable, 'text')}"
             listener.warn(f"{message}: their vectors are alike whatever they say")
