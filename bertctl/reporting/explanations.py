@@ -216,7 +216,7 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def doubts(summary: Mapping[str, Any], *, has_notes: bool) -> list[str]:
+def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
     """Returns a sentence for each method whose top words matter no more than words in a random
     order.
 
