@@ -24,6 +24,9 @@ from bertctl.checking.tagging import check_tagging
 from bertctl.checking.text import check_text
 from bertctl.checking.tokens import check_tokens
 from bertctl.config.schema import Recipe
+from bertctl.data.packed_columns import is_many
+from bertctl.data.recipe_data import groups_of, held_out_by_recipe
+from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError
 from bertctl.progress import SILENT, Listener
 from bertctl.tasks.registry import TASKS
@@ -140,6 +143,28 @@ def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
                 task.check(rows)
             except DataError as error:
                 yield refusal(error, split, code="refused")
+                blamed.add(split)
+    if not blamed:
+        yield from _refusal_of_hold_out(subject, train)
+
+
+def _refusal_of_hold_out(subject: Subject, train: Rows) -> Iterator[Finding]:
+    """Yields what training would refuse once it has held out a part of its rows for validation."""
+    recipe = subject.recipe
+    has_validation = any(split.startswith("validation") for split in subject.splits)
+    if has_validation or is_many(len(train)):
+        return
+    try:
+        groups = groups_of(train, recipe, {}, required=False)
+        learned, held_out, _ = held_out_by_recipe(train, recipe, groups)
+        task = TASKS[recipe.task].from_data(recipe, learned, subject.official_labels)
+        task.check(held_out)
+    except DataError as error:
+        message = (
+            f"{error.message}, once a part of the {len(train)} rows is held out for validation"
+        )
+        remedy = f"{error.remedy} Or name validation rows: `data.validation_file=FILE`."
+        yield refusal(DataError(message, remedy=remedy), "train", code="refused")
 
 
 def _summary(subject: Subject, split: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ NO_LABEL = -1
 """What the library `datasets` writes for a row without a label."""
 
 _BETWEEN_FLAGS = re.compile(r"[\s,;|/]+")
+_DIGITS = re.compile(r"[+-]?\d+")
 _DIGITS_OF_FLAGS = re.compile(r"[01]{2,}")
 
 _SEPARATORS = "|;,/"
@@ -127,6 +128,20 @@ def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
         if len(parts) < len(different):
             return separator, parts
     return None
+
+
+def oddly_written_numbers(counts: Counter[str]) -> list[str]:
+    """Returns rare names such as `1e3` where all others are whole numbers in digits, such as 0 and
+    1.
+
+    Such a name is a number of another kind, or a slip. It is no class beside 0 and 1.
+    """
+    odd = [name for name in counts if not _DIGITS.fullmatch(name)]
+    are_numbers = all(math.isfinite(as_number(name)) for name in odd)
+    n_others = counts.total() - sum(counts[name] for name in odd)
+    if are_numbers and nearly_all(n_others, counts.total()):
+        return odd
+    return []
 
 
 def words_for_nothing(counts: Counter[str]) -> list[str]:
@@ -349,8 +364,15 @@ def _names_of_flags(cell: Mapping[Any, Any]) -> Any:
 
 
 def _names_of_items(items: list[Any]) -> Any:
-    """Returns the names in a list, without those that are null."""
+    """Returns the names in a list; a list of nothing but nulls has none."""
     names: list[Any] = []
+    n_missing = sum(map(is_missing, items))
+    if 0 < n_missing < len(items):
+        return _Unreadable(
+            f"the label is a list with {count(n_missing, 'null')} among its names "
+            f"({shorten(items, 60)})",
+            'Write the name that is missing, or take the null out: ["a"] in place of ["a", null].',
+        )
     for item in items:
         if isinstance(item, list | tuple | set | dict):
             return _Unreadable(

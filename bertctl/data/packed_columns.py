@@ -53,7 +53,7 @@ class PackedTexts(Sequence[Any]):
 
     Args:
         file: The texts.
-        rows: (N,) which of them; None for all.
+        rows: (N,) which of them, in 32 or 64 bits; None for all.
     """
 
     def __init__(self, file: "_TextFile", rows: "Ints | None" = None) -> None:
@@ -98,7 +98,7 @@ class PackedTexts(Sequence[Any]):
             rows = positions
         else:
             rows = self._rows[positions]
-        view = PackedTexts(self._file, rows)
+        view = PackedTexts(self._file, _in_few_bytes(rows))
         if is_many(len(rows)):
             return view
         return list(view)
@@ -272,7 +272,7 @@ class NumberedIds(Sequence[str]):
             numbers = self._numbers.start + self._numbers.step * positions
         else:
             numbers = self._numbers[positions]
-        ids = NumberedIds(numbers)
+        ids = NumberedIds(_in_few_bytes(numbers))
         if is_many(len(numbers)):
             return ids
         return list(ids)
@@ -303,7 +303,7 @@ def selected(values: Sequence[Any], indices: "Sequence[int] | Ints") -> Sequence
     if isinstance(values, PackedTexts | CodedValues | NumberedIds):
         return values.select(indices)
     if isinstance(values, array):
-        numbers = np.frombuffer(values, dtype=np.int64)
+        numbers = np.frombuffer(values, dtype=values.typecode)
         return int_column(numbers[np.asarray(indices, dtype=np.int64)])
     if hasattr(indices, "tolist"):
         positions = indices.tolist()
@@ -318,9 +318,20 @@ def int_column(numbers: "Ints") -> Sequence[int]:
 
     if not is_many(len(numbers)):
         return list(numbers.tolist())
-    column = array("q")
-    column.frombytes(np.ascontiguousarray(numbers, dtype=np.int64).tobytes())
+    smallest = np.ascontiguousarray(_in_few_bytes(numbers))
+    column = array(smallest.dtype.char)
+    column.frombytes(smallest.view(np.uint8).data)
     return column
+
+
+def _in_few_bytes(numbers: "Ints") -> "Ints":
+    """Returns whole numbers in 32 bits where all of them fit."""
+    import numpy as np
+
+    if len(numbers) and np.abs(numbers).max() > np.iinfo(np.int32).max:
+        return numbers
+    few_bytes: Array = numbers.astype(np.int32)
+    return few_bytes
 
 
 def different_values(values: Sequence[Any]) -> Sequence[Any]:

@@ -8,7 +8,6 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import bundled_folder, find_dataset
@@ -243,6 +242,39 @@ def groups_of(
     return group_keys(rows, (canonical,))
 
 
+def held_out_by_recipe(
+    rows: Rows, recipe: Recipe, groups: Sequence[Hashable]
+) -> tuple[Rows, Rows, bool]:
+    """Returns training rows in two where a recipe has no validation rows; see `hold_out`.
+
+    Args:
+        rows: The training rows.
+        recipe: Its share or its fold is held out.
+        groups: (N,) keys of rows that stay on one side.
+
+    Raises:
+        DataError: Too few rows.
+    """
+    data = recipe.data
+    stratify = READERS[recipe.task].stratify
+    if data.folds is not None and data.fold is not None:
+        return hold_out_fold(
+            rows,
+            folds=data.folds,
+            fold=data.fold,
+            seed=data.split_seed,
+            stratify=stratify,
+            groups=groups,
+        )
+    return hold_out(
+        rows,
+        fraction=data.validation_fraction,
+        seed=data.split_seed,
+        stratify=stratify,
+        groups=groups,
+    )
+
+
 def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
     """Returns a sample of the splits that have more rows than the recipe says."""
     found = dict(splits)
@@ -381,22 +413,8 @@ class _Source(abc.ABC):
 
     def _hold_out(self, rows: Rows) -> tuple[Rows, Rows]:
         data = self._recipe.data
-        seed = self._recipe.data.split_seed
         groups = groups_of(rows, self._recipe, self.columns)
-        both: Any = {
-            "seed": seed,
-            "stratify": READERS[self._recipe.task].stratify,
-            "groups": groups,
-        }
-        if data.folds is not None and data.fold is not None:
-            train, held, stratified = hold_out_fold(
-                rows,
-                folds=data.folds,
-                fold=data.fold,
-                **both,
-            )
-        else:
-            train, held, stratified = hold_out(rows, fraction=data.validation_fraction, **both)
+        train, held, stratified = held_out_by_recipe(rows, self._recipe, groups)
         n_groups = number_of_groups(groups)
         if stratified:
             how = "stratified by label"
@@ -409,10 +427,11 @@ class _Source(abc.ABC):
             )
         told = (
             f"{len(held)} of the {len(rows)} training rows are held out for validation (seed "
-            f"{seed}, {how})"
+            f"{data.split_seed}, {how})"
         )
         fold = f"fold {data.fold} of {data.folds}: {told}"
-        if data.folds is not None and both["stratify"] and (single := labels_of_single_rows(rows)):
+        can_stratify = READERS[self._recipe.task].stratify
+        if data.folds is not None and can_stratify and (single := labels_of_single_rows(rows)):
             fold += (
                 f"; {count(len(single), 'label')} with a single row, which stays in training: "
                 f"{listing(single, 8)}"

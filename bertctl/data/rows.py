@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from bertctl.data.packed_columns import int_column, selected
+from bertctl.data.packed_columns import column_of, int_column, selected
 from bertctl.data.tag_schemes import TagKind
 
 if TYPE_CHECKING:
@@ -101,16 +102,18 @@ class Rows:
         return int_column(numbers)
 
 
-def joined_columns(parts: "Sequence[Rows]") -> dict[str, list[Any]]:
-    """Returns the columns that any of several parts has, one part behind the other.
+def joined_columns(parts: "Sequence[Rows]") -> dict[str, Sequence[Any]]:
+    """Returns the columns that any of several parts has, one part behind the other; packed where
+    the rows are many.
 
     A part that lacks a column has None in it.
     """
-    columns: dict[str, list[Any]] = {}
+    if len(parts) == 1:
+        return dict(parts[0].columns)
+    columns: dict[str, Sequence[Any]] = {}
     for name in dict.fromkeys(name for rows in parts for name in rows.columns):
-        columns[name] = []
-        for rows in parts:
-            columns[name] += rows.columns.get(name, [None] * len(rows))
+        of_parts = (rows.columns.get(name, [None] * len(rows)) for rows in parts)
+        columns[name] = column_of(chain.from_iterable(of_parts))
     return columns
 
 

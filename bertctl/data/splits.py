@@ -20,7 +20,7 @@ from bertctl.data.packed_columns import (
     mapped_values,
     numbered_ids,
 )
-from bertctl.data.rows import Rows
+from bertctl.data.rows import Rows, joined_columns
 from bertctl.data.table import in_chunks
 from bertctl.errors import DataError
 
@@ -328,32 +328,23 @@ def _whole_groups(members: _Groups, wanted: int, rng: np.random.Generator) -> li
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Returns the rows of several splits one behind the other, with the columns that all of them
-    have.
+    """Returns the rows of several splits one behind the other, with the columns that any of them
+    has.
     """
-    names = [name for name in parts[0].columns if all(rows.has(name) for rows in parts)]
-    if len(parts) == 1:
-        columns = {name: parts[0].columns[name] for name in names}
-    else:
-        columns = {
-            name: _behind_each_other([rows.columns[name] for rows in parts]) for name in names
-        }
     ids = numbered_ids(sum(map(len, parts)))
     all_have_ids = all(rows.file_ids for rows in parts)
-    file_ids = _behind_each_other([rows.file_ids for rows in parts]) if all_have_ids else ()
+    file_ids: Sequence[Any] = ()
+    if all_have_ids:
+        file_ids = column_of(itertools.chain.from_iterable(rows.file_ids for rows in parts))
     return Rows(
         parts[0].split,
-        columns,
+        joined_columns(parts),
         ids,
         parts[0].source,
         tag_kind=parts[0].tag_kind,
         file_ids=file_ids,
         file_names=parts[0].file_names,
     )
-
-
-def _behind_each_other(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    return column_of(itertools.chain.from_iterable(columns))
 
 
 def sample(rows: Rows, size: int, *, seed: int) -> Rows:

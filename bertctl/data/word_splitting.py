@@ -3,6 +3,7 @@
 import functools
 import re
 import unicodedata
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,12 +11,47 @@ if TYPE_CHECKING:
 
 _NO_ASCII_WORD = re.compile(r"[\W_]+")
 
-_UNSPACED = (
-    r"\p{Han}\p{Hiragana}\p{Katakana}\u30FC\uFF70\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
-    r"\p{Tai_Le}\p{New_Tai_Lue}\p{Tai_Tham}\p{Javanese}\p{Balinese}"
+
+@dataclass(frozen=True)
+class _Script:
+    """A script in which a name ends where no blank is.
+
+    Attributes:
+        pattern: Its characters, as they stand between brackets.
+        names: What their Unicode names begin with.
+        has_blanks: Whether there are blanks between words all the same: Korean has them, but writes
+            particles at its nouns.
+    """
+
+    pattern: str
+    names: tuple[str, ...]
+    has_blanks: bool = False
+
+
+_UNSPACED_SCRIPTS = (
+    _Script(r"\p{Han}", ("CJK", "IDEOGRAPHIC", "HANGZHOU", "KANGXI")),
+    _Script(r"\p{Hiragana}", ("HIRAGANA",)),
+    _Script(
+        r"\p{Katakana}\u30FC\uFF70",
+        ("KATAKANA", "KATAKANA-HIRAGANA", "HALFWIDTH KATAKANA", "HALFWIDTH KATAKANA-HIRAGANA"),
+    ),
+    _Script(r"\p{Hangul}", ("HANGUL", "HALFWIDTH HANGUL"), has_blanks=True),
+    _Script(r"\p{Thai}", ("THAI",)),
+    _Script(r"\p{Lao}", ("LAO",)),
+    _Script(r"\p{Khmer}", ("KHMER",)),
+    _Script(r"\p{Myanmar}", ("MYANMAR",)),
+    _Script(r"\p{Tibetan}", ("TIBETAN",)),
+    _Script(r"\p{Tai_Le}", ("TAI LE",)),
+    _Script(r"\p{New_Tai_Lue}", ("NEW TAI LUE",)),
+    _Script(r"\p{Tai_Tham}", ("TAI THAM",)),
+    _Script(r"\p{Javanese}", ("JAVANESE",)),
+    _Script(r"\p{Balinese}", ("BALINESE",)),
 )
-"""Scripts in which a name ends where no blank is; Korean has blanks, but writes particles at its
-nouns."""
+_UNSPACED = "".join(script.pattern for script in _UNSPACED_SCRIPTS)
+_WITHOUT_BLANKS = tuple(
+    f"{name} " for script in _UNSPACED_SCRIPTS if not script.has_blanks for name in script.names
+)
+
 _CLITIC = r"(?:[sS]|[dD]|[mM]|[rR][eE]|[vV][eE]|[lL][lL])(?![\p{L}\p{N}])"
 
 
@@ -110,12 +146,8 @@ def cuts_word(text: str, start: int, end: int) -> bool:
 
 
 def _is_unspaced(characters: str) -> bool:
-    scripts = [unicodedata.name(character, "").partition(" ")[0] for character in characters]
-    return any(script in UNSPACED_SCRIPTS for script in scripts)
-
-
-UNSPACED_SCRIPTS = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
-"""Scripts without blanks between words, by the first word of their characters' Unicode names."""
+    names = (f"{unicodedata.name(character, '')} " for character in characters)
+    return any(name.startswith(_WITHOUT_BLANKS) for name in names)
 
 
 def words_alone(text: str) -> str:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from bertctl.data.packed_columns import column_of, int_column
 from bertctl.data.rows import Rows, joined_columns
 from bertctl.errors import DataError
 
@@ -56,17 +57,17 @@ def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
 
 def joined(parts: list[Rows]) -> Rows:
     """Returns the rows of several parts of one source, with the columns that any of them has."""
-    ids = [one for rows in parts for one in rows.ids]
-    lines = [line for rows in parts for line in rows.lines]
-    file_ids = [one for rows in parts for one in rows.file_ids]
+    import numpy as np
+
+    lines = np.fromiter((line for rows in parts for line in rows.lines), dtype=np.int64)
     return replace(
         parts[0],
         columns=joined_columns(parts),
-        ids=ids,
-        lines=lines,
+        ids=column_of(row_id for rows in parts for row_id in rows.ids),
+        lines=int_column(lines),
         numbers=(),
         groups=(),
-        file_ids=file_ids,
+        file_ids=column_of(row_id for rows in parts for row_id in rows.file_ids),
     )
 
 

@@ -216,10 +216,17 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def doubts(summary: Mapping[str, Any]) -> list[str]:
+def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
     """Returns a sentence for each method whose top words matter no more than words in a random
     order.
+
+    Args:
+        summary: Figures of all explanations.
+        has_notes: Whether each explanation is shown with its note. That of a single one says the
+            same.
     """
+    if has_notes and summary["targets"] == 1:
+        return []
     figures = summary.get("faithfulness", {})
     sentences = []
     for method in (name for name in figures if name != "random"):
@@ -243,7 +250,7 @@ def explained_section(
     """Returns explained rows as a section, with how to read it and the figures of all of them."""
     found: list[Block] = [
         Note(READING),
-        *map(Note, [*summary_sentences(summary), *doubts(summary)]),
+        *map(Note, [*summary_sentences(summary), *doubts(summary, has_notes=True)]),
     ]
     return Section(
         "explained", title, [*found, *(passage for line in lines for passage in passages(line))]

@@ -7,6 +7,7 @@ import numpy as np
 
 from bertctl.memory import require_memory
 from bertctl.progress import Listener
+from bertctl.search.approximate_pairs import ApproximatePairs
 from bertctl.search.nearest import pairs_above
 from bertctl.words import human_bytes, human_seconds
 
@@ -58,7 +59,27 @@ def tell_comparing(n_texts: int, size: int, measure: str, listener: Listener) ->
         listener.say(
             f"each of {n_texts:,} texts is compared with each, {n_pairs:,} pairs: about "
             f"{human_seconds(total)} once "
-            f"their vectors are there, which take {human_bytes(4 * n_texts * size)} of memory"
+            f"their vectors are there, which take {human_bytes(4 * n_texts * size)} of memory; "
+            "`approximate=True` is many times faster"
+        )
+
+
+def tell_graph(n_texts: int, size: int, measure: str, listener: Listener) -> None:
+    """Reports how long the pairs of a graph take, where that is long: a small graph is timed."""
+    if n_texts < 10 * _TIMED_ROWS:
+        return
+    vectors = np.random.default_rng(0).standard_normal((_TIMED_ROWS, size)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    started = time.perf_counter()
+    ApproximatePairs(2.0, vectors, np.arange(_TIMED_ROWS), measure)
+    seconds = time.perf_counter() - started
+    growth = np.log(n_texts) / np.log(_TIMED_ROWS)  # of the texts that one is compared with
+    total = float(seconds * n_texts / _TIMED_ROWS * growth)
+    if total >= _TOLD_FROM:
+        listener.say(
+            f"a graph of {n_texts:,} texts finds their pairs: about {human_seconds(total)} once "
+            f"their vectors are there, which take {human_bytes(4 * n_texts * size)} of memory, and "
+            "as much again in the graph"
         )
 
 

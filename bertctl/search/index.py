@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -34,6 +33,7 @@ from bertctl.metrics.similarity import COSINE
 from bertctl.modeling.pooling import unit_length
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA
+from bertctl.search.graph import new_graph, require_graph
 from bertctl.search.nearest import Nearest, block_rows, recall
 from bertctl.words import command, count
 from bertctl.writing import atomic_write, refuse_input, refuse_links, write_json
@@ -48,9 +48,6 @@ _SAMPLE, _AT = 500, 10
 _ASKED, _FEW = 100, 20
 """Queries that are searched for exactly too; where there are fewer than these, rows of the index
 are."""
-
-_GRAPH_METRICS = {"cosine": "cos", "dot": "ip", "euclidean": "l2sq"}
-"""usearch's names of measures."""
 
 _FILES = {"index.json", "vectors.npy", "rows.jsonl", "offsets.npy"}
 _PIECE = 2**16  # bytes of rows.jsonl that are read at once where the end of a line is looked for
@@ -340,16 +337,7 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
         UsageError: A measure that usearch has no graph for.
         DataError: its file is damaged.
     """
-    metric = _GRAPH_METRICS.get(index.similarity)
-    if metric is None:
-        message = (
-            f"`approximate=True` has no graph for {index.similarity} similarity, by which "
-            f"{index.folder} is searched"
-        )
-        raise UsageError(message, remedy="Leave `approximate=True` out.")
-    if find_spec("usearch") is None:
-        remedy = "Install it: pip install 'bertctl[search]'; or leave `approximate=True` out."
-        raise UnavailableError("`approximate=True` needs the package usearch", remedy=remedy)
+    require_graph(index.similarity, f", by which {index.folder} is searched")
     from usearch.index import Index as Graph
 
     vectors = index.folder / "vectors.npy"
@@ -358,8 +346,7 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
     path = index.folder / f"graph-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.usearch"
     if not path.is_file():
         say(f"making a graph of {rows:,} texts, which stays in {index.folder}")
-        # Cosines by the cosine: vectors of whole numbers have several lengths.
-        graph = Graph(ndim=index.document["size"], metric=metric, dtype=index.document["dtype"])
+        graph = new_graph(index.similarity, index.document["size"], index.document["dtype"])
         graph.add(np.arange(rows), open_array(vectors)[:rows])
         with loading(path, kind=UnavailableError, remedy="Leave `approximate=True` out."):
             atomic_write(path, graph.save)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Floats, Floats32, Ints
+from bertctl.arrays import Bools, Floats, Floats32, Ints
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.carried_columns import shown_name
@@ -149,13 +149,18 @@ def pairs_above(
     for i in range(0, len(first), _BLOCK):
         for j in range(i if second is None else 0, len(others), _BLOCK):
             scores = _block_similarities(measure, first[i : i + _BLOCK], others[j : j + _BLOCK])
-            near = scores >= threshold - _SAME
+            near = reaches(scores, threshold)
             if second is None and i == j:
                 near = np.triu(near, 1)
             else:
                 near = near
             row, column = np.divmod(np.flatnonzero(near), scores.shape[1])
             yield row + i, column + j, scores[row, column]
+
+
+def reaches(similarities: Floats32, threshold: float) -> Bools:
+    """Returns which similarities are the threshold or more, to six decimals."""
+    return np.asarray(similarities >= threshold - _SAME)
 
 
 def _block_similarities(measure: str, first: Floats32, second: Floats32) -> Floats32:

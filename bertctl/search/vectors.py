@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -113,8 +113,15 @@ class TextVectors:
             DataError: vectors that are no numbers.
         """
         counts = Counter[str]()
-        most = self.made["max_length"]
+        yield from self._stream(parts, counts, listener)
+        self._warn_of(counts, len(self.unreadable), listener)
+
+    def _stream(
+        self, parts: Iterable[Rows], counts: Counter[str], listener: Listener
+    ) -> Iterator[tuple[Rows, Floats32]]:
+        """Yields rows with their vectors, and counts what was cut."""
         unreadable: list[int] = []
+        n_rows = 0
         for rows in chunks(parts):
             windows = self._rows.encode(replace(rows, columns={"text": rows.columns["text"]}))
             counts.update(
@@ -123,31 +130,49 @@ class TextVectors:
                 lost_tokens=windows.truncated_tokens,
             )
             counts.update(unknown_tokens=windows.unknown, tokens=len(windows.encoded.ids))
-            unreadable += (counts["examples"] - len(rows) + windows.all_unknown).tolist()
+            unreadable += (n_rows + windows.all_unknown).tolist()
+            n_rows += len(rows)
             vectors = finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(
                 np.float32
             )
             yield rows, unit_length(vectors) if self._encoder.spec.normalize else vectors
             trim_heap()
-            listener.advance("texts", counts["examples"], 0)
+            listener.advance("texts", n_rows, 0)
         listener.finish("texts")
         self.unreadable = frozenset(unreadable)
-        if unreadable:
-            message = f"the model knows no token of {count(len(unreadable), 'text')}"
+
+    def _warn_of(self, counts: Counter[str], n_unreadable: int, listener: Listener) -> None:
+        """Reports what was cut, and of how many texts the model knows nothing."""
+        if n_unreadable:
+            message = f"the model knows no token of {count(n_unreadable, 'text')}"
             listener.warn(f"{message}: their vectors are alike whatever they say")
         warn_of_truncation(
             "texts",
             counts,
             message=TruncationMessage(),
-            max_length=most,
+            max_length=self.made["max_length"],
             listener=listener,
         )
 
     def of(self, rows: Rows, listener: Listener = SILENT) -> Floats32:
         """Returns (N, D) vectors of all rows; see `stream`."""
-        all_vectors = np.empty((len(rows), self.made["size"]), dtype=np.float32)
-        first = 0
-        for _, vectors in self.stream(rows.parts(READ_ROWS), listener):
-            all_vectors[first : first + len(vectors)] = vectors
-            first += len(vectors)
-        return all_vectors
+        [(vectors, _)] = self.of_sides([rows], listener)
+        return vectors
+
+    def of_sides(
+        self, sides: Sequence[Rows], listener: Listener = SILENT
+    ) -> list[tuple[Floats32, frozenset[int]]]:
+        """Returns (N, D) vectors of texts that are compared with each other, and which rows are
+        unreadable, for each side; what was cut is said once.
+        """
+        counts = Counter[str]()
+        results = []
+        for rows in sides:
+            all_vectors = np.empty((len(rows), self.made["size"]), dtype=np.float32)
+            first = 0
+            for _, vectors in self._stream(rows.parts(READ_ROWS), counts, listener):
+                all_vectors[first : first + len(vectors)] = vectors
+                first += len(vectors)
+            results.append((all_vectors, self.unreadable))
+        self._warn_of(counts, sum(len(unreadable) for _, unreadable in results), listener)
+        return results

@@ -6,6 +6,7 @@ there (`route.py`).
 Letters: N texts, T tokens of all of them together.
 """
 
+import mmap
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ LARGE = 2**28
 """Tokens from which the ids of a split lie in a file: 1.3 GB."""
 
 _AT_ONCE = 50_000  # texts
-_MANY_TOKENS = 2**26  # of texts that are encoded in parts, from which their ids stay in a file
+_MANY_TOKENS = 2**24  # of texts that are encoded in parts, from which their ids stay in a file
 
 _WORTH_ROUTING = (
     8  # characters per token of the vocabulary; loading the faster library takes as long as these
@@ -75,6 +76,15 @@ class EncodedTexts:
     def truncated(self) -> Bools:
         """Returns (N,) whether something was cut off."""
         return self.full_lengths > self.lengths
+
+    def release_pages(self) -> None:
+        """Gives back the memory of ids that lie in a file, once all of them were read: they are read
+        again when used.
+        """
+        for values in (self.ids, self.type_ids):
+            pages = values.base
+            if isinstance(pages, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                pages.madvise(mmap.MADV_DONTNEED)
 
     def mapped(self) -> Self:
         """Returns the same texts; the ids of `LARGE` and more tokens lie in a temporary file and

@@ -34,6 +34,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.classification.class_weights import check_weights
+from bertctl.tasks.sequences import RowFeatures
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
 from bertctl.training.step_memory import estimate_memory, resident_bytes
@@ -42,6 +43,9 @@ from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_BATCHES_IN_MEMORY = 256
+"""Batches of tokens that are looked at before their pages of a mapped file are given back."""
 
 
 @dataclass(kw_only=True)
@@ -313,9 +317,13 @@ def assembled(
 
 
 def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
-    """Yields the tokens of rows."""
-    for indices in evaluation_plan(features.lengths, 512):
-        yield features.collate(indices, padding).inputs["input_ids"]
+    """Yields the tokens of rows; those of very many rows are in memory for a while only."""
+    plan = evaluation_plan(features.lengths, 512)
+    for first in range(0, len(plan), _BATCHES_IN_MEMORY):
+        for indices in plan[first : first + _BATCHES_IN_MEMORY]:
+            yield features.collate(indices, padding).inputs["input_ids"]
+        if isinstance(features, RowFeatures):
+            features.encoded.release_pages()
 
 
 def check_outside(recipe: Recipe) -> None:

@@ -385,3 +385,20 @@ def test_a_file_that_is_called_test_is_checked_as_test(
     assert ("by their names" in done.stderr) == (
         names[1].lower() != "dev.csv" and splits[1] == "test"
     )
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [("pos", "neg"), (*"01" * 20, "1e3")],
+    ids=["two rows", "a number in another spelling"],
+)
+def test_what_finetune_refuses_is_an_error_of_data_check(
+    bertctl, tiny_model: Path, tmp_path: Path, labels: tuple[str, ...]
+) -> None:
+    texts = [text for text, _ in rows(0, len(labels))]
+    path = write(tmp_path / "rows.csv", list(zip(texts, labels, strict=True)))
+    model = ("--model", tiny_model, "--max-length", 32)
+    trained = bertctl("finetune", path, *model, "--dry-run")
+    checked = bertctl("data", "check", path, *model)
+    assert trained.returncode == checked.returncode == 3, trained.stderr
+    assert "error refused" in checked.stdout

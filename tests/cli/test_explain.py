@@ -198,3 +198,14 @@ def test_words_that_share_a_token_are_shown_together(bertctl: Run, tiny_run: Tin
         (10, 11),
         (12, 16),
     ]
+
+
+def test_a_doubt_is_said_once(bertctl: Run, tiny_run: TinyRun) -> None:
+    doubtful = 0
+    for text in ("the film was good", "bad", "the food was not bad", "it was", "a a a a"):
+        done = bertctl("explain", tiny_run.path, text)
+        assert done.returncode == 0, done.stderr
+        n_doubts = done.stdout.count("do not trust") + done.stderr.count("explain nothing")
+        assert n_doubts <= 1, (done.stdout, done.stderr)
+        doubtful += n_doubts
+    assert doubtful, "none of these texts has doubtful words: take others"

@@ -1094,3 +1094,55 @@ def test_texts_of_which_no_token_is_known_are_named_in_the_answer(
         bertctl("similarity", "a film", "good", "--model", tiny_model, "--json").stdout
     )
     assert "unknown" not in known["answers"][0]
+
+
+def test_what_both_sides_of_a_comparison_lose_is_said_once(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("the film was good\nfine\n")
+    (tmp_path / "b.txt").write_text("the food was bad\nthe film was fine\n")
+    done = bertctl("similarity", "a.txt", "b.txt", "--model", tiny_model, "--max-length", 4)
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    cut = [line for line in warnings if "are longer than 4 tokens" in line]
+    assert len(cut) == 1, done.stderr
+    assert "3 of 4 examples" in cut[0]
+    assert len(warnings) == len(set(warnings))
+
+
+def test_nearly_all_pairs_are_mined_by_a_graph(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("usearch", reason="pip install 'bertctl[search]'")
+    words = ("film", "food", "good", "bad", "fine", "dull", "bright", "poor", "not", "very")
+    texts = [f"the {a} was {b} and {c}" for a in words for b in words for c in words[:4]]
+    texts[100:130] = ["the film was good"] * 30  # equal ones are each other's neighbours
+    (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
+    mine = ("mine", "texts.txt", "--model", tiny_model, *EXACT, "--threshold", 0.98)
+    exact = {(one["id"], one["pair_id"]) for one in lines(bertctl(*mine).stdout)}
+    assert len(exact) > 1000, "not enough to measure"
+
+    approximate = json.loads(bertctl(*mine, "--approximate", "--json").stdout)
+
+    found = [(one["id"], one["pair_id"]) for one in approximate["answers"]]
+    assert len(found) == len(set(found))
+    assert set(found) <= exact
+    assert len(found) >= 0.98 * len(exact)
+    assert approximate["complete"] is False
+    assert approximate["recall"]["value"] == pytest.approx(len(found) / len(exact), abs=0.02)
+    again = bertctl(*mine, "--approximate")
+    assert [(one["id"], one["pair_id"]) for one in lines(again.stdout)] == found
+    assert "recall: " in again.stderr
+
+
+def test_a_graph_that_there_is_none_of_is_refused(
+    bertctl: Run, tiny_model: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("usearch", reason="pip install 'bertctl[search]'")
+    (tmp_path / "texts.txt").write_text("a film\nfood\n")
+    mine = ("mine", "texts.txt", "--model", tiny_model, "--approximate")
+    refused = bertctl(*mine, "--similarity", "manhattan", "--threshold", -1)
+    assert refused.returncode == 2
+    assert "no graph for manhattan similarity" in refused.stderr
+    none = bertctl(*mine, "--threshold", 1)
+    assert none.returncode == 0, none.stderr
+    assert "none of 2 texts that were tried has a pair" in none.stderr

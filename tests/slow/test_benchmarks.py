@@ -29,6 +29,7 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     given = {
         "training.py": ["--recipe", "demo"],
         "attention.py": [],
+        "many_rows.py": [],
         "searching.py": [],
         "starting.py": [],
     }
@@ -76,6 +77,7 @@ def test_there_are_as_many_scripts_as_claims() -> None:
         "explaining",
         "features",
         "long_texts",
+        "many_rows",
         "pretraining",
         "progress",
         "searching",

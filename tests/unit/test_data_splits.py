@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertctl.data.packed_columns import MANY_ROWS, column_of, is_packed, numbered_ids
 from bertctl.data.rows import Rows
-from bertctl.data.splits import content_hash, first, hold_out, sample
+from bertctl.data.splits import content_hash, first, hold_out, joined, sample
 from bertctl.errors import DataError
 
 
@@ -128,3 +129,29 @@ def test_hashes_tell_values_types_and_columns_apart():
         [5, 9],
     )
     assert content_hash(same) == content_hash(rows_with([1, 2]))
+
+
+def test_joined_splits_have_the_columns_that_any_of_them_has() -> None:
+    first_rows = Rows("train", {"text": ["a", "b"], "label": ["x", "y"]}, ["0", "1"], "f")
+    others = Rows("train", {"text": ["c"], "topic": ["sport"]}, ["0"], "f")
+
+    rows = joined([first_rows, others])
+
+    assert {name: list(values) for name, values in rows.columns.items()} == {
+        "text": ["a", "b", "c"],
+        "label": ["x", "y", None],
+        "topic": [None, None, "sport"],
+    }
+    assert list(rows.ids) == ["0", "1", "2"]
+
+
+def test_many_joined_rows_stay_packed() -> None:
+    n_rows = MANY_ROWS // 2 + 1
+    texts = column_of(f"text {i}" for i in range(n_rows))
+    rows = Rows("train", {"text": texts}, numbered_ids(n_rows), "f")
+    without_topic = Rows("train", {"text": texts, "topic": ["sport"] * n_rows}, rows.ids, "f")
+
+    both = joined([rows, without_topic])
+
+    assert all(is_packed(values) for values in both.columns.values())
+    assert both.columns["topic"][n_rows - 1 : n_rows + 1] == [None, "sport"]

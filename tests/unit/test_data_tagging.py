@@ -18,7 +18,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.reading import ReadOptions
 from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table
-from bertctl.data.word_splitting import find_words, split_words
+from bertctl.data.word_splitting import cuts_word, find_words, split_tagged_words, split_words
 from bertctl.errors import DataError, UsageError
 from bertctl.metrics.tagging import entities
 from bertctl.progress import Listener
@@ -606,3 +606,23 @@ def test_entities_in_misc_are_the_tags_of_conllu_without_parts_of_speech(tmp_pat
         tmp_path / "b.conllu.gz", DataSection(), split="train", label_needed=True
     ).rows
     assert packed.columns["label"] == [["B-PER"]]
+
+
+UNSPACED = {
+    "Han": "漢字", "iteration mark": "人々", "Hiragana": "ひら", "Katakana": "カタ",
+    "halfwidth Katakana": "ｶﾀ", "prolonged sound": "カー", "Thai": "กข", "Lao": "ກຂ",
+    "Khmer": "កខ", "Myanmar": "ကခ", "Tibetan": "ཀཁ", "Tai Le": "ᥐᥑ", "New Tai Lue": "ᦀᦁ",
+    "Tai Tham": "ᨠᨡ", "Javanese": "ꦏꦐ", "Balinese": "ᬓᬔ",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", UNSPACED)
+def test_words_of_a_script_without_blanks_end_anywhere(script: str) -> None:
+    text = UNSPACED[script]
+    assert split_tagged_words(text)[0] == list(text)
+    assert not cuts_word(text, 0, 1)
+
+
+@pytest.mark.parametrize("text", ["film", "фильм", "한국"])
+def test_words_of_a_script_with_blanks_are_cut_inside(text: str) -> None:
+    assert cuts_word(text, 0, 1)

@@ -22,6 +22,7 @@ from bertctl.data.reading import Reading, SkippedRows
 from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch
+from bertctl.tasks.classification.text_classification import TextClassification
 from bertctl.tasks.objectives import SquaredError
 from bertctl.tasks.regression.text_regression import TextRegression
 from tests.heard import Heard
@@ -443,3 +444,45 @@ def test_the_loss_standardises_gold_scores_before_it_rounds_them() -> None:
     answer = torch.tensor([[1.7e9]])  # as near as 32 bits come
     expected = ((float(answer) - (1.7e9 + 3.5)) / 1e5) ** 2
     assert far.window_losses(answer, batch).item() == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("a.jsonl", [["good"], ["good", None], ["film"]]),
+        ("a.parquet", [["good"], [None, "film", None], ["film"]]),
+        ("a.csv", ['["good"]', '["good", null]', '["film"]']),
+    ],
+)
+def test_a_null_beside_names_is_refused_by_its_line(
+    name: str, cells: list[Any], tmp_path: Path
+) -> None:
+    message = refusal(write(tmp_path / name, cells))
+    assert "among its names" in message
+    assert 'take the null out: ["a"] in place of ["a", null]' in message
+    assert ("row 2" if name.endswith("parquet") else f"{name}:") in message
+
+
+def test_a_list_of_nulls_alone_has_no_names(tmp_path: Path) -> None:
+    assert labels(write(tmp_path / "a.jsonl", [["good"], [None], []])) == [["good"], [], []]
+
+
+@pytest.mark.parametrize("odd", ["1e3", "1_000", "1E0"])
+def test_a_number_in_another_spelling_is_no_class_beside_0_and_1(odd: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", [*"0101010101", odd])
+    rows = read(path).rows
+    with pytest.raises(DataError, match=rf"a\.csv:12: the label '{odd}' is a number") as caught:
+        TextClassification.from_data(Recipe(), rows, None)
+    assert "text_classification.labels" in str(caught.value.remedy)
+    named = ("0", "1", odd)
+    assert TextClassification.from_data(Recipe(), rows, named).labels == named
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["+1", "-1"], ["0", "01"], ["1e3", "2b4"], ["1e3", "2e3"], ["0", "1e3"], ["0", "1", "None"]],
+)
+def test_names_that_are_no_odd_numbers_stay_classes(names: list[str], tmp_path: Path) -> None:
+    rows = read(write(tmp_path / "a.csv", names * 10)).rows
+    found = TextClassification.from_data(Recipe(), rows, None)
+    assert sorted(found.labels) == sorted(names)

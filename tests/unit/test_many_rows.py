@@ -4,7 +4,9 @@ lists.
 # ruff: noqa: S311 - the rows of tests are no secrets
 
 import csv
+import os
 import random
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,7 +25,9 @@ from bertctl.data.packed_columns import (
     NumberedIds,
     PackedTexts,
     column_of,
+    int_column,
     numbered_ids,
+    selected,
 )
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import load_data
@@ -225,6 +229,39 @@ def test_texts_that_are_encoded_in_parts_have_the_same_ids(pack: Callable[[], No
         assert np.array_equal(getattr(in_parts, name), getattr(at_once, name))
 
 
+def test_ids_in_a_file_are_read_again_once_their_pages_were_given_back(
+    pack: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = _texts(100, seed=4)
+    tokenizer = open_tokenizer(None).tokenizer
+    at_once = encode_texts(tokenizer, texts, max_length=12)
+    at_once.release_pages()
+    pack()
+    monkeypatch.setattr(encode, "_MANY_TOKENS", 1)
+
+    in_a_file = encode_texts(tokenizer, texts, max_length=12)
+    assert isinstance(in_a_file.ids, np.memmap)
+    in_a_file.release_pages()
+
+    assert np.array_equal(in_a_file.ids, at_once.ids)
+    assert np.array_equal(in_a_file.type_ids, at_once.type_ids)
+
+
+@pytest.mark.parametrize("largest", [7, 2**31 - 1, 2**31, 2**40, -(2**31), -(2**40)])
+def test_columns_of_whole_numbers_stay_whole(largest: int, pack: Callable[[], None]) -> None:
+    numbers = np.array([*range(50), largest])
+    pack()
+
+    column = int_column(numbers)
+
+    assert list(column) == [*range(50), largest]
+    assert list(selected(column, np.arange(50, 10, -1))) == [largest, *range(49, 10, -1)]
+    assert list(NumberedIds(numbers).select(range(20, 51))) == [
+        *map(str, range(20, 50)),
+        str(largest),
+    ]
+
+
 @pytest.mark.parametrize("clusters", [None, np.arange(120) // 2])
 def test_lines_in_arrays_score_like_lines(clusters: np.ndarray | None) -> None:
     rng = np.random.default_rng(0)
@@ -257,12 +294,24 @@ def test_more_rows_than_fit_are_refused_with_what_they_need() -> None:
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_check_hardly_grows_with_the_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "most_bytes_per_row"),
+    [
+        (["data", "check", "FILE", "--model", "nowhere/model", "--json"], 200),  # 1,300 as objects
+        (["finetune", "FILE", "--model", "MODEL", "--max-length", "32", "--dry-run"], 400),
+    ],
+    ids=["data check", "finetune --dry-run"],
+)
+def test_memory_hardly_grows_with_the_rows(
+    command: list[str], most_bytes_per_row: int, tiny_model: Path, tmp_path: Path
+) -> None:
     rng = random.Random(5)
     words = [
         "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(4, 10)))
         for _ in range(20_000)
     ]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     peaks = []
     for n_rows in (100_000, 400_000):
         path = tmp_path / f"{n_rows}.csv"
@@ -279,19 +328,46 @@ def test_the_memory_of_a_check_hardly_grows_with_the_rows(tmp_path: Path) -> Non
             "try: main()\n"
             "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
         )
-        command = [
-            sys.executable,
-            "-c",
-            program,
-            "data",
-            "check",
-            str(path),
-            "--model",
-            str(tmp_path),
-            "--json",
-        ]
-        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        given = {"FILE": str(path), "MODEL": str(tiny_model)}
+        arguments = [given.get(word, word) for word in command]
+        finished = subprocess.run(
+            [sys.executable, "-c", program, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "TMPDIR": str(temporary)},
+        )
+        assert not any(temporary.iterdir())
         peaks.append(int(finished.stderr.split()[-1]) * 1024)
 
     bytes_per_row = (peaks[1] - peaks[0]) / 300_000
-    assert bytes_per_row < 200  # 1,300 when texts were Python objects
+    assert bytes_per_row < most_bytes_per_row, finished.stderr
+
+
+@pytest.mark.slow
+def test_an_interrupt_leaves_no_temporary_file(tiny_model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "many.csv"
+    texts = _texts(120_000, seed=6)
+    lines = (f"{text},{'ab'[number % 2]}\n" for number, text in enumerate(texts))
+    path.write_text(f"text,label\n{''.join(lines)}", encoding="utf-8")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    command = ["finetune", str(path), "--model", str(tiny_model), "--max-length", "32"]
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "bertctl", *command, "--dry-run"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "are held out" in line:  # the rows lie in a temporary file
+                process.send_signal(signal.SIGINT)
+                break
+        process.stderr.read()
+
+    assert process.returncode == 130
+    assert not any(temporary.iterdir())

@@ -118,5 +118,5 @@ def explain(
         out.answer(summary)
     for sentence in summary_sentences(summary):
         out.say(sentence)
-    for doubt in doubts(summary):
+    for doubt in doubts(summary, has_notes=chosen in own):
         out.warn(doubt)

@@ -1,13 +1,16 @@
 """`bertctl mine`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertctl.cli.framework.output import Output
 from bertctl.cli.inputs.vectors_given import VectorsGiven, takes_vectors
 from bertctl.errors import DataError, UsageError
-from bertctl.words import count
+from bertctl.words import count, percent
+
+if TYPE_CHECKING:
+    from bertctl.search.approximate_pairs import Recall
 
 
 @takes_vectors()
@@ -18,12 +21,13 @@ def mine(
     threshold: Annotated[float | None, typer.Option("--threshold", metavar="NUMBER")] = None,
     max_pairs: Annotated[int | None, typer.Option("--max-pairs", min=1, metavar="N")] = None,
     strict: Annotated[bool, typer.Option("--strict")] = False,
+    approximate: Annotated[bool, typer.Option("--approximate")] = False,
 ) -> None:
     """Find paraphrases and duplicates: every pair of a file's texts whose similarity is at or above
     a threshold.
 
-    Each text is compared with each, and no pair is left out. The model is minilm unless --model
-    says another; it says what the similarity is, the cosine for most.
+    Each text is compared with each, and no pair is left out, but for --approximate. The model is
+    minilm unless --model says another; it says what the similarity is, the cosine for most.
 
     Args:
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
@@ -31,52 +35,78 @@ def mine(
             equal vectors.
         max_pairs: Keep the N nearest pairs, the nearest first, and say how many there are.
         strict: Exit with 3 where --max-pairs has left some out.
+        approximate: Compare each text with few others, and say how many of the pairs that finds
+            (needs usearch).
 
     Examples:
         bertctl mine questions.csv --threshold 0.9 -o pairs.csv
         bertctl mine questions.csv --max-pairs 100
     """
-    from bertctl.search.cost import require_room, tell_comparing
+    from bertctl.data.groups import first_positions
+    from bertctl.search.approximate_pairs import ApproximatePairs
+    from bertctl.search.cost import require_room, tell_comparing, tell_graph
+    from bertctl.search.graph import require_graph
     from bertctl.search.nearest import NearestPairs, pair_lines, pairs_above
 
     with out.third_party_kept():
         rows = given.read(file, out)
         model = given.model()
         threshold = _checked(threshold, model.similarity)
+        if approximate:
+            require_graph(model.similarity)
         require_room(
             len(rows),
             model.made["size"],
-            copies=1,
+            copies=2 if approximate else 1,
             verb="mine",
         )
-        tell_comparing(len(rows), model.made["size"], model.similarity, out)
+        tell_cost = tell_graph if approximate else tell_comparing
+        tell_cost(len(rows), model.made["size"], model.similarity, out)
         vectors = model.of(rows, out)
-        pairs = pairs_above(threshold, vectors, measure=model.similarity)
+        summary: dict[str, Any] = {"complete": True}
+        if approximate:
+            equals = first_positions(rows.columns["text"])
+            graph_pairs = ApproximatePairs(threshold, vectors, equals, model.similarity)
+            pairs = graph_pairs.pairs()
+            recall = graph_pairs.recall()
+            summary = {"complete": False, "recall": recall.as_json()}
+        else:
+            pairs = pairs_above(threshold, vectors, measure=model.similarity)
         if max_pairs is None:
-            found = given.answer(
-                out, pair_lines(rows, rows, pairs, model.unreadable), lambda: {"complete": True}
-            )
-            n_pairs = found["count"]
+            lines = pair_lines(rows, rows, pairs, model.unreadable)
+            n_pairs = given.answer(out, lines, lambda: summary)["count"]
         else:
             nearest = NearestPairs(max_pairs)
             for some in pairs:
                 nearest.see(some)
             n_pairs = nearest.seen
+            summary["complete"] = not approximate and n_pairs <= max_pairs
+            summary["pairs"] = n_pairs
             lines = pair_lines(rows, rows, [nearest.nearest()], model.unreadable)
-            found = given.answer(
-                out, lines, lambda: {"complete": n_pairs <= max_pairs, "pairs": n_pairs}
-            )
+            given.answer(out, lines, lambda: summary)
     have = "has" if n_pairs == 1 else "have"
-    told = (
+    message = (
         f"{count(n_pairs, 'pair')} of {len(rows):,} texts {have} a {_NAMES[model.similarity]} of "
         f"{threshold:g} or more"
     )
-    if found["complete"]:
-        return out.say(told)
-    left_out = f"{told}; the {found['count']:,} nearest are given (--max-pairs)"
+    if approximate:
+        out.say(_recall_sentence(recall))
+    if max_pairs is None or n_pairs <= max_pairs:
+        return out.say(message)
+    left_out = f"{message}; the {max_pairs:,} nearest are given (--max-pairs)"
     if strict:
         raise DataError(left_out, remedy="Raise --threshold or --max-pairs.")
     return out.warn(left_out)
+
+
+def _recall_sentence(recall: "Recall") -> str:
+    """Returns how many of the right pairs an approximate search has found."""
+    if not recall.n_pairs:
+        return f"recall: not known, as none of {recall.n_texts:,} texts that were tried has a pair"
+    return (
+        f"recall: {percent(recall.n_found, recall.n_pairs)} of the {count(recall.n_pairs, 'pair')} that "
+        f"{count(recall.n_texts, 'text')} have, compared with all"
+    )
 
 
 _NAMES = {

@@ -15,7 +15,13 @@ from bertctl.arrays import Array, Floats32
 from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
-from bertctl.data.label_cells import joined_labels, label_name, spelt_alike, words_for_nothing
+from bertctl.data.label_cells import (
+    joined_labels,
+    label_name,
+    oddly_written_numbers,
+    spelt_alike,
+    words_for_nothing,
+)
 from bertctl.data.packed_columns import CodedValues, is_many
 from bertctl.data.rows import Rows
 from bertctl.data.table import require_label
@@ -117,6 +123,8 @@ class TextClassification(Task):
         named = tuple(settings.labels or labels or ())
         task = cls(named, multi_label, settings.label_separator, settings.threshold)
         counts = task._label_counts(train)
+        if not (named or multi_label):
+            _refuse_odd_numbers(counts, train)
         names = named or tuple(sorted(counts, key=label_order))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {listing(names)}")
@@ -450,6 +458,26 @@ def _first_rows(rows: Rows) -> Sequence[int]:
         return range(len(rows))
     first: list[int] = np.sort(np.unique(column.codes, return_index=True)[1]).tolist()
     return first
+
+
+def _refuse_odd_numbers(counts: Counter[str], rows: Rows) -> None:
+    """Refuses a number that is written otherwise than the classes beside it: 1e3 beside 0 and 1.
+
+    Raises:
+        DataError: With file and line.
+    """
+    odd = oddly_written_numbers(counts)
+    if not odd:
+        return
+    first = next(i for i in _first_rows(rows) if label_name(rows.columns["label"][i]) == odd[0])
+    others = listing([name for name in counts if name not in odd])
+    raise DataError(
+        f"{rows.where(first)}: the label {odd[0]!r} is a number that is written otherwise than the "
+        f"other labels ({others})",
+        remedy="Correct it, or take the row out. If it is the name of a class, name all of them: "
+        "`text_classification.labels='[...]'`. To learn numbers use the recipe "
+        "text-regression.",
+    )
 
 
 def _refuse_number(label: object, where: str) -> None:

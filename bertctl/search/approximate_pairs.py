@@ -1,0 +1,172 @@
+"""Pairs of near texts by a graph: each text is compared with few others, not with all.
+
+Letters: N texts, D size of a vector, U different texts, K neighbours that are asked for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertctl.arrays import Bools, Floats32, Ints
+from bertctl.metrics.similarity import COSINE, exact_similarities
+from bertctl.search.graph import new_graph
+from bertctl.search.nearest import Pairs, pairs_above, reaches
+
+_FIRST_NEIGHBOURS = 16
+_MOST_NEIGHBOURS = 1024
+_AT_ONCE = 8192
+"""Texts that are searched for, or pairs that are compared, at once."""
+
+_SAMPLED_TEXTS = 200
+
+
+@dataclass(frozen=True)
+class Recall:
+    """How many of the right pairs are found, measured on a sample of the texts.
+
+    Attributes:
+        n_texts: Texts that are compared with all others.
+        n_pairs: Pairs that these have.
+        n_found: Pairs of these that are found.
+    """
+
+    n_texts: int
+    n_pairs: int
+    n_found: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the share that is found, and of how many pairs of how many texts; None where
+        these have no pair.
+        """
+        value = self.n_found / self.n_pairs if self.n_pairs else None
+        return {"value": value, "pairs": self.n_pairs, "texts": self.n_texts}
+
+
+class ApproximatePairs:
+    """Pairs of texts whose similarity is a threshold or more, nearly all of them.
+
+    The graph is that of Malkov & Yashunin (2018, "HNSW"), by usearch, made in one thread, so that
+    the same vectors give the same pairs. Equal texts stand in it once: they would be each other's
+    neighbours alone.
+
+    Args:
+        threshold: A similarity.
+        vectors: (N, D); for cosines of length 1.
+        first_of_equals: (N,) the first row with the same text as each row.
+        measure: Similarity by which rows are compared, one that has a graph.
+
+    Raises:
+        UsageError: A measure without a graph.
+        UnavailableError: usearch is not installed.
+    """
+
+    def __init__(
+        self, threshold: float, vectors: Floats32, first_of_equals: Ints, measure: str = COSINE
+    ) -> None:
+        self._threshold = threshold
+        self._vectors = vectors
+        self._measure = measure
+        self._different = np.flatnonzero(first_of_equals == np.arange(len(vectors)))
+        self._text_numbers = np.searchsorted(self._different, first_of_equals)
+        self._rows_by_text = np.argsort(self._text_numbers, kind="stable")
+        self._starts = np.searchsorted(
+            self._text_numbers[self._rows_by_text], np.arange(len(self._different) + 1)
+        )
+        self._pair_codes = self._find()
+
+    def pairs(self) -> Iterator[Pairs]:
+        """Yields the pairs, some at a time, each once."""
+        n_different = len(self._different)
+        sizes = np.diff(self._starts)
+        for first in range(0, len(self._pair_codes), _AT_ONCE):
+            codes = self._pair_codes[first : first + _AT_ONCE]
+            texts, others = np.divmod(codes, n_different)
+            is_single = (sizes[texts] == 1) & (sizes[others] == 1)
+            yield self._near(self._different[texts[is_single]], self._different[others[is_single]])
+            several = zip(texts[~is_single].tolist(), others[~is_single].tolist(), strict=True)
+            for text, other in several:
+                rows, other_rows = np.meshgrid(self._rows_of(text), self._rows_of(other))
+                yield self._near(rows.ravel(), other_rows.ravel())
+        for text in np.flatnonzero(sizes > 1).tolist():
+            rows = self._rows_of(text)
+            first_places, second_places = np.triu_indices(len(rows), 1)
+            yield self._near(rows[first_places], rows[second_places])
+
+    def recall(self) -> Recall:
+        """Compares a sample of the texts with all others, and returns how many of their pairs are
+        found.
+        """
+        step = max(1, len(self._vectors) // _SAMPLED_TEXTS)
+        sample = np.arange(0, len(self._vectors), step)
+        n_pairs = 0
+        n_found = 0
+        for places, others, _ in pairs_above(
+            self._threshold, self._vectors[sample], self._vectors, self._measure
+        ):
+            rows = sample[places]
+            is_pair = rows != others
+            n_pairs += int(is_pair.sum())
+            n_found += int(self._has(rows[is_pair], others[is_pair]).sum())
+        return Recall(len(sample), n_pairs, n_found)
+
+    def _find(self) -> Ints:
+        """Returns the pairs of different texts as `first * U + second`, ascending."""
+        vectors = self._vectors[self._different]
+        n_texts = len(vectors)
+        graph = new_graph(self._measure, vectors.shape[1])
+        graph.add(np.arange(n_texts), vectors, threads=1)
+        codes = [np.empty(0, dtype=np.int64)]
+        for first in range(0, n_texts, _AT_ONCE):
+            waiting = np.arange(first, min(first + _AT_ONCE, n_texts))
+            n_neighbours = _FIRST_NEIGHBOURS
+            while len(waiting):
+                count = min(n_neighbours + 1, n_texts)  # a text finds itself, too
+                matches = graph.search(vectors[waiting], count, threads=1)
+                is_match = np.arange(count) < np.asarray(matches.counts)[:, None]
+                texts = np.repeat(waiting, is_match.sum(axis=1))
+                others = matches.keys[is_match].astype(np.int64)
+                is_near = self._are_near(self._different[texts], self._different[others])
+                n_near = np.bincount(texts[is_near] - first, minlength=_AT_ONCE)
+                is_near &= texts != others
+                low = np.minimum(texts[is_near], others[is_near])
+                high = np.maximum(texts[is_near], others[is_near])
+                codes.append(np.unique(low * n_texts + high))
+                is_last = count == n_texts or n_neighbours >= _MOST_NEIGHBOURS
+                waiting = waiting[n_near[waiting - first] == count]
+                if is_last:
+                    break
+                n_neighbours *= 4
+        return np.unique(np.concatenate(codes))
+
+    def _rows_of(self, text: int) -> Ints:
+        return self._rows_by_text[self._starts[text] : self._starts[text + 1]]
+
+    def _has(self, rows: Ints, others: Ints) -> Bools:
+        """Returns (P,) whether pairs of rows are among those found."""
+        texts = self._text_numbers[rows]
+        other_texts = self._text_numbers[others]
+        codes = np.minimum(texts, other_texts) * len(self._different)
+        codes += np.maximum(texts, other_texts)
+        is_found = np.isin(codes, self._pair_codes)
+        return np.asarray(is_found | (texts == other_texts))
+
+    def _are_near(self, rows: Ints, others: Ints) -> Bools:
+        parts = [np.empty(0, dtype=np.bool_)]
+        for first in range(0, len(rows), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            parts.append(reaches(self._similarities(rows[part], others[part]), self._threshold))
+        return np.concatenate(parts)
+
+    def _near(self, rows: Ints, others: Ints) -> Pairs:
+        """Returns pairs of rows, the first row of the file first, that reach the threshold."""
+        low = np.minimum(rows, others)
+        high = np.maximum(rows, others)
+        similarities = self._similarities(low, high)
+        is_near = reaches(similarities, self._threshold)
+        return low[is_near], high[is_near], similarities[is_near]
+
+    def _similarities(self, rows: Ints, others: Ints) -> Floats32:
+        exact = exact_similarities(self._measure, self._vectors[rows], self._vectors[others])
+        return exact.astype(np.float32)
