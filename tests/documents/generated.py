@@ -11,16 +11,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bertctl.cli.doc_pages import GROUPS, OVERVIEW, load_pages
 from bertctl.config.field_docs import field_docs, section_docs
 from bertctl.config.schema import fields, recipe_schema
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
 
 _INTRODUCTION = """\
+<!-- group: reference; order: 40 -->
 # Recipe fields
 
 These are all fields of a recipe, with their types and defaults. `bertctl recipes show NAME` prints the same words
 beside the values of a recipe, and `--set SECTION.FIELD=VALUE` changes one. See [recipes](recipes.md).
+"""
+
+
+_OVERVIEW = """\
+# Documentation of bertctl
+
+These pages ship with the package: `bertctl docs` lists them, `bertctl docs TOPIC` shows one in the terminal, and
+`bertctl docs WORD` searches them.
 """
 
 
@@ -84,9 +94,20 @@ def recipe_json() -> str:
     return json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+def overview() -> str:
+    """Returns the table of all pages by group, for readers of the source."""
+    parts = [_OVERVIEW]
+    pages = load_pages().values()
+    for group, members in itertools.groupby(pages, key=lambda page: page.group):
+        rows = "".join(f"| [{page.title}]({page.name}.md) | {page.summary} |\n" for page in members)
+        parts.append(f"## {GROUPS[group]}\n\n| page | what it is for |\n|---|---|\n{rows}")
+    return "\n".join(parts)
+
+
 FILES = {
     PACKAGE / "docs" / "recipe-fields.md": recipe_fields,
     PACKAGE / "schemas" / "recipe.json": recipe_json,
+    PACKAGE / "docs" / f"{OVERVIEW}.md": overview,
 }
 
 if __name__ == "__main__":
