@@ -22,6 +22,7 @@ from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.layer_freezing import Unfreezing
 from bertctl.training.optim import build_optimizer, build_schedule
 from bertctl.training.step_graphs import StepGraphs
+from bertctl.training.trackers import stdout_kept
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -210,9 +211,8 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
             "Leave --log-to out, or say where it is (MLflow: MLFLOW_TRACKING_URI); then again with "
             "--overwrite."
         )
-        with loading(
-            f"--log-to {' --log-to '.join(trackers)}", kind=UnavailableError, remedy=remedy
-        ):
+        flags = f"--log-to {' --log-to '.join(trackers)}"
+        with loading(flags, kind=UnavailableError, remedy=remedy), stdout_kept():
             accelerator.init_trackers("bertctl", config=_flat(job))
     return accelerator
 

@@ -171,4 +171,4 @@ def test_what_is_unusual_of_a_file_is_said_as_the_readme_says(
     assert done.returncode == 0, done.stderr
     assert re.search(r"train: .*gut: \d+, süß: \d+, übel: \d+", done.stderr)
     assert "--log-to tensorboard" in text
-    assert "--log-to tensorboard|mlflow|wandb" in bertctl("finetune", "--help-all").stdout
+    assert "--log-to tensorboard|mlflow|wandb|trackio|" in bertctl("finetune", "--help-all").stdout
