@@ -31,17 +31,6 @@ Text = Annotated[str, Field(min_length=1)]
 Character = Annotated[str, Field(min_length=1, max_length=1)]
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 Several = Annotated[int, Field(ge=2)]
-Tracker = Literal[
-    "tensorboard",
-    "mlflow",
-    "wandb",
-    "trackio",
-    "aim",
-    "clearml",
-    "comet_ml",
-    "dvclive",
-    "swanlab",
-]
 Share = Annotated[float, Field(gt=0.0, lt=1.0)]
 ClassLoss = Annotated[
     str,
@@ -419,7 +408,22 @@ class RuntimeSection(RecipeSection):
     cuda_graphs: Annotated[bool, Mark.LATER] = True
     """Record what a GPU computes for batches of a shape, and start it all at once: the same
     numbers, in a fraction of the time, and more memory. `false` starts each operation by itself."""
-    log_to: Annotated[list[Tracker], Mark.NO_NUMBER] = []
+    log_to: Annotated[
+        list[
+            Literal[
+                "tensorboard",
+                "mlflow",
+                "wandb",
+                "trackio",
+                "aim",
+                "clearml",
+                "comet_ml",
+                "dvclive",
+                "swanlab",
+            ]
+        ],
+        Mark.NO_NUMBER,
+    ] = []
     """Experiment trackers that get the history too, through accelerate. Each needs its package:
     `pip install 'bertctl[NAME]'` for the first four."""
     mlflow_register: Annotated[

@@ -1,5 +1,5 @@
-"""The generated files of the documentation: the page of all recipe fields and the JSON Schema of a
-recipe.
+"""The generated files of the documentation: recipe fields, verbs, findings, the table of pages, and
+the JSON Schema of a recipe.
 
     python -m tests.documents.generated        # writes them anew
 
@@ -14,6 +14,8 @@ from typing import Any
 from bertctl.cli.doc_pages import GROUPS, OVERVIEW, load_pages
 from bertctl.config.field_docs import field_docs, section_docs
 from bertctl.config.schema import fields, recipe_schema
+from tests.documents.findings_page import findings_page
+from tests.documents.verbs_page import agents_page, verbs_page
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
 
@@ -80,13 +82,7 @@ def _type(schema: dict[str, Any]) -> str:
         return f"`{schema['const']}`"
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'])}"
-    words = {
-        "integer": "whole number",
-        "boolean": "true or false",
-        "string": "text",
-        "number": "number",
-    }
-    return words[schema["type"]]
+    return str(schema["type"])
 
 
 def recipe_json() -> str:
@@ -107,7 +103,10 @@ def overview() -> str:
 FILES = {
     PACKAGE / "docs" / "recipe-fields.md": recipe_fields,
     PACKAGE / "schemas" / "recipe.json": recipe_json,
-    PACKAGE / "docs" / f"{OVERVIEW}.md": overview,
+    PACKAGE / "docs" / "findings.md": findings_page,
+    PACKAGE / "docs" / "verbs.md": verbs_page,
+    PACKAGE / "docs" / "agents.md": agents_page,
+    PACKAGE / "docs" / f"{OVERVIEW}.md": overview,  # last: it reads the other pages
 }
 
 if __name__ == "__main__":
