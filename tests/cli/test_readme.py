@@ -52,14 +52,10 @@ def test_commands_are_found_and_marks_are_known() -> None:
         "features": 3,
         "fetch": 5,
         "inside": 13,
-        "models": 2,
         "long-texts": 3,
         "pipelines": 1,
         "pretraining": 11,
-        "recipes": 13,
-        "run-folder": 4,
         "sentences": 8,
-        "tasks": 6,
         "tutorial": 12,
     }
 

@@ -19,6 +19,9 @@ from bertctl.cli.app import VERBS
 from bertctl.cli.doc_pages import FOLDER, GROUPS, OVERVIEW, load_pages
 from bertctl.cli.docs import markdown
 from bertctl.errors import ExitCode
+from bertctl.tasks.pretraining_answers import PretrainingAnswers
+from bertctl.tasks.registry import TASKS
+from bertctl.training.trackers import _OFFLINE_WITHOUT_KEY
 from tests.conftest import Run
 from tests.documents.generated import FILES
 from tests.documents.schemas import SCHEMAS
@@ -76,8 +79,10 @@ def test_links_and_pictures_are_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_verbs_and_options_in_commands_exist(page: Path) -> None:
     names = {verb.name for verb in VERBS}
-    blocks = re.findall(r"```(?:sh|yaml)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    verbs = re.findall(r"\bbertctl (?:\\n)?([a-z][a-z-]+)\b", "\n".join(blocks))
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:sh|yaml)\n(.*?)```", text, re.DOTALL)
+    typed = re.findall(r"^\$ .*$", text, re.MULTILINE)
+    verbs = re.findall(r"\bbertctl (?:\\n)?([a-z][a-z-]+)\b", "\n".join([*blocks, *typed]))
     assert set(verbs) <= names
 
 
@@ -110,21 +115,47 @@ def test_generated_files_are_fresh(path: Path) -> None:
 
 def test_pictures_are_small() -> None:
     pictures = list((FOLDER / "images").iterdir())
-    assert sorted(path.name for path in pictures) == ["finetune.svg", "report.png", "tokenize.svg"]
+    assert sorted(path.name for path in pictures) == [
+        "finetune.svg",
+        "gate.svg",
+        "intervals.svg",
+        "report.png",
+        "sweep.svg",
+        "tokenize.svg",
+    ]
     assert sum(path.stat().st_size for path in pictures) <= 400_000
 
 
 def test_the_exit_codes_are_all_there() -> None:
-    section = (
-        (FOLDER / "pipelines.md")
-        .read_text(encoding="utf-8")
-        .split("## Exit codes")[1]
-        .split("## ")[0]
-    )
-    rows = re.findall(r"^\| ([\d, ]+) \|", section, re.MULTILINE)
+    page = TOPICS["exit-codes"].text
+    rows = re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)
     assert {int(number) for row in rows for number in row.split(",")} == {
         int(code) for code in ExitCode
     }
+
+
+def test_the_metrics_are_all_there() -> None:
+    text = TOPICS["metrics"].text
+    names = {metric.name for task in TASKS.values() for metric in task.answer_type.metrics}
+    names |= {metric.name for metric in PretrainingAnswers.metrics}
+    assert len(names) > 30
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_the_environment_variables_are_all_there() -> None:
+    """A name in capitals on a line about the environment is a variable."""
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "bertctl").rglob("*.py"))
+    lines = [line for line in code.splitlines() if re.search(r"environ\b|is_set\(", line)]
+    names = {
+        name
+        for line in lines
+        for name in re.findall(r"[\"']([A-Z][A-Z0-9]*_?[A-Z0-9_]+)[\"']", line)
+    }
+    names |= set(re.findall(r"\"(BERTCTL_[A-Z_]+)\"", code))
+    names |= {variable for entry in _OFFLINE_WITHOUT_KEY.values() for variable in entry[:2]}
+    assert {"BERTCTL_CACHE", "BERTCTL_LOCKED", "AI_AGENT", "HF_HUB_OFFLINE", "RANK"} <= names
+    text = TOPICS["environment"].text
+    assert [name for name in sorted(names) if f"`{name}" not in text] == []
 
 
 def test_the_licence_is_the_whole_text() -> None:
@@ -159,7 +190,7 @@ def test_the_wheel_holds_what_ships(tmp_path: Path) -> None:
     ]
     for pattern, count in (
         ("docs/*.md", len(TOPICS) + 1),
-        ("docs/images/*", 3),
+        ("docs/images/*", 6),
         ("schemas/*.json", 11),
         ("py.typed", 1),
         ("LICENSE", 1),
