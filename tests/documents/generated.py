@@ -23,7 +23,8 @@ _INTRODUCTION = """\
 <!-- group: reference; order: 40 -->
 # Recipe fields
 
-This page lists all fields of a recipe with their types and defaults, for you if you write a recipe or look for a setting. `bertctl recipes show NAME` prints the same words
+This page lists all fields of a recipe with their types and defaults, for you if you write a recipe or look for a
+setting. `bertctl recipes show NAME` prints the same words
 beside the values of a recipe, and `--set SECTION.FIELD=VALUE` changes one. See [recipes](recipes.md).
 """
 
