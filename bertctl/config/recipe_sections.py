@@ -408,8 +408,24 @@ class RuntimeSection(RecipeSection):
     cuda_graphs: Annotated[bool, Mark.LATER] = True
     """Record what a GPU computes for batches of a shape, and start it all at once: the same
     numbers, in a fraction of the time, and more memory. `false` starts each operation by itself."""
-    log_to: Annotated[list[Literal["tensorboard", "mlflow", "wandb"]], Mark.NO_NUMBER] = []
-    """Trackers that get the history too, through accelerate. Each needs its extra."""
+    log_to: Annotated[
+        list[
+            Literal[
+                "tensorboard",
+                "mlflow",
+                "wandb",
+                "trackio",
+                "aim",
+                "clearml",
+                "comet_ml",
+                "dvclive",
+                "swanlab",
+            ]
+        ],
+        Mark.NO_NUMBER,
+    ] = []
+    """Experiment trackers that get the history too, through accelerate. Each needs its package:
+    `pip install 'bertctl[NAME]'` for the first four."""
     mlflow_register: Annotated[
         str | None, Field(pattern=r"^[^@/:\s]+@[\w-]+$", examples=["NAME@ALIAS"]), Mark.NO_NUMBER
     ] = None

@@ -373,6 +373,9 @@ def test_bars_and_colours_are_where_they_are_wanted(
     sent = _on_a_terminal(nursery, tmp_path, words, CI="true")
     assert "━" not in sent
     assert "\x1b[?25l" not in sent
+    sent = _on_a_terminal(nursery, tmp_path, words, AI_AGENT="some-agent")
+    assert "━" not in sent
+    assert "\x1b[" not in sent
 
 
 def test_colours_in_a_pipe_are_ours_alone(bertctl: Run, tmp_path: Path) -> None:

@@ -482,3 +482,9 @@ def test_the_wheel_ships_the_recipes_and_the_templates(tmp_path):
         archive.extractall(tmp_path / "site")
     result = run_from(tmp_path / "site", tmp_path / "cwd", "recipes", "validate", *NAMES)
     assert result.stdout.splitlines() == [f"{name}: ok" for name in NAMES]
+
+
+def test_ls_quiet_prints_names_alone(bertctl):
+    assert bertctl("recipes", "ls", "-q").stdout.splitlines() == list(builtin_recipes())
+    names = bertctl("recipes", "ls", "--models", "--data", "-q").stdout.splitlines()
+    assert names == [*MODELS, *builtin_datasets()]

@@ -51,6 +51,13 @@ def runs(tmp_path: Path) -> Path:
     return folder
 
 
+def test_ls_quiet_prints_folders_alone(runs: Path, bertctl: Run) -> None:
+    done = bertctl("runs", "ls", "-q", "--sort", "name")
+    assert done.stdout.splitlines() == [f"runs/made-{number}" for number in range(6)]
+    document = json.loads(bertctl("runs", "ls", "-q", "--json").stdout)
+    assert len(document["runs"]) == 6
+
+
 def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     set_status(runs / "made-0", state="running", host=socket.gethostname(), pid=2**30)
     set_status(runs / "made-1", state="failed")

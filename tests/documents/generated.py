@@ -1,5 +1,5 @@
-"""The generated files of the documentation: the page of all recipe fields and the JSON Schema of a
-recipe.
+"""The generated files of the documentation: recipe fields, verbs, findings, the table of pages, and
+the JSON Schema of a recipe.
 
     python -m tests.documents.generated        # writes them anew
 
@@ -11,16 +11,29 @@ import json
 from pathlib import Path
 from typing import Any
 
+from bertctl.cli.framework.doc_pages import GROUPS, OVERVIEW, load_pages
 from bertctl.config.field_docs import field_docs, section_docs
 from bertctl.config.schema import fields, recipe_schema
+from tests.documents.findings_page import findings_page
+from tests.documents.verbs_page import agents_page, verbs_page
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
 
 _INTRODUCTION = """\
+<!-- group: reference; order: 40 -->
 # Recipe fields
 
-These are all fields of a recipe, with their types and defaults. `bertctl recipes show NAME` prints the same words
+This page lists all fields of a recipe with their types and defaults, for you if you write a recipe or look for a
+setting. `bertctl recipes show NAME` prints the same words
 beside the values of a recipe, and `--set SECTION.FIELD=VALUE` changes one. See [recipes](recipes.md).
+"""
+
+
+_OVERVIEW = """\
+# Documentation of bertctl
+
+These pages ship with the package: `bertctl docs` lists them, `bertctl docs TOPIC` shows one in the terminal, and
+`bertctl docs WORD` searches them.
 """
 
 
@@ -70,13 +83,7 @@ def _type(schema: dict[str, Any]) -> str:
         return f"`{schema['const']}`"
     if schema.get("type") == "array":
         return f"list of {_type(schema['items'])}"
-    words = {
-        "integer": "whole number",
-        "boolean": "true or false",
-        "string": "text",
-        "number": "number",
-    }
-    return words[schema["type"]]
+    return str(schema["type"])
 
 
 def recipe_json() -> str:
@@ -84,9 +91,23 @@ def recipe_json() -> str:
     return json.dumps(recipe_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+def overview() -> str:
+    """Returns the table of all pages by group, for readers of the source."""
+    parts = [_OVERVIEW]
+    pages = load_pages().values()
+    for group, members in itertools.groupby(pages, key=lambda page: page.group):
+        rows = "".join(f"| [{page.title}]({page.name}.md) | {page.summary} |\n" for page in members)
+        parts.append(f"## {GROUPS[group]}\n\n| page | what it is for |\n|---|---|\n{rows}")
+    return "\n".join(parts)
+
+
 FILES = {
     PACKAGE / "docs" / "recipe-fields.md": recipe_fields,
     PACKAGE / "schemas" / "recipe.json": recipe_json,
+    PACKAGE / "docs" / "findings.md": findings_page,
+    PACKAGE / "docs" / "verbs.md": verbs_page,
+    PACKAGE / "docs" / "agents.md": agents_page,
+    PACKAGE / "docs" / f"{OVERVIEW}.md": overview,  # last: it reads the other pages
 }
 
 if __name__ == "__main__":

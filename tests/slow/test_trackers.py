@@ -1,7 +1,7 @@
-"""Trackers for real: a local MLflow server with SQLite behind it, W&B offline, TensorBoard's files
-read back.
+"""Trackers for real: a local MLflow server with SQLite behind it, W&B offline, Trackio's local
+store, TensorBoard's files read back.
 
-    pip install mlflow wandb tensorboard; pytest -n 0 -m slow tests/slow/test_trackers.py
+    pip install mlflow wandb trackio tensorboard; pytest -n 0 -m slow tests/slow/test_trackers.py
 
 The server is the program `mlflow` on PATH, of this or another environment; the tests' own needs
 `mlflow-skinny`.
@@ -10,6 +10,7 @@ The server is the program `mlflow` on PATH, of this or another environment; the 
 import json
 import shutil
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
@@ -215,6 +216,24 @@ def test_wandb_offline_has_the_losses(training, tmp_path: Path) -> None:
         json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
     ]
     assert losses == pytest.approx([line["loss"] for line in history if "loss" in line])
+
+
+def test_trackios_local_store_has_the_losses(training, tmp_path: Path) -> None:
+    pytest.importorskip("trackio", reason="pip install 'bertctl[trackio]'")
+    store = tmp_path / "store"
+    done = training("-o", "run", "--log-to", "trackio", "--json", env={"TRACKIO_DIR": str(store)})
+    json.loads(done.stdout)  # what Trackio prints is not part of the answer
+
+    with sqlite3.connect(store / "bertctl.db") as database:
+        rows = database.execute("SELECT step, metrics FROM metrics ORDER BY id").fetchall()
+    metrics = [(step, json.loads(text)) for step, text in rows]
+    losses = {step: values["loss"] for step, values in metrics if "loss" in values}
+    history = [
+        json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()
+    ]
+    assert losses == pytest.approx(
+        {line["step"]: line["loss"] for line in history if "loss" in line}
+    )
 
 
 def test_tensorboards_files_have_the_losses(training, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_everything_wrong_in_file_and_sets_is_said_at_once_in_order(write):
         (
             "mine.yaml:6: runtime.log_to: ",
             '"wandb"',
-            "tensorboard, mlflow or wandb",
+            "tensorboard, mlflow, wandb, trackio, aim, clearml, comet_ml, dvclive or swanlab",
             "write [wandb]",
         ),
         ("mine.yaml:7: text_classification.labels[0]: ", "true", 'in quotes: "true"'),

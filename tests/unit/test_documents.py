@@ -1,11 +1,13 @@
 """The pages, the schemas and the licence that ship with the package."""
 
 import io
+import itertools
 import json
 import re
 import subprocess
 import sys
 import zipfile
+from collections import Counter
 from email.parser import Parser
 from pathlib import Path
 
@@ -14,32 +16,53 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 
 from bertctl.cli.app import VERBS
-from bertctl.cli.verbs.docs import FOLDER, TOPICS, markdown
+from bertctl.cli.framework.doc_pages import FOLDER, GROUPS, OVERVIEW, load_pages
+from bertctl.cli.verbs.docs import markdown
 from bertctl.errors import ExitCode
+from bertctl.tasks.pretraining.pretraining_answers import PretrainingAnswers
+from bertctl.tasks.registry import TASKS
+from bertctl.training.trackers import _OFFLINE_WITHOUT_KEY
 from tests.conftest import Run
 from tests.documents.generated import FILES
 from tests.documents.schemas import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(FOLDER.glob("*.md"))]
+TOPICS = load_pages()
 
 
-def test_every_page_is_a_topic_and_stands_in_the_readme() -> None:
-    assert sorted(TOPICS) == sorted(path.stem for path in PAGES[1:])
-    assert len(TOPICS) == 21
+def test_every_file_is_a_topic_of_a_group() -> None:
+    assert {*TOPICS, OVERVIEW} == {path.stem for path in PAGES[1:]}
+    assert [group for group, _ in itertools.groupby(page.group for page in TOPICS.values())] == [
+        *GROUPS
+    ]
+
+
+def test_the_readme_leads_to_each_group() -> None:
     readme = PAGES[0].read_text(encoding="utf-8")
-    assert set(
-        re.findall(
-            r"^\| \[[\w ]+\]\(bertctl/docs/([\w-]+)\.md\)", readme, re.IGNORECASE | re.MULTILINE
-        )
-    ) == set(TOPICS)
+    linked = set(re.findall(r"\]\(bertctl/docs/([\w-]+)\.md[#)]", readme))
+    assert {TOPICS[name].group for name in linked & TOPICS.keys()} == {*GROUPS}
     assert len(readme.splitlines()) <= 220
+
+
+def test_every_verb_has_a_page() -> None:
+    counts = Counter(verb for page in TOPICS.values() for verb in page.verbs)
+    assert counts.keys() == {verb.name for verb in VERBS}
+    assert max(counts.values()) <= 2
+
+
+@pytest.mark.one_process
+def test_help_ends_with_the_pages_of_the_verb(bertctl: Run) -> None:
+    for command in (("gate", "--help"), ("gate", "--help-all"), ("vocab", "--help")):
+        *_, last = bertctl(*command).stdout.splitlines()
+        pages = [page.name for page in TOPICS.values() if command[0] in page.verbs]
+        assert last == "Read more: " + ", ".join(f"bertctl docs {page}" for page in pages)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_links_and_pictures_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert text.startswith("# ")
+    assert re.match(r"(<!-- group: .* -->\n)?# \w", text)
     for target in re.findall(r"\]\(([^)]+)\)", text):
         if target.startswith("https://"):
             continue
@@ -56,8 +79,10 @@ def test_links_and_pictures_are_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_verbs_and_options_in_commands_exist(page: Path) -> None:
     names = {verb.name for verb in VERBS}
-    blocks = re.findall(r"```(?:sh|yaml)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    verbs = re.findall(r"\bbertctl (?:\\n)?([a-z][a-z-]+)\b", "\n".join(blocks))
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```(?:sh|yaml)\n(.*?)```", text, re.DOTALL)
+    typed = re.findall(r"^\$ .*$", text, re.MULTILINE)
+    verbs = re.findall(r"\bbertctl (?:\\n)?([a-z][a-z-]+)\b", "\n".join([*blocks, *typed]))
     assert set(verbs) <= names
 
 
@@ -90,21 +115,47 @@ def test_generated_files_are_fresh(path: Path) -> None:
 
 def test_pictures_are_small() -> None:
     pictures = list((FOLDER / "images").iterdir())
-    assert sorted(path.name for path in pictures) == ["finetune.svg", "report.png", "tokenize.svg"]
+    assert sorted(path.name for path in pictures) == [
+        "finetune.svg",
+        "gate.svg",
+        "intervals.svg",
+        "report.png",
+        "sweep.svg",
+        "tokenize.svg",
+    ]
     assert sum(path.stat().st_size for path in pictures) <= 400_000
 
 
 def test_the_exit_codes_are_all_there() -> None:
-    section = (
-        (FOLDER / "pipelines.md")
-        .read_text(encoding="utf-8")
-        .split("## Exit codes")[1]
-        .split("## ")[0]
-    )
-    rows = re.findall(r"^\| ([\d, ]+) \|", section, re.MULTILINE)
+    page = TOPICS["exit-codes"].text
+    rows = re.findall(r"^\| ([\d, ]+) \|", page, re.MULTILINE)
     assert {int(number) for row in rows for number in row.split(",")} == {
         int(code) for code in ExitCode
     }
+
+
+def test_the_metrics_are_all_there() -> None:
+    text = TOPICS["metrics"].text
+    names = {metric.name for task in TASKS.values() for metric in task.answer_type.metrics}
+    names |= {metric.name for metric in PretrainingAnswers.metrics}
+    assert len(names) > 30
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+
+
+def test_the_environment_variables_are_all_there() -> None:
+    """A name in capitals on a line about the environment is a variable."""
+    code = "\n".join(path.read_text("utf-8") for path in (ROOT / "bertctl").rglob("*.py"))
+    lines = [line for line in code.splitlines() if re.search(r"environ\b|is_set\(", line)]
+    names = {
+        name
+        for line in lines
+        for name in re.findall(r"[\"']([A-Z][A-Z0-9]*_?[A-Z0-9_]+)[\"']", line)
+    }
+    names |= set(re.findall(r"\"(BERTCTL_[A-Z_]+)\"", code))
+    names |= {variable for entry in _OFFLINE_WITHOUT_KEY.values() for variable in entry[:2]}
+    assert {"BERTCTL_CACHE", "BERTCTL_LOCKED", "AI_AGENT", "HF_HUB_OFFLINE", "RANK"} <= names
+    text = TOPICS["environment"].text
+    assert [name for name in sorted(names) if f"`{name}" not in text] == []
 
 
 def test_the_licence_is_the_whole_text() -> None:
@@ -138,8 +189,8 @@ def test_the_wheel_holds_what_ships(tmp_path: Path) -> None:
         path.as_posix() for path in shipped if not any(part.startswith(".") for part in path.parts)
     ]
     for pattern, count in (
-        ("docs/*.md", 21),
-        ("docs/images/*", 3),
+        ("docs/*.md", len(TOPICS) + 1),
+        ("docs/images/*", 6),
         ("schemas/*.json", 11),
         ("py.typed", 1),
         ("LICENSE", 1),
@@ -158,7 +209,9 @@ def test_the_wheel_holds_what_ships(tmp_path: Path) -> None:
 @pytest.mark.one_process
 def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
     listed = bertctl("docs")
-    assert [line.split()[0] for line in listed.stdout.splitlines()[1:]] == list(TOPICS)
+    lines = listed.stdout.splitlines()
+    assert [line for line in lines if line and line[0] != " "] == list(GROUPS.values())
+    assert [line.split()[0] for line in lines if line.startswith(" ")] == list(TOPICS)
     page = bertctl("docs", "pipelines")
     assert page.stdout.startswith("# Pipelines\n")
     assert "<!--" not in page.stdout
@@ -178,6 +231,46 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
 def test_docs_finds_words_in_all_pages(bertctl: Run, words: str, topic: str, section: str) -> None:
     sections = json.loads(bertctl("docs", *words.split(), "--json").stdout)["sections"]
     assert (topic, section) in [(match["topic"], match["section"]) for match in sections]
+
+
+@pytest.mark.one_process
+def test_docs_prefers_words_side_by_side_and_finds_them_apart(bertctl: Run) -> None:
+    together = json.loads(bertctl("docs", "weight", "decay", "--json").stdout)["sections"]
+    assert together[0]["line"].lower().count("weight decay") > 0
+    apart = json.loads(bertctl("docs", "decay", "qqqq", "weight", "--json").stdout)
+    assert "sections" not in apart
+    apart = json.loads(bertctl("docs", "decay", "weight", "--json").stdout)["sections"]
+    assert {(one["topic"], one["section"]) for one in apart} >= {
+        (one["topic"], one["section"]) for one in together
+    }
+
+
+@pytest.mark.one_process
+def test_docs_grep_prints_each_line_with_its_place(bertctl: Run) -> None:
+    done = bertctl("docs", "--grep", r"exit code (7|8)\b")
+    assert done.returncode == ExitCode.OK
+    lines = done.stdout.splitlines()
+    assert lines
+    for line in lines:
+        topic, number, text = line.split(":", 2)
+        assert TOPICS[topic].text.splitlines()[int(number) - 1] == text[1:]
+    found = json.loads(bertctl("docs", "--grep", r"exit code (7|8)\b", "--json").stdout)["lines"]
+    assert len(found) == len(lines)
+
+
+@pytest.mark.one_process
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["("], "is not a regular expression"),
+        (["qqqqq"], "no line of any page matches"),
+        (["gate", "tasks"], "takes no topic"),
+    ],
+)
+def test_docs_grep_refuses(bertctl: Run, words: list[str], message: str) -> None:
+    refused = bertctl("docs", "--grep", *words)
+    assert refused.returncode == ExitCode.USAGE
+    assert message in refused.stderr
 
 
 @pytest.mark.parametrize("topic", ["models", "recipes", "run-folder", "pipelines"])

@@ -128,4 +128,6 @@ def test_choices_of_a_field_are_its_metavar():
     metavars = {row.flags: get_args(row.parameter().annotation)[1].metavar for row in ROWS}
     assert metavars["--precision"] == "auto|fp32|bf16|fp16"
     assert metavars["--epochs"] is None
-    assert metavars["--log-to"] == "tensorboard|mlflow|wandb"
+    assert metavars["--log-to"] == (
+        "tensorboard|mlflow|wandb|trackio|aim|clearml|comet_ml|dvclive|swanlab"
+    )

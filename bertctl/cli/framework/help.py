@@ -15,6 +15,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from bertctl.cli.framework.doc_pages import pages_of_verb
 from bertctl.cli.framework.folding import refuse_typed_addresses
 from bertctl.cli.framework.streams import wants_colours
 from bertctl.words import shorten
@@ -125,6 +126,7 @@ def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
         rows = [(_metavar(one, ctx), _text(one, everything=everything)) for one in arguments]
         parts.append(_section("Arguments", rows))
     parts += [_section(title, rows) for title, rows in panels.items()]
+    parts += _read_more(ctx)
     return "\n\n".join(parts) + "\n"
 
 
@@ -145,7 +147,17 @@ def group_help(ctx: typer.Context) -> str:
         _section(_OPTIONS, [(_flags(one, ctx), _text(one, everything=False)) for one in options])
     )
     parts += _paragraphs(f"{ctx.command_path} VERB --help says what a verb does and takes.")
+    parts += _read_more(ctx)
     return "\n\n".join(parts) + "\n"
+
+
+def _read_more(ctx: typer.Context) -> list[str]:
+    """Returns the last line of the help of a verb: its pages of documentation, if it has any."""
+    _, *words = ctx.command_path.split()
+    pages = pages_of_verb(words[0]) if words else []
+    if not pages:
+        return []
+    return ["Read more: " + ", ".join(f"bertctl docs {page}" for page in pages)]
 
 
 def _width() -> int:

@@ -74,12 +74,12 @@ class ProgressDisplay:
     of it.
 
     Args:
-        console: of stderr. It has a bar where it is a terminal, outside of CI.
+        console: of stderr. It has a bar where it is a terminal, outside of CI and not under an AI agent.
     """
 
     def __init__(self, console: "Console") -> None:
         self._console = console
-        self._has_bar = console.is_terminal and not is_set("CI")
+        self._has_bar = console.is_terminal and not (is_set("CI") or is_set("AI_AGENT"))
         self._phases: dict[str, _Phase] = {}
         self._is_drawn = False
         self._drawn_at = 0.0

@@ -69,11 +69,13 @@ def is_set(name: str) -> bool:
 
 def wants_colours(stream: TextIO) -> bool:
     """Returns whether colours fit: on a terminal, or anywhere with FORCE_COLOR; NO_COLOR with any
-    value is stronger.
+    value is stronger. Programs that read the output for a person (AI_AGENT) get none on a terminal.
     """
     if os.environ.get("NO_COLOR"):
         return False
-    return is_set("FORCE_COLOR") or (stream.isatty() and os.environ.get("TERM") != "dumb")
+    if is_set("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not is_set("AI_AGENT")
 
 
 def scrolling() -> bool:

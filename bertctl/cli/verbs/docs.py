@@ -1,121 +1,135 @@
 """`bertctl docs`: the pages of documentation that ship with the package."""
 
+import itertools
 import re
-from collections.abc import Iterator
-from pathlib import Path
+import shlex
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from bertctl.cli.framework.completion import one_of
+from bertctl.cli.framework.doc_pages import (
+    FOLDER,
+    GROUPS,
+    DocPage,
+    find_lines,
+    find_sections,
+    load_pages,
+)
 from bertctl.cli.framework.output import Output, plain_table
 from bertctl.errors import UsageError
-from bertctl.words import shorten, unknown
+from bertctl.words import count, shorten, unknown
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
-
-FOLDER = Path(__file__).resolve().parents[2] / "docs"
-TOPICS = (
-    "tutorial", "tasks", "pretraining", "sentences", "models", "long-texts", "features", "inside", "attention",
-    "sweeps", "recipes", "recipe-fields", "pipelines", "fetch", "many-devices", "python", "run-folder", "training",
-    "security", "benchmarks", "changes",
-)  # fmt: skip
-"""The pages in the order in which they are listed."""
 
 _MOST_SECTIONS = 15
 """Sections that a search shows."""
 
 
+def _page_names(incomplete: str) -> list[str]:
+    """Returns the pages whose names complete what is typed."""
+    return [name for name in load_pages() if name.startswith(incomplete)]
+
+
 TopicArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC|WORD...]", autocompletion=one_of(*TOPICS))
+    list[str] | None, typer.Argument(metavar="[TOPIC|WORD...]", autocompletion=_page_names)
 ]
+GrepOption = Annotated[str | None, typer.Option("--grep", metavar="REGEX")]
 
 
-def docs(out: Output, topic: TopicArgument = None) -> None:
-    """Show a page of the documentation, or list the pages; any other words are searched in all
-    pages.
+def docs(out: Output, topic: TopicArgument = None, grep: GrepOption = None) -> None:
+    """Show a page of the documentation, list the pages, or search them.
 
     Args:
-        topic: Page to show, or words to search for.
+        topic: Page to show, or words to search for in all pages.
+        grep: Print every line that this regular expression matches, with its page and line number.
 
     Examples:
         bertctl docs tutorial
         bertctl docs learning rate
+        bertctl docs --grep 'exit code [78]'
     """
     words = " ".join(topic or ())
-    if not words:
-        _list(out)
-    elif words in TOPICS:
-        _show(out, words)
+    pages = load_pages()
+    if grep is not None:
+        _grep(out, grep, words)
+    elif not words:
+        _list(out, pages)
+    elif words in pages:
+        _show(out, pages[words])
     else:
-        _search(out, words)
+        _search(out, words, pages)
 
 
-def _list(out: Output) -> None:
-    titles = {name: _read(name).split("\n", 1)[0].removeprefix("# ") for name in TOPICS}
-    table = plain_table("topic", "page", rows=titles.items())
-    out.answer(
-        {"topics": [{"topic": name, "title": title} for name, title in titles.items()]}, table
-    )
-    out.say("Show one with: bertctl docs TOPIC; search all of them with: bertctl docs WORD")
+def _list(out: Output, pages: dict[str, DocPage]) -> None:
+    wide = max(len(name) for name in pages)
+    lines = []
+    for group, members in itertools.groupby(pages.values(), key=lambda page: page.group):
+        lines += ["", GROUPS[group]]
+        lines += [f"  {page.name:<{wide}}  {page.title}" for page in members]
+    topics = [
+        {"topic": page.name, "title": page.title, "group": page.group, "summary": page.summary}
+        for page in pages.values()
+    ]
+    out.answer({"topics": topics}, "\n".join(lines[1:]))
+    out.say("Show a page with: bertctl docs TOPIC. Search all pages with: bertctl docs WORD")
 
 
-def _search(out: Output, words: str) -> None:
+def _grep(out: Output, regex: str, words: str) -> None:
+    if words:
+        raise UsageError(
+            "--grep searches all pages and takes no topic",
+            remedy=f"Leave '{words}' out, or type: bertctl docs {words}",
+        )
+    try:
+        pattern = re.compile(regex, re.IGNORECASE)
+    except re.error as error:
+        raise UsageError(
+            f"--grep {regex!r} is not a regular expression: {error}",
+            remedy="Put a backslash before characters that mean themselves, for example '\\('.",
+        ) from error
+    matches = list(find_lines(pattern))
+    if not matches:
+        raise UsageError(
+            f"no line of any page matches {regex!r}", remedy="List the pages with: bertctl docs"
+        )
+    records = [
+        {"topic": page.name, "line_number": number, "line": line} for page, number, line in matches
+    ]
+    printed = [f"{page.name}:{number}: {line}" for page, number, line in matches]
+    out.answer({"regex": regex, "lines": records}, "\n".join(printed))
+
+
+def _search(out: Output, words: str, pages: dict[str, DocPage]) -> None:
     matches = find_sections(words)
     if not matches:
-        remedy = f"No page has it as a word, either. Pages: {', '.join(TOPICS)}."
-        raise UsageError(unknown("page", words, TOPICS), remedy=remedy)
+        raise UsageError(
+            unknown("page", words, tuple(pages)),
+            remedy=f"No page contains it as a word either. Pages: {', '.join(pages)}.",
+        )
     table = plain_table("topic", "section", "line")
     for match in matches[:_MOST_SECTIONS]:
-        table.add_row(match["topic"], match["section"], shorten(match["line"].strip("| "), 100))
-    out.answer({"words": words, "sections": matches}, table)
-    more = len(matches) - _MOST_SECTIONS
-    if more > 0:
-        rest = f"; {more} more sections have it"
-    else:
-        rest = ""
-    out.say(f"show a page with: bertctl docs {matches[0]['topic']}{rest}")
+        table.add_row(match.topic, match.section, shorten(match.line.strip("| "), 100))
+    out.answer({"words": words, "sections": [asdict(match) for match in matches]}, table)
+    n_hidden = len(matches) - _MOST_SECTIONS
+    if n_hidden > 0:
+        every_line = shlex.join(["bertctl", "docs", "--grep", words])
+        out.say(f"{count(n_hidden, 'more section')}; see every line with: {every_line}")
+    out.say(f"Show a page with: bertctl docs {matches[0].topic}")
 
 
-def find_sections(words: str) -> list[dict[str, str]]:
-    """Finds the sections of all pages that have the words, also as the beginning of longer ones.
-
-    Returns:
-        `topic`, `section` and the first `line` of each match. Sections with the words in their
-        heading come first, then those that have them most often. What is new comes last.
-    """
-    pattern = re.compile(rf"(?<!\w){re.escape(words)}", re.IGNORECASE)
-    ranked = []
-    for place, topic in enumerate(TOPICS):
-        for section, lines in _sections(_read(topic)):
-            matching = [line for line in (section, *lines) if pattern.search(line)]
-            if matching:
-                is_heading = matching[0] == section
-                if is_heading and len(matching) == 1:
-                    line = ""
-                else:
-                    line = matching[is_heading]
-                rank = (topic == "changes", not is_heading, -len(matching), place)
-                ranked.append((rank, {"topic": topic, "section": section, "line": line.strip()}))
-    ranked.sort(key=lambda match: match[0])
-    return [match for _, match in ranked]
-
-
-def _sections(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yields the heading and the lines of each section of a page."""
-    for part in re.split(r"^#+ ", text, flags=re.MULTILINE)[1:]:
-        heading, *lines = part.split("\n")
-        yield heading, lines
-
-
-def _show(out: Output, topic: str) -> None:
-    text = _read(topic)
-    document = {"topic": topic, "path": str(FOLDER / f"{topic}.md"), "text": text}
+def _show(out: Output, page: DocPage) -> None:
+    document = {
+        "topic": page.name,
+        "group": page.group,
+        "path": str(FOLDER / f"{page.name}.md"),
+        "text": page.text,
+    }
     if out.answers.is_terminal and not out.as_json:
-        out.answer(document, markdown(text))
+        out.answer(document, markdown(page.text))
     else:
-        out.answer(document, text.rstrip("\n"))
+        out.answer(document, page.text.rstrip("\n"))
 
 
 def markdown(text: str) -> "Markdown":
@@ -141,8 +155,3 @@ def markdown(text: str) -> "Markdown":
         elements: ClassVar[dict[str, Any]] = {**Markdown.elements, "table_open": WholeTable}
 
     return Page(text)
-
-
-def _read(topic: str) -> str:
-    """Returns a page without the marks that are for the tests."""
-    return re.sub(r"<!--.*?-->\n", "", (FOLDER / f"{topic}.md").read_text(encoding="utf-8"))

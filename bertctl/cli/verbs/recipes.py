@@ -51,7 +51,8 @@ def ls(
     data: Annotated[bool, typer.Option("--data")] = False,
     long: Annotated[bool, typer.Option("--long")] = False,
 ) -> None:
-    """List the built-in recipes, or the models and data sets of the catalog.
+    """List the built-in recipes, or the models and data sets of the catalog. With -q only their
+    names are printed, one per line.
 
     Args:
         models: List the models by name instead.
@@ -64,7 +65,11 @@ def ls(
         )
     asked = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
     parts = asked or [_recipes()]
-    out.answer({name: rows for name, rows, _ in parts}, *(shown for _, _, shown in parts))
+    document = {name: rows for name, rows, _ in parts}
+    if out.quiet:
+        out.answer(document, *(row["name"] for _, rows, _ in parts for row in rows))
+        return
+    out.answer(document, *(shown for _, _, shown in parts))
     if not asked:
         out.say("model, data and settings of one: bertctl recipes show NAME")
 

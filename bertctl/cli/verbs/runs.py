@@ -31,7 +31,7 @@ def ls(
     """List the runs in a folder: recipe, score with its 95 % interval, state, size and age.
 
     The score is the primary metric on the split that `gate` would look at. A run is `killed` where
-    its process is gone and could not say so.
+    its process is gone and could not say so. With -q only the folders are printed, one per line.
 
     Args:
         sort: What the list is sorted by: the newest first, of each recipe the best score first, the
@@ -39,17 +39,18 @@ def ls(
 
     Examples:
         bertctl runs ls --sort score
+        bertctl runs ls -q | xargs -n 1 bertctl report
         bertctl runs ls sweep/cells --json
     """
     from bertctl.reporting.run_list import list_runs
 
     runs = list_runs(folder, order=sort)
+    document = {"folder": str(folder), "runs": [asdict(run) for run in runs]}
+    if out.quiet:
+        out.answer(document, *(run.run for run in runs))
+        return
     said = f"{count(len(runs), 'run')} in {folder}, {human_bytes(sum(run.bytes for run in runs))}"
-    out.answer(
-        {"folder": str(folder), "runs": [asdict(run) for run in runs]},
-        *([_table(runs)] if runs else []),
-        said,
-    )
+    out.answer(document, *([_table(runs)] if runs else []), said)
 
 
 def rm(

@@ -22,6 +22,7 @@ from bertctl.runtime.seeding import WindowRandom
 from bertctl.training.loop.layer_freezing import Unfreezing
 from bertctl.training.loop.optim import build_optimizer, build_schedule
 from bertctl.training.loop.step_graphs import StepGraphs
+from bertctl.training.trackers import stdout_kept
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -211,9 +212,8 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
             "then again with "
             "`overwrite=True`."
         )
-        with loading(
-            f"`runtime.log_to={','.join(trackers)}`", kind=UnavailableError, remedy=remedy
-        ):
+        tracked = f"`runtime.log_to={','.join(trackers)}`"
+        with loading(tracked, kind=UnavailableError, remedy=remedy), stdout_kept():
             accelerator.init_trackers("bertctl", config=_flat(job))
     return accelerator
 
