@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs"
 TOPICS = (
-    "tutorial", "tasks", "pretraining", "sentences", "models", "long-texts", "features", "inside", "attention",
-    "sweeps", "recipes", "recipe-fields", "pipelines", "fetch", "many-devices", "python", "run-folder", "training",
-    "security", "benchmarks", "changes",
+    "tutorial", "read-my-file", "better-score", "choose-a-model", "write-a-gate", "pipelines", "sweeps", "fetch",
+    "long-texts", "few-labels", "python", "label-tools", "sentences", "features", "pretraining", "adapt",
+    "vocabularies", "score-texts", "inside", "attention", "prompt-guard", "router", "pii-tags", "quality-filter",
+    "coming-from", "troubleshooting", "tasks", "models", "recipes", "recipe-fields", "many-devices", "run-folder",
+    "training", "security", "benchmarks", "changes",
 )  # fmt: skip
 """The pages in the order in which they are listed."""
 

@@ -5,10 +5,12 @@
 A block of kind `console` holds commands after `$ ` and below each what a terminal of 100 columns
 shows. A line `...` stands for any number of lines, and `...` at the end of a line for its rest.
 Decimals, times, sizes, speeds and hashes differ between machines, so they are masked when outputs
-are compared; in a block under `<!-- numbers vary -->` all numbers are. A block of kind `sh` holds
-commands alone. A block under `<!-- file: NAME -->` is written to that file.
+are compared; in a block under `<!-- numbers vary -->` all numbers are, and the stars of what is
+best. A block of kind `sh` holds commands alone. A block under `<!-- file: NAME -->` is written to
+that file. In a block of kind `python`, `expression  # -> value` shows the value of an expression.
 """
 
+import ast
 import fcntl
 import os
 import pty
@@ -22,11 +24,15 @@ import termios
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 COLUMNS = 100
 _LINES = 60
 DATA = Path(__file__).with_name("data")
 """Files that commands of a page read: those in `data/PAGE` are in the folder in which it runs."""
+
+HOME = "/home/you"
+"""What stands in the pages for the folder in which their commands run."""
 
 VARYING = "numbers vary"
 _FILE = "file: "
@@ -35,6 +41,7 @@ _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>[^>]*?) -->\n)?^```(?P<kind>\w*)\n(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
+_TYPED = re.compile(r"^\$ (?P<text>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 _NUMBER = r"[-+]?\d[\d,]*"
 _MASKS = (
     (r"^compute: .*", "compute: #"),
@@ -88,18 +95,16 @@ def commands(page: Path) -> list[Command]:
 
 def _with_outputs(body: str, mark: str, offset: int) -> list[Command]:
     """Returns the commands of a `console` block."""
-    found = []
-    for typed in re.finditer(r"^\$ (?P<text>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", body, re.M):
-        found.append(
-            Command(
-                text=typed["text"].replace("\\\n", " "),
-                expected=typed["output"],
-                mark=mark,
-                start=offset + typed.start("output"),
-                end=offset + typed.end("output"),
-            )
+    return [
+        Command(
+            text=typed["text"].replace("\\\n", " "),
+            expected=typed["output"],
+            mark=mark,
+            start=offset + typed.start("output"),
+            end=offset + typed.end("output"),
         )
-    return found
+        for typed in _TYPED.finditer(body)
+    ]
 
 
 def run_command(
@@ -127,7 +132,7 @@ def run_command(
         pass
     os.close(ours)
     code = process.wait(timeout)
-    return code, screen_text(sent.decode())
+    return code, screen_text(sent.decode()).replace(str(folder), HOME)
 
 
 def screen_text(sent: str) -> str:
@@ -148,30 +153,62 @@ def screen_text(sent: str) -> str:
 
 
 def matches(expected: str, output: str, *, numbers_vary: bool = False) -> bool:
-    """Tells whether an output is the one that a page shows, up to what differs between machines."""
+    """Tells whether an output is the one that a page shows, up to what differs between machines.
+
+    Where lines are wrapped depends on the lengths of paths, so a line break counts as a blank.
+    """
     pattern = ""
-    for line in expected.splitlines():
+    for line in _without_machine(expected).splitlines():
         if line.strip() == "...":
-            pattern += r"(?:.*\n)*?"
+            pattern += r"(?:\S+ )*?"
         elif line.endswith("..."):
-            pattern += re.escape(_masked(line.removesuffix("..."), numbers_vary)) + r".*\n"
-        else:
-            pattern += re.escape(_masked(line, numbers_vary)) + r"\n"
-    lines = [line for line in output.splitlines() if not _PROGRESS.match(line)]
-    masked = "".join(f"{_masked(line, numbers_vary)}\n" for line in lines)
+            pattern += re.escape(_masked(line.removesuffix("..."), numbers_vary))
+            pattern += r"\S* (?:\S+ )*?"
+        elif line.strip():
+            pattern += re.escape(_masked(line, numbers_vary) + " ")
+    shown = _without_machine(output).splitlines()
+    lines = [line for line in shown if line.strip() and not _PROGRESS.match(line)]
+    masked = "".join(f"{_masked(line, numbers_vary)} " for line in lines)
     return re.fullmatch(pattern, masked) is not None
+
+
+def _without_machine(text: str) -> str:
+    """Returns an output with the lines about the machine, which may be wrapped, as one."""
+    return re.sub(
+        r"^compute: [^:]*?(process|training\))[^:\n]*$", "compute: #", text, flags=re.MULTILINE
+    )
 
 
 def _masked(line: str, numbers_vary: bool) -> str:
     for pattern, replacement in _MASKS:
         line = re.sub(pattern, replacement, line)
     if numbers_vary:
-        line = re.sub(r"[-+]?\d[\d,]*", "#", line)
-    return re.sub(r" +", " ", line).strip()
+        line = re.sub(r"[-+]?\d[\d,]*", "#", line).replace(" *", "")
+    return re.sub(r"\s+", " ", line).strip()
+
+
+def run_python(code: str, names: dict[str, Any]) -> int:
+    """Runs Python code and checks the values that its comments show; returns how many those were."""
+    lines = code.splitlines()
+    checked = 0
+    for statement in ast.parse(code).body:
+        _, arrow, shown = lines[(statement.end_lineno or 1) - 1].partition("  # -> ")
+        if arrow and isinstance(statement, ast.Expr):
+            value = eval(compile(ast.Expression(statement.value), "page", "eval"), names)  # noqa: S307
+            assert _masked(repr(value), numbers_vary=False) == _masked(shown, numbers_vary=False)
+            checked += 1
+        else:
+            exec(compile(ast.Module([statement], []), "page", "exec"), names)  # noqa: S102
+    return checked
 
 
 def prepare(page: Path, folder: Path) -> None:
-    """Copies the files that a page's commands read to the folder in which they run."""
+    """Puts the files that a page's commands read into the folder in which they run."""
+    rows = ["text,label"]
+    for number in range(20):
+        rows.append(f"it was a poor dinner number {2 * number},negative")
+        rows.append(f"it was a fine dinner number {2 * number + 1},positive")
+    (folder / "reviews.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     data = DATA / page.stem
     if data.is_dir():
         shutil.copytree(data, folder, dirs_exist_ok=True)
