@@ -47,7 +47,7 @@ _MASKS = (
     (r"^compute: .*", "compute: #"),
     (r"^\d[^:]* s: training .*", "#: training #"),
     (r"(?<=-)[0-9a-f]{8}\b", "xxxxxxxx"),
-    (r"\b[0-9a-f]{12,}\b", "xxxxxxxx"),
+    (r"(?<![.\w])[0-9a-f]{12,}\b", "xxxxxxxx"),
     (rf"{_NUMBER}(\.\d+)? (GB|MB|kB|bytes|B)\b", "# MB"),
     (rf"(\d+ (h|min) )*{_NUMBER}(\.\d+)? (ms|s|min|h)\b", "# s"),
     (rf"(about )?{_NUMBER}(\.\d+)? (examples|tokens|rows|texts|lines)/s", "#/s"),
