@@ -5,8 +5,8 @@
 A block of kind `console` holds commands after `$ ` and below each what a terminal of 100 columns
 shows. A line `...` stands for any number of lines, and `...` at the end of a line for its rest.
 Decimals, times, sizes, speeds and hashes differ between machines, so they are masked when outputs
-are compared; in a block under `<!-- numbers vary -->` all numbers are, and the stars of what is
-best. A block of kind `sh` holds commands alone. A block under `<!-- file: NAME -->` is written to
+are compared; in a block under `<!-- numbers vary -->` all numbers but exit codes are, and the stars
+of what is best. A block of kind `sh` holds commands alone. A block under `<!-- file: NAME -->` is written to
 that file. In a block of kind `python`, `expression  # -> value` shows the value of an expression.
 """
 
@@ -183,7 +183,7 @@ def _masked(line: str, numbers_vary: bool) -> str:
     for pattern, replacement in _MASKS:
         line = re.sub(pattern, replacement, line)
     if numbers_vary:
-        line = re.sub(r"[-+]?\d[\d,]*", "#", line).replace(" *", "")
+        line = re.sub(r"(?<!exit )(?<!exit code )[-+]?\d[\d,]*", "#", line).replace(" *", "")
     return re.sub(r"\s+", " ", line).strip()
 
 

@@ -49,6 +49,8 @@ def test_other_words_and_counts_are_a_difference(shown, printed):
 def test_numbers_may_vary_where_the_page_marks_it():
     assert matches("layer 3 *\n600 rows\n", "layer 4\n601 rows\n", numbers_vary=True)
     assert not matches("600 rows\n", "600 texts\n", numbers_vary=True)
+    assert not matches("fail (exit 7)\n", "fail (exit 8)\n", numbers_vary=True)
+    assert not matches("exit code 7\n", "exit code 8\n", numbers_vary=True)
 
 
 def test_commands_outputs_files_and_marks_of_a_page_are_found(tmp_path):
