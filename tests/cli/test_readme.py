@@ -10,6 +10,7 @@ against the JSON Schemas that ship with the package.
 import os
 import re
 import shlex
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,8 +93,8 @@ def _on_few_rows(command: str) -> str:
 
 @pytest.mark.parametrize(("page", "few_rows"), [*_runs()])
 def test_every_command_runs(page: Path, few_rows: bool, nursery: Nursery) -> None:
-    search_path = f"{nursery.bin}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": search_path}
+    search_path = [str(nursery.bin), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = {**os.environ, "PATH": os.pathsep.join(search_path)}
     trains = False
     with tempfile.TemporaryDirectory() as name:  # a short path, which wraps as in the page
         folder = Path(name)
