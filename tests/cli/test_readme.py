@@ -1,14 +1,18 @@
 """Every command of the README and of the pages in `bertctl/docs` runs, or its block says what it
-needs.
+needs, and prints what the page shows below it.
 
 The commands of a page run in order, in one folder, through a shell, as a person would type them.
-Every run folder that they leave is checked against the JSON Schemas that ship with the package.
+The README runs on few rows by default, where only outputs that do not depend on training are
+compared; all pages run in full before a release. Every run folder that they leave is checked
+against the JSON Schemas that ship with the package.
 """
 
 import os
 import re
 import shlex
-import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +20,14 @@ import pytest
 
 from bertctl.cli.verbs.docs import FOLDER
 from bertctl.errors import ExitCode
+from tests.documents.outputs import VARYING, Command, commands, matches, prepare, run_command
 from tests.documents.schemas import check_run
 from tests.nursery import Nursery
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]*?) -->\n)?```sh\n(?P<body>.*?)```", re.DOTALL)
 LIMIT = re.compile(r"--(min|max-drop) (?:accuracy|f1|f1_macro|entity_f1)=([\d.]+)")
+_TRAINS = re.compile(r"^bertctl (finetune|pretrain|adapt|sweep|probe)\b(?!.*(--dry-run|; echo))")
+_VERDICTS = {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE}
 VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
 NEEDS = {
     "needs: GLUE's files, or the hub", "needs: the hub", "needs: several GPUs or machines",
@@ -29,14 +35,8 @@ NEEDS = {
 }  # fmt: skip
 
 
-def blocks(page: Path) -> list[tuple[str, list[str]]]:
-    """(mark, commands) of each fenced `sh` block."""
-    text = page.read_text(encoding="utf-8")
-    return [(m["mark"] or "", m["body"].strip().splitlines()) for m in BLOCK.finditer(text)]
-
-
-def runnable(page: Path) -> list[str]:
-    return [line for mark, lines in blocks(page) if not mark for line in lines]
+def runnable(page: Path) -> list[Command]:
+    return [one for one in commands(page) if one.file or one.mark in ("", VARYING)]
 
 
 PAGES = [page for page in (README, *sorted(FOLDER.glob("*.md"))) if runnable(page)]
@@ -44,20 +44,18 @@ PAGES = [page for page in (README, *sorted(FOLDER.glob("*.md"))) if runnable(pag
 
 def test_commands_are_found_and_marks_are_known() -> None:
     every = [README, *FOLDER.glob("*.md")]
-    marks = {mark for page in every for mark, _ in blocks(page)}
-    assert marks == {"", "run by: tests/slow/test_install.py", *NEEDS}
-    assert {page.stem: len(runnable(page)) for page in PAGES} == {
-        "README": 25,
-        "attention": 5,
-        "features": 3,
-        "fetch": 5,
-        "inside": 13,
-        "long-texts": 3,
-        "pipelines": 1,
-        "pretraining": 11,
-        "sentences": 8,
-        "tutorial": 12,
-    }
+    marks = {one.mark for page in every for one in commands(page) if not one.file}
+    assert marks <= {"", VARYING, "run by: tests/slow/test_install.py", *NEEDS}
+    counts = {page.stem: len(runnable(page)) for page in PAGES}
+    assert {"README", "tutorial", "write-a-gate", "pipelines", "fetch", "sweeps"} <= set(counts)
+    assert sum(counts.values()) > 150
+
+
+def test_at_least_half_of_all_blocks_show_what_comes_out() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in (README, *FOLDER.glob("*.md")))
+    kinds = re.findall(r"^```(\w+)\n", text, re.MULTILINE)
+    with_output = sum(kind in ("console", "text") for kind in kinds)
+    assert with_output / len(kinds) >= 0.5
 
 
 def test_no_gate_of_the_pages_passes_whatever_a_model_answers() -> None:
@@ -75,57 +73,54 @@ def test_no_gate_of_the_pages_passes_whatever_a_model_answers() -> None:
     assert [limit for limit in limits if limit[0] == "max-drop" and limit[1] > 0.2] == []
 
 
-def _tier(page: Path) -> Any:
-    """README's commands run by default, those of the other pages before a release."""
-    return pytest.param(page, id=page.stem, marks=[] if page == README else pytest.mark.slow)
+def _runs() -> Iterator[Any]:
+    """README's commands run on few rows by default; all pages run as they are before a release."""
+    yield pytest.param(README, True, id="README-few-rows")
+    for page in PAGES:
+        yield pytest.param(page, False, id=page.stem, marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("page", [_tier(page) for page in PAGES])
-def test_every_command_runs(page: Path, nursery: Nursery, tmp_path: Path) -> None:
-    rows = [
-        f"it was a {'fine' if i % 2 else 'poor'} dinner number {i},{'good' if i % 2 else 'bad'}"
-        for i in range(40)
-    ]
-    labels = [row.replace(",good", ",positive").replace(",bad", ",negative") for row in rows]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,label", *labels]) + "\n")
-    for command in runnable(page):
-        fewer = r"\1 \2 --max-train-rows 12 --max-eval-rows 12 --epochs 1 --checkpoint-every off "
-        shortened = re.sub(r"(finetune) (demo[a-z-]*|mine.yaml)(?!\S)(?! --dry)", fewer, command)
-        shortened = re.sub(
-            r"(finetune reviews.csv .*)(?= -o)", r"\1 --checkpoint-every off", shortened
-        )
-        few = "--max-train-rows 12 --max-eval-rows 12"
-        shortened = re.sub(r"((?:finetune|sweep) reviews/train.csv)", rf"\1 {few}", shortened)
-        shortened = re.sub(r"(pretrain pretrain-demo)", r"\1 --max-steps 4", shortened)
-        shortened = re.sub(r"(evaluate \S+)", r"\1 --max-eval-rows 12", shortened)
-        # So few rows may teach nothing: a gate may not be met, but it has a verdict.
-        shortened = re.sub(r"(bertctl gate) ", r"\1 --allow-constant ", shortened)
-        done = subprocess.run(
-            ["bash", "-c", f"set -o pipefail; {shortened}"],  # the very line, on fewer rows
-            cwd=tmp_path,
-            env={**os.environ, "PATH": f"{nursery.bin}{os.pathsep}{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            timeout=3600,
-            check=False,
-        )
-        verdicts = (
-            {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE}
-            if command.startswith("bertctl gate")
-            else {0}
-        )
-        assert done.returncode in verdicts, f"{command}\n{done.stderr}"
-    runs = [
-        path.parent
-        for path in tmp_path.rglob("metrics.json")
-        if (path.parent / "status.json").is_file()
-    ]
-    for run in runs:
-        check_run(run)
-    trains = re.compile(r"\b(finetune|pretrain|adapt|sweep|probe)\b")
-    assert bool(runs) == any(
-        trains.search(one) and "--dry-run" not in one for one in runnable(page)
-    )
+def _on_few_rows(command: str) -> str:
+    """Returns a command that trains and scores fewer rows."""
+    fewer = r"\1 \2 --max-train-rows 12 --max-eval-rows 12 --epochs 1 --checkpoint-every off "
+    command = re.sub(r"(finetune) (demo|mine.yaml)(?!\S)(?! --dry)", fewer, command)
+    few = "--max-train-rows 12 --max-eval-rows 12 --epochs 1 --checkpoint-every off"
+    command = re.sub(r"(finetune reviews/train.csv)", rf"\1 {few}", command)
+    command = re.sub(r"(evaluate \S+)", r"\1 --max-eval-rows 12", command)
+    # So few rows may teach nothing: a gate may not be met, but it has a verdict.
+    return re.sub(r"(bertctl gate) ", r"\1 --allow-constant ", command)
+
+
+@pytest.mark.parametrize(("page", "few_rows"), [*_runs()])
+def test_every_command_runs(page: Path, few_rows: bool, nursery: Nursery) -> None:
+    search_path = [str(nursery.bin), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = {**os.environ, "PATH": os.pathsep.join(search_path)}
+    trains = False
+    with tempfile.TemporaryDirectory() as name:  # a short path, which wraps as in the page
+        folder = Path(name)
+        prepare(page, folder)
+        for command in runnable(page):
+            if command.file:
+                (folder / command.file).write_text(command.text, encoding="utf-8")
+                continue
+            typed = _on_few_rows(command.text) if few_rows else command.text
+            code, output = run_command(typed, folder, environment)
+            is_gate = typed.startswith("bertctl gate")
+            assert code in (_VERDICTS if is_gate else {0}), f"{command.text}\n{output}"
+            depends_on_rows = few_rows and (typed != command.text or "runs/" in typed)
+            if command.expected is not None and not depends_on_rows:
+                numbers_vary = command.mark == VARYING
+                assert matches(command.expected, output, numbers_vary=numbers_vary), (
+                    f"{command.text}\n\nthe page shows:\n{command.expected}\n"
+                    f"now it prints:\n{output}\n"
+                    f"python -m tests.documents.outputs {page.name} writes it anew"
+                )
+            trains |= _TRAINS.search(typed) is not None
+        metrics = folder.rglob("metrics.json")
+        runs = [file.parent for file in metrics if (file.parent / "status.json").is_file()]
+        for run in runs:
+            check_run(run)
+        assert runs or not trains
 
 
 def test_the_table_of_verbs_is_the_table_of_verbs() -> None:

@@ -213,7 +213,7 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
     assert [line for line in lines if line and line[0] != " "] == list(GROUPS.values())
     assert [line.split()[0] for line in lines if line.startswith(" ")] == list(TOPICS)
     page = bertctl("docs", "pipelines")
-    assert page.stdout.startswith("# Pipelines\n")
+    assert page.stdout.startswith("# Run bertctl in CI\n")
     assert "<!--" not in page.stdout
     assert json.loads(bertctl("docs", "tasks", "--json").stdout)["topic"] == "tasks"
     wrong = bertctl("docs", "pipelnes")
@@ -224,7 +224,7 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
 @pytest.mark.one_process
 @pytest.mark.parametrize(
     ("words", "topic", "section"),
-    [("gate", "tutorial", "7. Decide"), ("Exit code", "pipelines", "Exit "
+    [("gate", "write-a-gate", "Write a gate"), ("Exit code", "pipelines", "Exit "
                                                                    "codes"), ("mlflow", "pipelines", "Trackers"),
      ("learning rate", "training", "More methods")],
 )  # fmt: skip
