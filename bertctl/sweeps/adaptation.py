@@ -166,7 +166,7 @@ def adapt(
         "folder": str(asked.folder),
         "pretraining": {
             "run": str(pretrained.folder.path),
-            "metrics": pretrained.metrics["metrics"],
+            "metrics": pretrained.metrics.as_json()["metrics"],
         },
         "sweep": str(made.folder),
         **judged(found),

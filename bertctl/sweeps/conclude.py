@@ -325,9 +325,9 @@ def _test(
     ]
     name = plan.primary.name
     return [
-        {"run": run.path.name, "split": split, "metric": name, **by_name[name]}
+        {"run": run.path.name, "split": split, "metric": name, **by_name[name].as_json()}
         for run in runs
-        for split, by_name in run.read(run.metrics)["metrics"].items()
+        for split, by_name in run.read_metrics().metrics.items()
         if split.startswith("test") and name in by_name
     ]
 

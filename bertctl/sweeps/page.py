@@ -123,10 +123,8 @@ def _tiles(document: Document) -> Iterator[Tile]:
         of_one = f"of one run: {figure(best[0]['value'])}"
         yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1]["value"]), of_one)
     for entry in document["test"] or ():
-        if interval(entry):
-            spread = f"95 %: {interval(entry)}"
-        else:
-            spread = ""
+        ends = interval(entry["low"], entry["high"])
+        spread = f"95 %: {ends}" if ends else ""
         yield Tile(f"{entry['metric']}, {entry['split']}", figure(entry["value"]), spread)
     if document["baseline"] is not None:
         yield Tile("majority", figure(document["baseline"]), "the answer that ignores the input")
@@ -173,10 +171,8 @@ def _findings(document: Document) -> Iterator[tuple[str, str]]:
         yield "majority", f"{figure(document['baseline'])}, the answer that ignores the input"
     settings = {row["setting"]: row["values"] for row in document["settings"]}
     for entry in document["test"] or ():
-        if interval(entry):
-            spread = f" ({interval(entry)})"
-        else:
-            spread = ""
+        ends = interval(entry["low"], entry["high"])
+        spread = f" ({ends})" if ends else ""
         number = next(row["setting"] for row in document["runs"] if row["run"] == entry["run"])
         run = f"run {entry['run']} of {setting_text(settings[number], document['axes'])}"
         yield (

@@ -255,11 +255,11 @@ def _train(
     except InterruptedRunError:
         if not watch.is_paused:
             raise
-        step = folder.read(folder.status)["step"]
+        step = folder.read_status().step
         message = f"waits at step {step} of {job.steps} for the other runs of the sweep"
         folder.set_status("interrupted", step=step, message=message)
         return None
-    return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
+    return {phase: result.performance.seconds[phase] for phase in ("train", "evaluate")}
 
 
 def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
@@ -269,14 +269,14 @@ def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
     A job that Slurm has requeued, or one of an earlier command, may begin when the run is done.
     """
     try:
-        is_done = folder.read(folder.status)["state"] == "done"
-        is_same = folder.read(folder.environment)["recipe_hash"] == job.hash
-        folder.read(folder.metrics)
-        seconds = folder.read(folder.performance)["seconds"]
+        is_done = folder.read_status().state == "done"
+        is_same = folder.read_environment().recipe_hash == job.hash
+        folder.read_metrics()
+        seconds = folder.read_performance().seconds
         if is_done and is_same:
-            return {phase: float(seconds[phase]) for phase in ("train", "evaluate")}
+            return {phase: seconds[phase] for phase in ("train", "evaluate")}
         return {}
-    except (BertctlError, KeyError, TypeError, ValueError):
+    except (BertctlError, KeyError):
         return {}
 
 
