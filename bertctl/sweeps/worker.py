@@ -201,15 +201,15 @@ def note_failure(folder: RunFolder, message: str) -> None:
     Raises:
         UnavailableError: it can't be written.
     """
+    step = 0
     if folder.status.exists():
-        status = folder.read(folder.status)
-    else:
-        status = {}
-    if status.get("state") == "failed" and status.get("message") == message:
-        return
+        status = folder.read_status()
+        if status.state == "failed" and status.message == message:
+            return
+        step = status.step
     folder.set_status(
         "failed",
-        step=status.get("step", 0),
+        step=step,
         message=message,
         reason="error",
     )
@@ -229,8 +229,8 @@ def _train(
         unfinished = (
             False  # what was killed before it had a status, is damaged or done starts again
         )
-        with contextlib.suppress(BertctlError, KeyError):
-            unfinished = folder.read(folder.status)["state"] != "done"
+        with contextlib.suppress(BertctlError):
+            unfinished = folder.read_status().state != "done"
         if not unfinished:
             folder.clear()
     warmup = warmup_steps(job.recipe.optimizer, job.steps)

@@ -25,6 +25,7 @@ from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_documents.performance_document import PerformanceDocument
 from bertctl.run_documents.probe_document import ProbeDocument
 from bertctl.run_documents.status_document import StatusDocument
+from bertctl.run_documents.sweep_document import SweepDocument
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
 
@@ -38,6 +39,7 @@ DOCUMENTS: tuple[type[Document], ...] = (
     PredictionLine,
     ProbeDocument,
     StatusDocument,
+    SweepDocument,
 )
 
 _INTRODUCTION = """\
@@ -133,7 +135,8 @@ def _parts(model: type[Document]) -> Iterator[type[Document]]:
 def _publish(schema: dict[str, Any], model: type[Document]) -> None:
     """Turns what pydantic says of a class into what is published of it."""
     docs = {
-        name: doc.text for name, _, doc in documented_classes(_source(model)).get(model.__name__, ())
+        name: doc.text
+        for name, _, doc in documented_classes(_source(model)).get(model.__name__, ())
     }
     schema["description"] = " ".join((model.__doc__ or "").split())
     if schema.get("title") == model.__name__:
