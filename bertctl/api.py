@@ -32,6 +32,7 @@ from bertctl.inference.trained import open_run
 from bertctl.jobs.run_recipe import run_recipe
 from bertctl.progress import SILENT, Figures, Listener
 from bertctl.reporting.card import write_card
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.runtime.seeding import generators_kept
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
@@ -52,7 +53,7 @@ __all__ = [
 Fields = Mapping[str, Any]
 """Recipe fields by their dotted names; None sets a field to null."""
 
-Scores = dict[str, dict[str, float]]
+Scores = dict[str, dict[str, float | None]]
 """Split -> metric -> value."""
 
 _ONE_TRAINS = threading.RLock()
@@ -129,11 +130,11 @@ class Run:
 
     def __repr__(self) -> str:
         """Returns its folder, its task and its primary score."""
-        document = self._trained.folder.read(self._trained.folder.metrics)
-        primary = document["primary"]
-        score = document["metrics"].get(primary["split"], {}).get(primary["name"])
-        if score:
-            scored = f", {primary['name']} on {primary['split']} {score['value']:.4f}"
+        document = self._trained.folder.read_metrics()
+        primary = document.primary
+        score = document.metrics.get(primary.split, {}).get(primary.name)
+        if score is not None and score.value is not None:
+            scored = f", {primary.name} on {primary.split} {score.value:.4f}"
         else:
             scored = ""
         return f"<Run {self.path}: {self.recipe.task}{scored}>"
@@ -153,7 +154,7 @@ class Run:
         """Returns the value of each metric by split, from metrics.json (which has intervals and
         counts as well).
         """
-        return _values(self._trained.folder.read(self._trained.folder.metrics))
+        return _values(self._trained.folder.read_metrics())
 
     def predict(
         self, examples: Iterable[str] | Iterable[Mapping[str, Any]]
@@ -361,10 +362,10 @@ def _options(fields: Fields | None) -> dict[str, Any]:
     }
 
 
-def _values(document: Mapping[str, Any]) -> Scores:
+def _values(document: MetricsDocument) -> Scores:
     return {
-        split: {name: metric["value"] for name, metric in metrics.items()}
-        for split, metrics in document["metrics"].items()
+        split: {name: metric.value for name, metric in by_name.items()}
+        for split, by_name in document.metrics.items()
     }
 
 

@@ -2,12 +2,9 @@
 ours.
 
 A file is refused for its size, bytes that are no UTF-8, nesting, halves of surrogate pairs, or
-another shape than the published schema (`schemas/NAME.json`) has. A reader asks less than a writer
-promises, so that runs of other versions can be read: keys that the schema does not know are let
-through, and `x-read` says which of the required ones it needs.
+another shape than its model (`run_documents/`) has.
 """
 
-import functools
 import json
 import os
 import re
@@ -15,12 +12,17 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertctl.errors import BertctlError, DataError, UnavailableError, is_out_of_memory
 from bertctl.memory import require_memory
 from bertctl.version import __version__
 from bertctl.words import human_bytes
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+Model = TypeVar("Model", bound="BaseModel")
 
 JSON_LIMIT = 64 * 2**20
 """Bytes of a JSON file; the largest tokenizer.json in use (Gemma's, 256,000 tokens) has half of
@@ -32,7 +34,6 @@ SAVE_WEIGHTS = "Write it with save_pretrained of transformers; pickled weights a
 _PART = 2**16  # bytes that are read at once: `read(limit)` asks for memory for all of them
 _MOST_IDS = 2**24
 _HALF = re.compile(r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]")
-_SCHEMAS = Path(__file__).with_name("schemas")
 
 
 def sha256_of(path: Path) -> str:
@@ -108,7 +109,6 @@ def read_text(
 
 def read_json(
     path: Path,
-    schema: str = "",
     *,
     limit: int = JSON_LIMIT,
     kind: type[BertctlError] = UnavailableError,
@@ -118,7 +118,6 @@ def read_json(
 
     Args:
         path: of the file.
-        schema: name of the published schema that it follows; any object will do where it is empty.
         limit: bytes of it.
         kind: of the error where it is no object at all.
         remedy: what to do about a file that is refused.
@@ -126,40 +125,65 @@ def read_json(
     Raises:
         UnavailableError: it can't be read.
         BertctlError: of `kind`: it is too large, no UTF-8, or no JSON object.
-        DataError: it does not follow the schema.
     """
-    return _parsed(
-        read_text(path, limit=limit, kind=kind),
-        path,
-        None,
-        schema,
-        kind,
-        remedy,
-    )
+    return _parsed(read_text(path, limit=limit, kind=kind), path, str(path), kind, remedy)
+
+
+def read_json_document(
+    path: Path,
+    model: type[Model],
+    *,
+    kind: type[BertctlError] = UnavailableError,
+    remedy: str = "",
+) -> Model:
+    """Returns the document that a JSON file holds.
+
+    Args:
+        path: Of the file.
+        model: The document's class in `run_documents/`.
+        kind: Of the error where the file is no JSON object.
+        remedy: What to do about a file that is refused.
+
+    Raises:
+        UnavailableError: It can't be read.
+        BertctlError: Of `kind`: it is too large, no UTF-8, or no JSON object.
+        DataError: It is not as the model says; which key, and what it has.
+    """
+    text = read_text(path, kind=kind)
+    values = _parsed(text, path, str(path), kind, remedy)
+    try:
+        json.dumps(values, allow_nan=False)
+    except ValueError as error:  # JSON has no infinity
+        raise kind(f"{path}: no JSON: {error}", remedy=remedy, file=path) from error
+    return _validated(values, model, path, str(path), remedy)
 
 
 def read_json_lines(
-    path: Path, schema: str, *, limit: int = 2**32, remedy: str = ""
+    path: Path, model: "type[BaseModel] | None" = None, *, limit: int = 2**32, remedy: str = ""
 ) -> list[dict[str, Any]]:
     """Returns the objects of a JSON Lines file, blank lines left out.
 
+    Args:
+        path: Of the file.
+        model: The class in `run_documents/` that each line is checked by; None for any object.
+        limit: Most bytes of the file.
+        remedy: What to do about a file that is refused.
+
     Raises:
         UnavailableError: it can't be read.
-        DataError: a line that is no object, or does not follow the schema; which one.
+        DataError: a line that is no object, or is not as the model says; which one.
     """
-    lines = enumerate(read_text(path, limit=limit, kind=DataError).split("\n"), start=1)
-    return [
-        _parsed(
-            text,
-            path,
-            i,
-            schema,
-            DataError,
-            remedy,
-        )
-        for i, text in lines
-        if text.strip()
-    ]
+    lines = read_text(path, limit=limit, kind=DataError).split("\n")
+    objects = []
+    for number, text in enumerate(lines, start=1):
+        if not text.strip():
+            continue
+        place = f"{path}:{number}"
+        values = _parsed(text, path, place, DataError, remedy)
+        if model is not None:
+            _validated(values, model, path, place, remedy)
+        objects.append(values)
+    return objects
 
 
 def weight_files(index: Path) -> list[Path]:
@@ -252,114 +276,39 @@ def is_encoding(name: str) -> bool:
 
 
 def _parsed(
-    text: str, path: Path, line: int | None, schema: str, kind: type[BertctlError], remedy: str
+    text: str, path: Path, place: str, kind: type[BertctlError], remedy: str
 ) -> dict[str, Any]:
-    if line:
-        where = f"{path}:{line}"
-    else:
-        where = str(path)
     require_room_for_json(text, path)
     try:
-        document = parse(text)
-        if schema and line is None:  # what runs hold has no infinity: JSON has none
-            json.dumps(document, allow_nan=False)
+        values = parse(text)
     except (ValueError, RecursionError) as error:
-        said = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise kind(f"{where}: no JSON: {said}", remedy=remedy, file=path) from error
-    if not isinstance(document, dict):
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise kind(f"{place}: no JSON: {reason}", remedy=remedy, file=path) from error
+    if not isinstance(values, dict):
         raise kind(
-            f"{where}: {type(document).__name__} where an object is needed",
+            f"{place}: {type(values).__name__} where an object is needed",
             remedy=remedy,
             file=path,
         )
-    if schema:
-        _check(
-            document,
-            path,
-            where,
-            schema,
-            remedy,
-        )
-    return document
+    return values
 
 
-def _check(document: Mapping[str, Any], path: Path, where: str, schema: str, remedy: str) -> None:
+def _validated(
+    values: Mapping[str, Any], model: type[Model], path: Path, place: str, remedy: str
+) -> Model:
     from pydantic_core import ValidationError
 
     try:
-        _validator(schema).validate_python(document, strict=True)
+        return model.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "missing":
             given = ""
         else:
             given = f", {json.dumps(first['input'], default=str)[:60]} given"
-        if place == "schema":
+        if key == "schema":
             given += f" (written by another bertctl than this {__version__})"
         raise DataError(
-            f"{where}: {place[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path
+            f"{place}: {key[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path
         ) from error
-
-
-@functools.cache
-def _validator(name: str) -> Any:
-    from pydantic_core import SchemaValidator
-
-    whole = published_schema(name)
-    return SchemaValidator(_core(whole, whole.get("$defs", {})))
-
-
-def published_schema(name: str) -> dict[str, Any]:
-    """Returns the JSON Schema of a kind of file that runs hold."""
-    schema: dict[str, Any] = json.loads((_SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
-    return schema
-
-
-def _core(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Any:
-    """Returns what pydantic's core makes a validator of, for the part of JSON Schema that the
-    published ones use.
-    """
-    from pydantic_core import core_schema as core
-
-    if "$ref" in schema:
-        schema = {**schema, **defs[schema["$ref"].rsplit("/", 1)[1]]}
-    else:
-        schema = schema
-    kinds = schema.get("type")
-    several = (
-        [{**schema, "type": kind} for kind in kinds]
-        if isinstance(kinds, list)
-        else schema.get("oneOf")
-    )
-    if several:
-        return core.union_schema([_core(one, defs) for one in several])
-    if "const" in schema or "enum" in schema:
-        return core.literal_schema(schema.get("enum", [schema.get("const")]))
-    low = schema.get("minimum")
-    high = schema.get("maximum")
-    match kinds:
-        case "object":
-            needed = schema.get("x-read", schema.get("required", ()))
-            fields = {
-                name: core.typed_dict_field(_core(inner, defs), required=name in needed)
-                for name, inner in schema.get("properties", {}).items()
-            }
-            others = schema.get("additionalProperties")
-            if isinstance(others, Mapping):
-                extras = _core(others, defs)
-            else:
-                extras = None
-            return core.typed_dict_schema(fields, extra_behavior="allow", extras_schema=extras)
-        case "array":
-            return core.list_schema(_core(schema.get("items", {}), defs))
-        case "integer":
-            return core.int_schema(ge=low, le=2**63 - 1 if high is None else high)
-        case "number":
-            return core.float_schema(ge=low, le=high)
-    plain: dict[Any, Any] = {
-        "string": core.str_schema,
-        "boolean": core.bool_schema,
-        "null": core.none_schema,
-    }
-    return plain.get(kinds, core.any_schema)()

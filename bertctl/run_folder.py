@@ -23,9 +23,9 @@ import socket
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from bertctl.documents import read_json
+from bertctl.documents import read_json, read_json_document
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.words import command, count
 from bertctl.writing import (
@@ -39,10 +39,19 @@ from bertctl.writing import (
     write_json,
 )
 
+if TYPE_CHECKING:
+    from bertctl.run_documents.document import Document
+    from bertctl.run_documents.environment_document import EnvironmentDocument
+    from bertctl.run_documents.metrics_document import MetricsDocument
+    from bertctl.run_documents.performance_document import PerformanceDocument
+    from bertctl.run_documents.status_document import State, StatusDocument
+
+OneDocument = TypeVar("OneDocument", bound="Document")
+
 CONFIRM = "confirm"
 """The split of validation rows that chose nothing, with `data.confirm_fraction`."""
 
-SCHEMA = 1
+SCHEMA: Final = 1
 """Version of the JSON layouts below."""
 
 DAMAGED = (
@@ -147,7 +156,7 @@ class RunFolder:
                 raise UsageError(
                     f"{path} is a pipe or a device where a file belongs", remedy="Delete it."
                 )
-            if self.checkpoints.is_dir() and self.read(self.status)["state"] == "done":
+            if self.checkpoints.is_dir() and self.read_status().state == "done":
                 shutil.rmtree(self.checkpoints)  # killed before it could do so itself
             yield
 
@@ -180,16 +189,15 @@ class RunFolder:
             )
         refuse_input(path, replaces=True)
 
-    def own_status(self) -> dict[str, Any]:
-        """Returns status.json; empty where it is not there, damaged, or another program's."""
+    def own_status(self) -> "StatusDocument | None":
+        """Returns status.json; None where it is not there, damaged, or another program's."""
         try:
-            status = self.read(self.status)
+            status = self.read_status()
         except BertctlError:
-            return {}
-        # of a thesis, say
-        if {"schema", "state", "step", "pid", "host"} <= set(status):
+            return None
+        if status.is_complete:
             return status
-        return {}
+        return None  # the status of a thesis, say
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
@@ -238,19 +246,18 @@ class RunFolder:
         Args:
             only_done: keep a run that has not finished.
         """
-        path, status = Path(os.path.abspath(self.path)), self.own_status()  # noqa: PTH100  # `resolve` follows links
-        state = status.get("state")
-        host = status.get("host")
+        path = Path(os.path.abspath(self.path))  # noqa: PTH100  # `resolve` follows links
+        status = self.own_status()
         if path.is_symlink():
             return f"{self.path} is a link; name what it points to"
-        if not status:
+        if status is None:
             return f"{self.path} {'is no run of bertctl' if path.exists() else 'does not exist'}"
         if why := self.why_of_sweep():
             return why
-        if only_done and state != "done":
-            return f"{self.path} has not finished: its state is '{state}'"
-        if state == "running" and host != socket.gethostname():
-            return f"{self.path} is running on {host}, as far as can be told here; delete it there"
+        if only_done and status.state != "done":
+            return f"{self.path} has not finished: its state is '{status.state}'"
+        if status.state == "running" and status.host != socket.gethostname():
+            return f"{self.path} is running on {status.host}, as far as can be told here; delete it there"
         return ""
 
     def why_of_sweep(self) -> str:
@@ -339,7 +346,7 @@ class RunFolder:
             raise UnavailableError(f"{path} {message}", remedy=remedy, file=path)
         return cls(path)
 
-    def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
+    def set_status(self, state: "State", *, step: int, message: str = "", reason: str = "") -> None:
         """Writes status.json.
 
         Args:
@@ -349,29 +356,68 @@ class RunFolder:
             reason: a word where it failed (`diverged`, `error`) or has ended other than well
                 (`collapsed`: one answer to everything).
         """
-        document = {
-            "schema": SCHEMA,
-            "state": state,
-            "step": step,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-        }
-        said = {"message": message, "reason": reason}
-        write_json(self.status, document | {name: text for name, text in said.items() if text})
+        from bertctl.run_documents.status_document import StatusDocument
 
-    def read(self, path: Path) -> dict[str, Any]:
-        """Returns one of the JSON files of this run, checked against its schema where one is
-        published.
+        texts = {"message": message, "reason": reason}
+        document = StatusDocument(
+            schema_number=SCHEMA,
+            state=state,
+            step=step,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            **{name: text for name, text in texts.items() if text},
+        )
+        write_json(self.status, document.as_json())
+
+    # Each imports its model when it is called: pydantic takes a while, and not every command that
+    # knows run folders reads one.
+
+    def read_status(self) -> "StatusDocument":
+        """Returns status.json.
 
         Raises:
-            UnavailableError: it is missing, can't be read, or is no JSON object.
-            DataError: it is not as the schema says.
+            UnavailableError: It is missing, can't be read, or is no JSON object.
+            DataError: It is not as its model says.
         """
-        if path != self.status and not path.exists():
-            message = f"{path} is missing: the run's state is '{self.read(self.status)['state']}'"
+        from bertctl.run_documents.status_document import StatusDocument
+
+        return read_json_document(self.status, StatusDocument, remedy=DAMAGED)
+
+    def read_metrics(self) -> "MetricsDocument":
+        """Returns metrics.json; see `read_status` for what is raised."""
+        from bertctl.run_documents.metrics_document import MetricsDocument
+
+        return self._read_document(self.metrics, MetricsDocument)
+
+    def read_performance(self) -> "PerformanceDocument":
+        """Returns performance.json; see `read_status` for what is raised."""
+        from bertctl.run_documents.performance_document import PerformanceDocument
+
+        return self._read_document(self.performance, PerformanceDocument)
+
+    def read_environment(self) -> "EnvironmentDocument":
+        """Returns environment.json; see `read_status` for what is raised."""
+        from bertctl.run_documents.environment_document import EnvironmentDocument
+
+        return self._read_document(self.environment, EnvironmentDocument)
+
+    def _read_document(self, path: Path, model: type[OneDocument]) -> OneDocument:
+        self._refuse_missing(path)
+        return read_json_document(path, model, remedy=DAMAGED)
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Returns a JSON file of this run that has no model, such as config.json.
+
+        Raises:
+            UnavailableError: It is missing, can't be read, or is no JSON object.
+        """
+        self._refuse_missing(path)
+        return read_json(path, remedy=DAMAGED)
+
+    def _refuse_missing(self, path: Path) -> None:
+        if not path.exists():
+            message = f"{path} is missing: the run's state is '{self.read_status().state}'"
             raise UnavailableError(message, remedy=UNFINISHED)
-        published = (self.status, self.metrics, self.environment, self.performance)
-        return read_json(path, path.stem if path in published else "", remedy=DAMAGED)
 
 
 _CONTENT = {

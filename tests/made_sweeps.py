@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
+from bertctl.run_documents.sweep_document import SweepDocument
 from bertctl.sweeps.conclude import describe
 from bertctl.sweeps.page import sweep_tables
 from bertctl.sweeps.results import read_cells
@@ -142,11 +143,11 @@ def shown(document: dict[str, Any]) -> str:
     """The answer as a terminal of 200 columns shows it."""
     console = Console(width=200)
     with console.capture() as captured:
-        console.print(sweep_tables(document))
+        console.print(sweep_tables(SweepDocument.model_validate(document)))
     return captured.get()
 
 
 def document_of(folder: Path, **options: Any) -> dict[str, Any]:
-    """The document of a sweep, nothing written."""
+    """The content of sweep.json, nothing written."""
     plan, cells = read_cells(folder)
-    return describe(plan, cells, **options)
+    return describe(plan, cells, **options).as_json()

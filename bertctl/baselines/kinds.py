@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from bertctl.metrics.paired import Difference
+from bertctl.run_documents.metrics_document import BaselineDifference
 from bertctl.tasks.registry import find_metric
 
 BaselineVerdict = Literal["better", "unclear", "not better"]
@@ -62,7 +63,7 @@ def verdict_on(gain: float, low: float, high: float, *, higher_is_better: bool) 
     return "not better"
 
 
-def is_full_score(comparison: Mapping[str, Any], metric: str) -> bool:
+def is_full_score(comparison: BaselineDifference, metric: str) -> bool:
     """Returns whether a run has all that can be had of a metric, so that no run could be better.
 
     Args:
@@ -71,10 +72,10 @@ def is_full_score(comparison: Mapping[str, Any], metric: str) -> bool:
     """
     known = find_metric(metric)
     is_fraction = known is not None and known.is_fraction and known.higher_is_better
-    return is_fraction and comparison["baseline"] + comparison["value"] >= 1.0 - _ROUNDING
+    return is_fraction and comparison.baseline + comparison.value >= 1.0 - _ROUNDING
 
 
-def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[str, Any]) -> str:
+def comparison_sentence(name: str, split: str, metric: str, comparison: BaselineDifference) -> str:
     """Returns how a run stands beside a baseline, in a sentence without a full stop.
 
     Args:
@@ -84,10 +85,10 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[
         comparison: Entry of `differences` in metrics.json.
     """
     title = KINDS[name].title
-    value = comparison["baseline"]
-    gain = comparison["value"]
-    low = comparison["corrected"]["low"]
-    high = comparison["corrected"]["high"]
+    value = comparison.baseline
+    gain = comparison.value
+    low = comparison.corrected.low
+    high = comparison.corrected.high
     known = find_metric(metric)
     is_fraction = known is not None and known.is_fraction
     higher_is_better = known is None or known.higher_is_better
@@ -95,12 +96,12 @@ def comparison_sentence(name: str, split: str, metric: str, comparison: Mapping[
     unit = " points" if is_fraction else ""
     digits = ".1f" if is_fraction else ".4f"
     interval = f"95 % {factor * low:{digits}} to {factor * high:{digits}}"
-    if comparison["verdict"] == "better":
+    if comparison.verdict == "better":
         return (
             f"{split}: beats {title} ({metric} {value:.3f}) by "
             f"{factor * abs(gain):{digits}}{unit}, {interval}"
         )
-    if comparison["verdict"] == "unclear":
+    if comparison.verdict == "unclear":
         change = f"{factor * gain:+{digits}}{unit}, {interval}"
         return f"{split}: not clearly better than {title} ({metric} {value:.3f}): {change}"
     score = value + gain

@@ -24,6 +24,7 @@ from bertctl.inference.evaluate import SplitResult, line_id
 from bertctl.metrics.clusters import numbered
 from bertctl.metrics.paired import simultaneous
 from bertctl.progress import Listener
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_folder import DAMAGED, SCHEMA, RunFolder
 from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.seeding import generators_kept
@@ -98,20 +99,20 @@ class RunBaselines:
             return {"baselines": document}
         return {}
 
-    def announce(self, metrics: Mapping[str, Any]) -> None:
+    def announce(self, metrics: MetricsDocument) -> None:
         """Reports how the run compares with each baseline; with a warning where it is not better.
 
         Args:
             metrics: Content of metrics.json.
         """
         weaker: list[str] = []
-        for name, entry in metrics.get("baselines", {}).items():
-            split = headline_split(entry["differences"], self._job.selection)
+        for name, entry in metrics.baselines.items():
+            split = headline_split(entry.differences, self._job.selection)
             if split is None:
                 continue
-            comparison = entry["differences"][split]
+            comparison = entry.differences[split]
             sentence = comparison_sentence(name, split, self._job.primary, comparison)
-            if comparison["verdict"] == "not better" and not is_full_score(
+            if comparison.verdict == "not better" and not is_full_score(
                 comparison, self._job.primary
             ):
                 self._listener.warn(sentence)
@@ -148,7 +149,7 @@ class RunBaselines:
                 entry = document["baselines"][name]
                 lines = {
                     split: read_json_lines(
-                        self._folder.baseline_predictions(name, split), "", remedy=DAMAGED
+                        self._folder.baseline_predictions(name, split), remedy=DAMAGED
                     )
                     for split in entry["metrics"]
                 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertctl.config.recipe_files import expanded_path
-from bertctl.documents import read_json, sha256_of
+from bertctl.documents import read_json_document, sha256_of
 from bertctl.errors import DataError, UnavailableError
 from bertctl.words import listing
 
@@ -195,23 +195,18 @@ def read_lock(path: Path) -> Lock:
     )
     if not path.is_file():
         raise UnavailableError(f"there is no lock {path}", remedy=anew, file=path)
-    document = read_json(
-        path,
-        "lock",
-        kind=DataError,
-        remedy=anew,
-    )
-    names = [
-        name
-        for part in document["parts"]
-        for name in (part["name"], part["revision"], *part["files"])
-    ]
-    for name in (document["folder"], *names):
+    from bertctl.run_documents.lock_document import LockDocument
+
+    document = read_json_document(path, LockDocument, kind=DataError, remedy=anew)
+    names = [document.folder]
+    for part in document.parts:
+        names += [part.name, part.revision, *part.files]
+    for name in names:
         if _LEADS_OUT.search(name):
             raise DataError(
                 f"{path}: {name!r:.80} leads out of the lock's folder", remedy=anew, file=path
             )
-    return Lock(path, document["parts"], document["folder"])
+    return Lock(path, [part.as_json() for part in document.parts], document.folder)
 
 
 file_sha256 = functools.cache(sha256_of)

@@ -102,7 +102,7 @@ def files_to_push(folder: RunFolder, *, predictions: bool) -> dict[str, Path]:
     Raises:
         UnavailableError: the run is not done, or holds no model of transformers.
     """
-    state = folder.read(folder.status)["state"]
+    state = folder.read_status().state
     if state != "done":
         remedy = f"{UNFINISHED} To upload the weights all the same: `hf upload HUB-ID RUN/model`."
         raise UnavailableError(

@@ -10,7 +10,7 @@ from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.presets import AUTO, AUTO_TASKS, fields_left_to_auto
 from bertctl.config.recipe_sections import RecipeFields, TaskSettings
 from bertctl.config.task_names import PRETRAINING
-from bertctl.documents import is_encoding, published_schema
+from bertctl.documents import is_encoding
 from bertctl.words import listing
 
 _SETTINGS = {
@@ -108,10 +108,13 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         if twice:
             yield Disagreement((name,), f"given twice: {', '.join(twice)}")
     slices = recipe.evaluation.slice_columns
-    fields = published_schema("prediction")["properties"] if slices else {}
-    if own := [name for name in slices if name in fields]:
-        reason = f"prediction files have their own {listing(own)}; rename the column"
-        yield Disagreement(("evaluation.slice_columns",), reason)
+    if slices:
+        from bertctl.run_documents.line_documents import PredictionLine
+
+        taken = [name for name in slices if name in PredictionLine.model_fields]
+        if taken:
+            reason = f"prediction files have their own {listing(taken)}; rename the column"
+            yield Disagreement(("evaluation.slice_columns",), reason)
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
     yield from _pretraining_disagreements(recipe)

@@ -45,7 +45,7 @@ def field_docs() -> Mapping[str, FieldDoc]:
     """Returns the documentation of every field of a recipe by its dotted name, in the schema's
     order.
     """
-    classes = _classes()
+    classes = documented_classes(_SCHEMA)
     found: dict[str, FieldDoc] = {}
     for name, annotation, doc in classes["RecipeFields"]:
         if isinstance(annotation, ast.Name) and annotation.id in classes:
@@ -61,14 +61,18 @@ def field_docs() -> Mapping[str, FieldDoc]:
 def section_docs() -> Mapping[str, str]:
     """Returns the docstring under each section of a recipe as one line, by the section's name."""
     return {
-        name: doc.text for name, _, doc in _classes()["RecipeFields"] if name not in field_docs()
+        name: doc.text
+        for name, _, doc in documented_classes(_SCHEMA)["RecipeFields"]
+        if name not in field_docs()
     }
 
 
 @functools.cache
-def _classes() -> dict[str, list[tuple[str, ast.expr, FieldDoc]]]:
-    """Returns the documented attributes of each class of the schema."""
-    tree = ast.parse(_SCHEMA.read_text(encoding="utf-8"))
+def documented_classes(source: Path) -> dict[str, list[tuple[str, ast.expr, FieldDoc]]]:
+    """Returns the attributes with a docstring of each class of a Python file: name, annotation and
+    documentation.
+    """
+    tree = ast.parse(source.read_text(encoding="utf-8"))
     return {
         node.name: list(_fields(node.body)) for node in tree.body if isinstance(node, ast.ClassDef)
     }

@@ -39,6 +39,8 @@ from bertctl.modeling.linear_head import FIRST_OF_WORD, LinearHead
 from bertctl.modeling.pooling import check_poolings, unit_length
 from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.status_document import State
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS
@@ -210,7 +212,7 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
     )
 
 
-def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dict[str, Any]:
+def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> MetricsDocument:
     """Computes, trains, scores, and writes the run folder; returns its metrics.json, with the table
     under `probe`.
     """
@@ -219,14 +221,14 @@ def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> dic
         return _run(job, folder, listener)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
-            state = "interrupted"
+            state: State = "interrupted"
         else:
             state = "failed"
         folder.set_status(state, step=0, message=said_of(error))
         raise
 
 
-def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]:
+def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocument:
     started = time.perf_counter()
     train = job.features["train"]
     held = job.features[job.selection]
@@ -274,12 +276,13 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> dict[str, Any]
     chosen = {
         name: {"split": "train", "of": of} for name, of in compared.items() if of > 1
     }  # by cross-validation
-    metrics = job.metrics(results) | {
+    scores = job.metrics(results) | {
         "probe": table_document(job, table, best, folds[0]),
         "selected_on": chosen,
     }
+    metrics = MetricsDocument.model_validate(scores)
     write_predictions(folder, results, job.recipe.evaluation)
-    write_json(folder.metrics, metrics)
+    write_json(folder.metrics, metrics.as_json())
     ended = time.perf_counter()
     job.seconds |= {
         "features": computed - started,

@@ -1,14 +1,12 @@
 """Whether the rows of a run's own data are still those that the run was made of."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData, load_data
-from bertctl.documents import loading
 from bertctl.errors import DataError
-from bertctl.run_folder import DAMAGED, RunFolder
+from bertctl.run_folder import RunFolder
 from bertctl.words import command
 
 _LIMITS = ("max_eval_rows", "max_train_rows", "train_rows_per_label", "first_train_rows")
@@ -46,10 +44,9 @@ def refuse_changed_rows(
         recorded.data.name != recipe.data.name
     ):  # another data set with the same labels was asked for
         return
-    environment = folder.read(folder.environment)
-    with loading(folder.environment, remedy=DAMAGED):
-        hashes: Mapping[str, str] = environment.get("data_hashes") or {}
-        slice_hashes: Mapping[str, str] = environment.get("slice_hashes") or {}
+    environment = folder.read_environment()
+    hashes = environment.data_hashes
+    slice_hashes = environment.slice_hashes
     as_then = _read_as_then(recipe, recorded, data)
     is_sliced_alike = recipe.evaluation.slice_columns == recorded.evaluation.slice_columns
     has_same_slices = is_sliced_alike and recipe.data == recorded.data
@@ -102,13 +99,10 @@ def _compare_with_scored(folder: RunFolder, recipe: Recipe, data: LoadedData, sp
     """Refuses a split that the run was scored on after its training, with other rows."""
     if not folder.metrics.exists() or recipe.data.max_eval_rows is not None:
         return
-    scored: Mapping[str, Any] = folder.read(folder.metrics).get("data", {}).get(split, {})
-    is_sample = scored.get("max_eval_rows") is not None
-    if (
-        scored.get("sha256") is not None
-        and not is_sample
-        and scored["sha256"] != data.hashes[split]
-    ):
+    scored = folder.read_metrics().data.get(split)
+    if scored is None or scored.sha256 is None or scored.max_eval_rows is not None:
+        return
+    if scored.sha256 != data.hashes[split]:
         _refuse(folder, split, data.splits[split].source, "rows")
 
 

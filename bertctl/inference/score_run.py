@@ -27,6 +27,7 @@ from bertctl.inference.evaluate import (
 )
 from bertctl.inference.trained import TrainedRun
 from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.writing import write_json, write_text
@@ -39,7 +40,7 @@ def evaluate_run(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
-) -> dict[str, Any]:
+) -> MetricsDocument:
     """Scores splits of the run's own data; each is added to the run's metrics.json and predictions.
 
     Args:
@@ -61,14 +62,15 @@ def evaluate_run(
     with (
         run.folder.held() if workers.is_first else nullcontext()
     ):  # another evaluate may add its splits meanwhile
-        metrics = run.task.answers.named_today(run.folder.read(run.folder.metrics))
+        before = run.task.answers.named_today(run.folder.read_metrics())
+        metrics = before.as_json()
         fresh = metrics_document(
-            results, primary=metrics["primary"]["name"], selection=metrics["primary"]["split"]
+            results, primary=before.primary.name, selection=before.primary.split
         )
         _drop_stale_differences(metrics, fresh["metrics"])
         metrics["metrics"] |= fresh["metrics"]
         metrics["baseline"] = metrics.get("baseline", {}) | _baseline(
-            run, metrics.get("constant_answer"), results
+            run, before.constant_answer, results
         )
         decision = read_decision(run.folder)
         _note_decision(metrics, decision, names)
@@ -82,10 +84,11 @@ def evaluate_run(
                 name: told | {"max_eval_rows": run.recipe.data.max_eval_rows}
                 for name, told in document.items()
             }
-        metrics["data"] |= document
+        metrics["data"] = metrics.get("data", {}) | document
+        after = MetricsDocument.model_validate(metrics)
         if workers.is_first:
-            _write(run, run.folder, results, metrics)
-    return metrics
+            _write(run, run.folder, results, after)
+    return after
 
 
 def evaluate_file(
@@ -97,7 +100,7 @@ def evaluate_file(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
-) -> dict[str, Any]:
+) -> MetricsDocument:
     """Scores a labelled file; the result is a folder of its own that `gate` and `compare` read like
     a run.
 
@@ -129,21 +132,19 @@ def evaluate_file(
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
     results = score_splits(run, {"file": replace(rows, groups=groups)}, workers, listener)
+    primary = run.task.primary_metric
+    constant = None
     if run.folder.metrics.exists():
-        trained = run.folder.read(run.folder.metrics)
-    else:
-        trained = {}
-    primary = (
-        run.task.answers.named_today(trained)
-        .get("primary", {})
-        .get("name", run.task.primary_metric)
-    )
+        trained = run.folder.read_metrics()
+        primary = run.task.answers.named_today(trained).primary.name
+        constant = trained.constant_answer
     if results and primary not in results["file"].metrics:  # of rows with other labels
         primary = next(iter(results["file"].metrics))
-    metrics = metrics_document(results, primary=primary, selection="file")
-    metrics["baseline"] = _baseline(run, trained.get("constant_answer"), results)
-    metrics["data"] = data_document({name: result.features for name, result in results.items()}, {})
-    _note_decision(metrics, read_decision(run.folder), results)
+    scores = metrics_document(results, primary=primary, selection="file")
+    scores["baseline"] = _baseline(run, constant, results)
+    scores["data"] = data_document({name: result.features for name, result in results.items()}, {})
+    _note_decision(scores, read_decision(run.folder), results)
+    metrics = MetricsDocument.model_validate(scores)
     if not workers.is_first:
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
@@ -257,7 +258,7 @@ def _baseline(
 
 
 def _write(
-    run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: dict[str, Any]
+    run: TrainedRun, folder: RunFolder, results: dict[str, SplitResult], metrics: MetricsDocument
 ) -> None:
     write_predictions(folder, results, run.recipe.evaluation)
-    write_json(folder.metrics, metrics)
+    write_json(folder.metrics, metrics.as_json())

@@ -242,7 +242,7 @@ def open_run(
                 message,
                 remedy="Leave it out; fields of data, evaluation and runtime can be changed.",
             )
-    state = folder.read(folder.status)["state"]
+    state = folder.read_status().state
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         message = f"{path} holds no model: the run's state is '{state}'"
         none = (
@@ -268,7 +268,7 @@ def open_run(
     else:  # where it was
         source = _encoder(recipe.model, path)
     if is_probe(path):  # its head is in the run
-        model_config = read_probe(path)[1]["head"]
+        model_config = read_probe(path)[1].head
     else:
         model_config = {**source.config, SAID: read_modules(source.folder)}
     with loading(f"the run {path}", remedy=DAMAGED):
@@ -475,8 +475,7 @@ def _pairs(folder: RunFolder, recipe: Recipe) -> bool | None:
         return None
     if recipe.data.name:
         return find_dataset(recipe.data.name, recipe.data.datasets_file).columns.pair is not None
-    if folder.environment.exists():
-        columns = folder.read(folder.environment).get("columns")
-    else:
-        columns = None
+    if not folder.environment.exists():
+        return None
+    columns = folder.read_environment().columns
     return "pair" in columns if columns else None

@@ -107,7 +107,7 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
         )  # does not read the weights of a package to check them
         return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0, None
     from bertctl.inference.trained import open_run
-    from bertctl.modeling.linear_head import DOCUMENT, WEIGHTS, is_probe
+    from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
 
     run = open_run(path)
     if is_probe(path):
@@ -122,7 +122,7 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
         "probe": probe > 0,
     }
     if probe:
-        head = read_json(path / DOCUMENT)["head"]
+        head = read_probe(path)[1].head
     else:
         head = None
     return run.source.folder, told | frozen, probe, head

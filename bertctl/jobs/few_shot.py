@@ -46,6 +46,7 @@ from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.summary import figure
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import is_worker
 from bertctl.runtime.stopping import Terminated
@@ -261,12 +262,13 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         gap = None
     else:
         gap = first.difference(others[0])
-    metrics = job.metrics(results) | {
+    scores = job.metrics(results) | {
         "few_shot": judged(job, values, [each.value for each in others], gap)
     }
+    metrics = MetricsDocument.model_validate(scores)
     write_predictions(folder, results, job.recipe.evaluation)
-    write_json(folder.metrics, metrics)
-    write_json(folder.performance, made.performance)
+    write_json(folder.metrics, metrics.as_json())
+    write_json(folder.performance, made.performance.as_json())
     if model != folder.encoder:
         model.rename(folder.encoder)
     folder.set_status("done", step=job.steps)

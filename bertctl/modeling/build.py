@@ -212,11 +212,10 @@ def load_trained(
     from bertctl.modeling.probe_network import with_head
 
     head, document = read_probe(folder)
-    if source.content_hash() != document["encoder_hash"]:
+    if source.content_hash() != document.encoder_hash:
         raise DataError(
             f"{source.folder} is not the encoder that the probe was trained on "
-            f"('{document['encoder']}', hash "
-            f"{document['encoder_hash'][:12]})",
+            f"('{document.encoder}', hash {document.encoder_hash[:12]})",
             remedy="Give that model its place again, or run `bertctl probe` once more.",
         )
     return with_head(load_frozen(source, compute), head, source, compute)

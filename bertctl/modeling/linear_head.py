@@ -8,21 +8,33 @@ vector, C outputs.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertctl.arrays import Floats32
-from bertctl.documents import loading, read_json
+from bertctl.documents import loading, read_json_document
 from bertctl.errors import UnavailableError
 from bertctl.modeling.source import ModelSource
+from bertctl.run_documents.probe_document import ProbeDocument
 from bertctl.run_folder import SCHEMA
 from bertctl.writing import atomic_write, write_json
 
 DOCUMENT = "probe.json"
 WEIGHTS = "probe.safetensors"
+
+_DOCUMENTED = (
+    "layer",
+    "pooling",
+    "special_tokens",
+    "normalize",
+    "classifier",
+    "strength",
+    "windows",
+)
+"""Fields of a head that stand in probe.json, in their order."""
 
 FIRST_OF_WORD = "first"
 """The pooling of a probe on words: each is read by its first token, as in fine-tuning."""
@@ -72,17 +84,13 @@ class LinearHead:
             arrays["mix"] = self.mix
         atomic_write(folder / WEIGHTS, lambda aside: save_file(arrays, aside))
         fields = {
-            name: value
-            for name, value in asdict(self).items()
-            if name not in ("weight", "bias", "mix")
-        }
-        document = {
             "schema": SCHEMA,
             "encoder": source.name,
             "encoder_hash": source.content_hash(),
-            **fields,
+            **{name: getattr(self, name) for name in _DOCUMENTED},
+            "head": dict(head),
         }
-        write_json(folder / DOCUMENT, document | {"head": dict(head)})
+        write_json(folder / DOCUMENT, ProbeDocument.model_validate(fields).as_json())
 
 
 def is_probe(folder: Path) -> bool:
@@ -90,7 +98,7 @@ def is_probe(folder: Path) -> bool:
     return (folder / DOCUMENT).exists()
 
 
-def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
+def read_probe(folder: Path) -> tuple[LinearHead, ProbeDocument]:
     """Returns the head, and the content of probe.json.
 
     Raises:
@@ -99,12 +107,10 @@ def read_probe(folder: Path) -> tuple[LinearHead, dict[str, Any]]:
     from safetensors.numpy import load_file
 
     again = "Run `bertctl probe` again with `overwrite=True`."
-    document = read_json(folder / DOCUMENT, "probe", remedy=again)
+    document = read_json_document(folder / DOCUMENT, ProbeDocument, remedy=again)
     with loading(folder / WEIGHTS, kind=UnavailableError, remedy=again):
         arrays = load_file(folder / WEIGHTS)
-        fields = {
-            name: document[name] for name in LinearHead.__dataclass_fields__ if name in document
-        }
+        fields: dict[str, Any] = {name: getattr(document, name) for name in _DOCUMENTED}
         return LinearHead(
             **fields,
             weight=arrays["weight"],

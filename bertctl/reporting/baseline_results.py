@@ -2,8 +2,7 @@
 and their table.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bertctl.baselines.kinds import KINDS, MAJORITY
 from bertctl.documents import loading, read_json_lines
@@ -13,6 +12,7 @@ from bertctl.reporting.document import Cell, Column, TableBlock
 from bertctl.reporting.pairing import not_computable
 from bertctl.reporting.runs import FinishedRun, aligned
 from bertctl.reporting.summary import figure
+from bertctl.run_documents.metrics_document import BaselineEntry, MetricsDocument
 from bertctl.run_folder import DAMAGED
 from bertctl.tasks.answers import Line
 from bertctl.tasks.registry import answer_type
@@ -46,7 +46,7 @@ def baseline_difference(
     answers = answer_type(str(run.task)).from_lines(lines)
     metric = run.primary
     if name == MAJORITY:
-        constant = run.metrics.get("constant_answer")
+        constant = run.metrics.constant_answer
         if constant is None:
             raise _missing(run, name, split)
         theirs = [answers.answered(line, constant) for line in lines]
@@ -70,24 +70,31 @@ def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Differen
     Raises:
         UsageError: It has none.
     """
-    entry = _entry(run, name).get("differences", {}).get(split)
-    if entry is None:
+    entry = _entry(run, name)
+    if entry is None or split not in entry.differences:
         raise _missing(run, name, split)
-    fields = ("value", "low", "high", "p", "n", "method")
-    numbers = {field: entry[field] for field in fields}
-    return Difference(
-        **numbers, changed=entry["examples_changed"], clusters=entry.get("clusters")
-    ), entry["baseline"]
+    stored = entry.differences[split]
+    difference = Difference(
+        value=stored.value,
+        low=stored.low,
+        high=stored.high,
+        p=stored.p,
+        n=stored.n,
+        method=stored.method,
+        changed=stored.examples_changed,
+        clusters=stored.clusters,
+    )
+    return difference, stored.baseline
 
 
-def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
+def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
     """Returns a row per baseline and split: its value, and by how much the run is better; None
     without baselines.
 
     Args:
         metrics: Content of metrics.json.
     """
-    primary = metrics["primary"]["name"]
+    primary = metrics.primary.name
     numbers = (primary, "run minus baseline", "95 % interval")
     columns = [
         Column("baseline"),
@@ -96,12 +103,12 @@ def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
         Column("run is"),
     ]
     rows: list[list[str | Cell]] = []
-    for name, entry in metrics.get("baselines", {}).items():
-        for split, difference in entry["differences"].items():
-            ends = difference["corrected"]
-            interval = f"{ends['low']:+.4f} to {ends['high']:+.4f}"
-            verdict = Cell(difference["verdict"], wrong=difference["verdict"] == "not better")
-            cells = (figure(difference["baseline"]), f"{difference['value']:+.4f}", interval)
+    for name, entry in metrics.baselines.items():
+        for split, difference in entry.differences.items():
+            ends = difference.corrected
+            interval = f"{ends.low:+.4f} to {ends.high:+.4f}"
+            verdict = Cell(difference.verdict, wrong=difference.verdict == "not better")
+            cells = (figure(difference.baseline), f"{difference.value:+.4f}", interval)
             rows.append([KINDS[name].tables, split, *cells, verdict])
     if not rows:
         return None
@@ -112,16 +119,16 @@ def baselines_table(metrics: Mapping[str, Any]) -> TableBlock | None:
     return TableBlock(columns, rows, caption)
 
 
-def _entry(run: FinishedRun, name: str) -> Mapping[str, Any]:
-    entry: Mapping[str, Any] = run.metrics.get("baselines", {}).get(name, {})
-    return entry
+def _entry(run: FinishedRun, name: str) -> BaselineEntry | None:
+    return next((entry for known, entry in run.metrics.baselines.items() if known == name), None)
 
 
 def _baseline_lines(run: FinishedRun, name: str, split: str) -> list[Line]:
-    if run.folder is None or split not in _entry(run, name).get("metrics", {}):
+    entry = _entry(run, name)
+    if run.folder is None or entry is None or split not in entry.metrics:
         raise _missing(run, name, split)
     path = run.folder.baseline_predictions(name, split)
-    lines: list[Line] = [*read_json_lines(path, "", remedy=DAMAGED)]
+    lines: list[Line] = [*read_json_lines(path, remedy=DAMAGED)]
     return lines
 
 
@@ -132,14 +139,15 @@ def _missing(run: FinishedRun, name: str, split: str) -> UsageError:
         return UsageError(
             f"{run.path} has no constant answer to compare with on '{split}'", remedy=remedy
         )
-    scored = list(_entry(run, name).get("metrics", {}))
-    if scored:
+    entry = _entry(run, name)
+    if entry is not None and entry.metrics:
+        scored = list(entry.metrics)
         splits = ", ".join([*scored, split])
         return UsageError(
             f"{run.path} has {baseline_title(name)} on {listing(scored)}, not on '{split}'",
             remedy=f"Type `split={scored[0]}`, or train with `evaluation.splits='[{splits}]'`.",
         )
-    computed = list(run.metrics.get("baselines", {}))
+    computed = list(run.metrics.baselines)
     if computed:
         remedy = f"It has: {listing([*computed, MAJORITY])}."
     else:

@@ -87,12 +87,13 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
     from huggingface_hub import EvalResult
 
     found = []
-    for split, by_name in run.metrics["metrics"].items():
+    for split, by_name in run.metrics.metrics.items():
         config, revision = _source(row, split)
         chosen = run.chosen_on(split)
         for name in headline(by_name, run.primary):
             is_chosen_here = name.startswith("best_")  # on the examples that it is scored on
-            if is_chosen_here or by_name[name]["value"] is None:
+            value = by_name[name].value
+            if is_chosen_here or value is None:
                 continue
             found.append(
                 EvalResult(
@@ -104,7 +105,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
                     dataset_revision=revision,
                     metric_type=_hub_name(name),
                     metric_name=name,
-                    metric_value=round(by_name[name]["value"], 6),
+                    metric_value=round(value, 6),
                     metric_args={"chosen on this split": sorted(chosen)} if chosen else None,
                 )
             )
@@ -217,16 +218,16 @@ def _labels(config: Mapping[str, Any]) -> str:
 
 
 def _steps_of_weights(run: RunContents) -> Any:
-    average = run.metrics.get("average", {})
-    if average.get("kept"):
-        return f"{', '.join(map(str, average['steps']))} (mean)"
-    return run.metrics.get("best_step")
+    average = run.metrics.average
+    if average is not None and average.kept:
+        return f"{', '.join(map(str, average.steps))} (mean)"
+    return run.metrics.best_step
 
 
 def _training(run: RunContents) -> str:
     training = run.recipe.get("training", {})
     optimizer = run.recipe.get("optimizer", {})
-    here = run.document("environment")
+    environment = run.environment()
     settings = {
         "epochs": training.get("epochs"),
         "batch size": training.get("batch_size"),
@@ -235,19 +236,20 @@ def _training(run: RunContents) -> str:
         "warm-up": optimizer.get("warmup_fraction"),
         "seed": training.get("seed"),
         "longest input": run.recipe["model"].get("max_length"),
-        "precision": here.get("precision"),
-        "optimizer steps": run.metrics.get("steps"),
+        "precision": environment.precision,
+        "optimizer steps": run.metrics.steps,
         "weights of step": _steps_of_weights(run),
     }
-    counts = run.metrics.get("data", {})
-    settings |= {f"examples, {split}": count["examples"] for split, count in counts.items()}
+    data = run.metrics.data
+    settings |= {f"examples, {split}": counts.examples for split, counts in data.items()}
     settings |= {
-        f"cut at the longest input, {split}": count["truncated"] for split, count in counts.items()
+        f"cut at the longest input, {split}": counts.truncated for split, counts in data.items()
     }
+    settings |= {f"read in windows, {split}": counts.windowed for split, counts in data.items()}
     settings |= {
-        f"read in windows, {split}": count.get("windowed") for split, count in counts.items()
+        "bertctl": environment.bertctl,
+        "recipe hash": environment.recipe_hash or None,
     }
-    settings |= {"bertctl": here.get("bertctl"), "recipe hash": here.get("recipe_hash")}
-    settings |= {name: here.get("packages", {}).get(name) for name in ("torch", "transformers")}
+    settings |= {name: environment.packages.get(name) for name in ("torch", "transformers")}
     rows = [[name, str(value)] for name, value in settings.items() if value is not None]
     return table_lines(TableBlock([Column("setting"), Column("value")], rows)).rstrip("\n")

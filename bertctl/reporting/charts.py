@@ -19,6 +19,7 @@ import numpy as np
 
 from bertctl.arrays import Floats
 from bertctl.metrics.calibration import ReliabilityBin
+from bertctl.run_documents.metric_entry import MetricEntry
 from bertctl.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _or_gap(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) -> str:
+def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
     """Draws values with their intervals, one below the other, and what the answer that reads
     nothing gets.
 
@@ -204,16 +205,16 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
         for place, (_, metric, baseline) in enumerate(rows):
-            if metric["low"] is not None and metric["high"] is not None:
+            if metric.low is not None and metric.high is not None:
                 axes.plot(
-                    [metric["low"], metric["high"]],
+                    [metric.low, metric.high],
                     [place, place],
                     color=ACCENT,
                     linewidth=5,
                     alpha=0.35,
                 )
             axes.plot(
-                [metric["value"]],
+                [math.nan if metric.value is None else metric.value],
                 [place],
                 marker="o",
                 markersize=6,
@@ -236,7 +237,7 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
                 *(
                     value
                     for _, metric, baseline in rows
-                    for value in (metric["low"], baseline)
+                    for value in (metric.low, baseline)
                     if value
                 ),
             ]
@@ -244,7 +245,7 @@ def metric_chart(rows: Sequence[tuple[str, Mapping[str, Any], float | None]]) ->
         axes.set(xlim=(low - 0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
         axes.grid(visible=False, axis="y")
 
-    label = "; ".join(f"{name} {metric['value']:.4f}" for name, metric, _ in rows)
+    label = "; ".join(f"{name} {metric.value or 0.0:.4f}" for name, metric, _ in rows)
     left = 0.2 + 0.085 * max(len(name) for name, _, _ in rows)
     return svg(
         "metrics",

@@ -56,7 +56,7 @@ def compare(
     for run in runs[1:]:
         refuse_other_task(run, runs[0])
         run.split(chosen)
-    by_name = [run.metrics["metrics"][chosen] for run in runs]
+    by_name = [run.metrics.metrics[chosen] for run in runs]
     names = headline(dict.fromkeys(name for found in by_name for name in found), runs[0].primary)
     common = [name for name in names if all(name in found for found in by_name)]
     if not {*common} - {LOSS.name}:  # which is another one for each task
@@ -249,9 +249,10 @@ def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _data_facts(run: FinishedRun) -> dict[str, Any]:
-    hashes = run.document("environment").get("data_hashes", {})
-    contents = {f"{split}.content": str(digest)[:8] for split, digest in hashes.items()}
-    return contents | flat(run.metrics.get("data", {}))
+    hashes = run.environment().data_hashes
+    contents = {f"{split}.content": digest[:8] for split, digest in hashes.items()}
+    counts = {split: counts.as_json() for split, counts in run.metrics.data.items()}
+    return contents | flat(counts)
 
 
 def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -268,7 +269,7 @@ def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _further_splits(runs: Sequence[FinishedRun]) -> list[str]:
     """Returns a note for each run that was scored on splits that another one was not."""
-    scored = [set(run.metrics["metrics"]) for run in runs]
+    scored = [set(run.metrics.metrics) for run in runs]
     common = set.intersection(*scored)
     return [
         f"{run.path} has also been scored on {', '.join(sorted(splits - common))}"
@@ -277,15 +278,26 @@ def _further_splits(runs: Sequence[FinishedRun]) -> list[str]:
     ]
 
 
+_ENVIRONMENT_FACTS = (
+    "bertctl",
+    "python",
+    "platform",
+    "packages",
+    "device",
+    "precision",
+    "threads",
+    "model_hash",
+)
+"""Fields of environment.json in which runs are compared."""
+
+
 def _environment_facts(run: FinishedRun) -> dict[str, Any]:
-    environment = run.document("environment")
-    facts = {name: environment[name] for name in ("bertctl", "python", "platform", "packages", "device", "precision",
-                                                 "threads", "model_hash") if name in environment}  # fmt: skip
-    return flat(facts)
+    environment = run.environment().as_json()
+    return flat({name: environment[name] for name in _ENVIRONMENT_FACTS if name in environment})
 
 
 def _speed(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
-    facts = [flat(run.document("performance")) for run in runs]
+    facts = [flat(run.performance().as_json()) for run in runs]
     return {
         name: [found.get(name) for found in facts]
         for name in SPEED

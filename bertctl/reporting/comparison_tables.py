@@ -54,9 +54,9 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
         chances = [
             f"{difference[name]:.2g}" for name in (("p", "p_adjusted") if several else ("p",))
         ]
-        method = difference["method"] + (
-            f", {clusters_text(difference)} clusters" if "clusters" in difference else ""
-        )
+        method = difference["method"]
+        if "clusters" in difference:
+            method += f", {clusters_text(difference['clusters'])} clusters"
         rows.append(
             [
                 difference["metric"],
@@ -105,7 +105,10 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
 
 
 def _metric(metric: Mapping[str, Any]) -> str:
-    return figure(metric["value"]) + (f" ({interval(metric)})" if interval(metric) else "")
+    ends = interval(metric["low"], metric["high"])
+    if ends:
+        return f"{figure(metric['value'])} ({ends})"
+    return figure(metric["value"])
 
 
 def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool, absent: str) -> list[list[str]]:

@@ -1,47 +1,47 @@
 """What few-shot training brought, beside the frozen encoder, from metrics.json of its run."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from bertctl.reporting.document import Cell, Column, Note, Section, TableBlock
 from bertctl.reporting.summary import figure
+from bertctl.run_documents.few_shot_entry import FewShotDraw, FewShotEntry, FewShotScores
+from bertctl.run_documents.metrics_document import PrimaryMetric
 
 
-def few_shot_table(metrics: Mapping[str, Any]) -> TableBlock:
+def few_shot_table(few_shot: FewShotEntry, primary: PrimaryMetric) -> TableBlock:
     """Returns a row per draw, and the means of several with their deviations.
 
     Args:
-        metrics: content of metrics.json.
+        few_shot: The entry of metrics.json.
+        primary: The metric that it is about.
     """
-    found = metrics["few_shot"]
-    name = metrics["primary"]["name"]
     columns = [
         Column("draw"),
-        *(Column(text, number=True) for text in (f"few-shot {name}", "frozen", "difference")),
+        *(
+            Column(text, number=True)
+            for text in (f"few-shot {primary.name}", "frozen", "difference")
+        ),
     ]
     rows: list[list[str | Cell]] = [
-        [f"seed {row['seed']}", *_figures(row)] for row in found["draws"]
+        [f"seed {draw.seed}", *_figures(draw)] for draw in few_shot.draws
     ]
-    if found["deviation"]:
-        rows.append(["mean", *(Cell(text, strong=True) for text in _figures(found["mean"]))])
-        rows.append(["deviation", *_figures(found["deviation"])[:2], ""])
+    if few_shot.deviation is not None:
+        rows.append(["mean", *(Cell(text, strong=True) for text in _figures(few_shot.mean))])
+        rows.append(["deviation", *_figures(few_shot.deviation)[:2], ""])
     return TableBlock(
         columns,
         rows,
-        f"{found['rows']} training rows a draw; scored on {metrics['primary']['split']}.",
+        f"{few_shot.rows} training rows a draw; scored on {primary.split}.",
     )
 
 
-def few_shot_section(metrics: Mapping[str, Any]) -> Section:
+def few_shot_section(few_shot: FewShotEntry, primary: PrimaryMetric) -> Section:
     """Returns the same for a page, with the verdict."""
     return Section(
         "few-shot",
         "Few-shot training",
-        [few_shot_table(metrics), Note(metrics["few_shot"]["sentence"])],
+        [few_shot_table(few_shot, primary), Note(few_shot.sentence)],
     )
 
 
-def _figures(scores: Mapping[str, float]) -> list[str]:
-    ours = scores["few_shot"]
-    frozen = scores["frozen"]
-    return [figure(ours), figure(frozen), f"{ours - frozen:+.4f}"]
+def _figures(scores: FewShotScores | FewShotDraw) -> list[str]:
+    difference = scores.few_shot - scores.frozen
+    return [figure(scores.few_shot), figure(scores.frozen), f"{difference:+.4f}"]

@@ -202,7 +202,7 @@ class GateResult:
         checks by verdict.
         """
         found: list[tuple[str, dict[str, str], float]] = []
-        for name in self.run.metrics["metrics"][self.split]:
+        for name in self.run.metrics.metrics[self.split]:
             metric = self.run.metric(self.split, name)
             ends = {
                 "": metric.value if metric.is_defined else None,
@@ -317,7 +317,7 @@ class _Judge:
             self.constant = answers.constant_prediction(self.lines)
             labels = Counter(name for line in self.lines for name in answers.labels_of(line) or ())
             rare = sum(n_examples < _RARE for n_examples in labels.values())
-            if rare and len(labels) > 2 and "f1_macro" in ours.metrics["metrics"][split]:
+            if rare and len(labels) > 2 and "f1_macro" in ours.metrics.metrics[split]:
                 seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
                 self.notes.append(
                     f"{seldom}: intervals of means over labels, such as macro F1, are too short"

@@ -25,6 +25,7 @@ from bertctl.reporting.mistakes import shorten
 from bertctl.reporting.runs import read_run
 from bertctl.reporting.summary import figure, interval, results_table
 from bertctl.reporting.terminal import rich_table
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.tasks.answers import Answers, Line, Lines, Outcome
 from bertctl.tasks.registry import answer_type
 from bertctl.words import as_number, command
@@ -101,7 +102,7 @@ def _worst_first(found: Outcome) -> TableBlock:
 
 
 def closing_tables(
-    path: Path, metrics: Mapping[str, Any], *, dataset: str | None, by_label: bool
+    path: Path, metrics: MetricsDocument, *, dataset: str | None, by_label: bool
 ) -> tuple[list[Table | str], dict[str, Any]]:
     """Returns the tables that a verb ends with, and lines between them: the metrics; where it is
     asked for what was right of each label; and the score by windows where rows have several, which
@@ -114,7 +115,7 @@ def closing_tables(
         by_label: whether the predictions are counted too.
     """
     tables: list[Table | str] = [rich_table(results_table(metrics, dataset=dataset))]
-    for split in metrics["metrics"] if by_label else ():
+    for split in metrics.metrics if by_label else ():
         run = read_run(path)
         lines = run.lines(split)
         found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
@@ -122,8 +123,10 @@ def closing_tables(
         tables += (
             ["", rich_table(shown, title=f"{split}, {found.title.lower()}")] if found.header else []
         )
-    if "few_shot" in metrics:
-        tables += ["", rich_table(few_shot_table(metrics)), metrics["few_shot"]["sentence"]]
+    few_shot = metrics.few_shot
+    if few_shot is not None:
+        table = few_shot_table(few_shot, metrics.primary)
+        tables += ["", rich_table(table), few_shot.sentence]
     by_windows = _window_scores(path, metrics)
     for split, scores in by_windows.items():
         shown = _score_table("windows", [*scores["windows"].items()], scores["metric"], data=False)
@@ -131,7 +134,7 @@ def closing_tables(
     return tables, by_windows
 
 
-def _window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _window_scores(path: Path, metrics: MetricsDocument) -> dict[str, dict[str, Any]]:
     """Returns the `metric` and its value for each number of `windows`, by split, where rows have
     several.
 
@@ -141,8 +144,9 @@ def _window_scores(path: Path, metrics: Mapping[str, Any]) -> dict[str, dict[str
     """
     run = read_run(path)
     found = {}
-    for split in metrics["metrics"]:
-        if metrics["data"].get(split, {}).get("windowed"):
+    for split in metrics.metrics:
+        counts = metrics.data.get(split)
+        if counts is not None and counts.windowed:
             lines = run.lines(split)
             answers = answer_type(str(run.task)).from_lines(lines)
             scores = _slice_scores([str(line.get("windows", 1)) for line in lines], lines, answers)
@@ -385,7 +389,7 @@ def _score_table(
             Cell(shorten(name, 60), data=data),
             f"{found['n']:,}",
             figure(found["value"]),
-            interval(found),
+            interval(found["low"], found["high"]),
         ]
         for name, found in groups
     ]

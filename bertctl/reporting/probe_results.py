@@ -3,29 +3,31 @@ run.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertctl.reporting.charts import MUTED, SERIES, svg, write_charts
 from bertctl.reporting.document import Cell, Column, TableBlock
 from bertctl.reporting.summary import baseline_of, figure, interval
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.probe_entry import ProbeEntry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def probe_table(metrics: Mapping[str, Any]) -> TableBlock:
+def probe_table(probe: ProbeEntry, metrics: MetricsDocument) -> TableBlock:
     """Returns a row per layer and pooling: cross-validation score, validation score with its
     interval; the best bold.
 
     Args:
-        metrics: content of metrics.json.
+        probe: The probe that metrics.json is about.
+        metrics: Content of metrics.json.
     """
-    probe = metrics["probe"]
-    primary = metrics["primary"]["name"]
-    split = metrics["primary"]["split"]
+    primary = metrics.primary.name
+    split = metrics.primary.split
     numbers = [
         "C",
         "cross-validation",
@@ -36,93 +38,96 @@ def probe_table(metrics: Mapping[str, Any]) -> TableBlock:
     ]
     columns = [Column("layer"), Column("pooling"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
-    for row in probe["table"]:
-        is_best = {"layer": row["layer"], "pooling": row["pooling"]} == probe["best"]
+    for row in probe.table:
+        is_best = (row.layer, row.pooling) == (probe.best.layer, probe.best.pooling)
+        metric = row.metric(primary)
         cells = [
-            row["layer"],
-            row["pooling"],
-            f"{row['strength']:g}",
-            figure(row["cross_validation"]),
+            row.layer,
+            row.pooling,
+            f"{row.strength:g}",
+            figure(row.cross_validation),
+            figure(metric.value),
+            interval(metric.low, metric.high),
         ]
-        cells += [figure(row[primary]["value"]), interval(row[primary])]
-        cells += [
-            figure(row["hold_outs"][name]) if "hold_outs" in row else ""
-            for name in ("mean", "deviation")
-        ]
+        if row.hold_outs is None:
+            cells += ["", ""]
+        else:
+            cells += [figure(row.hold_outs.mean), figure(row.hold_outs.deviation)]
         rows.append([Cell(cell, strong=is_best) for cell in cells])
     baseline = baseline_of(metrics, split, primary)
     if baseline is not None:
         rows.append(["no text", "majority", "", "", figure(baseline), "", "", ""])
-    return TableBlock(
-        columns, rows, f"{probe['classifier']}; the choice by cross-validation is bold."
-    )
+    return TableBlock(columns, rows, f"{probe.classifier}; the choice by cross-validation is bold.")
 
 
-def draw_probe(metrics: Mapping[str, Any], paths: Sequence[Path], *, title: str) -> None:
+def draw_probe(
+    probe: ProbeEntry, metrics: MetricsDocument, paths: Sequence[Path], *, title: str
+) -> None:
     """Draws the score by layer, a line for each pooling, with intervals and the score of the answer
     that reads nothing.
 
     Args:
-        metrics: content of metrics.json.
+        probe: The probe that metrics.json is about.
+        metrics: Content of metrics.json.
         paths: files to write; the suffix says the format (.png, .svg).
         title: what was probed.
 
     Raises:
         UnavailableError: a file can't be written.
     """
-    table = metrics["probe"]["table"]
-    if len({row["layer"] for row in table}) > 1:
+    if len({row.layer for row in probe.table}) > 1:
         draw = _draw_layers
-        width = _width(metrics)
+        width = _width(probe)
         height = 4.5
     else:
         draw = _draw_poolings
         width = 6.0
-        height = 1.5 + 0.3 * len(table)
+        height = 1.5 + 0.3 * len(probe.table)
     write_charts(
-        partial(draw, metrics=metrics, title=title),
+        partial(draw, probe=probe, metrics=metrics, title=title),
         paths,
         width=width,
         height=height,
     )
 
 
-def layer_chart(metrics: Mapping[str, Any]) -> str:
+def layer_chart(probe: ProbeEntry, metrics: MetricsDocument) -> str:
     """Draws the same for a page."""
-    draw = partial(_draw_layers, metrics=metrics, title="")
+    draw = partial(_draw_layers, probe=probe, metrics=metrics, title="")
     return svg(
         "layers",
         "score by layer",
         draw,
-        width=_width(metrics),
+        width=_width(probe),
         height=4.5,
         left=None,
     )
 
 
-def _width(metrics: Mapping[str, Any]) -> float:
-    return max(6.0, 0.8 * len({row["layer"] for row in metrics["probe"]["table"]}) + 2.5)
+def _width(probe: ProbeEntry) -> float:
+    return max(6.0, 0.8 * len({row.layer for row in probe.table}) + 2.5)
 
 
-def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
+def _draw_poolings(
+    figure: "Figure", *, probe: ProbeEntry, metrics: MetricsDocument, title: str
+) -> None:
     """Draws the poolings of the only layer below each other, with their intervals."""
-    probe = metrics["probe"]
-    primary = metrics["primary"]["name"]
-    split = metrics["primary"]["split"]
-    rows = probe["table"]
+    primary = metrics.primary.name
+    split = metrics.primary.split
+    rows = probe.table
     axes = figure.subplots()
     for place, row in enumerate(rows):
-        metric = row[primary]
-        if metric["low"] is not None and metric["high"] is not None:
+        metric = row.metric(primary)
+        if metric.low is not None and metric.high is not None:
             axes.plot(
-                [metric["low"], metric["high"]],
+                [metric.low, metric.high],
                 [place, place],
                 color=SERIES[0],
                 linewidth=5,
                 alpha=0.35,
             )
         axes.plot(
-            [metric["value"]],
+            [math.nan if metric.value is None else metric.value],
             [place],
             marker="o",
             markersize=6,
@@ -139,27 +144,27 @@ def _draw_poolings(figure: "Figure", *, metrics: Mapping[str, Any], title: str) 
             label="majority",
         )
         axes.legend()
-    axes.set_yticks(range(len(rows)), [f"layer {row['layer']}, {row['pooling']}" for row in rows])
+    axes.set_yticks(range(len(rows)), [f"layer {row.layer}, {row.pooling}" for row in rows])
     axes.set(title=title, xlabel=f"{primary}, {split}, 95 % interval", ylim=(len(rows) - 0.4, -0.6))
     axes.grid(visible=False, axis="y")
 
 
-def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) -> None:
-    probe = metrics["probe"]
-    primary = metrics["primary"]["name"]
-    split = metrics["primary"]["split"]
-    layers = list(dict.fromkeys(row["layer"] for row in probe["table"]))
-    poolings = list(dict.fromkeys(row["pooling"] for row in probe["table"]))
+def _draw_layers(
+    figure: "Figure", *, probe: ProbeEntry, metrics: MetricsDocument, title: str
+) -> None:
+    primary = metrics.primary.name
+    split = metrics.primary.split
+    layers = list(dict.fromkeys(row.layer for row in probe.table))
+    poolings = list(dict.fromkeys(row.pooling for row in probe.table))
     axes = figure.subplots()
     for number, pooling in enumerate(poolings):
-        rows = [row for row in probe["table"] if row["pooling"] == pooling]
+        rows = [row for row in probe.table if row.pooling == pooling]
         places = [
-            layers.index(row["layer"]) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows
+            layers.index(row.layer) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows
         ]
         colour = SERIES[number % len(SERIES)]
-        values = [
-            math.nan if row[primary]["value"] is None else row[primary]["value"] for row in rows
-        ]
+        scores = [row.metric(primary).value for row in rows]
+        values = [math.nan if score is None else score for score in scores]
         axes.plot(
             places,
             values,
@@ -169,8 +174,8 @@ def _draw_layers(figure: "Figure", *, metrics: Mapping[str, Any], title: str) ->
             label=pooling,
         )
         for place, row in zip(places, rows, strict=True):
-            low = row[primary]["low"]
-            high = row[primary]["high"]
+            low = row.metric(primary).low
+            high = row.metric(primary).high
             if low is not None and high is not None:
                 axes.plot(
                     [place, place],

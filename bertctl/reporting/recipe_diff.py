@@ -58,12 +58,11 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
     if not path.is_dir() and not is_of_run(path):
         return load_recipe(name), {}
     folder = RunFolder.open(path if path.is_dir() else path.parent)
+    hashes = {}
     if folder.environment.exists():
-        known = folder.read(folder.environment)
-    else:
-        known = {}
-    hashes = {**known.get("data_hashes", {}), "model": known.get("model_hash", "")}
-    return load_recipe(str(folder.recipe)), hashes if known else {}
+        environment = folder.read_environment()
+        hashes = {**environment.data_hashes, "model": environment.model_hash}
+    return load_recipe(str(folder.recipe)), hashes
 
 
 def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:

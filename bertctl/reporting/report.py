@@ -4,11 +4,10 @@ each.
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from bertctl.config.load import load_recipe
@@ -46,12 +45,14 @@ from bertctl.reporting.summary import (
     results_table,
     training_sentences,
 )
+from bertctl.run_documents.line_documents import HistoryLine
+from bertctl.run_documents.metric_entry import MetricEntry
+from bertctl.run_documents.performance_document import PerformanceDocument
+from bertctl.run_documents.probe_entry import ProbeEntry
 from bertctl.run_folder import RunFolder
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import answer_type, find_metric, headline
 from bertctl.words import count, human_seconds, natural_order
-
-Document = Mapping[str, Any]
 
 PRETRAIN_RECIPE = "pretrain"
 """Name of the recipe whose task is pretraining."""
@@ -171,8 +172,7 @@ def build_report(
         ]
     sections = [
         _result(run),
-        *([_layers(run)] if "probe" in run.metrics else []),
-        *([few_shot_section(run.metrics)] if "few_shot" in run.metrics else []),
+        *_special_sections(run),
         _learning(run),
         *answers,
         *more,
@@ -187,6 +187,16 @@ def build_report(
         tiles=_tiles(run),
         sections=[section for section in sections if section.blocks],
     )
+
+
+def _special_sections(run: RunContents) -> list[Section]:
+    """Returns what only a probe and few-shot training have."""
+    sections = []
+    if run.metrics.probe is not None:
+        sections.append(_layers(run, run.metrics.probe))
+    if run.metrics.few_shot is not None:
+        sections.append(few_shot_section(run.metrics.few_shot, run.metrics.primary))
+    return sections
 
 
 def _pages(run: RunContents, path: Path | None) -> Section:
@@ -216,50 +226,44 @@ def _subtitle(run: RunContents) -> str:
 
 
 def _tiles(run: RunContents) -> list[Tile]:
-    metric = run.metrics["metrics"][run.shown].get(run.primary)
+    scores = run.metrics.metrics
+    metric = scores[run.shown].get(run.primary)
     # Nothing was chosen on the test rows: their score is the one to name.
-    held_out = [
-        split for split in run.metrics["metrics"] if split.startswith("test") and split != run.shown
-    ]
-    tiles = [
-        _score_tile(run, split)
-        for split in held_out
-        if run.primary in run.metrics["metrics"][split]
-    ]
+    held_out = [split for split in scores if split.startswith("test") and split != run.shown]
+    tiles = [_score_tile(run, split) for split in held_out if run.primary in scores[split]]
     if metric is not None:
         tiles.append(_score_tile(run, run.shown))
         baseline = baseline_of(run.metrics, run.shown, run.primary)
         if baseline is not None:
             tiles.append(Tile("majority", figure(baseline), "the answer that ignores the text"))
-        tiles.append(Tile("examples scored", f"{metric['n']:,}", run.shown))
+        tiles.append(Tile("examples scored", f"{metric.n:,}", run.shown))
     if run.answered:
         ece = outcomes.calibration_error(run.answered, run.answers.from_lines(run.answered))
     else:
         ece = None
     if ece is not None:
         tiles.append(Tile("calibration error", figure(ece), "0 is perfect"))
-    seconds = run.document("performance").get("seconds", {}).get("train")
+    seconds = run.performance().seconds.get("train")
     if seconds is not None:
-        device = run.document("environment").get("device", "?")
+        device = run.environment().device or "?"
         tiles.append(Tile("training", human_seconds(seconds), f"on {device}"))
     return tiles
 
 
 def _score_tile(run: RunContents, split: str) -> Tile:
-    metric = run.metrics["metrics"][split][run.primary]
-    spread = interval(metric)
+    metric = run.metrics.metrics[split][run.primary]
+    spread = interval(metric.low, metric.high)
     name = metric_name(run.primary, run.metrics)
     return Tile(
         f"{name}, {split}",
-        figure(metric["value"]) or "undefined",
+        figure(metric.value) or "undefined",
         f"95 %: {spread}" if spread else "",
     )
 
 
 def _result(run: RunContents) -> Section:
-    scores = run.metrics["metrics"][run.shown]
-    defined = [name for name in headline(scores, run.primary) if scores[name]["value"] is not None]
-    bounded = [name for name in defined if _is_fraction(name) and -1 <= scores[name]["value"] <= 1]
+    scores = run.metrics.metrics[run.shown]
+    bounded = [name for name in headline(scores, run.primary) if _is_bounded(name, scores[name])]
     blocks: list[Block] = []
     if bounded:
         rows = [(name, scores[name], baseline_of(run.metrics, run.shown, name)) for name in bounded]
@@ -279,7 +283,10 @@ def _result(run: RunContents) -> Section:
     return Section("result", "Result", blocks)
 
 
-def _is_fraction(name: str) -> bool:
+def _is_bounded(name: str, entry: MetricEntry) -> bool:
+    """Returns whether a metric's value is there and fits an axis from -1 to 1."""
+    if entry.value is None or not -1 <= entry.value <= 1:
+        return False
     metric = find_metric(name)
     return metric is None or metric.is_fraction
 
@@ -306,12 +313,11 @@ def decision_words(decision: Decision) -> str:
     return f"For prediction, {chosen} (fitted on {examples}{decision.fitted_on}{others})."
 
 
-def _layers(run: RunContents) -> Section:
+def _layers(run: RunContents, probe: ProbeEntry) -> Section:
     """Returns the layers and poolings that a probe compared."""
-    probe = run.metrics["probe"]
-    blocks: list[Block] = [probe_table(run.metrics)]
-    if len(probe["table"]) > 1:
-        drawn = partial(layer_chart, run.metrics)
+    blocks: list[Block] = [probe_table(probe, run.metrics)]
+    if len(probe.table) > 1:
+        drawn = partial(layer_chart, probe, run.metrics)
         blocks.insert(
             0, Chart(drawn, "Score by layer and pooling, with 95 % intervals.", wide=True)
         )
@@ -322,15 +328,15 @@ def _learning(run: RunContents) -> Section:
     path = run.folder.history
     remedy = "Delete it to have a report without curves."
     if path.exists():
-        history = read_json_lines(path, "history", remedy=remedy)
+        history = read_json_lines(path, HistoryLine, remedy=remedy)
     else:
         history = []
-    selection = run.metrics["primary"]["split"]
+    selection = run.metrics.primary.split
     training, held, scores = (
         [(line["step"], line[name]) for line in history if name in line]
         for name in ("loss", f"{selection}_loss", f"{selection}_{run.primary}")
     )
-    best = run.metrics.get("best_step")
+    best = run.metrics.best_step
     blocks: list[Block] = []
     if training:
         blocks.append(Chart(partial(charts.loss_chart, training, held), "Loss by optimizer step."))
@@ -341,12 +347,10 @@ def _learning(run: RunContents) -> Section:
             name=f"{selection} {run.primary}",
             best=best,
         )
-        average = run.metrics.get("average", {})
+        average = run.metrics.average
         kept = f"the weights of step {best} were kept"
-        if average.get("kept"):
-            kept = (
-                f"the mean of the weights of steps {', '.join(map(str, average['steps']))} was kept"
-            )
+        if average is not None and average.kept:
+            kept = f"the mean of the weights of steps {', '.join(map(str, average.steps))} was kept"
         blocks.append(Chart(drawn, f"{run.primary} on {selection}; {kept}."))
     if samples := [line for line in history if line.get("samples")]:
         shown = [
@@ -372,20 +376,20 @@ def _data(run: RunContents) -> Section:
     numbers = ("examples", "cut", "tokens cut off", "unknown tokens", "tokens", "tokens each")
     columns = [Column("split"), *(Column(name, number=True) for name in numbers)]
     rows: list[list[str | Cell]] = []
-    for split, counts in run.metrics.get("data", {}).items():
-        n = counts["examples"]
-        if n and counts["truncated"]:
-            share = f" ({100 * counts['truncated'] / n:.1f} %)"
+    for split, counts in run.metrics.data.items():
+        n = counts.examples
+        if n and counts.truncated:
+            share = f" ({100 * counts.truncated / n:.1f} %)"
         else:
             share = ""
-        row: list[str | Cell] = [split, f"{n:,}", f"{counts['truncated']:,}{share}"]
-        row += [f"{counts[key]:,}" for key in ("lost_tokens", "unknown_tokens", "tokens")]
-        rows.append([*row, f"{counts['tokens'] / n:.1f}" if n else ""])
+        row: list[str | Cell] = [split, f"{n:,}", f"{counts.truncated:,}{share}"]
+        row += [f"{k:,}" for k in (counts.lost_tokens, counts.unknown_tokens, counts.tokens)]
+        rows.append([*row, f"{counts.tokens / n:.1f}" if n else ""])
     limit = run.recipe.get("model", {}).get("max_length")
     if not rows:
         return Section("data", "Data", [])
     windowed = run.answers.in_windows or any(
-        "windowed" in counts for counts in run.metrics["data"].values()
+        counts.windowed for counts in run.metrics.data.values()
     )
     if windowed:
         how = "read in windows"
@@ -449,9 +453,10 @@ def _recipe(run: RunContents) -> Section:
 
 
 def _environment(run: RunContents) -> Section:
-    here = run.document("environment")
+    environment = run.environment()
+    facts = environment.as_json()
     rows: list[list[str | Cell]] = [
-        [name.replace("_", " "), Cell(str(here[name]), data=True)]
+        [name.replace("_", " "), Cell(str(facts[name]), data=True)]
         for name in (
             "command",
             "bertctl",
@@ -462,39 +467,40 @@ def _environment(run: RunContents) -> Section:
             "threads",
             "seed",
         )
-        if here.get(name) is not None
+        if facts.get(name) is not None
     ]
-    packages = ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items())
+    packages = ", ".join(f"{name} {version}" for name, version in environment.packages.items())
     if packages:
         rows.append(["packages", packages])
-    hashes = {name.replace("_", " "): here.get(name) for name in ("recipe_hash", "model_hash")}
-    hashes |= {
-        f"data hash, {split}": digest for split, digest in here.get("data_hashes", {}).items()
-    }
+    hashes = {"recipe hash": environment.recipe_hash, "model hash": environment.model_hash}
+    hashes |= {f"data hash, {split}": digest for split, digest in environment.data_hashes.items()}
     rows += [[name, Cell(str(digest), code=True)] for name, digest in hashes.items() if digest]
-    rows += _speed(run.document("performance"))
+    rows += _speed(run.performance())
     table = TableBlock([Column(""), Column("")], rows)
     return Section("environment", "Environment", [table] if rows else [], brief=False)
 
 
-def _speed(performance: Document) -> list[list[str | Cell]]:
+def _speed(performance: PerformanceDocument) -> list[list[str | Cell]]:
     rows: list[list[str | Cell]] = []
-    seconds = performance.get("seconds")
-    if seconds:
+    if performance.seconds:
         rows.append(
             [
                 "time",
-                ", ".join(f"{phase} {human_seconds(value)}" for phase, value in seconds.items()),
+                ", ".join(
+                    f"{phase} {human_seconds(value)}"
+                    for phase, value in performance.seconds.items()
+                ),
             ]
         )
-    speeds = {"examples_per_second": "examples/s", "tokens_per_second": "tokens/s"}
-    measured = [
-        f"{performance[key]:,.0f} {unit}" for key, unit in speeds.items() if performance.get(key)
-    ]
-    if performance.get("padding_share") is not None:
-        measured.append(f"padding {100 * performance['padding_share']:.1f} %")
+    measured = []
+    if performance.examples_per_second:
+        measured.append(f"{performance.examples_per_second:,.0f} examples/s")
+    if performance.tokens_per_second:
+        measured.append(f"{performance.tokens_per_second:,.0f} tokens/s")
+    if performance.padding_share is not None:
+        measured.append(f"padding {100 * performance.padding_share:.1f} %")
     if measured:
         rows.append(["speed", ", ".join(measured)])
-    if performance.get("peak_memory_bytes"):
-        rows.append(["peak memory", f"{performance['peak_memory_bytes'] / 1e9:.1f} GB"])
+    if performance.peak_memory_bytes:
+        rows.append(["peak memory", f"{performance.peak_memory_bytes / 1e9:.1f} GB"])
     return rows

@@ -18,6 +18,7 @@ from bertctl.documents import loading, read_text
 from bertctl.errors import BertctlError
 from bertctl.metrics.value import MetricValue
 from bertctl.reporting.runs import FinishedRun
+from bertctl.run_documents.status_document import StatusDocument
 from bertctl.run_folder import RunFolder
 from bertctl.words import natural_order
 
@@ -80,13 +81,12 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
         paths = [folder]
     else:
         paths = sorted(folder.iterdir(), key=_by_name)
-    found = (
-        (RunFolder(path), RunFolder(path).own_status()) for path in paths if not path.is_symlink()
-    )
+    folders = [RunFolder(path) for path in paths if not path.is_symlink()]
+    found = ((folder, folder.own_status()) for folder in folders)
     now = (
         time.time()
     )  # one for all: runs of nearly one age stay in their order, however long the reading takes
-    runs = [_listed(run, status, now) for run, status in found if status]
+    runs = [_listed(run, status, now) for run, status in found if status is not None]
     if order == "name":
         return sorted(runs, key=lambda run: natural_order(run.run))
     key = {"age": "age_seconds", "size": "bytes"}.get(order, order)
@@ -125,35 +125,33 @@ def _kind(folder: RunFolder, task: str, state: str) -> str:
     return "fine-tuning"
 
 
-def _listed(folder: RunFolder, status: dict[str, Any], now: float) -> ListedRun:
+def _listed(folder: RunFolder, status: StatusDocument, now: float) -> ListedRun:
     known: dict[str, Any] = {}
     size = 0
     age = 0.0
+    state: str = status.state
     for file in folder.path.rglob("*"):
         with suppress(OSError):  # gone meanwhile
             size += file.lstat().st_size * file.is_file()
     with suppress(BertctlError), loading(folder.path):
         age = now - folder.status.stat().st_mtime
-        is_here = status["host"] == socket.gethostname()
-        if status["state"] == "running" and is_here and not psutil.pid_exists(status["pid"]):
-            status["state"] = "killed"
+        is_here = status.host == socket.gethostname()
+        if state == "running" and is_here and not psutil.pid_exists(status.pid):
+            state = "killed"
         recipe = read_document(read_text(folder.recipe)).values
         known["recipe"] = str(recipe["name"])
         known["model"] = str((recipe.get("model") or {}).get("name", ""))
-        known["kind"] = _kind(folder, str(recipe.get("task", "")), status["state"])
-        run = FinishedRun(folder.path, folder, folder.read(folder.metrics), {})
+        known["kind"] = _kind(folder, str(recipe.get("task", "")), state)
+        run = FinishedRun(folder.path, folder, folder.read_metrics(), {})
         split = run.split(None)
         metric = run.primary
         known |= {"split": split, "metric": metric, "score": run.metric(split, metric)}
-        again = (
-            run.metrics.get("data", {}).get(split, {}).get("sha256")
-        )  # scored since by `evaluate`
-        known["scored_on"] = str(
-            again or run.document("environment").get("data_hashes", {}).get(split, "")
-        )
+        counts = run.metrics.data.get(split)
+        scored_since = counts.sha256 if counts is not None else None  # by `evaluate`
+        known["scored_on"] = scored_since or run.environment().data_hashes.get(split, "")
     return ListedRun(
         str(folder.path),
-        status["state"],
+        state,
         size,
         max(0, int(age)),
         **known,

@@ -14,9 +14,13 @@ from typing import Any
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
 from bertctl.config.strict_yaml import read_document
-from bertctl.documents import read_json, read_json_lines
+from bertctl.documents import read_json_document, read_json_lines
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.metrics.value import MetricValue
+from bertctl.run_documents.environment_document import EnvironmentDocument
+from bertctl.run_documents.line_documents import PredictionLine
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.performance_document import PerformanceDocument
 from bertctl.run_folder import CONFIRM, UNFINISHED, RunFolder
 from bertctl.tasks.answers import Line
 from bertctl.tasks.classification.class_answers import POSITIVE, ClassAnswers
@@ -54,7 +58,7 @@ class FinishedRun:
 
     path: Path
     folder: RunFolder | None
-    metrics: Mapping[str, Any]
+    metrics: MetricsDocument
     recipe: Mapping[str, Any]
 
     @property
@@ -74,7 +78,7 @@ class FinishedRun:
     @property
     def primary(self) -> str:
         """Returns the name of the metric that picked the best weights."""
-        return str(self.metrics["primary"]["name"])
+        return self.metrics.primary.name
 
     def split(self, asked: str | None) -> str:
         """Returns the split to look at: the one asked for, else `confirm`, else `validation`, else
@@ -83,9 +87,9 @@ class FinishedRun:
         Raises:
             UsageError: it has not been scored.
         """
-        scored = list(self.metrics["metrics"])
+        scored = list(self.metrics.metrics)
         if asked is None:
-            choice = (CONFIRM, DEFAULT_SPLIT, self.metrics["primary"]["split"])
+            choice = (CONFIRM, DEFAULT_SPLIT, self.metrics.primary.split)
             asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
         if asked not in scored:
             if self.folder:
@@ -107,36 +111,27 @@ class FinishedRun:
         Raises:
             UsageError: it is not there.
         """
-        by_name = self.metrics["metrics"][split]
+        by_name = self.metrics.metrics[split]
         if name not in by_name:
             what, remedy = no_such_metric(name, by_name)
             raise UsageError(f"{self.metrics_file}, split '{split}': {what}", remedy=remedy)
-        value, low, high, clusters = (
-            by_name[name].get(key) for key in ("value", "low", "high", "clusters")
-        )
-        n = by_name[name].get("n", 0)
-        higher = by_name[name].get("higher_is_better", True)
-        is_defined = value is not None
+        entry = by_name[name]
         return MetricValue(
-            float(value) if is_defined else 0.0,
-            low,
-            high,
-            n,
-            higher,
-            clusters,
-            is_defined,
+            value=0.0 if entry.value is None else float(entry.value),
+            low=entry.low,
+            high=entry.high,
+            n=entry.n,
+            higher_is_better=entry.higher_is_better,
+            clusters=entry.clusters,
+            is_defined=entry.value is not None,
         )
 
     def chosen_on(self, split: str) -> dict[str, int]:
         """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many,
         where it is known.
         """
-        entries = self.metrics.get("selected_on", {})
-        return {
-            name: int(entry.get("of", 1))
-            for name, entry in entries.items()
-            if entry.get("split") == split
-        }
+        choices = self.metrics.selected_on
+        return {name: choice.of for name, choice in choices.items() if choice.split == split}
 
     def compared_on(self, split: str) -> int:
         """Returns among how many a run is the best of a split; a threshold fitted there counts as
@@ -158,22 +153,25 @@ class FinishedRun:
             raise UnavailableError(message, remedy="Give the run's folder instead.")
         path = self.folder.predictions(split)
         remedy = f"Write it with `{command('evaluate', self.path, split=split)}`."
-        lines: list[Line] = [*read_json_lines(path, "prediction", remedy=remedy)]
+        lines: list[Line] = [*read_json_lines(path, PredictionLine, remedy=remedy)]
         if not lines:
             raise UsageError(f"{path} holds no predictions, so nothing can be said of them")
-        positive = self.metrics.get("positive_label")
+        positive = self.metrics.positive_label
         if positive:
             return [{**line, POSITIVE: positive} for line in lines]
         return lines
 
-    def document(self, name: str) -> Mapping[str, Any]:
-        """Returns another JSON file of the run (`performance`, `environment`); empty where it is
-        not there.
-        """
-        path: Path | None = getattr(self.folder, name) if self.folder else None
-        if self.folder and path and path.exists():
-            return self.folder.read(path)
-        return {}
+    def performance(self) -> PerformanceDocument:
+        """Returns performance.json; an empty one where it is not there."""
+        if self.folder and self.folder.performance.exists():
+            return self.folder.read_performance()
+        return PerformanceDocument(seconds={})
+
+    def environment(self) -> EnvironmentDocument:
+        """Returns environment.json; an empty one where it is not there."""
+        if self.folder and self.folder.environment.exists():
+            return self.folder.read_environment()
+        return EnvironmentDocument()
 
 
 def read_run(path: Path) -> FinishedRun:
@@ -184,9 +182,11 @@ def read_run(path: Path) -> FinishedRun:
         DataError: a metrics.json that is none.
     """
     if path.is_file():
-        return FinishedRun(path, None, read_json(path, "metrics", remedy=_LAYOUT), {})
+        return FinishedRun(
+            path, None, read_json_document(path, MetricsDocument, remedy=_LAYOUT), {}
+        )
     folder = RunFolder.open(path)
-    state = folder.read(folder.status).get("state")
+    state = folder.read_status().state
     if state != "done":
         raise UnavailableError(
             f"{path} is no finished run: its state is '{state}'", remedy=UNFINISHED
@@ -195,20 +195,21 @@ def read_run(path: Path) -> FinishedRun:
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe
         recipe = read_document(folder.recipe.read_text(encoding="utf-8-sig")).values
-    run = FinishedRun(path, folder, folder.read(folder.metrics), recipe)
+    run = FinishedRun(path, folder, folder.read_metrics(), recipe)
     return replace(run, metrics=_named_today(run))
 
 
-def _named_today(run: FinishedRun) -> Mapping[str, Any]:
+def _named_today(run: FinishedRun) -> MetricsDocument:
     """Returns the metrics under the names they have now; of an older run the predictions say how
     many labels it has.
     """
     older = [
         split
-        for split, found in run.metrics["metrics"].items()
-        if "f1" in found and "f1_weighted" not in found
+        for split, by_name in run.metrics.metrics.items()
+        if "f1" in by_name and "f1_weighted" not in by_name
     ]
-    if run.folder is None or run.task != TextClassification.name or "positive_label" in run.metrics:
+    is_new = run.metrics.positive_label is not None
+    if run.folder is None or run.task != TextClassification.name or is_new:
         return run.metrics
     for split in older:
         with contextlib.suppress(BertctlError):  # predictions that are not there

@@ -8,11 +8,13 @@ from typing import Any
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.metrics.clusters import FEW
 from bertctl.reporting.document import Cell, Column, TableBlock
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.performance_document import PerformanceDocument
 from bertctl.tasks.registry import headline
 from bertctl.words import count, visible
 
 
-def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> TableBlock:
+def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> TableBlock:
     """Returns a row per split and metric, the primary one first: value, 95 % interval, n, baseline,
     published score.
 
@@ -28,12 +30,12 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
         *(Column(name, number=True) for name in numbers),
         Column("published"),
     ]
-    primary = metrics["primary"]
+    primary = metrics.primary
     row = builtin_datasets().get(dataset or "")
     source = ""
     rows: list[list[str | Cell]] = []
-    for split, by_name in metrics["metrics"].items():
-        for name in headline(by_name, primary["name"]):
+    for split, by_name in metrics.metrics.items():
+        for name in headline(by_name, primary.name):
             metric = by_name[name]
             baseline = baseline_of(metrics, split, name)
             if row:
@@ -44,50 +46,55 @@ def results_table(metrics: Mapping[str, Any], *, dataset: str | None = None) -> 
                 source = published.source
             else:
                 source = source
-            found = (metric_name(name, metrics), figure(metric["value"]), interval(metric))
-            stands_on = (f"{metric['n']:,}", clusters_text(metric))
+            found = (
+                metric_name(name, metrics),
+                figure(metric.value),
+                interval(metric.low, metric.high),
+            )
+            stands_on = (f"{metric.n:,}", clusters_text(metric.clusters))
             if published:
                 known = f"{figure(published.value)} ({published.split})"
             else:
                 known = ""
-            strong = [Cell(text, strong=name == primary["name"]) for text in found]
+            strong = [Cell(text, strong=name == primary.name) for text in found]
             rows.append([split, *strong, *stands_on, figure(baseline), known])
     said = [*selection_sentences(metrics), *decision_sentences(metrics)]
     caption = " ".join([*([f"Published: {source}."] if source else []), *said])
     return TableBlock(columns, rows, caption)
 
 
-def selection_sentences(metrics: Mapping[str, Any]) -> list[str]:
+def selection_sentences(metrics: MetricsDocument) -> list[str]:
     """Returns a sentence for each split on which something was chosen: scores there are a little
     too good.
     """
     chosen: dict[str, list[str]] = {}
-    for name, entry in metrics.get("selected_on", {}).items():
-        chosen.setdefault(entry["split"], []).append(choice_text(name, entry.get("of", 1)))
+    for name, choice in metrics.selected_on.items():
+        chosen.setdefault(choice.split, []).append(choice_text(name, choice.of))
     too_good = "; its scores are a little too good"
     return [
-        f"Chosen on {split}: {', '.join(names)}{too_good if split in metrics['metrics'] else ''}."
+        f"Chosen on {split}: {', '.join(names)}{too_good if split in metrics.metrics else ''}."
         for split, names in chosen.items()
     ]
 
 
-def training_sentences(metrics: Mapping[str, Any]) -> list[str]:
+def training_sentences(metrics: MetricsDocument) -> list[str]:
     """Returns a sentence for each reason to train longer: a time limit, and scores that were still
     improving.
     """
     sentences = []
-    if limited := metrics.get("time_limit"):
+    limited = metrics.time_limit
+    if limited is not None:
         sentences.append(
-            f"The time limit of {limited['limit']} ended the training at {limited['epochs']:g} of "
-            f"{count(limited['whole_epochs'], 'epoch')} (step {limited['steps']:,} of "
-            f"{limited['whole_steps']:,})."
+            f"The time limit of {limited.limit} ended the training at {limited.epochs:g} of "
+            f"{count(limited.whole_epochs, 'epoch')} (step {limited.steps:,} of "
+            f"{limited.whole_steps:,})."
         )
-    if improving := metrics.get("still_improving"):
-        values = ", ".join(figure(value) for value in improving["values"][-4:])
+    improving = metrics.still_improving
+    if improving is not None:
+        values = ", ".join(figure(value) for value in improving.values[-4:])
         sentences.append(
-            f"The run was still improving when it ended ({improving['split']} "
-            f"{improving['metric']}: {values}). Train "
-            f"longer with `{improving['option']}`."
+            f"The run was still improving when it ended ({improving.split} {improving.metric}: "
+            f"{values}). Train longer with `{improving.option}`."
         )
     return sentences
 
@@ -109,19 +116,18 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
     )
 
 
-def decision_sentences(metrics: Mapping[str, Any]) -> list[str]:
+def decision_sentences(metrics: MetricsDocument) -> list[str]:
     """Returns with which threshold and temperature each split was scored, where they are not all
     scored alike.
     """
-    used = metrics.get("decisions", {})
     words = {
         split: " and ".join(
-            f"{name.replace('_', ' ')} {value:.4g}" for name, value in decision.items()
+            f"{name.replace('_', ' ')} {value:.4g}" for name, value in decision.as_json().items()
         )
         or "neither"
-        for split, decision in used.items()
+        for split, decision in metrics.decisions.items()
     }
-    if len(set(words.values())) < 2 and set(used) == set(metrics["metrics"]):
+    if len(set(words.values())) < 2 and set(words) == set(metrics.metrics):
         return []
     return [
         f"{split} is scored with {'no threshold' if said == 'neither' else said}."
@@ -136,18 +142,17 @@ def choice_text(name: str, of: int) -> str:
     return name
 
 
-def metric_name(name: str, metrics: Mapping[str, Any]) -> str:
+def metric_name(name: str, metrics: MetricsDocument) -> str:
     """Returns a metric's name for a person: of two labels, `f1` says of which."""
-    positive = metrics.get("positive_label")
+    positive = metrics.positive_label
     if positive and name == "f1":
         return f"{name} of {visible(positive)}"
     return name
 
 
-def baseline_of(metrics: Mapping[str, Any], split: str, name: str) -> float | None:
+def baseline_of(metrics: MetricsDocument, split: str, name: str) -> float | None:
     """Returns a metric of the answer that ignores the input; None where it is not known."""
-    value: float | None = metrics.get("baseline", {}).get(split, {}).get(name)
-    return value
+    return metrics.baseline.get(split, {}).get(name)
 
 
 def figure(value: float | None) -> str:
@@ -159,31 +164,30 @@ def figure(value: float | None) -> str:
     return f"{value:.4f}"
 
 
-def clusters_text(metric: Mapping[str, Any]) -> str:
+def clusters_text(number: int | None) -> str:
     """Returns how many groups of examples an interval stands on, and whether they are few; nothing
     without.
     """
-    number = metric.get("clusters")
     if number is None:
         return ""
     return f"{number:,}{' (few: rough)' if number < FEW else ''}"
 
 
-def interval(metric: Mapping[str, Any]) -> str:
+def interval(low: float | None, high: float | None) -> str:
     """Returns `0.8712 to 0.9104`, or nothing where there is none."""
-    if metric["low"] is None or metric["high"] is None:
+    if low is None or high is None:
         return ""
-    return f"{figure(metric['low'])} to {figure(metric['high'])}"
+    return f"{figure(low)} to {figure(high)}"
 
 
-def time_line(performance: Mapping[str, Any], *, total: float) -> str:
+def time_line(performance: PerformanceDocument, *, total: float) -> str:
     """Returns where the time went, in a line."""
-    seconds = performance["seconds"]
+    seconds = performance.seconds
     return (
         f"{total:.1f} s: training {seconds['train']:.1f} s "
-        f"({performance['examples_per_second']:.0f} examples/s, "
-        f"{performance['tokens_per_second']:.0f} tokens/s, padding "
-        f"{100 * performance['padding_share']:.1f} %), "
+        f"({performance.examples_per_second:.0f} examples/s, "
+        f"{performance.tokens_per_second or 0.0:.0f} tokens/s, padding "
+        f"{100 * (performance.padding_share or 0.0):.1f} %), "
         f"evaluation {seconds['evaluate']:.1f} s; peak memory "
-        f"{performance['peak_memory_bytes'] / 1e9:.1f} GB"
+        f"{performance.peak_memory_bytes / 1e9:.1f} GB"
     )

@@ -27,11 +27,12 @@ import numpy as np
 from bertctl.appended import Offsets, line_offsets, open_array, stored_offsets
 from bertctl.arrays import Array, Floats32
 from bertctl.data.rows import Rows
-from bertctl.documents import loading, read_json
+from bertctl.documents import loading, read_json_document
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.metrics.similarity import COSINE
 from bertctl.modeling.pooling import unit_length
 from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.index_document import IndexDocument
 from bertctl.run_folder import SCHEMA
 from bertctl.search.graph import new_graph, require_graph
 from bertctl.search.nearest import Nearest, block_rows, recall
@@ -65,12 +66,12 @@ class Index:
     """
 
     folder: Path
-    document: dict[str, Any]
+    document: IndexDocument
 
     @property
     def similarity(self) -> str:
         """Measure by which its rows are near; indexes of older versions know the cosine alone."""
-        return str(self.document.get("similarity", COSINE))
+        return self.document.similarity or COSINE
 
     @classmethod
     def open(cls, folder: Path, *, unfinished: bool = False) -> Self:
@@ -91,22 +92,16 @@ class Index:
             raise UnavailableError(
                 message, remedy=f"Make one: {command('index CORPUS', output='INDEX')}.", file=folder
             )
-        document = read_json(
-            path,
-            "index",
-            kind=DataError,
-            remedy=_AGAIN,
-        )
+        document = read_json_document(path, IndexDocument, kind=DataError, remedy=_AGAIN)
         with loading(vectors, remedy=_AGAIN):
-            stored = open_array(vectors)[: document["rows"]]
-            if (*stored.shape, stored.dtype.name) != tuple(
-                document[name] for name in ("rows", "size", "dtype")
-            ):
+            stored = open_array(vectors)[: document.rows]
+            layout = (document.rows, document.size, document.dtype)
+            if (*stored.shape, stored.dtype.name) != layout:
                 raise ValueError(
                     f"it holds {stored.shape} {stored.dtype}, and index.json says something else"
                 )
-        if not (document["complete"] or unfinished):
-            message = f"{folder} is not finished: {document['rows']:,} texts are in it"
+        if not (document.complete or unfinished):
+            message = f"{folder} is not finished: {document.rows:,} texts are in it"
             raise DataError(
                 message,
                 remedy="Type the command that made it again, with `resume=True`.",
@@ -116,21 +111,21 @@ class Index:
 
     def to_append(self) -> Self:
         """Returns the index as other rows are added to it, of which it has none yet."""
-        document = {
-            name: value for name, value in self.document.items() if name != "recall"
-        }  # that of its own rows
-        return replace(self, document=document | {"corpus": _NOTHING})
+        values = self.document.as_json()
+        values.pop("recall", None)  # that of its own rows
+        values["corpus"] = _NOTHING
+        return replace(self, document=IndexDocument.model_validate(values))
 
     def has_begun(self, parts: Iterable[Rows]) -> bool:
         """Returns whether the rows that were added last are the first ones of a corpus."""
-        begun = self.document["corpus"]
+        begun = self.document.corpus
         digest = hashlib.sha256()
         n_rows = 0
         left = iter(parts)
-        while n_rows < begun["rows"] and (rows := next(left, None)):
+        while n_rows < begun.rows and (rows := next(left, None)):
             n_rows += len(rows)
             digest.update(_digested(rows))
-        return bool(n_rows == begun["rows"] and digest.hexdigest() == begun["texts_sha256"])
+        return n_rows == begun.rows and digest.hexdigest() == begun.texts_sha256
 
     def check(self, made: Mapping[str, Any]) -> None:
         """Refuses vectors that are not made as those of the index.
@@ -138,14 +133,17 @@ class Index:
         Raises:
             DataError: another model, or its files have changed; or texts are read in another way.
         """
-        own = {"long_text": None, "similarity": COSINE} | self.document
-        if differ := [name for name in made if name != "model" and made[name] != own[name]]:
+        stored = {name: getattr(self.document, name) for name in made} | {
+            "similarity": self.similarity
+        }
+        differ = [name for name in made if name != "model" and made[name] != stored[name]]
+        if differ:
             name = differ[0]
             if name == "model_hash":
                 message = "another model"
             else:
-                message = f"{name} {made[name]!r} in place of {own[name]!r}"
-            told = f"'{own['model']}' made {self.folder}, and {message} is given"
+                message = f"{name} {made[name]!r} in place of {stored[name]!r}"
+            told = f"'{self.document.model}' made {self.folder}, and {message} is given"
             raise DataError(
                 told, remedy=f"Leave `model=` and its like out: an index knows its own. {_AGAIN}"
             )
@@ -159,7 +157,7 @@ class Index:
             DataError: something in it is no number.
         """
         found = Nearest(queries, top, self.similarity)
-        rows = self.document["rows"]
+        rows = self.document.rows
         size = block_rows(len(queries))
         path = self.folder / "vectors.npy"
         for first in range(0, rows, size):
@@ -204,10 +202,10 @@ class IndexRows:
 
     def __init__(self, index: Index) -> None:
         self._path = index.folder / "rows.jsonl"
-        self._n_rows = int(index.document["rows"])
-        digest = index.document.get("offsets_sha256")
+        self._n_rows = index.document.rows
+        digest = index.document.offsets_sha256
         offsets = None
-        if isinstance(digest, str):
+        if digest is not None:
             offsets = stored_offsets(index.folder / "offsets.npy", self._n_rows, digest)
         self._are_stored = offsets is not None
         if offsets is not None:
@@ -297,9 +295,9 @@ class ApproximateIndex(Index):
         nearest.
         """
         if not self.measured:
-            own = len(queries) < _FEW < self.document["rows"]  # then a row finds itself first
+            own = len(queries) < _FEW < self.document.rows  # then a row finds itself first
             if own:
-                asked = open_array(self.folder / "vectors.npy")[: self.document["rows"]]
+                asked = open_array(self.folder / "vectors.npy")[: self.document.rows]
             else:
                 asked = queries
             asked = as_read(asked[:: -(-len(asked) // _ASKED)], self.similarity)
@@ -314,12 +312,12 @@ class ApproximateIndex(Index):
         found = Nearest(queries, top, self.similarity)
         stored = open_array(self.folder / "vectors.npy")
         each = []
-        for i, asked in enumerate(as_stored(queries, self.document["dtype"])):
+        for i, asked in enumerate(as_stored(queries, self.document.dtype)):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
                 rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
                 block = as_read(stored[rows], self.similarity)
             if len(rows) < min(
-                top, self.document["rows"]
+                top, self.document.rows
             ):  # of very many equal rows not all are joined
                 return super().nearest(queries, top)
             one = Nearest(queries[i : i + 1], top, self.similarity)
@@ -341,12 +339,12 @@ def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
     from usearch.index import Index as Graph
 
     vectors = index.folder / "vectors.npy"
-    rows = index.document["rows"]
-    made_of = f"{index.document} {vectors.stat().st_size} {vectors.stat().st_mtime_ns}"
+    rows = index.document.rows
+    made_of = f"{index.document.as_json()} {vectors.stat().st_size} {vectors.stat().st_mtime_ns}"
     path = index.folder / f"graph-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.usearch"
     if not path.is_file():
         say(f"making a graph of {rows:,} texts, which stays in {index.folder}")
-        graph = new_graph(index.similarity, index.document["size"], index.document["dtype"])
+        graph = new_graph(index.similarity, index.document.size, index.document.dtype)
         graph.add(np.arange(rows), open_array(vectors)[:rows])
         with loading(path, kind=UnavailableError, remedy="Leave `approximate=True` out."):
             atomic_write(path, graph.save)
@@ -407,14 +405,14 @@ def _of_others(index: Index) -> int:
     """Returns how many rows of an index are not of the corpus that it is made of, or gone on with,
     now.
     """
-    return int(index.document["rows"] - index.document["corpus"]["rows"])
+    return index.document.rows - index.document.corpus.rows
 
 
 def _rows_in(folder: Path) -> int:
     """Returns how many rows of an index are whole."""
     document = folder / "index.json"
     if document.exists():
-        return int(read_json(document)["rows"])
+        return read_json_document(document, IndexDocument).rows
     return 0
 
 
@@ -504,7 +502,7 @@ def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
 def make_index(
     folder: Path, source: str, parts: Iterable[Rows], model: "TextVectors", dtype: str, *, before: Index | None = None,
     listener: Listener = SILENT, remembered: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> IndexDocument:  # fmt: skip
     """Makes an index, adds to one, or goes on with one that is not finished; whole chunks of rows
     outlive a kill.
 
@@ -528,7 +526,7 @@ def make_index(
     """
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
-    said: dict[str, Any] = before.document if before else {"corpus": _NOTHING}
+    said: dict[str, Any] = before.document.as_json() if before else {"corpus": _NOTHING}
     begun = said["corpus"]
     read = _NOTHING | {"source": source}
     digest = hashlib.sha256()
@@ -567,7 +565,7 @@ def make_index(
             )
         yield from map(passed, left)
 
-    def saved(*, complete: bool) -> dict[str, Any]:
+    def saved(*, complete: bool) -> IndexDocument:
         state = store.commit() | {
             "schema": SCHEMA,
             "dtype": dtype,
@@ -575,14 +573,13 @@ def make_index(
             "complete": complete,
         }
         sources = [*earlier, {"source": read["source"], "rows": read["rows"]}]
-        document: dict[str, Any] = (
-            said | model.made | dict(remembered or {}) | state | {"sources": sources}
-        )
+        values = said | model.made | dict(remembered or {}) | state | {"sources": sources}
         if searches and searches[0].rows.shape[1] > 1:
             value = recall(*(one.rows[:, 1:] for one in searches))  # a row finds itself first
             sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
-            document["recall"] = {"at": _AT, "value": value, **sample}
-        write_json(folder / "index.json", document)
+            values["recall"] = {"at": _AT, "value": value, **sample}
+        document = IndexDocument.model_validate(values)
+        write_json(folder / "index.json", document.as_json())
         return document
 
     layout = VectorLayout(

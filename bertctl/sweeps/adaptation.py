@@ -17,6 +17,7 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.reporting.summary import figure
+from bertctl.run_documents.sweep_document import SweepDocument
 from bertctl.run_folder import SCHEMA
 from bertctl.sweeps.conclude import conclude
 from bertctl.sweeps.dry_run import dry_run
@@ -166,7 +167,7 @@ def adapt(
         "folder": str(asked.folder),
         "pretraining": {
             "run": str(pretrained.folder.path),
-            "metrics": pretrained.metrics["metrics"],
+            "metrics": pretrained.metrics.as_json()["metrics"],
         },
         "sweep": str(made.folder),
         **judged(found),
@@ -175,7 +176,7 @@ def adapt(
     return document, code
 
 
-def judged(document: Mapping[str, Any]) -> dict[str, Any]:
+def judged(document: SweepDocument) -> dict[str, Any]:
     """Returns whether the second setting of a sweep is better than the first, by the sweep's paired
     comparison.
 
@@ -186,41 +187,48 @@ def judged(document: Mapping[str, Any]) -> dict[str, Any]:
         `primary`, the scores of both `arms`, `difference` (with less without; None where the runs
         can't be compared), `verdict` (`gain`, `worse`, `no gain`, `not compared`) and a `sentence`.
     """
-    rows = {row["setting"]: row for row in document["settings"]}
+    rows = {row.setting: row for row in document.settings}
     arms = {
-        arm: {key: rows[i][key] for key in ("mean", "deviation", "min", "max", "n")}
+        arm: {key: getattr(rows[i], key) for key in ("mean", "deviation", "min", "max", "n")}
         for i, arm in enumerate(ARMS)
     }
-    compared = document["comparison"]
-    primary = document["primary"]
-    answer = {"primary": primary, "arms": arms, "difference": None, "verdict": "not compared"}
-    if compared["verdict"] == "not compared":
-        return answer | {"sentence": f"not compared: {compared['sentence'].partition(': ')[2]}"}
-    value, low, high = (compared[name] for name in ("difference", "low", "high"))
-    if compared["first"] == 0:
+    compared = document.comparison
+    primary = document.primary
+    answer: dict[str, Any] = {
+        "primary": primary.as_json(),
+        "arms": arms,
+        "difference": None,
+        "verdict": "not compared",
+    }
+    if compared.verdict == "not compared":
+        return answer | {"sentence": f"not compared: {compared.sentence.partition(': ')[2]}"}
+    value = compared.difference
+    low = compared.low
+    high = compared.high
+    if compared.first == 0:
         value, low, high = 0.0 - value, 0.0 - high, 0.0 - low
     words = {True: "gain", False: "worse"}
-    away = sum(arm["n"] for arm in arms.values()) - len(ARMS) * len(compared["seeds"])
+    away = sum(arm["n"] for arm in arms.values()) - len(ARMS) * len(compared.seeds)
     told = (
-        compared["verdict"] == "different"
+        compared.verdict == "different"
         and value * (arms["with"]["mean"] - arms["without"]["mean"]) > 0
     )
     if told:
-        verdict = words[(value > 0) == primary["higher_is_better"]]
+        verdict = words[(value > 0) == primary.higher_is_better]
     else:
         verdict = "no gain"
     means = {arm: figure(arms[arm]["mean"]) for arm in ARMS}
     message = (
-        f"{primary['name']} on {primary['split']} {means['with']} with pretraining, "
+        f"{primary.name} on {primary.split} {means['with']} with pretraining, "
         f"{means['without']} without"
     )
-    digits = f"{value:+.4f}, 95 % {low:+.4f} to {high:+.4f}, p {compared['p']:.2g}"
-    n = f"{count(len(compared['seeds']), 'seed')}, {count(compared['n'], 'example')}"
-    difference = {"value": value, "low": low, "high": high, "p": compared["p"], "n": compared["n"]}
-    sentence = f"{verdict}: {message} ({digits}; {compared['method']}, {n})"
+    digits = f"{value:+.4f}, 95 % {low:+.4f} to {high:+.4f}, p {compared.p:.2g}"
+    n = f"{count(len(compared.seeds), 'seed')}, {count(compared.n, 'example')}"
+    difference = {"value": value, "low": low, "high": high, "p": compared.p, "n": compared.n}
+    sentence = f"{verdict}: {message} ({digits}; {compared.method}, {n})"
     sentence += f"; {count(away, 'run')} that diverged in the means alone" if away else ""
     return answer | {
-        "difference": difference | {"seeds": len(compared["seeds"]), "method": compared["method"]},
+        "difference": difference | {"seeds": len(compared.seeds), "method": compared.method},
         "verdict": verdict,
         "sentence": sentence,
     }

@@ -30,6 +30,7 @@ from bertctl.metrics.contributions import Contributions
 from bertctl.metrics.paired import Difference
 from bertctl.metrics.statistics import CONFIDENCE, SAME
 from bertctl.reporting.runs import aligned
+from bertctl.run_documents.sweep_document import Verdict
 from bertctl.sweeps.plan import Choose, SweepPlan
 from bertctl.sweeps.results import CellResult, Score, SettingScores, read_lines, score_lines
 from bertctl.tasks.answers import Line
@@ -59,7 +60,7 @@ class SettingComparison:
 
     seeds: tuple[int, ...]
     difference: Difference
-    verdict: str
+    verdict: Verdict
     left_out: tuple[Score, ...]
 
 
@@ -159,7 +160,7 @@ def compare_settings(
     taken = {id(score) for pair in compared for score in pair}
     left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
     seeds = tuple(a.seed for a, _ in compared)
-    verdict = "different" if told else "undecided"
+    verdict: Verdict = "different" if told else "undecided"
     return SettingComparison(
         seeds, difference, verdict, () if plan.choose == "best-run" else tuple(left_out)
     )

@@ -6,7 +6,7 @@ sweep that was stopped and went on writes the same one as an undisturbed sweep.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,21 @@ from bertctl.progress import SILENT, Listener
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.html import render_html
 from bertctl.reporting.summary import figure
+from bertctl.run_documents.metrics_document import Choice
+from bertctl.run_documents.sweep_document import (
+    ChosenSetting,
+    Comparison,
+    HalvingSteps,
+    NoComparison,
+    RunCounts,
+    RunRow,
+    SeedScore,
+    SettingRow,
+    SweepDocument,
+    SweepMetric,
+    SweepTimes,
+    TestScore,
+)
 from bertctl.run_folder import SCHEMA, RunFolder, hold
 from bertctl.sweeps.best_setting import (
     ALPHA,
@@ -60,7 +75,7 @@ _WORTH = {
 
 def conclude(
     folder: Path, *, test_split: bool = False, listener: Listener = SILENT
-) -> dict[str, Any]:
+) -> SweepDocument:
     """Reads all runs of a sweep and writes their result: sweep.json, sweep.html, best.yaml,
     pictures.
 
@@ -82,7 +97,7 @@ def conclude(
     ):  # of shards in one folder, who reads last is to write last
         plan, cells = read_cells(folder)
         document = describe(plan, cells, test_split=test_split)
-        write_json(folder / "sweep.json", document)
+        write_json(folder / "sweep.json", document.as_json())
         recipe = _write_best(folder, plan, document, listener)
         write_pictures(document, folder)
         write_text(
@@ -93,7 +108,7 @@ def conclude(
 
 def describe(
     plan: SweepPlan, cells: Sequence[CellResult], *, test_split: bool = False
-) -> dict[str, Any]:
+) -> SweepDocument:
     """Returns the document of a sweep.
 
     Args:
@@ -106,77 +121,99 @@ def describe(
     values = [value for one in found for value in one.reached]
     chosen = _chosen(plan, by_choice, len(values))
     if chosen is not None:
-        chosen |= _expected(plan, found)
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "name": plan.name,
-        "task": plan.task,
-        "model": Path(plan.recipe["model"]["name"]).name,
-        "primary": plan.primary.model_dump(),
-        "baseline": plan.baseline.get(plan.primary.name),
-        "axes": plan.axes,
-        "seeds": plan.seeds,
-        "folds": plan.folds,
-        "shard": plan.shard,
-        "counts": {"runs": len(cells), "scores": len(values), **count_states(cells)},
-        "settings": [_setting(plan, one) for one in ranked(plan, found)],
-        "scores": [_score(score) for one in found for score in one.scores],
-        "runs": [_run(cell) for cell in cells],
-        "halving": _halving(plan, cells),
-        "chosen": chosen,
-        "selected_on": {"setting": {"split": plan.primary.split, "of": len(plan.settings)}},
-        "comparison": _comparison(plan, by_choice),
-        "expected_best": expected_best(values, higher_is_better=plan.primary.higher_is_better),
-        "test": _test(plan, cells, chosen) if test_split else None,
+        chosen = chosen.model_copy(update=_expected(plan, found))
+    document = SweepDocument(
+        schema_number=SCHEMA,
+        name=plan.name,
+        task=plan.task,
+        model=Path(plan.recipe["model"]["name"]).name,
+        primary=SweepMetric.model_validate(plan.primary.model_dump()),
+        baseline=plan.baseline.get(plan.primary.name),
+        axes=plan.axes,
+        seeds=plan.seeds,
+        folds=plan.folds,
+        shard=None if plan.shard is None else list(plan.shard),
+        counts=RunCounts(runs=len(cells), scores=len(values), **count_states(cells)),
+        settings=[_setting(plan, setting) for setting in ranked(plan, found)],
+        scores=[_score(score) for setting in found for score in setting.scores],
+        runs=[_run(cell) for cell in cells],
+        halving=_halving(plan, cells),
+        chosen=chosen,
+        selected_on={"setting": Choice(split=plan.primary.split, of=len(plan.settings))},
+        comparison=_comparison(plan, by_choice),
+        expected_best=expected_best(values, higher_is_better=plan.primary.higher_is_better),
+        test=_test(plan, cells, chosen) if test_split else None,
+        notes=[],
+        performance=_times(found, cells),
+    )
+    return document.model_copy(update={"notes": _footnotes(document)})
+
+
+def _times(found: Sequence[SettingScores], cells: Sequence[CellResult]) -> SweepTimes:
+    settings: dict[str, float | None] = {}
+    for setting in found:
+        seconds = setting.seconds
+        settings[str(setting.index)] = None if seconds is None else round(seconds, 3)
+    return SweepTimes(
+        seconds=round(sum(cell.seconds for cell in cells), 3),
+        settings=settings,
+        runs={cell.name: round(cell.seconds, 3) for cell in cells},
+    )
+
+
+def _setting(plan: SweepPlan, scores: SettingScores) -> SettingRow:
+    best = best_score(plan, scores)
+    counts = {
+        state: number for state, number in count_states(scores.cells).items() if state != "done"
     }
-    document["notes"] = _footnotes(document)
-    document["performance"] = {
-        "seconds": round(sum(cell.seconds for cell in cells), 3),
-        "settings": {
-            str(one.index): None if one.seconds is None else round(one.seconds, 3) for one in found
-        },
-        "runs": {cell.name: round(cell.seconds, 3) for cell in cells},
-    }
-    return document
+    return SettingRow(
+        setting=scores.index,
+        values=dict(scores.values),
+        mean=scores.mean,
+        deviation=scores.deviation,
+        min=min(scores.reached, default=None),
+        max=max(scores.reached, default=None),
+        n=len(scores.reached),
+        best_seed=None if best is None else best.seed,
+        **counts,
+        rung_value=scores.cells[0].rung_value if scores.cells else None,
+        step=scores.cells[0].step if scores.cells else None,
+    )
 
 
-def _setting(plan: SweepPlan, one: SettingScores) -> dict[str, Any]:
-    best = best_score(plan, one)
-    return {
-        "setting": one.index,
-        "values": dict(one.values),
-        "mean": one.mean,
-        "deviation": one.deviation,
-        "min": min(one.reached, default=None),
-        "max": max(one.reached, default=None),
-        "n": len(one.reached),
-        "best_seed": None if best is None else best.seed,
-        **{state: number for state, number in count_states(one.cells).items() if state != "done"},
-        "rung_value": one.cells[0].rung_value if one.cells else None,
-        "step": one.cells[0].step if one.cells else None,
-    }
+def _score(score: Score) -> SeedScore:
+    return SeedScore(
+        setting=score.setting,
+        seed=score.seed,
+        state=score.state,
+        value=score.value,
+        how=score.how,
+        runs=[cell.name for cell in score.cells],
+    )
 
 
-def _score(score: Score) -> dict[str, Any]:
-    own = {name: value for name, value in vars(score).items() if name != "cells"}
-    return own | {"runs": [cell.name for cell in score.cells]}
-
-
-def _run(cell: CellResult) -> dict[str, Any]:
-    row = {"run": cell.name, "setting": cell.setting, "seed": cell.seed, "fold": cell.fold}
+def _run(cell: CellResult) -> RunRow:
     # Folders differ from one machine to the next, and are nobody's business in a file that is
     # passed on.
     if cell.state in ("failed", "diverged", "collapsed", "stopped"):
-        told = _FOLDERS.sub("", cell.message)
+        message = _FOLDERS.sub("", cell.message)
     else:
-        told = ""
-    row |= {"state": cell.state, "value": cell.value, "message": told}
-    if cell.step is not None:
-        row |= {"step": cell.step, "rung_value": cell.rung_value}
-    return row
+        message = ""
+    row = RunRow(
+        run=cell.name,
+        setting=cell.setting,
+        seed=cell.seed,
+        fold=cell.fold,
+        state=cell.state,
+        value=cell.value,
+        message=message,
+    )
+    if cell.step is None:
+        return row
+    return row.model_copy(update={"step": cell.step, "rung_value": cell.rung_value})
 
 
-def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> dict[str, Any] | None:
+def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | None:
     """Returns where the runs of successive halving waited and stopped, and what it saved; None
     without it.
     """
@@ -185,10 +222,10 @@ def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> dict[str, Any] | N
     n_steps = 0
     for cell in cells:
         n_steps += plan.rungs[cell.name][-1] if cell.step is None else cell.step
-    return {"rungs": plan.rungs, "steps": n_steps, "full_steps": full_steps(plan)}
+    return HalvingSteps(rungs=plan.rungs, steps=n_steps, full_steps=full_steps(plan))
 
 
-def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str, Any] | None:
+def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSetting | None:
     """Returns the chosen setting, its recommended run, and a sentence that says what it was chosen
     by.
     """
@@ -210,19 +247,26 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> dict[str
         )
     else:
         sentence = f"{words}: {metric} {mean}"
-    whole = is_whole(best)
-    own = _setting(plan, first)
-    return {
-        "by": plan.choose,
-        "of": n,
-        **{name: own[name] for name in ("setting", "values", "mean", "deviation", "n")},
-        "run": best.cells[0].name if whole else None,
-        "run_value": best.cells[0].value if whole else None,
-        "seed": best.seed,
-        "fold": best.cells[0].fold,
-        "value": best.value,
-        "sentence": sentence,
-    }
+    cell = best.cells[0]
+    is_trained = is_whole(best)
+    return ChosenSetting(
+        by=plan.choose,
+        of=n,
+        setting=first.index,
+        values=dict(first.values),
+        mean=first.mean,
+        deviation=first.deviation,
+        n=len(first.reached),
+        run=cell.name if is_trained else None,
+        run_value=cell.value if is_trained else None,
+        seed=best.seed,
+        fold=cell.fold,
+        value=best.value,
+        sentence=sentence,
+        expected=None,
+        run_expected=None,
+        not_corrected="",
+    )
 
 
 def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]:
@@ -240,7 +284,7 @@ def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]
     return {"expected": new_seed, "run_expected": best_run, "not_corrected": ""}
 
 
-def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, Any]:
+def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> Comparison | NoComparison:
     """Returns the comparison of the first two settings, or why they are not compared."""
     scored = [one for one in order if one.mean is not None]
     if len(scored) < 2:
@@ -253,34 +297,31 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> dict[str, An
     try:
         found = compare_settings(plan, first, second)
     except BertctlError as error:
-        return _not_compared(_FOLDERS.sub("", error.message)) | {
-            "first": first.index,
-            "second": second.index,
-        }
-    difference = {
-        name: value
-        for name, value in vars(found.difference).items()
-        if name not in ("value", "changed")
-    }
-    return {
-        "first": first.index,
-        "second": second.index,
-        "seeds": list(found.seeds),
-        "difference": found.difference.value,
-        **difference,
-        "of": len(scored),
-        "verdict": found.verdict,
-        "sentence": _verdict(
-            plan, found, [setting_text(one.values, plan.axes) for one in scored[:2]], len(scored)
-        ),
-    }
+        reason = _not_compared(_FOLDERS.sub("", error.message))
+        return reason.model_copy(update={"first": first.index, "second": second.index})
+    names = [setting_text(setting.values, plan.axes) for setting in scored[:2]]
+    return Comparison(
+        first=first.index,
+        second=second.index,
+        seeds=list(found.seeds),
+        difference=found.difference.value,
+        low=found.difference.low,
+        high=found.difference.high,
+        p=found.difference.p,
+        n=found.difference.n,
+        method=found.difference.method,
+        clusters=found.difference.clusters,
+        of=len(scored),
+        verdict=found.verdict,
+        sentence=_verdict(plan, found, names, len(scored)),
+    )
 
 
-def _not_compared(why: str) -> dict[str, Any]:
-    return {
-        "verdict": "not compared",
-        "sentence": f"the first two settings are not compared: {why}",
-    }
+def _not_compared(why: str) -> NoComparison:
+    return NoComparison(
+        verdict="not compared",
+        sentence=f"the first two settings are not compared: {why}",
+    )
 
 
 def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of: int) -> str:
@@ -317,33 +358,31 @@ def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of
 
 
 def _test(
-    plan: SweepPlan, cells: Sequence[CellResult], chosen: Mapping[str, Any] | None
-) -> list[dict[str, Any]]:
+    plan: SweepPlan, cells: Sequence[CellResult], chosen: ChosenSetting | None
+) -> list[TestScore]:
     """Returns the chosen run's scores on test splits, as its metrics.json has them."""
     runs = [
-        RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen["run"]
+        RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen.run
     ]
     name = plan.primary.name
     return [
-        {"run": run.path.name, "split": split, "metric": name, **by_name[name]}
+        TestScore(run=run.path.name, split=split, metric=name, **by_name[name].as_json())
         for run in runs
-        for split, by_name in run.read(run.metrics)["metrics"].items()
+        for split, by_name in run.read_metrics().metrics.items()
         if split.startswith("test") and name in by_name
     ]
 
 
-def _write_best(
-    folder: Path, plan: SweepPlan, document: Mapping[str, Any], listener: Listener
-) -> str:
+def _write_best(folder: Path, plan: SweepPlan, document: SweepDocument, listener: Listener) -> str:
     """Writes the recipe of the recommended run, and returns it; empty where there is none."""
-    chosen = document["chosen"]
-    if chosen is None or chosen["run"] is None:
+    chosen = document.chosen
+    if chosen is None or chosen.run is None:
         (folder / BEST).unlink(
             missing_ok=True
         )  # one of an earlier call would be taken for this one's
         return ""
     try:
-        recipe = load_recipe(str(RunFolder(folder / CELLS / chosen["run"]).recipe))
+        recipe = load_recipe(str(RunFolder(folder / CELLS / chosen.run).recipe))
     except BertctlError as error:
         listener.warn(f"no {BEST}: {error.message}")
         return ""
@@ -353,48 +392,45 @@ def _write_best(
     return text
 
 
-def _header(plan: SweepPlan, chosen: Mapping[str, Any]) -> Iterator[str]:
+def _header(plan: SweepPlan, chosen: ChosenSetting) -> Iterator[str]:
     """Yields what best.yaml says of the run that it is the recipe of."""
-    if chosen["fold"] is None:
+    if chosen.fold is None:
         held_out = ""
     else:
-        held_out = f", fold {chosen['fold']} of {plan.folds} held out"
-    if chosen["run_value"] is None:
+        held_out = f", fold {chosen.fold} of {plan.folds} held out"
+    if chosen.run_value is None:
         value = ""
     else:
-        value = f"; {plan.primary} {figure(chosen['run_value'])}"
-    seed = seed_text(plan.seeds[chosen["seed"]])
-    yield f"Run {chosen['run']} of the sweep '{plan.name}' ({seed}{held_out}){value}."
-    yield f"Chosen by {chosen_by(chosen)}: {setting_text(chosen['values'], plan.axes)}."
-    if chosen["deviation"] is None:
+        value = f"; {plan.primary} {figure(chosen.run_value)}"
+    seed = seed_text(plan.seeds[chosen.seed])
+    yield f"Run {chosen.run} of the sweep '{plan.name}' ({seed}{held_out}){value}."
+    yield f"Chosen by {chosen_by(chosen)}: {setting_text(chosen.values, plan.axes)}."
+    if chosen.deviation is None:
         spread = ""
     else:
-        spread = f" ± {figure(chosen['deviation'])}"
+        spread = f" ± {figure(chosen.deviation)}"
     measured = (
-        f"{figure(chosen['mean'])}{spread} (mean over {count(chosen['n'], 'seed')}, on the split "
+        f"{figure(chosen.mean)}{spread} (mean over {count(chosen.n, 'seed')}, on the split "
         "that chose)"
     )
-    if chosen["expected"] is None:
+    if chosen.expected is None:
         yield f"Expect of a new seed at most {measured}."
     else:
-        yield (
-            f"Expect of a new seed: {figure(chosen['expected'])}, corrected for the choice; "
-            f"measured {measured}."
-        )
-        yield f"Expect of this run on new examples: {figure(chosen['run_expected'])}."
-    if chosen["fold"] is not None:
+        yield f"Expect of a new seed: {figure(chosen.expected)}, corrected for the choice; measured {measured}."
+        yield f"Expect of this run on new examples: {figure(chosen.run_expected)}."
+    if chosen.fold is not None:
         yield "To train on more rows, take out data.folds and data.fold."
 
 
-def _footnotes(document: Mapping[str, Any]) -> list[str]:
+def _footnotes(document: SweepDocument) -> list[str]:
     """Returns a sentence for each thing that a reader of the table has to know.
 
     Args:
         document: content of sweep.json, without the notes.
     """
-    counts = document["counts"]
-    chosen = document["chosen"]
-    baseline = document["baseline"]
+    counts = document.counts
+    chosen = document.chosen
+    baseline = document.baseline
     if baseline is None:
         majority = (
             "without answers; the majority's score is not known, so it counts with the worst score "
@@ -404,61 +440,59 @@ def _footnotes(document: Mapping[str, Any]) -> list[str]:
         majority = f"without answers; counts with the majority's score, {figure(baseline)}"
     worth = {"diverged": majority, **_WORTH}
     notes = [
-        f"{state}, {_runs(document, state)}: {worth[state]}" for state in worth if counts[state]
+        f"{state}, {_runs(document, state)}: {worth[state]}"
+        for state in worth
+        if counts.of_state(state)
     ]
-    if counts["missing"] and document["shard"]:
-        number, shards = document["shard"]
+    if counts.missing and document.shard:
+        number, shards = document.shard
         notes.append(
             f"this is shard {number} of {shards}; `bertctl sweep-merge` puts the shards together"
         )
-    if document["folds"] is not None:
+    if document.folds is not None:
         notes += _folds(document)
     if chosen is None:
         return [*notes, "no run has a score, so nothing is chosen"]
-    if chosen["by"] == "best-run":
+    if chosen.by == "best-run":
         notes.append(
-            f"chosen as the best of {count(chosen['of'], 'run')}: its score is too good to be "
+            f"chosen as the best of {count(chosen.of, 'run')}: its score is too good to be "
             "expected again, "
             "and says nothing of the setting's other seeds"
         )
-    if chosen["expected"] is None:
-        notes.append(f"what to expect is not corrected for the choice: {chosen['not_corrected']}")
-    elif all(row["n"] == 1 for row in document["settings"] if row["n"]):
+    if chosen.expected is None:
+        notes.append(f"what to expect is not corrected for the choice: {chosen.not_corrected}")
+    elif all(row.n == 1 for row in document.settings if row.n):
         notes.append("with one seed per setting, what to expect still holds the luck of that seed")
-    if chosen["run"] is None:
+    if chosen.run is None:
         notes.append(
             "no run of the chosen setting was trained to its end, so there is no best.yaml"
         )
-    halving = document["halving"]
+    halving = document.halving
     if halving is not None:
         notes.append(
-            f"successive halving: {halving['steps']:,} of the {halving['full_steps']:,} steps of "
+            f"successive halving: {halving.steps:,} of the {halving.full_steps:,} steps of "
             "the full grid; "
             "settings that were stopped are not among those the choice is corrected for"
         )
-    if any(row["n"] > chosen["n"] for row in document["settings"]):
-        notes.append(f"the chosen setting has {count(chosen['n'], 'score')}, others have more")
-    elif chosen["n"] == 1 and len(document["settings"]) > 1:
+    if any(row.n > chosen.n for row in document.settings):
+        notes.append(f"the chosen setting has {count(chosen.n, 'score')}, others have more")
+    elif chosen.n == 1 and len(document.settings) > 1:
         notes.append("one score per setting: a good setting can't be told from a lucky seed")
     return notes
 
 
-def _runs(document: Mapping[str, Any], state: str) -> str:
+def _runs(document: SweepDocument, state: str) -> str:
     """Returns `2 runs (learning_rate 1 with seed 1, ...)`, and why they failed where that is
     known.
     """
-    rows = [row for row in document["runs"] if row["state"] == state]
-    values = {row["setting"]: row["values"] for row in document["settings"]}
-    seeds = document["seeds"]
+    rows = [row for row in document.runs if row.state == state]
+    values = document.values_by_setting
+    seeds = document.seeds
     names = [
-        f"{setting_text(values[row['setting']], document['axes'])} with "
-        f"{seed_text(seeds[row['seed']])}"
-        + ("" if row["fold"] is None else f", fold {row['fold']}")
-        + (
-            f": {one_line(row['message'], limit=120)}"
-            if row["message"] and state == "failed"
-            else ""
-        )
+        f"{setting_text(values[row.setting], document.axes)} with "
+        f"{seed_text(seeds[row.seed])}"
+        + ("" if row.fold is None else f", fold {row.fold}")
+        + (f": {one_line(row.message, limit=120)}" if row.message and state == "failed" else "")
         for row in rows[:_NAMED]
     ]
     if len(rows) <= _NAMED:
@@ -468,10 +502,10 @@ def _runs(document: Mapping[str, Any], state: str) -> str:
     return f"{count(len(rows), 'run')} ({'; '.join(names)}{more})"
 
 
-def _folds(document: Mapping[str, Any]) -> list[str]:
-    valued = [score for score in document["scores"] if score["value"] is not None]
-    means = sum(score["how"] == "mean of folds" for score in valued)
-    K = document["folds"]
+def _folds(document: SweepDocument) -> list[str]:
+    valued = [score for score in document.scores if score.value is not None]
+    means = sum(score.how == "mean of folds" for score in valued)
+    K = document.folds
     notes = []
     if means < len(valued):
         notes.append(

@@ -293,7 +293,7 @@ def _seen(reply: CellReply, folder: RunFolder) -> CellReply:
     """Returns the reply once its cell is as it says; one that failed where that is not seen."""
     for _ in range(SECONDS_UNSEEN):
         if reply.state != "done" or (
-            folder.status.is_file() and folder.read(folder.status)["state"] == "done"
+            folder.status.is_file() and folder.read_status().state == "done"
         ):
             return reply
         time.sleep(1)

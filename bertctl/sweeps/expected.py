@@ -15,14 +15,13 @@ are: near n = N it is hardly more than the best of them and too low for other ru
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from bertctl.run_documents.sweep_document import ExpectedBest
 
-def expected_best(
-    values: Sequence[float], *, higher_is_better: bool = True
-) -> list[dict[str, Any]]:
+
+def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> list[ExpectedBest]:
     """Returns the expected best score of 1, 2, ... runs drawn with replacement from these.
 
     Args:
@@ -45,5 +44,5 @@ def expected_best(
         variance = math.fsum((chances * (ordered - ordered[-1] - mean) ** 2).tolist())
         value = sign * (float(ordered[-1]) + mean)
         deviation = math.sqrt(max(0.0, variance))
-        found.append({"runs": n, "value": value, "deviation": deviation})
+        found.append(ExpectedBest(runs=n, value=value, deviation=deviation))
     return found

@@ -25,9 +25,9 @@ from bertctl.reporting.document import (
 )
 from bertctl.reporting.summary import figure, interval
 from bertctl.reporting.terminal import rich_table
+from bertctl.run_documents.sweep_document import ChosenSetting, SettingRow, SweepDocument
 from bertctl.sweeps.pictures import picture, shows_majority
 from bertctl.sweeps.setting_text import (
-    metric_text,
     seed_text,
     setting_text,
     short_names,
@@ -35,14 +35,12 @@ from bertctl.sweeps.setting_text import (
 )
 from bertctl.words import count, human_seconds, natural_order
 
-Document = Mapping[str, Any]
-
 _MOST_COLUMNS = 12
 
 STOPPED = ("collapsed", "diverged", "stopped", "failed", "missing")
 
 
-def sweep_tables(document: Document) -> RenderableType:
+def sweep_tables(document: SweepDocument) -> RenderableType:
     """Returns the answer on a terminal: settings by their mean, the chosen one in bold; the choice,
     the comparison, and what to know.
 
@@ -50,10 +48,10 @@ def sweep_tables(document: Document) -> RenderableType:
         document: content of sweep.json.
     """
     table = rich_table(
-        _settings_table(document), title=f"{metric_text(document)} over seeds, by setting"
+        _settings_table(document), title=f"{document.metric_text} over seeds, by setting"
     )
     lines = [f"{what}: {text}" for what, text in _findings(document)]
-    notes = [f"- {note}" for note in document["notes"]]
+    notes = [f"- {note}" for note in document.notes]
     return Group(
         table,
         Text(),
@@ -63,7 +61,7 @@ def sweep_tables(document: Document) -> RenderableType:
     )
 
 
-def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Report:
+def sweep_report(document: SweepDocument, folder: Path, *, recipe: str = "") -> Report:
     """Returns the page of a sweep.
 
     Args:
@@ -81,131 +79,127 @@ def sweep_report(document: Document, folder: Path, *, recipe: str = "") -> Repor
         sections.append(
             Section("recipe", "Recipe", [Listing("best.yaml, which runs as it is", recipe)])
         )
-    settings = count(len(document["settings"]), "setting")
-    runs = count(document["counts"]["runs"], "run")
+    settings = count(len(document.settings), "setting")
+    runs = count(document.counts.runs, "run")
     return Report(
-        title=document["name"],
-        subtitle=f"sweep · {document['task']} · {document['model']} · {settings} · {runs}",
+        title=document.name,
+        subtitle=f"sweep · {document.task} · {document.model} · {settings} · {runs}",
         tiles=list(_tiles(document)),
         sections=[section for section in sections if section.blocks],
     )
 
 
-def chosen_by(chosen: Mapping[str, Any]) -> str:
+def chosen_by(chosen: ChosenSetting) -> str:
     """Returns what the setting was chosen by."""
-    if chosen["by"] == "mean":
+    if chosen.by == "mean":
         return "the mean over seeds"
-    return f"the best of {count(chosen['of'], 'run')}"
+    return f"the best of {count(chosen.of, 'run')}"
 
 
-def _tiles(document: Document) -> Iterator[Tile]:
-    chosen = document["chosen"]
-    counts = document["counts"]
-    primary = document["primary"]
+def _tiles(document: SweepDocument) -> Iterator[Tile]:
+    chosen = document.chosen
+    counts = document.counts
+    primary = document.primary
     if chosen is not None:
-        words = setting_text(chosen["values"], document["axes"])
-        message = f"{primary['name']}, {primary['split']}"
-        if chosen["by"] == "best-run":
-            label = f"{message}, best of {count(chosen['of'], 'run')}"
-            yield Tile(label, figure(chosen["value"]), f"a run of {words}")
-        if chosen["deviation"] is None:
+        words = setting_text(chosen.values, document.axes)
+        message = f"{primary.name}, {primary.split}"
+        if chosen.by == "best-run":
+            label = f"{message}, best of {count(chosen.of, 'run')}"
+            yield Tile(label, figure(chosen.value), f"a run of {words}")
+        if chosen.deviation is None:
             spread = ""
         else:
-            spread = f"± {figure(chosen['deviation'])}; "
+            spread = f"± {figure(chosen.deviation)}; "
         yield Tile(
-            f"{message}, mean over {count(chosen['n'], 'seed')}",
-            figure(chosen["mean"]),
+            f"{message}, mean over {count(chosen.n, 'seed')}",
+            figure(chosen.mean),
             spread + words,
         )
-        if chosen["expected"] is not None:
-            yield Tile("expected of a new seed", figure(chosen["expected"]), _corrected(document))
-        best = document["expected_best"]
-        of_one = f"of one run: {figure(best[0]['value'])}"
-        yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1]["value"]), of_one)
-    for entry in document["test"] or ():
-        if interval(entry):
-            spread = f"95 %: {interval(entry)}"
-        else:
-            spread = ""
-        yield Tile(f"{entry['metric']}, {entry['split']}", figure(entry["value"]), spread)
-    if document["baseline"] is not None:
-        yield Tile("majority", figure(document["baseline"]), "the answer that ignores the input")
-    stopped = ", ".join(f"{counts[state]} {state}" for state in STOPPED if counts[state])
-    yield Tile("runs", f"{counts['runs']:,}", stopped or "all trained to their end")
-    yield Tile("computing", human_seconds(document["performance"]["seconds"]), "all runs together")
+        if chosen.expected is not None:
+            yield Tile("expected of a new seed", figure(chosen.expected), _corrected(document))
+        best = document.expected_best
+        of_one = f"of one run: {figure(best[0].value)}"
+        yield Tile(f"expected best of {count(len(best), 'run')}", figure(best[-1].value), of_one)
+    for entry in document.test or ():
+        ends = interval(entry.low, entry.high)
+        spread = f"95 %: {ends}" if ends else ""
+        yield Tile(f"{entry.metric}, {entry.split}", figure(entry.value), spread)
+    if document.baseline is not None:
+        yield Tile("majority", figure(document.baseline), "the answer that ignores the input")
+    stopped = ", ".join(
+        f"{counts.of_state(state)} {state}" for state in STOPPED if counts.of_state(state)
+    )
+    yield Tile("runs", f"{counts.runs:,}", stopped or "all trained to their end")
+    yield Tile("computing", human_seconds(document.performance.seconds), "all runs together")
 
 
-def _corrected(document: Document) -> str:
-    settings = count(len(document["settings"]), "setting")
+def _corrected(document: SweepDocument) -> str:
+    settings = count(len(document.settings), "setting")
     return f"corrected for the choice among {settings} (bootstrap, Tsamardinos et al. 2018)"
 
 
-def _result(document: Document) -> Section:
+def _result(document: SweepDocument) -> Section:
     blocks: list[Block] = [TableBlock([Column(""), Column("")], list(_findings(document)))]
-    if document["notes"]:
-        blocks.append(TableBlock([Column("What to know")], [[note] for note in document["notes"]]))
+    if document.notes:
+        blocks.append(TableBlock([Column("What to know")], [[note] for note in document.notes]))
     return Section("result", "Result", blocks)
 
 
-def _findings(document: Document) -> Iterator[tuple[str, str]]:
+def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
     """Yields what was found: a word for what it is, and a sentence."""
-    chosen = document["chosen"]
-    counts = document["counts"]
+    chosen = document.chosen
+    counts = document.counts
     if chosen is not None:
-        yield f"chosen by {chosen_by(chosen)}", chosen["sentence"]
-        if chosen["expected"] is not None:
-            run = f"; of its best run on new examples {figure(chosen['run_expected'])}"
+        yield f"chosen by {chosen_by(chosen)}", chosen.sentence
+        if chosen.expected is not None:
+            run = f"; of its best run on new examples {figure(chosen.run_expected)}"
             said = (
-                f"{figure(chosen['expected'])}, {_corrected(document)}; measured "
-                f"{figure(chosen['mean'])}"
+                f"{figure(chosen.expected)}, {_corrected(document)}; measured {figure(chosen.mean)}"
             )
             yield "expect of a new seed", said + run
-        yield "comparison", document["comparison"]["sentence"]
-        best = document["expected_best"]
+        yield "comparison", document.comparison.sentence
+        best = document.expected_best
         parts = [
-            f"{figure(best[n - 1]['value'])} ± {figure(best[n - 1]['deviation'])} of "
-            f"{count(n, 'run')}"
+            f"{figure(best[n - 1].value)} ± {figure(best[n - 1].deviation)} of {count(n, 'run')}"
             for n in dict.fromkeys((1, 5, len(best)))
             if n <= len(best)
         ]
         yield "expected best", f"{', '.join(parts)} (Dodge et al. 2019)"
-    if document["baseline"] is not None:
-        yield "majority", f"{figure(document['baseline'])}, the answer that ignores the input"
-    settings = {row["setting"]: row["values"] for row in document["settings"]}
-    for entry in document["test"] or ():
-        if interval(entry):
-            spread = f" ({interval(entry)})"
-        else:
-            spread = ""
-        number = next(row["setting"] for row in document["runs"] if row["run"] == entry["run"])
-        run = f"run {entry['run']} of {setting_text(settings[number], document['axes'])}"
+    if document.baseline is not None:
+        yield "majority", f"{figure(document.baseline)}, the answer that ignores the input"
+    settings = document.values_by_setting
+    for entry in document.test or ():
+        ends = interval(entry.low, entry.high)
+        spread = f" ({ends})" if ends else ""
+        number = next(row.setting for row in document.runs if row.run == entry.run)
+        run = f"run {entry.run} of {setting_text(settings[number], document.axes)}"
         yield (
-            entry["split"],
-            f"{entry['metric']} {figure(entry['value'])}{spread}, n {entry['n']}, {run}",
+            entry.split,
+            f"{entry.metric} {figure(entry.value)}{spread}, n {entry.n}, {run}",
         )
-    if document["test"] == []:
+    if document.test == []:
         yield "test", "not scored: the recommended run has no test split, or was not asked for it"
-    if chosen is not None and chosen["run"] is not None:
-        if chosen["run_value"] is None:
+    if chosen is not None and chosen.run is not None:
+        if chosen.run_value is None:
             value = ""
         else:
-            value = f", which gave {figure(chosen['run_value'])}"
-        if chosen["fold"] is None:
+            value = f", which gave {figure(chosen.run_value)}"
+        if chosen.fold is None:
             fold = ""
         else:
-            fold = f", fold {chosen['fold']}"
+            fold = f", fold {chosen.fold}"
         yield (
             "best.yaml",
-            f"run {chosen['run']}, {seed_text(document['seeds'][chosen['seed']])}{fold}{value}",
+            f"run {chosen.run}, {seed_text(document.seeds[chosen.seed])}{fold}{value}",
         )
-    time = human_seconds(document["performance"]["seconds"])
-    there = counts["runs"] - counts["missing"]
-    yield "runs", f"{there:,} of {counts['runs']:,}, {time} of computing"
+    time = human_seconds(document.performance.seconds)
+    there = counts.runs - counts.missing
+    yield "runs", f"{there:,} of {counts.runs:,}, {time} of computing"
 
 
-def _settings(document: Document, folder: Path) -> Section:
+def _settings(document: SweepDocument, folder: Path) -> Section:
     blocks: list[Block] = []
-    if document["chosen"] is not None:
+    if document.chosen is not None:
         grid = grid_table(document)
         blocks += [grid] if grid is not None else []
         if shows_majority(document):
@@ -218,7 +212,7 @@ def _settings(document: Document, folder: Path) -> Section:
     return Section("settings", "Settings", [*blocks, _settings_table(document)])
 
 
-def grid_table(document: Document) -> TableBlock | None:
+def grid_table(document: SweepDocument) -> TableBlock | None:
     """Returns the means as a heat map: a row for each learning rate, a column for each combination
     of the other fields; None where the fields that vary are not two or three, or most of their
     combinations were not run.
@@ -226,12 +220,12 @@ def grid_table(document: Document) -> TableBlock | None:
     Args:
         document: content of sweep.json, with a chosen setting.
     """
-    given = [row["values"] for row in document["settings"]]
+    given = [row.values for row in document.settings]
     values = {
         axis: _sorted({repr(one[axis]): one[axis] for one in given if axis in one})
-        for axis in document["axes"]
+        for axis in document.axes
     }
-    varied = [axis for axis in document["axes"] if len(values[axis]) > 1]
+    varied = [axis for axis in document.axes if len(values[axis]) > 1]
     varied.sort(key=lambda axis: axis != "optimizer.learning_rate")
     sizes = [len(values[axis]) for axis in varied]
     if (
@@ -241,10 +235,8 @@ def grid_table(document: Document) -> TableBlock | None:
     ):
         return None
     combinations = list(itertools.product(*(values[axis] for axis in varied[1:])))
-    names = dict(zip(document["axes"], short_names(document["axes"]), strict=True))
-    settings = {
-        repr([row["values"].get(axis) for axis in varied]): row for row in document["settings"]
-    }
+    names = dict(zip(document.axes, short_names(document.axes), strict=True))
+    settings = {repr([row.values.get(axis) for axis in varied]): row for row in document.settings}
     rows: list[list[str | Cell]] = [
         [
             value_text(first),
@@ -262,13 +254,13 @@ def grid_table(document: Document) -> TableBlock | None:
             for axis, value in zip(varied[1:], others, strict=True)
         ]
         columns.append(Column(", ".join(texts), number=True))
-    has_deviation = any(row["deviation"] is not None for row in document["settings"])
+    has_deviation = any(row.deviation is not None for row in document.settings)
     if has_deviation:
         message = "mean ± deviation over seeds"
     else:
         message = "one seed each"
     caption = (
-        f"{metric_text(document)}: {message}; the stronger the colour the better, bold the chosen "
+        f"{document.metric_text}: {message}; the stronger the colour the better, bold the chosen "
         "setting."
     )
     return TableBlock(columns, rows, caption)
@@ -284,57 +276,58 @@ def _in_words(value: Any) -> tuple[object, str]:
     return natural_order(str(value))
 
 
-def _mean_cell(row: Mapping[str, Any] | None, document: Document) -> Cell:
+def _mean_cell(row: SettingRow | None, document: SweepDocument) -> Cell:
     """Returns a setting's mean, shaded by where it is between the worst and the best one."""
-    if row is None or row["mean"] is None:
-        if row is not None and row["step"] is not None:
-            return Cell(f"stopped ({figure(row['rung_value'])})")
+    if row is None or row.mean is None:
+        if row is not None and row.step is not None:
+            return Cell(f"stopped ({figure(row.rung_value)})")
         return Cell("" if row is None else "no score")
-    means = [setting["mean"] for setting in document["settings"] if setting["mean"] is not None]
-    worst, best = sorted(
-        (min(means), max(means)), reverse=not document["primary"]["higher_is_better"]
-    )
+    means = [setting.mean for setting in document.settings if setting.mean is not None]
+    worst, best = sorted((min(means), max(means)), reverse=not document.primary.higher_is_better)
     if best != worst:
-        share = (row["mean"] - worst) / (best - worst)
+        share = (row.mean - worst) / (best - worst)
     else:
         share = 0.5
-    if row["deviation"] is None:
+    if row.deviation is None:
         deviation = ""
     else:
-        deviation = f" ± {figure(row['deviation'])}"
+        deviation = f" ± {figure(row.deviation)}"
     return Cell(
-        figure(row["mean"]) + deviation,
-        strong=row["setting"] == document["chosen"]["setting"],
+        figure(row.mean) + deviation,
+        strong=document.chosen is not None and row.setting == document.chosen.setting,
         shade=share,
     )
 
 
-def _settings_table(document: Document) -> TableBlock:
+def _settings_table(document: SweepDocument) -> TableBlock:
     """Returns a row for each setting, the mean of the chosen one strong.
 
     Columns for states in which no run is are left out, but for the collapsed.
     """
-    axes = document["axes"]
-    chosen = document["chosen"]
-    counts = document["counts"]
+    axes = document.axes
+    chosen = document.chosen
+    counts = document.counts
     stopped = [
-        state for state in STOPPED if state == "collapsed" or (counts[state] and state != "stopped")
+        state
+        for state in STOPPED
+        if state == "collapsed" or (counts.of_state(state) and state != "stopped")
     ]
-    times = document["performance"]["settings"]
+    times = document.performance.settings
     rows: list[list[str | Cell]] = []
-    for row in document["settings"]:
-        is_chosen = chosen is not None and row["setting"] == chosen["setting"]
-        seconds = times.get(str(row["setting"]))
-        values = [value_text(row["values"][axis]) if axis in row["values"] else "" for axis in axes]
-        spread = [figure(row[name]) for name in ("deviation", "min", "max")]
+    for row in document.settings:
+        is_chosen = chosen is not None and row.setting == chosen.setting
+        seconds = times.get(str(row.setting))
+        values = [value_text(row.values[axis]) if axis in row.values else "" for axis in axes]
+        spread = [figure(row.deviation), figure(row.min), figure(row.max)]
         numbers = [
-            *(str(row[name]) for name in ("n", *stopped)),
+            str(row.n),
+            *(str(getattr(row, state)) for state in stopped),
             "" if seconds is None else human_seconds(seconds),
         ]
-        if counts["stopped"]:
+        if counts.stopped:
             numbers = [*_rung_cells(row), *numbers]
-        rows.append([*values, Cell(figure(row["mean"]), strong=is_chosen), *spread, *numbers])
-    if counts["stopped"]:
+        rows.append([*values, Cell(figure(row.mean), strong=is_chosen), *spread, *numbers])
+    if counts.stopped:
         rung_names = ["stopped at step", "with"]
     else:
         rung_names = []
@@ -357,23 +350,22 @@ def _settings_table(document: Document) -> TableBlock:
     return TableBlock([Column(name, number=True) for name in names], rows, caption)
 
 
-def _rung_cells(row: Mapping[str, Any]) -> list[str]:
+def _rung_cells(row: SettingRow) -> list[str]:
     """Returns the step where a setting was stopped, and its score there; empty texts where it was
     not.
     """
-    if row["step"] is None:
+    if row.step is None:
         return ["", ""]
-    return [f"{row['step']:,}", figure(row["rung_value"])]
+    return [f"{row.step:,}", figure(row.rung_value)]
 
 
-def _expected(document: Document, folder: Path) -> Section:
-    if document["chosen"] is None:
+def _expected(document: SweepDocument, folder: Path) -> Section:
+    if document.chosen is None:
         return Section("expected", "Expected best", [])
-    entries = document["expected_best"]
+    entries = document.expected_best
     numbers = sorted({n for n in (1, 2, 3, 5, 10, 20, 50, 100, len(entries)) if n <= len(entries)})
     rows = [
-        [str(n), figure(entries[n - 1]["value"]), figure(entries[n - 1]["deviation"])]
-        for n in numbers
+        [str(n), figure(entries[n - 1].value), figure(entries[n - 1].deviation)] for n in numbers
     ]
     columns = [Column(name, number=True) for name in ("runs", "expected best", "deviation")]
     caption = (
@@ -385,9 +377,9 @@ def _expected(document: Document, folder: Path) -> Section:
     return Section("expected", "Expected best", [chart, TableBlock(columns, rows, caption)])
 
 
-def _runs(document: Document) -> Section:
-    values = {row["setting"]: row["values"] for row in document["settings"]}
-    seconds = document["performance"]["runs"]
+def _runs(document: SweepDocument) -> Section:
+    values = document.values_by_setting
+    seconds = document.performance.runs
     columns = [Column("run"), Column("setting"), Column("seed"), Column("fold", number=True)]
     columns += [
         Column("state"),
@@ -396,20 +388,20 @@ def _runs(document: Document) -> Section:
         Column(""),
     ]
     rows: list[list[str | Cell]] = []
-    for run in document["runs"]:
-        setting = setting_text(values[run["setting"]], document["axes"])
-        seed = seed_text(document["seeds"][run["seed"]]).removeprefix("seed ")
-        if run["fold"] is None:
+    for run in document.runs:
+        setting = setting_text(values[run.setting], document.axes)
+        seed = seed_text(document.seeds[run.seed]).removeprefix("seed ")
+        if run.fold is None:
             fold = ""
         else:
-            fold = str(run["fold"])
-        if seconds.get(run["run"]):
-            took = human_seconds(seconds[run["run"]])
+            fold = str(run.fold)
+        if seconds.get(run.run):
+            took = human_seconds(seconds[run.run])
         else:
             took = ""
-        score = figure(run.get("rung_value", run["value"]))
-        found = (run["state"], score, took, Cell(run["message"], data=True))
-        rows.append([Cell(run["run"], code=True), setting, seed, fold, *found])
+        score = figure(run.shown_value)
+        found = (run.state, score, took, Cell(run.message, data=True))
+        rows.append([Cell(run.run, code=True), setting, seed, fold, *found])
     return Section(
         "runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")]
     )

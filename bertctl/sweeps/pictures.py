@@ -12,14 +12,13 @@ from bertctl.documents import read_text
 from bertctl.reporting.charts import ACCENT, INK, MUTED, RED, SECOND, WIDTH, element, write_charts
 from bertctl.reporting.escape import one_line
 from bertctl.reporting.summary import figure as number
-from bertctl.sweeps.setting_text import metric_text, short_names, values_text
+from bertctl.run_documents.sweep_document import SweepDocument
+from bertctl.sweeps.setting_text import short_names, values_text
 from bertctl.words import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Document = Mapping[str, Any]
 
 _MOST_ROWS = 40
 _MARKS: Mapping[str, Mapping[str, Any]] = {
@@ -34,7 +33,7 @@ def picture(file: Path, label: str) -> str:
     return element(read_text(file), label)
 
 
-def write_pictures(document: Document, folder: Path) -> None:
+def write_pictures(document: SweepDocument, folder: Path) -> None:
     """Writes scores.png and expected.png, and both as .svg; without a chosen setting, those of an
     earlier call go.
 
@@ -44,12 +43,12 @@ def write_pictures(document: Document, folder: Path) -> None:
     scores, expected = (
         [folder / f"{name}{kind}" for kind in (".png", ".svg")] for name in ("scores", "expected")
     )
-    if document["chosen"] is None:
+    if document.chosen is None:
         for path in (*scores, *expected):
             path.unlink(missing_ok=True)
         return
     height = 1.4 + 0.26 * min(
-        _MOST_ROWS, len(document["settings"])
+        _MOST_ROWS, len(document.settings)
     )  # inches that the rows of dots need
     write_charts(
         partial(_draw_seeds, document=document),
@@ -65,25 +64,25 @@ def write_pictures(document: Document, folder: Path) -> None:
     )
 
 
-def _draw_seeds(figure: "Figure", *, document: Document) -> None:
+def _draw_seeds(figure: "Figure", *, document: SweepDocument) -> None:
     """Draws a row for each setting, the best on top: a dot for each seed, the mean as a bar, the
     majority dashed.
     """
-    rows = document["settings"][:_MOST_ROWS]
-    places = {row["setting"]: place for place, row in enumerate(rows)}
-    seeds = sorted({score["seed"] for score in document["scores"]})
+    rows = document.settings[:_MOST_ROWS]
+    places = {row.setting: place for place, row in enumerate(rows)}
+    seeds = sorted({score.seed for score in document.scores})
     axes = figure.subplots()
-    scores = [s for s in document["scores"] if s["value"] is not None and s["setting"] in places]
+    scores = [score for score in document.scores if score.setting in places]
     for state, mark in _MARKS.items():
-        found = [score for score in scores if score["state"] == state]
+        marked = [score for score in scores if score.state == state and score.value is not None]
         # Seeds stand a little above and below each other: equal scores stay countable.
         y = [
-            places[s["setting"]] + 0.5 * ((seeds.index(s["seed"]) + 0.5) / len(seeds) - 0.5)
-            for s in found
+            places[score.setting] + 0.5 * ((seeds.index(score.seed) + 0.5) / len(seeds) - 0.5)
+            for score in marked
         ]
-        if found:
+        if marked:
             axes.plot(
-                [s["value"] for s in found],
+                [score.value for score in marked if score.value is not None],
                 y,
                 linestyle="",
                 markersize=5,
@@ -91,40 +90,41 @@ def _draw_seeds(figure: "Figure", *, document: Document) -> None:
                 label=state,
                 **mark,
             )
-    means = [(row["mean"], place) for place, row in enumerate(rows) if row["mean"] is not None]
+    means = [(row.mean, place) for place, row in enumerate(rows) if row.mean is not None]
     axes.plot(*zip(*means, strict=True), marker="|", markersize=13, markeredgewidth=1.8, color=INK, linestyle="",
               label="mean",)  # fmt: skip
-    _draw_majority(document, [score["value"] for score in scores], axes, axes.axvline)
-    labels = [one_line(values_text(row["values"], document["axes"]), limit=50) for row in rows]
+    values = [score.value for score in scores if score.value is not None]
+    _draw_majority(document, values, axes, axes.axvline)
+    labels = [one_line(values_text(row.values, document.axes), limit=50) for row in rows]
     axes.set_yticks(range(len(rows)), labels)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        if row["setting"] == document["chosen"]["setting"]:
+        if document.chosen is not None and row.setting == document.chosen.setting:
             label.set(fontweight="bold", color=INK)
-    if len(rows) == len(document["settings"]):
+    if len(rows) == len(document.settings):
         few = ""
     else:
-        few = f"; the best {len(rows)} of {len(document['settings'])}"
-    if document["axes"]:
-        by = f", by {one_line(', '.join(short_names(document['axes'])), limit=70)}"
+        few = f"; the best {len(rows)} of {len(document.settings)}"
+    if document.axes:
+        by = f", by {one_line(', '.join(short_names(document.axes)), limit=70)}"
     else:
         by = ""
     title = f"a dot for each seed{by}{few}"
-    axes.set(title=title, xlabel=metric_text(document), ylim=(len(rows) - 0.4, -0.6))
+    axes.set(title=title, xlabel=document.metric_text, ylim=(len(rows) - 0.4, -0.6))
     axes.grid(visible=False, axis="x")
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     figure.legend(loc="outside lower left", ncols=6)
 
 
-def _draw_expected(figure: "Figure", *, document: Document) -> None:
+def _draw_expected(figure: "Figure", *, document: SweepDocument) -> None:
     """Draws the expected best score by the number of runs, with a standard deviation either way."""
     axes = figure.subplots()
-    entries = document["expected_best"]
-    values = [score["value"] for score in document["scores"] if score["value"] is not None]
-    n = [entry["runs"] for entry in entries]
-    mean = [entry["value"] for entry in entries]
-    low = [max(min(values), entry["value"] - entry["deviation"]) for entry in entries]
-    high = [min(max(values), entry["value"] + entry["deviation"]) for entry in entries]
+    entries = document.expected_best
+    values = [score.value for score in document.scores if score.value is not None]
+    n = [entry.runs for entry in entries]
+    mean = [entry.value for entry in entries]
+    low = [max(min(values), entry.value - entry.deviation) for entry in entries]
+    high = [min(max(values), entry.value + entry.deviation) for entry in entries]
     many = len(n) > 20
     axes.fill_between(
         n,
@@ -152,20 +152,17 @@ def _draw_expected(figure: "Figure", *, document: Document) -> None:
     axes.set_xticks([], minor=True)
     axes.xaxis.set_major_formatter("{x:.0f}")
     title = f"expected best score of n runs, estimated from {count(len(values), 'run')}"
-    axes.set(title=title, xlabel="runs", ylabel=metric_text(document))
+    axes.set(title=title, xlabel="runs", ylabel=document.metric_text)
     figure.legend(loc="outside lower left", ncols=3)
 
 
-def shows_majority(document: Document) -> bool:
+def shows_majority(document: SweepDocument) -> bool:
     """Returns whether the chart of all seeds has the line of the answer that ignores the input."""
-    shown = {row["setting"] for row in document["settings"][:_MOST_ROWS]}
-    scores = [
-        score
-        for score in document["scores"]
-        if score["value"] is not None and score["setting"] in shown
-    ]
-    baseline = document["baseline"]
-    return baseline is not None and _is_near(baseline, [score["value"] for score in scores])
+    shown = {row.setting for row in document.settings[:_MOST_ROWS]}
+    scores = [score for score in document.scores if score.setting in shown]
+    values = [score.value for score in scores if score.value is not None]
+    baseline = document.baseline
+    return baseline is not None and _is_near(baseline, values)
 
 
 def _is_near(baseline: float, values: Sequence[float]) -> bool:
@@ -175,12 +172,12 @@ def _is_near(baseline: float, values: Sequence[float]) -> bool:
 
 
 def _draw_majority(
-    document: Document, values: Sequence[float], axes: "Axes", line: Callable[..., Any]
+    document: SweepDocument, values: Sequence[float], axes: "Axes", line: Callable[..., Any]
 ) -> None:
     """Draws the majority's score as a dashed line; says it in words where it would squeeze all else
     into a corner.
     """
-    baseline = document["baseline"]
+    baseline = document.baseline
     if baseline is None:
         return
     if _is_near(baseline, values):

@@ -190,7 +190,7 @@ class Pool:
             hint = ""
         reply = CellReply(cell, "failed", f"its worker died: {how}{hint}", ExitCode.DEVICE)
         folder = RunFolder(self._settings.folder / CELLS / cell)
-        if folder.status.exists() and folder.read(folder.status).get("state") == "done":
+        if folder.status.exists() and folder.read_status().state == "done":
             reply.message += " (after the run was finished)"
         else:
             note_failure(folder, reply.message)

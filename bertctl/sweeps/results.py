@@ -20,6 +20,7 @@ from bertctl.documents import read_json_lines
 from bertctl.errors import BertctlError, DataError
 from bertctl.metrics.contributions import Contributions
 from bertctl.reporting.runs import read_run
+from bertctl.run_documents.line_documents import HistoryLine
 from bertctl.run_folder import RunFolder
 from bertctl.sweeps.halving import Rung, RungScore, climb
 from bertctl.sweeps.plan import CELLS, PlannedCell, SweepPlan, read_plan
@@ -219,7 +220,7 @@ def scores_by_step(run: RunFolder, plan: SweepPlan) -> dict[int, RungScore]:
     loss = f"{plan.primary.split}_loss"
     scores: dict[int, RungScore] = {}
     with suppress(BertctlError):  # the last line of a run that was killed may be cut
-        for row in read_json_lines(run.history, "history"):
+        for row in read_json_lines(run.history, HistoryLine):
             if metric in row:
                 scores[int(row["step"])] = RungScore(float(row[metric]), float(row[loss]))
     return scores
@@ -234,7 +235,7 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
         with suppress(
             BertctlError
         ):  # a time that can't be read is not known; the result does not depend on it
-            seconds = math.fsum(run.read(run.performance).get("seconds", {}).values())
+            seconds = math.fsum(run.read_performance().seconds.values())
     return CellResult(
         cell.name,
         run.path,
@@ -253,20 +254,18 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
     if not run.status.is_file():
         return "missing", None, ""
     try:
-        status = run.read(run.status)
+        status = run.read_status()
     except BertctlError as error:
         return "failed", None, error.message
-    found = status.get("state")
-    reason = status.get("reason", "")
-    message = str(status.get("message", ""))
-    if found == "failed" and reason == "diverged":
+    message = status.message or ""
+    if status.state == "failed" and status.reason == "diverged":
         return "diverged", plan.baseline.get(plan.primary.name), message
-    if found == "failed":
+    if status.state == "failed":
         return "failed", None, message
     if (
-        found != "done" or reason == "hopeless"
+        status.state != "done" or status.reason == "hopeless"
     ):  # earlier versions stopped runs that did worse than the others
-        return "missing", None, str(found)
+        return "missing", None, status.state
     split = plan.primary.split
     name = plan.primary.name
     try:
@@ -277,7 +276,7 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
             None,
             error.message if isinstance(error, BertctlError) else f"no metrics of '{split}'",
         )
-    return "collapsed" if reason == "collapsed" else "done", value, message
+    return "collapsed" if status.reason == "collapsed" else "done", value, message
 
 
 def by_setting(plan: SweepPlan, cells: Sequence[CellResult]) -> list[SettingScores]:

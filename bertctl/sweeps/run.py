@@ -208,7 +208,7 @@ class SweepRunner:
         for name in rung.stopped:
             run = RunFolder(self._folder / CELLS / name)
             if (
-                run.read(run.status)["state"] != "done"
+                run.read_status().state != "done"
             ):  # where it is, an earlier call trained it to its end
                 shutil.rmtree(run.checkpoints, ignore_errors=True)
 
@@ -242,9 +242,9 @@ class SweepRunner:
             return
         run = RunFolder(best.path)
         typed = self._sweep.request.recipe
-        scored = run.read(run.metrics)
+        scored = run.read_metrics()
         rows = load_data(typed, splits=["test"]).hashes["test"]
-        if "test" in scored["metrics"] and scored["data"]["test"].get("sha256") == rows:
+        if "test" in scored.metrics and scored.data["test"].sha256 == rows:
             return
         if not (run.model / "config.json").exists():
             self._listener.say(f"{best.name}: its model was not kept; it is trained again")

@@ -53,11 +53,6 @@ def values_text(values: Mapping[str, Any], axes: Sequence[str]) -> str:
     return ", ".join(value_text(values[axis]) for axis in axes if axis in values) or _UNCHANGED
 
 
-def metric_text(document: Mapping[str, Any]) -> str:
-    """Returns `accuracy on validation`, from the content of sweep.json."""
-    return f"{document['primary']['name']} on {document['primary']['split']}"
-
-
 def seed_text(seed: Mapping[str, int]) -> str:
     """Returns `seed 2` where all of them are the same, else `init 2, order 1`."""
     numbers = set(seed.values())

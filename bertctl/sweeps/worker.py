@@ -201,15 +201,15 @@ def note_failure(folder: RunFolder, message: str) -> None:
     Raises:
         UnavailableError: it can't be written.
     """
+    step = 0
     if folder.status.exists():
-        status = folder.read(folder.status)
-    else:
-        status = {}
-    if status.get("state") == "failed" and status.get("message") == message:
-        return
+        status = folder.read_status()
+        if status.state == "failed" and status.message == message:
+            return
+        step = status.step
     folder.set_status(
         "failed",
-        step=status.get("step", 0),
+        step=step,
         message=message,
         reason="error",
     )
@@ -229,8 +229,8 @@ def _train(
         unfinished = (
             False  # what was killed before it had a status, is damaged or done starts again
         )
-        with contextlib.suppress(BertctlError, KeyError):
-            unfinished = folder.read(folder.status)["state"] != "done"
+        with contextlib.suppress(BertctlError):
+            unfinished = folder.read_status().state != "done"
         if not unfinished:
             folder.clear()
     warmup = warmup_steps(job.recipe.optimizer, job.steps)
@@ -255,11 +255,11 @@ def _train(
     except InterruptedRunError:
         if not watch.is_paused:
             raise
-        step = folder.read(folder.status)["step"]
+        step = folder.read_status().step
         message = f"waits at step {step} of {job.steps} for the other runs of the sweep"
         folder.set_status("interrupted", step=step, message=message)
         return None
-    return {phase: result.performance["seconds"][phase] for phase in ("train", "evaluate")}
+    return {phase: result.performance.seconds[phase] for phase in ("train", "evaluate")}
 
 
 def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
@@ -269,14 +269,14 @@ def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
     A job that Slurm has requeued, or one of an earlier command, may begin when the run is done.
     """
     try:
-        is_done = folder.read(folder.status)["state"] == "done"
-        is_same = folder.read(folder.environment)["recipe_hash"] == job.hash
-        folder.read(folder.metrics)
-        seconds = folder.read(folder.performance)["seconds"]
+        is_done = folder.read_status().state == "done"
+        is_same = folder.read_environment().recipe_hash == job.hash
+        folder.read_metrics()
+        seconds = folder.read_performance().seconds
         if is_done and is_same:
-            return {phase: float(seconds[phase]) for phase in ("train", "evaluate")}
+            return {phase: seconds[phase] for phase in ("train", "evaluate")}
         return {}
-    except (BertctlError, KeyError, TypeError, ValueError):
+    except (BertctlError, KeyError):
         return {}
 
 

@@ -23,6 +23,7 @@ from bertctl.metrics.clusters import numbered
 from bertctl.metrics.contributions import LOSS, Contributions, Metric
 from bertctl.metrics.value import MetricValue
 from bertctl.plugins import all_plugins
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.tasks.classification.class_lines import ClassLines
 from bertctl.words import command
 
@@ -182,11 +183,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
         """
         return cls()
 
-    def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    def named_today(self, metrics: MetricsDocument) -> MetricsDocument:
         """Returns the content of metrics.json under the names that metrics have now, with the
         positive label.
         """
-        return dict(metrics)
+        return metrics
 
     # Metrics
 

@@ -15,6 +15,9 @@ from bertctl.documents import read_json_lines
 from bertctl.errors import BertctlError, DivergedError, InterruptedRunError, said_of
 from bertctl.inference.evaluate import SplitResult
 from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.line_documents import HistoryLine
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.performance_document import PerformanceDocument
 from bertctl.run_folder import DAMAGED, RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.stopping import Terminated
@@ -49,8 +52,8 @@ class Result:
     """
 
     folder: RunFolder
-    metrics: dict[str, Any]
-    performance: dict[str, Any]
+    metrics: MetricsDocument
+    performance: PerformanceDocument
     trained: bool = True
 
 
@@ -64,7 +67,7 @@ class Baselines(Protocol):
         weights.
         """
 
-    def announce(self, metrics: Mapping[str, Any]) -> None:
+    def announce(self, metrics: MetricsDocument) -> None:
         """Reports how the run compares with them, given the content of metrics.json."""
 
 
@@ -384,7 +387,7 @@ class _TrainingRun:
             improving = None
         else:
             improving = self._still_improving(limited)
-        metrics = run_metrics(
+        scores = run_metrics(
             job,
             selection.results,
             state,
@@ -393,7 +396,8 @@ class _TrainingRun:
             improving=improving,
         )
         if self.baselines is not None:
-            metrics |= self.baselines.metrics(selection.results, metrics["selected_on"])
+            scores |= self.baselines.metrics(selection.results, scores["selected_on"])
+        metrics = MetricsDocument.model_validate(scores)
         performance = run_performance(job, state, self.options.workers, limited)
         self.writer.write_results(selection.results, metrics, performance)
         selection.finish()
@@ -423,7 +427,7 @@ class _TrainingRun:
         job = self.job
         if job.recipe.task == PRETRAINING or not self.options.workers.is_first:
             return None
-        history = read_json_lines(self.folder.history, "history", remedy=DAMAGED)
+        history = read_json_lines(self.folder.history, HistoryLine, remedy=DAMAGED)
         best_step = self.state.best_step
         losses = undertrained_losses(history, selection=job.selection, best_step=best_step)
         option = longer_training(job.recipe.training, limited)

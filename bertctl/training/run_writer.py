@@ -10,6 +10,9 @@ from typing import Any
 
 from bertctl.errors import BertctlError
 from bertctl.inference.evaluate import SplitResult, write_predictions
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.performance_document import PerformanceDocument
+from bertctl.run_documents.status_document import State
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
 from bertctl.training.job import Job
@@ -45,7 +48,7 @@ class RunWriter:
         if self._writes:
             append_text(self._folder.history, json.dumps(figures) + "\n")
 
-    def set_status(self, state: str, *, step: int, message: str = "", reason: str = "") -> None:
+    def set_status(self, state: State, *, step: int, message: str = "", reason: str = "") -> None:
         """Writes status.json; see `RunFolder.set_status`."""
         if self._writes:
             self._folder.set_status(
@@ -55,7 +58,7 @@ class RunWriter:
                 reason=reason,
             )
 
-    def try_set_status(self, state: str, *, step: int, message: str, reason: str = "") -> None:
+    def try_set_status(self, state: State, *, step: int, message: str, reason: str = "") -> None:
         """Writes status.json on the way out; the error that is being reported matters more than
         this one.
         """
@@ -70,8 +73,8 @@ class RunWriter:
     def write_results(
         self,
         results: Mapping[str, SplitResult],
-        metrics: Mapping[str, Any],
-        performance: Mapping[str, Any],
+        metrics: MetricsDocument,
+        performance: PerformanceDocument,
     ) -> None:
         """Writes predictions, the decision where there is one, metrics.json and
         performance.json.
@@ -83,8 +86,8 @@ class RunWriter:
         write_predictions(folder, results, job.recipe.evaluation)
         if decision := results[job.selection].decision:
             write_json(folder.decision, {"schema": SCHEMA, **decision, "fitted_on": job.selection})
-        write_json(folder.metrics, metrics)
-        write_json(folder.performance, performance)
+        write_json(folder.metrics, metrics.as_json())
+        write_json(folder.performance, performance.as_json())
 
 
 def run_metrics(
@@ -117,21 +120,21 @@ def run_metrics(
 
 def run_performance(
     job: Job, state: TrainingState, workers: Workers, limited: TimeLimitOutcome | None = None
-) -> dict[str, Any]:
+) -> PerformanceDocument:
     """Returns the content of performance.json."""
-    performance = {
-        "schema": SCHEMA,
-        "compute": job.compute.why,
-        "seconds": {phase: round(seconds, 3) for phase, seconds in job.seconds.items()},
-        "examples_per_second": round(state.examples / state.seconds, 2),
-        "tokens_per_second": round(state.tokens / state.seconds, 1),
-        "padding_share": round(state.padding, 4),
-        "peak_memory_bytes": peak_memory_bytes(),
-        "estimated_memory_bytes": job.memory,
-        "stopped_early": state.stopped_early,
-        "processes": workers.count,
-        "skipped_steps": state.skipped_steps,
-    }
-    if limited is not None:
-        performance["time_limit"] = limited.for_performance()
-    return performance
+    performance = PerformanceDocument(
+        schema_number=SCHEMA,
+        compute=job.compute.why,
+        seconds={phase: round(seconds, 3) for phase, seconds in job.seconds.items()},
+        examples_per_second=round(state.examples / state.seconds, 2),
+        tokens_per_second=round(state.tokens / state.seconds, 1),
+        padding_share=round(state.padding, 4),
+        peak_memory_bytes=peak_memory_bytes(),
+        estimated_memory_bytes=job.memory,
+        stopped_early=state.stopped_early,
+        processes=workers.count,
+        skipped_steps=state.skipped_steps,
+    )
+    if limited is None:
+        return performance
+    return performance.model_copy(update={"time_limit": limited.for_performance()})

@@ -13,7 +13,6 @@ from typing import Literal
 from bertctl.catalog.mlflow_models import register
 from bertctl.config.dump import differing, recipe_hash
 from bertctl.config.load import load_recipe
-from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import DAMAGED, RunFolder, default_folder, hold, latest_folder
@@ -100,9 +99,7 @@ def start(
     ):  # which clears away what a kill has left
         if found is not None and found.finished:
             listener.say("it is finished already; these are its results")
-            result = Result(
-                folder, folder.read(folder.metrics), folder.read(folder.performance), trained=False
-            )
+            result = Result(folder, folder.read_metrics(), folder.read_performance(), trained=False)
         else:
             if options.on_start is not None:
                 options.on_start(folder)
@@ -173,10 +170,10 @@ def find_run(
         return None
     folder = RunFolder(path)
     if (
-        folder.environment.exists() or folder.read(folder.status)["state"] == "done"
+        folder.environment.exists() or folder.read_status().state == "done"
     ):  # then it belongs to the run
         refuse_other_run(job, folder)
-    if folder.read(folder.status)["state"] == "done":
+    if folder.read_status().state == "done":
         return EarlierRun(folder, None, finished=True)
     if any(folder.checkpoints.glob("draw-*")):
         listener.say("going on with the draws that are not finished")
@@ -218,12 +215,15 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         UnavailableError: the model's files have.
         UsageError: the settings are others; each is shown with both values.
     """
-    was = folder.read(folder.environment)
-    with loading(folder.environment, remedy=DAMAGED):
-        recipe_hash = was["recipe_hash"]
-        data_hashes = was["data_hashes"]
-        model_hash = was["model_hash"]
-    if recipe_hash == job.hash:
+    before = folder.read_environment()
+    for name in ("recipe_hash", "data_hashes", "model_hash"):
+        if name not in before.model_fields_set:
+            raise DataError(
+                f"{folder.environment}: {name}: field required",
+                remedy=DAMAGED,
+                file=folder.environment,
+            )
+    if before.recipe_hash == job.hash:
         return
     again = (
         f"Start a new run with `output=ANOTHER_FOLDER`, or replace this one: "
@@ -231,28 +231,28 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         "`overwrite=True`."
     )
     hashes: dict[str, str] = job.environment["data_hashes"]
-    changed = [split for split, digest in hashes.items() if data_hashes.get(split) != digest]
+    changed = [split for split, digest in hashes.items() if before.data_hashes.get(split) != digest]
     if changed:
         message = (
             f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was "
             "started with"
         )
         raise DataError(message, remedy=f"Give the same files again. {again}")
-    if model_hash != job.environment["model_hash"]:
+    if before.model_hash != job.environment["model_hash"]:
         raise UnavailableError(
             f"the files of the model '{job.recipe.model.name}' are not those that the run in "
             f"{folder.path} was started "
             "with",
             remedy=again,
         )
-    before = load_recipe(str(folder.recipe))
-    fields = differing(before, job.recipe)
+    recorded = load_recipe(str(folder.recipe))
+    fields = differing(recorded, job.recipe)
     shown = "".join(
         f"\n  {name}: {was_value} then, {value} now" for name, was_value, value in fields
     )
     if (
-        before.training.epochs != job.recipe.training.epochs
-        or before.training.max_steps != job.recipe.training.max_steps
+        recorded.training.epochs != job.recipe.training.epochs
+        or recorded.training.max_steps != job.recipe.training.max_steps
     ):
         again += (
             f" To train its model further: "

@@ -30,6 +30,7 @@ from bertctl.config.task_names import PRETRAINING
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split
 from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.performance_document import TimeLimitUse
 from bertctl.runtime.batching import Plan
 from bertctl.training.loop.loop import StepPlan, TrainingState, plan_epoch
 from bertctl.training.loop.optim import change_steps
@@ -122,14 +123,14 @@ class TimeLimitOutcome:
             "whole_epochs": self.whole_epochs,
         }
 
-    def for_performance(self) -> dict[str, Any]:
+    def for_performance(self) -> TimeLimitUse:
         """Returns what performance.json has of it."""
-        return {
-            "seconds": seconds_in(self.limit),
-            "used_seconds": round(self.used_seconds, 3),
-            "whole_seconds": round(self.whole_seconds, 1),
-            "plan_changes": [list(change) for change in self.plan_changes],
-        }
+        return TimeLimitUse(
+            seconds=seconds_in(self.limit),
+            used_seconds=round(self.used_seconds, 3),
+            whole_seconds=round(self.whole_seconds, 1),
+            plan_changes=[list(change) for change in self.plan_changes],
+        )
 
 
 @dataclass

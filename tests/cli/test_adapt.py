@@ -3,10 +3,10 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from bertctl.run_documents.sweep_document import SweepDocument
 from bertctl.sweeps.adaptation import judged
 from tests.cli.test_pretrain import write_corpus
 from tests.conftest import Run
@@ -34,12 +34,25 @@ def _document(
     higher: bool = True,
     verdict: str = "different",
     means: tuple[float, float] = (0.8, 0.75),
-) -> dict[str, Any]:
+) -> SweepDocument:
     """sweep.json of two settings, of which the better one comes first in the comparison."""
     best, other = means if higher else means[::-1]
-    row = {"deviation": 0.01, "min": 0.1, "max": 0.9, "n": 5}
+    states = ("collapsed", "diverged", "stopped", "failed", "missing")
+    row = {"deviation": 0.01, "min": 0.1, "max": 0.9, "n": 5, **dict.fromkeys(states, 0)}
+    row |= {"values": {}, "best_seed": 0, "rung_value": None, "step": None}
+    empty = ("axes", "seeds", "scores", "runs", "expected_best", "notes")
+    absent = ("baseline", "folds", "shard", "halving", "chosen", "test")
     sign = 1.0 if higher else -1.0
-    return {
+    document = {
+        "schema": 1,
+        "name": "adapt",
+        "task": "text-classification",
+        "model": "bert",
+        **{key: [] for key in empty},
+        **dict.fromkeys(absent, None),
+        "counts": {"runs": 10, "scores": 10, "done": 10, **dict.fromkeys(states, 0)},
+        "selected_on": {"setting": {"split": "validation", "of": 2}},
+        "performance": {"seconds": 0.0, "settings": {}, "runs": {}},
         "primary": {
             "split": "validation",
             "name": "accuracy" if higher else "loss",
@@ -59,10 +72,13 @@ def _document(
             "p": 0.02,
             "n": 200,
             "method": "seeds and examples",
+            "clusters": None,
+            "of": 2,
             "verdict": verdict,
             "sentence": "the first two settings are not compared: no seed in common",
         },
     }
+    return SweepDocument.model_validate(document)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +109,8 @@ def test_runs_that_diverged_are_in_the_means_and_not_in_the_difference() -> None
     gain.
     """
     document = _document(1, means=(0.6, 0.75))
-    document["comparison"]["seeds"] = [0, 1, 2]
-    found = judged(document)
+    fewer = document.comparison.model_copy(update={"seeds": [0, 1, 2]})
+    found = judged(document.model_copy(update={"comparison": fewer}))
     assert (found["verdict"], found["difference"]["value"]) == ("no gain", pytest.approx(0.05))
     assert found["sentence"].endswith("; 4 runs that diverged in the means alone")
     assert "diverged" not in judged(_document(1))["sentence"]

@@ -145,7 +145,7 @@ def _pipe(run: Path) -> None:
             lambda run: (run / "environment.json").write_text("{}"),
             "--resume",
             3,
-            "environment.json can't be used",
+            "environment.json: recipe_hash: field required",
         ),
         (_pipe, "evaluate", 2, "README.md is a pipe or a device where a file belongs"),
         (_token, "evaluate", 4, "tokenizer.json: the token '[PAD]' has the key '\\n::error::"),

@@ -75,7 +75,7 @@ def test_the_help_names_the_folder_of_a_files_scores(bertctl, copied_run, tiny_r
 
 def test_a_split_that_is_named_is_added_to_the_run(copied_run):
     before = read(copied_run / "metrics.json")
-    metrics = evaluate_run(open_run(copied_run), split="test")
+    metrics = evaluate_run(open_run(copied_run), split="test").as_json()
     assert metrics == read(copied_run / "metrics.json")
     assert metrics["metrics"]["validation"] == before["metrics"]["validation"]
     assert metrics["metrics"]["test"]["accuracy"]["n"] == 16

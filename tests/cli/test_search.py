@@ -20,6 +20,7 @@ from bertctl.run_folder import hold
 from bertctl.search.index import Index, with_graph
 from tests.conftest import Run, TinyRun
 from tests.documents.schemas import check
+from tests.made_indexes import index_document
 from tests.sentence_folders import make_folder, sentence_transformers
 
 pytestmark = pytest.mark.one_process
@@ -377,7 +378,7 @@ def test_a_graph_is_made_again_of_other_vectors_only(
 def test_a_graph_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "usearch", None)
     with pytest.raises(UnavailableError, match="needs the package usearch") as refused:
-        with_graph(Index(tmp_path, {}), print)
+        with_graph(Index(tmp_path, index_document()), print)
     assert "pip install 'bertctl[search]'" in str(refused.value.remedy)
 
 

@@ -88,7 +88,7 @@ def lines_of(finished: Result) -> list[dict[str, Any]]:
 
 def test_it_overfits_eight_examples(finished: Result) -> None:
     task = open_run(finished.folder.path).task
-    scored = finished.metrics["metrics"]["validation"]
+    scored = finished.metrics.as_json()["metrics"]["validation"]
     assert scored[task.primary_metric]["value"] >= EXAMPLES[task.name].floor
     assert scored["loss"]["value"] < 0.1
 
@@ -196,7 +196,9 @@ def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> Non
     task = open_run(finished.folder.path).task.name
     trained = open_run(finished.folder.path, options=dict(EXAMPLES[task].again))
     metrics = evaluate_file(trained, finished.folder.predictions("validation"), tmp_path / "again")
-    assert metrics["metrics"]["file"] == finished.metrics["metrics"]["validation"]
+    assert (
+        metrics.as_json()["metrics"]["file"] == finished.metrics.as_json()["metrics"]["validation"]
+    )
 
 
 def test_two_shards_of_its_scores_are_the_whole(finished: Result, tmp_path: Path) -> None:
@@ -215,14 +217,14 @@ def test_two_shards_of_its_scores_are_the_whole(finished: Result, tmp_path: Path
 
 def test_it_beats_the_baseline_that_ignores_the_text(finished: Result) -> None:
     primary = open_run(finished.folder.path).task.primary_metric
-    value = finished.metrics["metrics"]["validation"][primary]["value"]
-    assert value > finished.metrics["baseline"]["validation"][primary] + 0.2
+    value = finished.metrics.as_json()["metrics"]["validation"][primary]["value"]
+    assert value > finished.metrics.as_json()["baseline"]["validation"][primary] + 0.2
 
 
 def test_every_metric_is_what_the_prediction_lines_give(finished: Result) -> None:
     trained = open_run(finished.folder.path)
     task = trained.task
-    lines, scored = lines_of(finished), finished.metrics["metrics"]["validation"]
+    lines, scored = lines_of(finished), finished.metrics.as_json()["metrics"]["validation"]
     assert set(task.answers.all_contributions(lines)) | {"loss"} == set(scored)
     read = type(task.answers).from_lines(lines)
     for name, each in read.all_contributions(lines).items():

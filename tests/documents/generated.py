@@ -1,23 +1,50 @@
-"""The generated files of the documentation: recipe fields, verbs, findings, the table of pages, and
-the JSON Schema of a recipe.
+"""The generated files of the package: pages of the documentation (recipe fields, verbs, findings,
+agents, the table of pages), and the JSON Schemas of a recipe and of the documents that runs,
+indexes and locks consist of.
 
     python -m tests.documents.generated        # writes them anew
 
 `tests/unit/test_documents.py` fails when they are stale.
 """
 
+import inspect
 import itertools
 import json
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bertctl.cli.framework.doc_pages import GROUPS, OVERVIEW, load_pages
-from bertctl.config.field_docs import field_docs, section_docs
+from bertctl.config.field_docs import documented_classes, field_docs, section_docs
 from bertctl.config.schema import fields, recipe_schema
+from bertctl.run_documents.document import ABSENT, Document
+from bertctl.run_documents.environment_document import EnvironmentDocument
+from bertctl.run_documents.index_document import IndexDocument
+from bertctl.run_documents.line_documents import HistoryLine, PredictionLine
+from bertctl.run_documents.lock_document import LockDocument
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.performance_document import PerformanceDocument
+from bertctl.run_documents.probe_document import ProbeDocument
+from bertctl.run_documents.status_document import StatusDocument
+from bertctl.run_documents.sweep_document import SweepDocument
 from tests.documents.findings_page import findings_page
 from tests.documents.verbs_page import agents_page, verbs_page
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
+
+DOCUMENTS: tuple[type[Document], ...] = (
+    EnvironmentDocument,
+    HistoryLine,
+    IndexDocument,
+    LockDocument,
+    MetricsDocument,
+    PerformanceDocument,
+    PredictionLine,
+    ProbeDocument,
+    StatusDocument,
+    SweepDocument,
+)
 
 _INTRODUCTION = """\
 <!-- group: reference; order: 40 -->
@@ -101,9 +128,65 @@ def overview() -> str:
     return "\n".join(parts)
 
 
+def document_json(model: type[Document]) -> str:
+    """Returns the JSON Schema of a document as a file: what its writer promises.
+
+    A reader's defaults, for files of older versions, are no part of it.
+    """
+    schema = model.model_json_schema()
+    classes = {part.__name__: part for part in _parts(Document)}
+    parts = {model.__name__: schema, **schema.get("$defs", {})}
+    for name, part in parts.items():
+        _publish(part, classes[name])
+    dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    for key in ("title", "description", "type", "required", "properties"):
+        dialect[key] = schema.pop(key)
+    return json.dumps(dialect | schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _parts(model: type[Document]) -> Iterator[type[Document]]:
+    for part in model.__subclasses__():
+        yield part
+        yield from _parts(part)
+
+
+def _publish(schema: dict[str, Any], model: type[Document]) -> None:
+    """Turns what pydantic says of a class into what is published of it."""
+    docs = {
+        name: doc.text
+        for name, _, doc in documented_classes(_source(model)).get(model.__name__, ())
+    }
+    schema["description"] = " ".join((model.__doc__ or "").split())
+    if schema.get("title") == model.__name__:
+        del schema["title"]
+    if schema.get("additionalProperties") is True:
+        del schema["additionalProperties"]
+    required = []
+    for name, info in model.model_fields.items():
+        key = info.alias or name
+        field = schema["properties"][key]
+        field.pop("title", None)
+        field.pop("default", None)
+        if not field.pop(ABSENT, False):
+            required.append(key)
+        if name in docs:
+            schema["properties"][key] = {"description": docs[name], **field}
+    schema.pop("required", None)
+    if required:
+        schema["required"] = required
+
+
+def _source(model: type[Document]) -> Path:
+    return Path(inspect.getfile(model))
+
+
 FILES = {
     PACKAGE / "docs" / "recipe-fields.md": recipe_fields,
     PACKAGE / "schemas" / "recipe.json": recipe_json,
+    **{
+        PACKAGE / "schemas" / f"{model.published}.json": partial(document_json, model)
+        for model in DOCUMENTS
+    },
     PACKAGE / "docs" / "findings.md": findings_page,
     PACKAGE / "docs" / "verbs.md": verbs_page,
     PACKAGE / "docs" / "agents.md": agents_page,

@@ -173,8 +173,8 @@ def test_the_first_line_of_history_is_the_frozen_encoders_score(
     ]
     assert "16 rows" in sentence
     assert sentence.endswith(f"accuracy 1.0000, loss {first['validation_loss']:.4f} on validation")
-    assert result.metrics["best_step"] == 0, "no later evaluation can be better"
-    assert result.performance["seconds"]["head_start"] > 0
+    assert result.metrics.as_json()["best_step"] == 0, "no later evaluation can be better"
+    assert result.performance.as_json()["seconds"]["head_start"] > 0
 
 
 def test_patience_counts_from_the_start(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
@@ -182,8 +182,8 @@ def test_patience_counts_from_the_start(tiny_model: Path, opinions: Path, tmp_pa
 
     result = run(job, RunFolder.create(tmp_path / "run"))
 
-    assert (result.metrics["best_step"], result.metrics["steps"]) == (0, 4)
-    assert result.performance["stopped_early"]
+    assert (result.metrics.as_json()["best_step"], result.metrics.as_json()["steps"]) == (0, 4)
+    assert result.performance.as_json()["stopped_early"]
 
 
 def test_a_head_that_was_trained_for_these_labels_is_kept(

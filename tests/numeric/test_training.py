@@ -109,8 +109,8 @@ def test_the_best_weights_are_the_ones_kept(
     seen = {line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line}
     best = min(seen, key=lambda step: seen[step])
     assert best != max(seen), "the premise: the last epoch is not the best"
-    assert result.metrics["best_step"] == best
-    assert result.metrics["metrics"]["validation"]["loss"]["value"] == pytest.approx(
+    assert result.metrics.as_json()["best_step"] == best
+    assert result.metrics.as_json()["metrics"]["validation"]["loss"]["value"] == pytest.approx(
         seen[best], rel=1e-6
     )
 
@@ -124,8 +124,8 @@ def test_patience_stops_early(tiny_model: Path, opinions: Path, tmp_path: Path) 
         "evaluation.primary_metric": "loss",
     }
     result = run(prepare(tiny_recipe(tiny_model, opinions, **options)), folder)
-    assert result.performance["stopped_early"]
-    assert result.metrics["steps"] == result.metrics["best_step"] + 2 * 2
+    assert result.performance.as_json()["stopped_early"]
+    assert result.metrics.as_json()["steps"] == result.metrics.as_json()["best_step"] + 2 * 2
 
 
 def test_evaluation_every_n_steps(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_a_sweep_stops_a_collapse_at_the_ends_of_two_epochs_in_a_row(
         RunFolder.create(tmp_path / "run"),
         options=options,
     )
-    assert result.performance["stopped_early"] == stopped
-    assert result.metrics["steps"] == (4 if stopped else 16)
+    assert result.performance.as_json()["stopped_early"] == stopped
+    assert result.metrics.as_json()["steps"] == (4 if stopped else 16)
 
 
 def test_a_rate_that_explodes_is_reported_with_step_and_ids(

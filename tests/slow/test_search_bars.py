@@ -20,9 +20,10 @@ import resource, sys
 from pathlib import Path
 import numpy as np
 from bertctl.search.index import Index
+from tests.made_indexes import index_document
 
 folder = Path(sys.argv[1])
-index = Index(folder, {"rows": 1_000_000, "size": 384, "dtype": "float32"})
+index = Index(folder, index_document(rows=1_000_000, size=384))
 found = index.nearest(np.load(folder / "queries.npy"), 10)
 np.save(folder / "found.npy", found.rows)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -168,7 +168,7 @@ def test_of_equal_evaluations_the_first_one_or_the_one_with_the_lowest_loss_is_t
     if tie_breaker == "loss":
         expected = min(equal, key=lambda line: line["validation_loss"])
     assert len(equal) > 1, "with so small a rate no answer changes"
-    assert result.metrics["best_step"] == expected["step"]
+    assert result.metrics.as_json()["best_step"] == expected["step"]
 
 
 @pytest.mark.parametrize("name", GENERIC)

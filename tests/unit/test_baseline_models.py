@@ -19,6 +19,7 @@ from bertctl.baselines.word_counts import LinearModel, TextFeatures, WordTags
 from bertctl.data.rows import Rows
 from bertctl.metrics.paired import Difference, share_difference
 from bertctl.modeling.classifiers import LOGISTIC, RIDGE, ClassifierSettings
+from bertctl.run_documents.metrics_document import BaselineDifference
 from bertctl.tasks.classification.class_answers import OneLabelAnswers
 
 TEXTS = ["a fine film", "a dull film", "fine food", "dull dull food", "a fine fine day", "dull"]
@@ -185,15 +186,21 @@ def test_a_sentence_has_the_values_and_the_interval_in_points(gain, sentence):
 
     comparison = difference_document(difference, 0.871, ends, higher_is_better=True)
 
-    assert comparison_sentence("tfidf", "test", "accuracy", comparison) == sentence
+    assert (
+        comparison_sentence(
+            "tfidf", "test", "accuracy", BaselineDifference.model_validate(comparison)
+        )
+        == sentence
+    )
 
 
 def test_nothing_is_better_than_a_full_score():
     difference = Difference(0.0, -0.1, 0.1, p=1.0, n=40, method="McNemar, exact", changed=0)
 
-    comparison = difference_document(difference, 1.0, (-0.1, 0.1), higher_is_better=True)
+    document = difference_document(difference, 1.0, (-0.1, 0.1), higher_is_better=True)
+    comparison = BaselineDifference.model_validate(document)
 
-    assert comparison["verdict"] == "not better"
+    assert comparison.verdict == "not better"
     assert is_full_score(comparison, "accuracy")
     sentence = "validation: accuracy 1.000, and TF-IDF with a linear model has 1.000 too"
     assert comparison_sentence("tfidf", "validation", "accuracy", comparison) == sentence

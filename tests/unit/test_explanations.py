@@ -398,7 +398,9 @@ def cued(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> TrainedR
         **{"data.validation_file": str(folder / "held.csv"), **options},
     )
     finished = run(prepare(recipe), RunFolder.create(folder / "run"))
-    assert finished.metrics["metrics"]["validation"]["accuracy"]["value"] == 1.0, "the premise"
+    assert finished.metrics.as_json()["metrics"]["validation"]["accuracy"]["value"] == 1.0, (
+        "the premise"
+    )
     return open_run(folder / "run")
 
 

@@ -64,7 +64,7 @@ def finished(tiny_model: Path, rows: Path, tmp_path_factory: pytest.TempPathFact
 
 
 def test_one_table_has_every_layer_in_every_pooling_and_the_best_named(finished):
-    document = finished.metrics["probe"]
+    document = finished.metrics.as_json()["probe"]
     assert [(row["layer"], row["pooling"]) for row in document["table"]] == [
         (str(layer), pooling) for layer in range(3) for pooling in ("cls", "mean", "max")
     ]
@@ -86,7 +86,9 @@ def test_the_run_holds_the_head_the_encoders_hash_and_a_baseline(finished):
     assert document["head"]["id2label"] == {"0": "neg", "1": "pos"}
     assert len(document["encoder_hash"]) == 64
     assert not folder.model.exists()
-    assert finished.metrics["baseline"]["validation"]["accuracy"] == pytest.approx(0.5, abs=0.1)
+    assert finished.metrics.as_json()["baseline"]["validation"]["accuracy"] == pytest.approx(
+        0.5, abs=0.1
+    )
     assert json.loads(folder.status.read_text())["state"] == "done"
 
 
@@ -99,13 +101,13 @@ def test_evaluate_gives_the_very_same_numbers(finished):
 
 
 def test_the_table_scores_what_the_kept_probe_scores(finished):
-    document = finished.metrics["probe"]
+    document = finished.metrics.as_json()["probe"]
     (best,) = [
         r
         for r in document["table"]
         if {"layer": r["layer"], "pooling": r["pooling"]} == document["best"]
     ]
-    assert finished.metrics["metrics"]["validation"]["accuracy"] == best["accuracy"]
+    assert finished.metrics.as_json()["metrics"]["validation"]["accuracy"] == best["accuracy"]
 
 
 def test_another_encoder_in_its_place_is_refused(tiny_model, rows, tmp_path):
@@ -132,8 +134,8 @@ def test_another_encoder_in_its_place_is_refused(tiny_model, rows, tmp_path):
 )
 def test_every_kind_of_probe_is_kept_and_scored_alike(tiny_model, rows, tmp_path, layers, more):
     result = probe(tiny_model, rows, tmp_path / "run", probe__layers=layers, **more)
-    (row,) = result.metrics["probe"]["table"]
-    assert result.metrics["metrics"]["validation"]["accuracy"] == row["accuracy"]
+    (row,) = result.metrics.as_json()["probe"]["table"]
+    assert result.metrics.as_json()["metrics"]["validation"]["accuracy"] == row["accuracy"]
     assert row["accuracy"]["value"] >= 0.8
     assert ("mix" in row) == (layers == ["weighted-all"])
 
@@ -145,8 +147,8 @@ def test_scores_are_learned_by_ridge(tiny_model, tmp_path):
     result = probe(
         tiny_model, path, tmp_path / "run", task="text-regression", data__label_column="score"
     )
-    assert result.metrics["probe"]["classifier"] == "ridge"
-    assert result.metrics["metrics"]["validation"]["spearman"]["value"] > 0.9
+    assert result.metrics.as_json()["probe"]["classifier"] == "ridge"
+    assert result.metrics.as_json()["metrics"]["validation"]["spearman"]["value"] > 0.9
     with pytest.raises(UsageError, match=r"logistic-regression.*text-regression"):
         probe(
             tiny_model, path, tmp_path / "no", task="text-regression", data__label_column="score",
@@ -156,7 +158,7 @@ def test_scores_are_learned_by_ridge(tiny_model, tmp_path):
 
 def test_repeated_hold_outs_give_mean_and_deviation(tiny_model, rows, tmp_path):
     result = probe(tiny_model, rows, tmp_path / "run", probe__repeats=4)
-    (row,) = result.metrics["probe"]["table"]
+    (row,) = result.metrics.as_json()["probe"]["table"]
     values = row["hold_outs"]["values"]
     assert len(values) == 4
     assert values[0] == row["accuracy"]["value"]

@@ -103,16 +103,16 @@ def test_entities_are_scored_as_after_fine_tuning(finished):
     ]
     gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
     expected = tagging_metrics(gold, answers, resamples=100, seed=42, entities=True)["entity_f1"]
-    assert finished.metrics["primary"] == {"split": "validation", "name": "entity_f1"}
-    assert finished.metrics["metrics"]["validation"]["entity_f1"]["value"] == pytest.approx(
-        expected.value
-    )
+    assert finished.metrics.as_json()["primary"] == {"split": "validation", "name": "entity_f1"}
+    assert finished.metrics.as_json()["metrics"]["validation"]["entity_f1"][
+        "value"
+    ] == pytest.approx(expected.value)
     assert expected.value > 0.9
-    assert finished.metrics["baseline"]["validation"]["entity_f1"] == 0.0
+    assert finished.metrics.as_json()["baseline"]["validation"]["entity_f1"] == 0.0
 
 
 def test_the_table_scores_what_is_kept_and_evaluate_gives_it_again(finished):
-    document = finished.metrics["probe"]
+    document = finished.metrics.as_json()["probe"]
     assert {row["pooling"] for row in document["table"]} == {"first"}
     assert [row["layer"] for row in document["table"]] == [
         "word-embeddings",
@@ -127,7 +127,7 @@ def test_the_table_scores_what_is_kept_and_evaluate_gives_it_again(finished):
         for r in document["table"]
         if {"layer": r["layer"], "pooling": r["pooling"]} == document["best"]
     ]
-    assert finished.metrics["metrics"]["validation"]["entity_f1"] == best["entity_f1"]
+    assert finished.metrics.as_json()["metrics"]["validation"]["entity_f1"] == best["entity_f1"]
     before = finished.folder.metrics.read_bytes()
     evaluate_run(open_run(finished.folder.path))
     assert finished.folder.metrics.read_bytes() == before
@@ -136,8 +136,8 @@ def test_the_table_scores_what_is_kept_and_evaluate_gives_it_again(finished):
 @pytest.mark.parametrize("more", [{"probe__layers": ["weighted-all"]}, {"probe__normalize": True}])
 def test_each_kind_is_kept_and_scored_alike(tiny_model, tagged, tmp_path, more):
     result = probe(tiny_model, tagged, tmp_path / "run", **more)
-    (row,) = result.metrics["probe"]["table"]
-    assert result.metrics["metrics"]["validation"]["entity_f1"] == row["entity_f1"]
+    (row,) = result.metrics.as_json()["probe"]["table"]
+    assert result.metrics.as_json()["metrics"]["validation"]["entity_f1"] == row["entity_f1"]
     assert row["entity_f1"]["value"] > 0.7
     assert ("mix" in row) == ("probe__layers" in more)
 
@@ -148,7 +148,9 @@ def test_folds_never_part_a_sentence(tiny_model, tagged, tmp_path):
 
     result = probe(tiny_model, short, tmp_path / "run")
 
-    assert result.metrics["probe"]["folds"] == 2, "as many as there are training sentences"
+    assert result.metrics.as_json()["probe"]["folds"] == 2, (
+        "as many as there are training sentences"
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.features.store import VectorLayout, VectorStore
 from bertctl.search.index import Index, IndexRows
+from tests.made_indexes import index_document
 
 _LAYOUT = VectorLayout(("last",), 2, "float32", by_token=False, pooling="")
 _TEXTS = [f"{'long ' * (i % 7)}text {i} of café" for i in range(500)]
@@ -38,7 +39,7 @@ def _add(folder: Path, texts: list[str], state: dict[str, Any] | None = None) ->
 
 
 def _read(folder: Path, state: dict[str, Any], *numbers: int) -> list[tuple[str, str]]:
-    rows = IndexRows(Index(folder, state)).read(numbers)
+    rows = IndexRows(Index(folder, index_document(**state))).read(numbers)
     return [(rows[number]["id"], rows[number]["text"]) for number in numbers]
 
 

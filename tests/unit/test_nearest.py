@@ -20,6 +20,7 @@ from bertctl.search.nearest import (
     recall,
     row_by_row,
 )
+from tests.made_indexes import index_document
 
 
 def unit(shape: tuple[int, int], seed: int = 0) -> np.ndarray:
@@ -136,7 +137,7 @@ def index_of(rows: np.ndarray, folder: Path, dtype: str = "float32") -> Index:
     array.append(as_stored(rows, dtype))
     array.sync()
     array.close()
-    return Index(folder, {"rows": len(rows), "size": rows.shape[1], "dtype": dtype})
+    return Index(folder, index_document(rows=len(rows), size=rows.shape[1], dtype=dtype))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8"])

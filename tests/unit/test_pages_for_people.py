@@ -19,6 +19,9 @@ from bertctl.reporting.inside_pages import head_records, heads_report
 from bertctl.reporting.outcomes import outcome_section
 from bertctl.reporting.probe_results import draw_probe
 from bertctl.reporting.report import build_report, gather
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_documents.probe_entry import ProbeEntry
+from bertctl.run_documents.sweep_document import SweepDocument
 from bertctl.sweeps.page import sweep_report
 from bertctl.sweeps.pictures import write_pictures
 from bertctl.sweeps.setting_text import value_text
@@ -145,26 +148,28 @@ def test_a_sweeps_caption_says_what_is_there(tmp_path: Path, seeds: int, words: 
         for rate in (3e-4, 5e-5)
         for n in (1, 2)
     ]
-    document = document_of(made_sweep(tmp_path, settings, [0.9, 0.8, 0.7, 0.6], seeds=seeds))
+    made = made_sweep(tmp_path, settings, [0.9, 0.8, 0.7, 0.6], seeds=seeds)
+    document = SweepDocument.model_validate(document_of(made))
     write_pictures(document, tmp_path)
     page = render_html(sweep_report(document, tmp_path))
     assert words in page
     assert "darker" not in page
     assert "dashed the answer" in page
-    far = render_html(sweep_report({**document, "baseline": -5.0}, tmp_path))
+    far = render_html(sweep_report(document.model_copy(update={"baseline": -5.0}), tmp_path))
     assert "dashed the answer" not in far, "its line is off the scale"
 
 
 def test_a_probe_of_one_layer_has_a_picture_of_its_size(tmp_path: Path) -> None:
     entry = {"value": 0.8, "low": 0.7, "high": 0.9, "n": 60}
-    row = {"layer": "6", "pooling": "mean", "accuracy": entry}
-    metrics = {
-        "probe": {"table": [row]},
-        "primary": {"name": "accuracy", "split": "validation"},
-        "metrics": {},
-    }
+    row = {"layer": "6", "pooling": "mean", "strength": 1.0, "cross_validation": 0.8}
+    row["accuracy"] = entry
+    metrics = MetricsDocument.model_validate(
+        {"primary": {"name": "accuracy", "split": "validation"}, "metrics": {}}
+    )
+    best = {"layer": "6", "pooling": "mean"}
     for name, table in (("one", [row]), ("two", [row, row | {"layer": "5"}])):
-        draw_probe(metrics | {"probe": {"table": table}}, [tmp_path / f"{name}.svg"], title="t")
+        probe = ProbeEntry.model_validate({"classifier": "c", "best": best, "table": table})
+        draw_probe(probe, metrics, [tmp_path / f"{name}.svg"], title="t")
     heights = [
         float(re.search(r'height="([\d.]+)pt"', (tmp_path / f"{name}.svg").read_text())[1])
         for name in ("one", "two")

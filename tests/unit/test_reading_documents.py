@@ -14,7 +14,7 @@ def test_a_small_file_takes_little_memory_however_large_one_may_be(tmp_path: Pat
     path.write_text('{"a": 1}\n' * 3, encoding="utf-8")
     tracemalloc.start()
     try:
-        assert read_json_lines(path, "", limit=2**32) == [{"a": 1}] * 3
+        assert read_json_lines(path, limit=2**32) == [{"a": 1}] * 3
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
         tracemalloc.stop()

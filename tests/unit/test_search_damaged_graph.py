@@ -9,6 +9,7 @@ import pytest
 
 from bertctl.errors import DataError
 from bertctl.search.index import Index, with_graph
+from tests.made_indexes import index_document
 
 
 @pytest.mark.parametrize(("size", "key"), [(8, 10**6), (5, 0)])
@@ -18,7 +19,7 @@ def test_a_graph_of_other_rows_is_told_as_damaged(tmp_path: Path, size: int, key
 
     vectors = np.eye(8, dtype=np.float32)
     np.save(tmp_path / "vectors.npy", vectors)
-    index = Index(tmp_path, {"rows": 8, "size": 8, "dtype": "float32"})
+    index = Index(tmp_path, index_document(rows=8, size=8))
     with_graph(index, lambda _: None)
     (path,) = tmp_path.glob("graph-*.usearch")
     other = Graph(ndim=size, metric="cos", dtype="float32")

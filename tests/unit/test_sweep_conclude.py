@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bertctl.config.load import load_recipe
+from bertctl.run_documents.sweep_document import SweepDocument
 from bertctl.sweeps.conclude import conclude, describe
 from bertctl.sweeps.page import grid_table
 from bertctl.sweeps.setting_text import seed_text, setting_text, short_names
@@ -33,7 +34,7 @@ COUNTS = [
 
 def test_everything_is_written_and_read_back(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, PAPER, [0.7 + 0.01 * i for i in range(18)], seeds=2, n=40)
-    document = conclude(folder)
+    document = conclude(folder).as_json()
     assert json.loads((folder / "sweep.json").read_text()) == document
     for name in ("scores.png", "expected.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
@@ -77,7 +78,7 @@ def test_equal_sweeps_give_the_same_document_but_for_the_times(tmp_path: Path) -
     second = made_sweep(tmp_path / "other", RATES[:2], [0.9, 0.8], **options)
     for path in second.glob("cells/*/performance.json"):
         path.write_text(json.dumps({"seconds": {"train": 3.5}}))
-    a, b = conclude(first), conclude(second)
+    a, b = conclude(first).as_json(), conclude(second).as_json()
     assert a["performance"] != b["performance"]
     assert {**a, "performance": None} == {**b, "performance": None}
     assert str(tmp_path) not in json.dumps(a)
@@ -87,7 +88,7 @@ def test_equal_sweeps_give_the_same_document_but_for_the_times(tmp_path: Path) -
 
 def test_the_best_recipe_is_that_of_the_row_it_names(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, RATES, [0.8, 0.9, 0.7])
-    document = conclude(folder)
+    document = conclude(folder).as_json()
     chosen = document["chosen"]
     text = (folder / "best.yaml").read_text()
     row = next(run for run in document["runs"] if run["run"] == chosen["run"])
@@ -144,7 +145,7 @@ def test_of_two_shards_in_one_folder_the_later_result_stays(
     shutil.move(last, tmp_path / "last")
     other = threading.Thread(target=conclude, args=[folder])
 
-    def slow(*given: Any, **options: Any) -> dict[str, Any]:
+    def slow(*given: Any, **options: Any) -> SweepDocument:
         if not last.exists():
             shutil.move(tmp_path / "last", last)
             other.start()
@@ -159,7 +160,7 @@ def test_of_two_shards_in_one_folder_the_later_result_stays(
 
 def test_a_grid_is_a_heat_map_by_learning_rate(tmp_path: Path) -> None:
     document = document_of(made_sweep(tmp_path, PAPER, [0.6 + 0.02 * i for i in range(18)], n=50))
-    found = grid_table(document)
+    found = grid_table(SweepDocument.model_validate(document))
     assert found is not None
     assert [column.name for column in found.columns[:3]] == [
         "learning_rate",
@@ -184,7 +185,7 @@ def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: 
     document["settings"] = [
         {**row, "mean": 0.1 * i} for i, row in enumerate(document["settings"], 1)
     ]
-    found = grid_table(document)
+    found = grid_table(SweepDocument.model_validate(document))
     assert found is not None
     cells = {cell.text[:4]: cell for row in found.rows for cell in row[1:]}
     assert (cells["0.10"].shade, cells["0.50"].shade) == (1.0, 0.0)
@@ -203,7 +204,7 @@ def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: 
 )
 def test_what_is_no_grid_has_no_table(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
     folder = made_sweep(tmp_path, settings, [0.8] * len(settings), seeds=1, n=20)
-    assert grid_table(document_of(folder)) is None
+    assert grid_table(SweepDocument.model_validate(document_of(folder))) is None
 
 
 @pytest.mark.parametrize(

@@ -14,27 +14,27 @@ VALUES = [0.61, 0.84, 0.79, 0.84]
 def test_it_is_the_mean_over_all_draws_with_replacement(higher: bool) -> None:
     best = max if higher else min
     for entry in expected_best(VALUES, higher_is_better=higher):
-        draws = [best(draw) for draw in itertools.product(VALUES, repeat=entry["runs"])]
-        assert entry["value"] == pytest.approx(np.mean(draws), abs=1e-14)
-        assert entry["deviation"] == pytest.approx(np.std(draws), abs=1e-14)
+        draws = [best(draw) for draw in itertools.product(VALUES, repeat=entry.runs)]
+        assert entry.value == pytest.approx(np.mean(draws), abs=1e-14)
+        assert entry.deviation == pytest.approx(np.std(draws), abs=1e-14)
 
 
 def test_it_agrees_with_a_simulation() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(0.8, 0.05, 30).tolist()
-    found = {entry["runs"]: entry for entry in expected_best(values)}
+    found = {entry.runs: entry for entry in expected_best(values)}
     for n in (1, 5, 30):
         drawn = rng.choice(values, (200_000, n)).max(axis=1)
-        assert found[n]["value"] == pytest.approx(drawn.mean(), abs=5e-4)
-        assert found[n]["deviation"] == pytest.approx(drawn.std(), abs=5e-4)
+        assert found[n].value == pytest.approx(drawn.mean(), abs=5e-4)
+        assert found[n].deviation == pytest.approx(drawn.std(), abs=5e-4)
 
 
 def test_one_run_is_the_mean_and_more_are_better() -> None:
     found = expected_best(VALUES)
-    assert [entry["runs"] for entry in found] == [1, 2, 3, 4]
-    assert found[0]["value"] == pytest.approx(np.mean(VALUES))
-    assert [entry["value"] for entry in found] == sorted(entry["value"] for entry in found)
-    assert all(entry["value"] < max(VALUES) for entry in found)
+    assert [entry.runs for entry in found] == [1, 2, 3, 4]
+    assert found[0].value == pytest.approx(np.mean(VALUES))
+    assert [entry.value for entry in found] == sorted(entry.value for entry in found)
+    assert all(entry.value < max(VALUES) for entry in found)
 
 
 def test_the_order_of_the_runs_does_not_matter() -> None:
@@ -42,7 +42,7 @@ def test_the_order_of_the_runs_does_not_matter() -> None:
 
 
 def test_equal_runs_one_run_and_none() -> None:
-    assert [(e["value"], e["deviation"]) for e in expected_best([0.7] * 3)] == [(0.7, 0.0)] * 3
-    assert [(e["runs"], e["value"]) for e in expected_best([0.7])] == [(1, 0.7)]
+    assert [(e.value, e.deviation) for e in expected_best([0.7] * 3)] == [(0.7, 0.0)] * 3
+    assert [(e.runs, e.value) for e in expected_best([0.7])] == [(1, 0.7)]
     assert expected_best([]) == []
-    assert [entry["runs"] for entry in expected_best(VALUES)] == list(range(1, len(VALUES) + 1))
+    assert [entry.runs for entry in expected_best(VALUES)] == list(range(1, len(VALUES) + 1))

@@ -301,7 +301,7 @@ def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states=states)
     for name in ("best.yaml", "scores.png", "expected.svg"):
         (folder / name).write_text("of an earlier call")
-    document = conclude(folder)
+    document = conclude(folder).as_json()
     assert document["chosen"] is None
     assert sorted(path.name for path in folder.glob("[!.]*")) == [
         "cells",
@@ -375,7 +375,7 @@ def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(
     tmp_path: Path,
 ) -> None:
     folder = made_sweep(tmp_path, PAPER, [0.8] * 18, n=60)
-    document = conclude(folder)
+    document = conclude(folder).as_json()
     chosen = document["chosen"]
     assert chosen["expected"] < chosen["mean"] - 0.01
     assert chosen["run_expected"] < chosen["run_value"] - 0.01

@@ -67,16 +67,13 @@ class RememberedSettings:
         """Returns what an index remembers; nothing where there is none, or one of an older
         version.
         """
-        if index is not None:
-            reading = index.document.get("reading")
-        else:
-            reading = None
-        if not reading:
+        reading = index.document.reading if index is not None else None
+        if reading is None:
             return cls({}, frozenset(), None)
         fields = {
-            name: value for name, value in reading["fields"].items() if name in REMEMBERED_FIELDS
+            name: value for name, value in reading.fields.items() if name in REMEMBERED_FIELDS
         }
-        return cls(fields, frozenset(reading["guessed"]) & fields.keys(), reading["input_format"])
+        return cls(fields, frozenset(reading.guessed) & fields.keys(), reading.input_format)
 
     def without(self, typed: Mapping[str, Any]) -> "RememberedSettings":
         """Returns what is left where some fields are typed anew."""
@@ -254,8 +251,10 @@ class VectorsGiven:
         from bertctl.runtime.device import exact_on_cpu
         from bertctl.search.vectors import TextVectors
 
-        said = index.document if index else {}
-        layer, pooling = (self.options.get(name) or said.get(name) for name in ("layer", "pooling"))
+        made_by = index.document.as_json() if index else {}
+        layer, pooling = (
+            self.options.get(name) or made_by.get(name) for name in ("layer", "pooling")
+        )
         special = (
             layer != "word-embeddings"
         )  # [CLS] and [SEP] have the same vector in every text there
@@ -266,8 +265,8 @@ class VectorsGiven:
             special,
             normalize=True,
         )
-        length = self.fields.get("model.max_length", said.get("max_length"))
-        long = {} if "model.long_text" in self.fields else said.get("long_text") or {}
+        length = self.fields.get("model.max_length", made_by.get("max_length"))
+        long = {} if "model.long_text" in self.fields else made_by.get("long_text") or {}
         if unknown := sorted(long.keys() - {*LONG_TEXT_FIELDS}):
             message = (
                 f"{index.folder if index else ''}/index.json is damaged: long_text has the key "
@@ -279,8 +278,10 @@ class VectorsGiven:
         fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}
         precision = RememberedSettings.of(index).fields.get("runtime.precision")
         fields |= {"runtime.precision": precision} if precision else {}
-        recipe = replace(self, fields={**fields, **self.fields}).recipe(said.get("model", "minilm"))
-        similarity = self.options.get("similarity") or said.get("similarity")
+        recipe = replace(self, fields={**fields, **self.fields}).recipe(
+            made_by.get("model", "minilm")
+        )
+        similarity = self.options.get("similarity") or made_by.get("similarity")
         if exact:
             recipe = recipe.model_copy(update={"runtime": exact_on_cpu(recipe.runtime)})
         model = TextVectors(
@@ -295,7 +296,8 @@ class VectorsGiven:
                 side == "query" and "model.long_text" in self.fields
             )  # long queries may be read otherwise
             index.check(
-                {**model.made, **more} | ({"long_text": said.get("long_text")} if is_other else {})
+                {**model.made, **more}
+                | ({"long_text": made_by.get("long_text")} if is_other else {})
             )
         return model
 

@@ -166,7 +166,7 @@ def evaluate(
         by_label=out.verbose,
     )
     by_windows = {"by_windows": found} if found else {}
-    out.answer({"run": str(target), **metrics, **by_windows, **left_out}, *tables)
+    out.answer({"run": str(target), **metrics.as_json(), **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
 
 

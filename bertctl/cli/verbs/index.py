@@ -59,10 +59,10 @@ def index(
 
     on = {"append": append, "resume": resume, "overwrite": overwrite}
     before = there(output, **on)
-    kind = dtype or (before.document["dtype"] if before else "float32")
+    kind = dtype or (before.document.dtype if before else "float32")
     texts = given.corpus(corpus, out, before)
     is_new = False
-    if append and resume and before is not None and before.document["complete"]:
+    if append and resume and before is not None and before.document.complete:
         # Killed before its first rows were written, an --append has left no trace: it begins now.
         rows_read: list[Rows] = []
         is_new = not before.has_begun(_remembered(texts.rows, rows_read))
@@ -90,11 +90,10 @@ def index(
                 listener=out,
                 remembered=texts.remembered,
             )
-    out.answer({"index": str(output), **document})
-    out.say(f"{output}: {count(document['rows'], 'text')}, {document['size']} x {kind}")
-    if cost := document.get("recall"):
-        told = f"{cost['value']:.1%} of the {cost['at']} nearest texts in float32"
+    out.answer({"index": str(output), **document.as_json()})
+    out.say(f"{output}: {count(document.rows, 'text')}, {document.size} x {kind}")
+    if cost := document.recall:
+        told = f"{cost.value:.1%} of the {cost.at} nearest texts in float32"
         out.say(
-            f"{kind} finds {told}, as {cost['queries']:,} of {cost['rows']:,} texts looked for "
-            "theirs"
+            f"{kind} finds {told}, as {cost.queries:,} of {cost.rows:,} texts looked for theirs"
         )

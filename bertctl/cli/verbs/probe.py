@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,7 @@ from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
     from bertctl.features.selection import ProbeJob
+    from bertctl.run_documents.metrics_document import MetricsDocument
     from bertctl.run_folder import RunFolder
 
 
@@ -95,27 +96,37 @@ def probe(
 
 
 def _answer(
-    out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "dict[str, Any]", *, total: float
+    out: Output, job: "ProbeJob", folder: "RunFolder", metrics: "MetricsDocument", *, total: float
 ) -> None:
     from bertctl.reporting.probe_results import draw_probe, probe_table
     from bertctl.reporting.summary import results_table
+    from bertctl.run_documents.performance_document import PerformanceDocument
     from bertctl.run_folder import SCHEMA
     from bertctl.training.step_memory import peak_memory_bytes
     from bertctl.writing import write_json
 
     pictures = [folder.path / "probe.png", folder.path / "probe.svg"]
     title = f"{job.recipe.name}: {job.settings.classifier} on {job.recipe.model.name}, frozen"
-    draw_probe(metrics, pictures, title=title)
+    probe = metrics.probe
+    if probe is None:  # not of a probe
+        raise ValueError("metrics without a probe")
+    draw_probe(probe, metrics, pictures, title=title)
     rows = sum(len(job.data.splits[split]) for split in ("train", job.selection))
     rate = rows / job.seconds["features"]
     seconds = {phase: round(each, 3) for phase, each in job.seconds.items()}
-    performance = {"schema": SCHEMA, "seconds": seconds, "examples_per_second": round(rate, 2)}
-    write_json(folder.performance, performance | {"peak_memory_bytes": peak_memory_bytes()})
-    best = metrics["probe"]["best"]
+    performance = PerformanceDocument(
+        schema_number=SCHEMA,
+        seconds=seconds,
+        examples_per_second=round(rate, 2),
+        peak_memory_bytes=peak_memory_bytes(),
+    )
+    write_json(folder.performance, performance.as_json())
     results = results_table(metrics, dataset=job.recipe.data.name)
-    out.answer({"run": str(folder.path), **metrics}, probe_table(metrics), "", results)
+    out.answer(
+        {"run": str(folder.path), **metrics.as_json()}, probe_table(probe, metrics), "", results
+    )
     out.say(
-        f"best by cross-validation: layer {best['layer']}, {best['pooling']} pooling; picture: "
+        f"best by cross-validation: layer {probe.best.layer}, {probe.best.pooling} pooling; picture: "
         f"{pictures[0]}"
     )
     out.say(

@@ -155,7 +155,7 @@ def _table(runs: "Iterable[ListedRun]") -> Shown:
         score = run.score
         sizes = (human_bytes(run.bytes), human_seconds(run.age_seconds, brief=True))
         if score:
-            scored = (f"{run.metric} {figure(score.value)}", interval(score.as_json()))
+            scored = (f"{run.metric} {figure(score.value)}", interval(score.low, score.high))
         else:
             scored = ("", "")
         model = Path(run.model).name  # of a folder the last part, of a hub id the model

@@ -179,8 +179,8 @@ def sweep(
             folder.mkdir(parents=True, exist_ok=True)
         log.write_to(folder / "log.txt")
         code = run_sweep(made, started=started, listener=out)
-        document = conclude(folder, test_split=test, listener=out)
-    out.answer(document, sweep_tables(document))
+        result = conclude(folder, test_split=test, listener=out)
+    out.answer(result.as_json(), sweep_tables(result))
     out.say(f"sweep folder: {folder}")
     if code:
         raise typer.Exit(code)

@@ -32,5 +32,5 @@ def sweep_merge(
 
     merge(folders, output, listener=out)
     document = conclude(output, listener=out)
-    out.answer(document, sweep_tables(document))
+    out.answer(document.as_json(), sweep_tables(document))
     out.say(f"sweep: {output}")

@@ -3,7 +3,6 @@
 import os
 import shlex
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from bertctl.cli.framework.recipe_options import OutputOption, OverwriteOption
 if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
     from bertctl.config.schema import Recipe
+    from bertctl.run_documents.metrics_document import MetricsDocument
     from bertctl.training.job import Job
 
 
@@ -159,7 +159,7 @@ def carry_out(
         dataset=job.recipe.data.name,
         by_label=out.verbose,
     )
-    out.answer({"run": str(folder.path), **result.metrics}, *tables)
+    out.answer({"run": str(folder.path), **result.metrics.as_json()}, *tables)
     say_unscored_test(out, recipe, result.metrics, folder.path)
     if result.trained:
         out.say(time_line(result.performance, total=time.perf_counter() - started))
@@ -167,10 +167,10 @@ def carry_out(
 
 
 def say_unscored_test(
-    out: Output, recipe: "Recipe", metrics: Mapping[str, Any], folder: Path
+    out: Output, recipe: "Recipe", metrics: "MetricsDocument", folder: Path
 ) -> None:
     """Reports how to score a test file that was named and not read."""
-    if recipe.data.test_file and "test" not in metrics["metrics"]:
+    if recipe.data.test_file and "test" not in metrics.metrics:
         out.say(
             f"the test file was not scored; once all choices are made: bertctl evaluate {folder} "
             "--split test"

@@ -15,6 +15,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.metrics import calibration, classification, contributions, ranking
 from bertctl.metrics.contributions import Contributions, Metric
 from bertctl.metrics.tagging import entity_score
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.tasks.answers import (
     BY_LOSS,
     Answers,
@@ -182,24 +183,31 @@ answer({example})"""
             gold: As `targets` returns it.
         """
 
-    def named_today(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    def named_today(self, metrics: MetricsDocument) -> MetricsDocument:
         """Returns metrics.json with what older runs call `f1` under its name, where there are more
         than two labels.
         """
         if self.positive:
-            return {**metrics, "positive_label": self.positive}
-        new = {"f1": self.older_name_of_f1}
-        found = {**metrics}
-        for key in {"metrics", "baseline"} & found.keys():
-            of_splits = found[key].items()
-            found[key] = {
-                split: {new.get(name, name): of[name] for name in of} for split, of in of_splits
+            return metrics.model_copy(update={"positive_label": self.positive})
+        f1_today = self.older_name_of_f1
+
+        def renamed(name: str) -> str:
+            return f1_today if name == "f1" else name
+
+        def with_new_names(by_split: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+            return {
+                split: {renamed(name): value for name, value in by_name.items()}
+                for split, by_name in by_split.items()
             }
-        if "primary" in found:
-            found["primary"] = found["primary"] | {
-                "name": new.get(found["primary"]["name"], found["primary"]["name"])
-            }
-        return found
+
+        primary = metrics.primary
+        changes: dict[str, Any] = {
+            "metrics": with_new_names(metrics.metrics),
+            "primary": primary.model_copy(update={"name": renamed(primary.name)}),
+        }
+        if metrics.baseline:
+            changes["baseline"] = with_new_names(metrics.baseline)
+        return metrics.model_copy(update=changes)
 
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric; `recall:spam` is that of one label."""
