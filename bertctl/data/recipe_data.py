@@ -23,8 +23,8 @@ from bertctl.data.groups import group_keys, number_of_groups
 from bertctl.data.label_cells import LabelRules, label_name
 from bertctl.data.packed_columns import different_values
 from bertctl.data.pipes import regular
+from bertctl.data.read_options import SkippedRows, Told
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.rows import Rows
 from bertctl.data.splits import (
     content_hash,

@@ -14,8 +14,8 @@ from bertctl.config.dump import recipe_hash
 from bertctl.config.load import load_recipe, recipe_name
 from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
+from bertctl.data.read_options import SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json

@@ -25,7 +25,7 @@ from bertctl.features.chunks import joined, require_rows
 
 if TYPE_CHECKING:
     from bertctl.config.schema import Recipe
-    from bertctl.data.reading import Reading
+    from bertctl.data.read_options import Reading
     from bertctl.search.index import Index
     from bertctl.search.vectors import TextVectors
 
