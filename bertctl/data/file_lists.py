@@ -5,9 +5,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from bertctl.data.file_names import is_pattern
-from bertctl.data.sources import Source, source_of
+from bertctl.data.sources import source_of
 from bertctl.data.text_files import names_in_folder
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.words import count, natural_order
@@ -28,7 +29,7 @@ class FileList:
         return f"{self.paths[0]} and {count(len(self.paths) - 1, 'more file')}"
 
 
-def files_of(typed: Sequence[str]) -> Source | FileList:
+def files_of(typed: Sequence[str]) -> Path | Literal["-"] | FileList:
     """Returns what the arguments of a command line name as its input.
 
     Args:

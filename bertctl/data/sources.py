@@ -5,7 +5,7 @@ readers: what comes of them is what comes of that file, and no disk is touched.
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, TypeAlias, cast
@@ -48,12 +48,22 @@ class MemoryFile:
             return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, _seekable(self.pieces()))))
         return cast(BinaryIO, io.BufferedReader(_Pieces(self.pieces()), _BUFFER))
 
+    def write(self, path: Path) -> None:
+        """Writes the bytes into a file."""
+        with path.open("wb") as file:
+            file.writelines(self.pieces())
+
+
+def kept_rows(rows_in_memory: Mapping[str, MemoryFile]) -> dict[str, str]:
+    """Returns split name -> path, seen from its folder, under which a run keeps rows."""
+    return {split: f"rows/{split}{file.suffix}" for split, file in rows_in_memory.items()}
+
 
 Source: TypeAlias = Path | Literal["-"] | MemoryFile
 """A file, `-` for stdin, or rows in memory."""
 
 
-def source_of(typed: str) -> Source:
+def source_of(typed: str) -> Path | Literal["-"]:
     """Returns the file that was typed, or stdin."""
     return "-" if typed == "-" else Path(typed)
 

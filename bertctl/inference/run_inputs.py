@@ -4,6 +4,7 @@ it scores, its primary metric.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from bertctl.data.label_cells import label_name
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile, kept_rows
 from bertctl.errors import DataError, UnknownLabelError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, data_document, evaluate_split, metrics_document
@@ -28,7 +30,7 @@ from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import no_such_metric, task_type
 from bertctl.words import count_of
-from bertctl.writing import write_json, write_text
+from bertctl.writing import atomic_write, failures_of, write_json, write_text
 
 
 @dataclass(kw_only=True)
@@ -102,11 +104,10 @@ class ReadyRun:
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
         """Writes what the run is made of: its recipe, with the command that runs it again; where it
-        was begun.
+        was begun; rows that no file has.
         """
-        write_text(
-            folder.recipe, dump_recipe(self.recipe, command=f"bertctl {verb} {folder.recipe}")
-        )
+        recipe = write_rows(folder.path, self.recipe, self.data.rows_in_memory)
+        write_text(folder.recipe, dump_recipe(recipe, command=f"bertctl {verb} {folder.recipe}"))
         if not folder.environment.exists():
             write_json(folder.environment, self.environment)
 
@@ -124,6 +125,20 @@ class ReadyRun:
             },
             "data": data_document(self.features, self.data.hashes),
         }
+
+
+def write_rows(folder: Path, recipe: Recipe, rows_in_memory: Mapping[str, MemoryFile]) -> Recipe:
+    """Writes rows in memory into a folder, unless texts are not to be kept, and returns the recipe
+    that names them from there.
+    """
+    paths = kept_rows(rows_in_memory)
+    if recipe.evaluation.keep_text:
+        for split, file in rows_in_memory.items():
+            target = folder / paths[split]
+            with failures_of(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(target, file.write)
+    return recipe.with_fields("data", **{f"{split}_file": path for split, path in paths.items()})
 
 
 def encode_splits(

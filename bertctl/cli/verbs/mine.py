@@ -40,8 +40,8 @@ def mine(
     from bertctl.search.nearest import NearestPairs, pair_lines, pairs_above
 
     with out.third_party_kept():
-        rows = given.read(file, out)
-        model = given.model()
+        rows = given.request.read(file, out)
+        model = given.request.model()
         threshold = _checked(threshold, model.similarity)
         require_room(
             len(rows),
