@@ -159,8 +159,13 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
     with open_bytes(source) as file:
         if kind == "parquet":
             _require_parquet(file, name)
+            if source != "-" and not isinstance(file, UnpackedFile):
+                yield from _parquet_tables(file, name, options)
+                return
             with tempfile.TemporaryFile() as spool:
-                yield from _parquet_tables(_seekable(file, source, spool), name, options)
+                copy_bounded(file, spool, name)
+                spool.seek(0)
+                yield from _parquet_tables(cast(BinaryIO, spool), name, options)
             return
         if kind == "jsonl":
             is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
@@ -622,14 +627,3 @@ def _typed_table(
         is_typed=True,
         class_names=class_names,
     )
-
-
-def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:
-    """Returns a file that can be wound back, as Parquet wants: others go through a temporary file,
-    not memory.
-    """
-    if source != "-" and not isinstance(file, UnpackedFile):
-        return file
-    copy_bounded(file, spool, source_name(source))
-    spool.seek(0)
-    return spool
