@@ -40,14 +40,14 @@ def memory_file(rows: RowsInMemory, name: str) -> MemoryFile | None:
         raise _not_rows(name)
 
     is_read_once = iter(rows) is rows
-    left: Iterator[Any] = iter(rows)
-    head = list(itertools.islice(left, 1))
+    values_read: Iterator[Any] = iter(rows)
+    head = list(itertools.islice(values_read, 1))
     if not head:
         return None
 
     def values() -> Iterator[Any]:
         if is_read_once:
-            return itertools.chain(head, left)
+            return itertools.chain(head, values_read)
         return iter(rows)
 
     if isinstance(head[0], str):
@@ -102,8 +102,8 @@ def _not_rows(name: str) -> UsageError:
 
 def _joined(lines: Iterable[str]) -> Iterator[bytes]:
     """Yields lines as bytes, some at once."""
-    left = iter(lines)
-    while chunk := list(itertools.islice(left, _LINES_AT_ONCE)):
+    remaining = iter(lines)
+    while chunk := list(itertools.islice(remaining, _LINES_AT_ONCE)):
         yield "".join(chunk).encode("utf-8")
 
 

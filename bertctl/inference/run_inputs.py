@@ -106,7 +106,12 @@ class ReadyRun:
         """Writes what the run is made of: its recipe, with the command that runs it again; where it
         was begun; rows that no file has.
         """
-        recipe = write_rows(folder.path, self.recipe, self.data.rows_in_memory)
+        recipe = write_rows(
+            folder.path,
+            self.recipe,
+            self.data.rows_in_memory,
+            keep_text=self.recipe.evaluation.keep_text,
+        )
         write_text(folder.recipe, dump_recipe(recipe, command=f"bertctl {verb} {folder.recipe}"))
         if not folder.environment.exists():
             write_json(folder.environment, self.environment)
@@ -127,12 +132,23 @@ class ReadyRun:
         }
 
 
-def write_rows(folder: Path, recipe: Recipe, rows_in_memory: Mapping[str, MemoryFile]) -> Recipe:
-    """Writes rows in memory into a folder, unless texts are not to be kept, and returns the recipe
-    that names them from there.
+def write_rows(
+    folder: Path,
+    recipe: Recipe,
+    rows_in_memory: Mapping[str, MemoryFile],
+    *,
+    keep_text: bool,
+) -> Recipe:
+    """Writes rows in memory into a folder, and returns the recipe that names them from there.
+
+    Args:
+        folder: The run, or the sweep.
+        recipe: Recipe of it.
+        rows_in_memory: Split name -> rows.
+        keep_text: Whether they are written at all.
     """
     paths = kept_rows(rows_in_memory)
-    if recipe.evaluation.keep_text:
+    if keep_text:
         for split, file in rows_in_memory.items():
             target = folder / paths[split]
             with failures_of(target):

@@ -155,9 +155,12 @@ def evaluate_file(
     if output is None or not workers.is_first:
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
-    command = " ".join(
-        [f"bertctl evaluate {run.folder.path}", *(f"--file {file}" for file in paths)]
-    )
+    if isinstance(path, MemoryFile):
+        command = f"in Python: evaluate({str(run.folder.path)!r}, rows={path})"
+    else:
+        command = " ".join(
+            [f"bertctl evaluate {run.folder.path}", *(f"--file {file}" for file in paths)]
+        )
     with folder.held():
         write_text(folder.recipe, dump_recipe(run.recipe, command=command))
         _write(run, folder, results, metrics)

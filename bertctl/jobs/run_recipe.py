@@ -43,8 +43,7 @@ def run_recipe(
         BertctlError: Any refusal of recipe, files, labels, model, device or folder, and what the
             run raises.
     """
-    kept_paths = {Path(path) for path in kept_rows(rows_in_memory).values()}
-    protect(*(path for path in named_files(recipe) if path not in kept_paths), anew=True)
+    protect_inputs(recipe, rows_in_memory)
     check_place(output, resume=resume, overwrite=overwrite)
     job = prepare(recipe, rows_in_memory=rows_in_memory, listener=listener)
     announce(job, listener=listener)
@@ -56,3 +55,9 @@ def run_recipe(
         options=options,
         listener=listener,
     )
+
+
+def protect_inputs(recipe: Recipe, rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS) -> None:
+    """Protects the files that a recipe names from being overwritten, and no others any more."""
+    row_paths = {Path(path) for path in kept_rows(rows_in_memory).values()}
+    protect(*(path for path in named_files(recipe) if path not in row_paths), anew=True)

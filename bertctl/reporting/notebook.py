@@ -1,21 +1,35 @@
-"""What a notebook shows of a run: its name, and its results as a table of HTML."""
+"""What a notebook shows: how far a training is, and a run with its results as a table of HTML."""
 
+import sys
+import time
 from collections.abc import Mapping
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from bertctl.config.schema import Recipe
+from bertctl.progress import Figures, Listener
 from bertctl.reporting.document import TableBlock
 from bertctl.reporting.summary import figure, interval, metric_name, results_table
+from bertctl.words import harmless, human_seconds
 
 
 def data_text(recipe: Recipe) -> str:
-    """Returns what a run's rows are called: the data set, the files, or rows in memory."""
+    """Returns what a run's rows are called: the data set, the first file, or the corpus."""
     data = recipe.data
     files = [file for file in data.own_files.values() if file]
+    corpus = recipe.pretraining.corpus or []
     if data.name:
         return data.name
-    return files[0] if files else ", ".join(recipe.pretraining.corpus or ()) or "no data"
+    if files:
+        return Path(files[0]).name
+    return ", ".join(corpus) or "no data"
+
+
+def model_text(recipe: Recipe) -> str:
+    """Returns what a run's model is called: its name, or that of its folder."""
+    name = recipe.model.name
+    return Path(name).name if Path(name).is_absolute() else name
 
 
 def score_text(metrics: Mapping[str, Any]) -> str:
@@ -65,3 +79,60 @@ def table_html(table: TableBlock) -> str:
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def in_notebook() -> bool:
+    """Returns whether this code runs in a notebook or another shell of IPython."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and ipython.get_ipython() is not None
+
+
+class NotebookListener(Listener):
+    """Listener that shows progress and evaluations under the cell of a notebook.
+
+    One line is written over and over; evaluations and warnings stay above it.
+    """
+
+    def __init__(self) -> None:
+        self._shown_at = 0.0
+        self._began: dict[str, tuple[float, float]] = {}
+
+    def say(self, text: str) -> None:
+        """Shows what was evaluated; the rest of the talk is for a terminal."""
+        if text.startswith("step "):
+            sys.stderr.write(f"\r{harmless(text)}\n")
+
+    def warn(self, text: str) -> None:
+        """Shows a warning."""
+        sys.stderr.write(f"\rwarning: {harmless(text)}\n")
+
+    def advance(
+        self,
+        phase: str,
+        done: int,
+        total: int,
+        figures: Figures | None = None,
+        *,
+        share: float | None = None,
+    ) -> None:
+        """Shows how far a phase is, once a second."""
+        now = time.monotonic()
+        if share is None and total:
+            share = done / total
+        began, share_then = self._began.setdefault(phase, (now, share or 0.0))
+        if now - self._shown_at < 1 or not total:
+            return
+
+        self._shown_at = now
+        parts = [f"{phase} {done}/{total} ({100 * (share or 0.0):.0f} %)"]
+        if figures and "loss" in figures:
+            parts.append(f"loss {figures['loss']}")
+        if share is not None and share > share_then:
+            left = (now - began) * (1 - share) / (share - share_then)
+            parts.append(f"{human_seconds(left, brief=True)} left")
+        sys.stderr.write(f"\r{', '.join(parts)}   ")
+        sys.stderr.flush()
+
+    def finish(self, phase: str) -> None:
+        """Forgets when a phase began: it may come again."""
+        self._began.pop(phase, None)
