@@ -48,11 +48,6 @@ class MemoryFile:
             return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, _seekable(self.pieces()))))
         return cast(BinaryIO, io.BufferedReader(_Pieces(self.pieces()), _BUFFER))
 
-    def write(self, path: Path) -> None:
-        """Writes the bytes into a file."""
-        with path.open("wb") as file:
-            file.writelines(self.pieces())
-
 
 def kept_rows(rows_in_memory: Mapping[str, MemoryFile]) -> dict[str, str]:
     """Returns split name -> path, seen from its folder, under which a run keeps rows."""

@@ -30,7 +30,7 @@ from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import no_such_metric, task_type
 from bertctl.words import count_of
-from bertctl.writing import atomic_write, failures_of, write_json, write_text
+from bertctl.writing import replacing_file, write_json, write_text
 
 
 @dataclass(kw_only=True)
@@ -150,10 +150,8 @@ def write_rows(
     paths = kept_rows(rows_in_memory)
     if keep_text:
         for split, file in rows_in_memory.items():
-            target = folder / paths[split]
-            with failures_of(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-            atomic_write(target, file.write)
+            with replacing_file(folder / paths[split]) as out:
+                out.writelines(file.pieces())
     return recipe.with_fields("data", **{f"{split}_file": path for split, path in paths.items()})
 
 
