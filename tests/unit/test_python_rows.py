@@ -417,9 +417,10 @@ def test_similarity_and_index_answer_as_their_verbs(
     for name in ("vectors.npy", "rows.jsonl"):
         ours, theirs = (tmp_path / folder / name for folder in ("by-api", "by-verb"))
         assert ours.read_bytes() == theirs.read_bytes()
-    said = bertctl("search", str(tmp_path / "by-verb"), "a dull film", "-k", "2", "--device", "cpu")
+    asked = ["a dull film", "-k", "2", "--device", "cpu", "--json"]
+    said = bertctl("search", str(tmp_path / "by-verb"), *asked)
     found = api.search_index(tmp_path / "by-api", "a dull film", 2, fields=fields)
-    assert as_lines(found) == said.stdout
+    assert found == json.loads(said.stdout)["answers"]
     more = api.index(others, tmp_path / "by-api", append=True, fields=fields)
     assert more["rows"] == 6
 
