@@ -22,9 +22,14 @@ if TYPE_CHECKING:
         evaluate,
         extract_features,
         finetune,
+        index,
         load_recipe,
         load_run,
         predict,
+        probe,
+        search_index,
+        similarity,
+        sweep,
     )
 
 __all__ = [
@@ -33,9 +38,14 @@ __all__ = [
     "evaluate",
     "extract_features",
     "finetune",
+    "index",
     "load_recipe",
     "load_run",
     "predict",
+    "probe",
+    "search_index",
+    "similarity",
+    "sweep",
 ]
 
 

@@ -7,6 +7,7 @@ RUN/metrics.json             values, intervals, n; the same bytes from one equal
 RUN/performance.json         timings, throughput, padding share, peak memory
 RUN/predictions/SPLIT.jsonl  one line per example
 RUN/baselines/NAME.SPLIT.jsonl  one line per example, of the simple models beside the run; scores.json
+RUN/rows/SPLIT.parquet       rows that were given in memory, as a file (or SPLIT.jsonl)
 RUN/history.jsonl            one line a logging step
 RUN/log.txt                  third-party warnings that were kept off the screen
 RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
@@ -427,6 +428,7 @@ _CONTENT = {
     "encoder": ("[0-9]_*", "*.json", "*.safetensors", "*.txt", "*.model"),
     "checkpoints": ("step-*", "draw-*", "average"),
     "trackers": ("*",),
+    "rows": ("*.jsonl", "*.parquet"),
     "": (
         *(
             f"{name}.json"

@@ -223,14 +223,16 @@ def command(*words: object, **options: object) -> str:
     Args:
         words: The verb and its arguments. A string may hold several and is taken as it is; a path
             is quoted where it has to be.
-        options: By their names in Python; True stands for an option without a value, and `output`
-            for `-o`.
+        options: By their names in Python; True stands for an option without a value, a list for one
+            that is repeated, and `output` for `-o`.
     """
     typed = ["bertctl", *(_quoted(word) for word in words)]
-    for name, value in options.items():
-        typed.append("-o" if name == "output" else f"--{name.replace('_', '-')}")
-        if value is not True:
-            typed.append(shlex.quote(str(value)))
+    for name, given in options.items():
+        option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+        for value in given if isinstance(given, list) else [given]:
+            typed.append(option)
+            if value is not True:
+                typed.append(shlex.quote(str(value)))
     return " ".join(typed)
 
 

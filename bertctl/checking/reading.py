@@ -10,8 +10,8 @@ from bertctl.checking.findings import Example, Finding, FindingRules, shorten
 from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.files import input_kind, read_tables
+from bertctl.data.read_options import ReadOptions, SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.recipe_data import label_rules, load_data
 from bertctl.data.rows import Rows
 from bertctl.data.tagged_tables import SPAN_COLUMNS

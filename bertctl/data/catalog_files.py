@@ -19,8 +19,8 @@ from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import say_blank
 from bertctl.data.label_cells import LabelRules
+from bertctl.data.read_options import ReadOptions, Told
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions, Told
 from bertctl.data.rows import Rows
 from bertctl.data.table import Table
 from bertctl.data.text_files import read_text

@@ -30,11 +30,13 @@ from bertctl.data.columns import (
 )
 from bertctl.data.files import input_kind, read_tables
 from bertctl.data.names import folded
-from bertctl.data.reading import Reader, Reading, ReadOptions, json_form
+from bertctl.data.read_options import Reading, ReadOptions, json_form
+from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows, is_missing
+from bertctl.data.sources import MemoryFile, Source, source_name
 from bertctl.data.table import Table
 from bertctl.data.text_columns import texts_of
-from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.text_files import open_bytes
 from bertctl.data.written_values import is_shortened
 from bertctl.errors import DataError, UnavailableError, UsageError, WholeFileError
 from bertctl.words import as_number, count, nearly_all
@@ -213,7 +215,7 @@ class ChoiceReader(Reader):
             is_whole=options.whole,
         )
 
-    def settled(self, settings: DataSection, files: Sequence[Path]) -> DataSection:
+    def settled(self, settings: DataSection, files: Sequence[Path | MemoryFile]) -> DataSection:
         """Returns the settings with the number of the first choice, where one of a recipe's files
         shows it.
 

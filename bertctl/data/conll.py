@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.surface import same_words
-from bertctl.data.reading import ReadOptions
+from bertctl.data.read_options import ReadOptions
 from bertctl.errors import DataError, UsageError
 from bertctl.words import did_you_mean, shorten
 

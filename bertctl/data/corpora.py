@@ -26,9 +26,11 @@ from bertctl.config.schema import Recipe
 from bertctl.data.file_names import SUFFIXES, suffix_of
 from bertctl.data.files import detected_kind, text_lines
 from bertctl.data.pipes import regular
-from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.read_options import Reading, ReadOptions
+from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows
-from bertctl.data.text_files import Source, open_bytes, require_file, source_name
+from bertctl.data.sources import Source, source_name
+from bertctl.data.text_files import open_bytes, require_file
 from bertctl.data.text_rows import TextReader
 from bertctl.documents import loading, sha256_of
 from bertctl.errors import DataError, UnavailableError, UsageError

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import MOSTLY, names_with_values
 from bertctl.data.names import known_name
-from bertctl.data.reading import OnBadRecord
+from bertctl.data.read_options import OnBadRecord
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError, WholeFileError
 from bertctl.progress import Listener

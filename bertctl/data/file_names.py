@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 from typing import Literal, get_args
 
+from bertctl.data.sources import MemoryFile
 from bertctl.errors import UsageError
 
 FileKind = Literal["lines", "csv", "tsv", "jsonl", "parquet"]
@@ -45,15 +46,17 @@ class UnknownSuffixError(UsageError):
     """A file whose name does not say what it is."""
 
 
-def suffix_of(path: Path) -> str:
+def suffix_of(path: Path | MemoryFile) -> str:
     """Returns the suffix that says what a file is: in lower case, without .gz."""
+    if isinstance(path, MemoryFile):
+        return path.suffix
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes[-1:] == [".gz"] and len(suffixes) > 1:
         return suffixes[-2]
     return (suffixes or [""])[-1]
 
 
-def kind_of(path: Path) -> FileKind:
+def kind_of(path: Path | MemoryFile) -> FileKind:
     """Returns what a file is, by its suffix.
 
     Raises:
@@ -74,7 +77,7 @@ def kind_of(path: Path) -> FileKind:
         raise UnknownSuffixError(
             f"{message}, and its first bytes do not say what it is",
             remedy=f"Copy it to a name with one of {', '.join(SUFFIXES)}, each also with .gz: "
-            f"cp {shlex.quote(str(path))} {shlex.quote(f'{path.stem}.txt')} for a table or for "
+            f"cp {shlex.quote(str(path))} {shlex.quote(f'{Path(str(path)).stem}.txt')} for a table or for "
             "lines of text.",
         )
     return SUFFIXES[suffix]

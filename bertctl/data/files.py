@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
 
 from bertctl.data.annotations import label_studio, spacy_json
@@ -21,7 +22,8 @@ from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suf
 from bertctl.data.names import folded
 from bertctl.data.packed_columns import is_many
 from bertctl.data.pipes import copy_bounded, regular
-from bertctl.data.reading import ReadOptions
+from bertctl.data.read_options import ReadOptions
+from bertctl.data.sources import MemoryFile, Source, is_read_once, source_name
 from bertctl.data.table import (
     Table,
     entries_of,
@@ -34,14 +36,12 @@ from bertctl.data.table import (
 from bertctl.data.text_files import (
     LONGEST_DOCUMENT,
     NoRowsError,
-    Source,
     decoded_lines,
     first_bytes,
     is_gzip,
     open_bytes,
     require_file,
     rows_expected,
-    source_name,
 )
 from bertctl.documents import is_encoding, loading, parse, require_room_for_json
 from bertctl.errors import DataError, UsageError
@@ -101,6 +101,8 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
         UnavailableError: the file does not exist.
         DataError: it is packed in a way that is not read here, or is no file of rows.
     """
+    if isinstance(source, MemoryFile):
+        return source.kind
     if source == "-":
         named = None
     else:
@@ -157,8 +159,13 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
     with open_bytes(source) as file:
         if kind == "parquet":
             _require_parquet(file, name)
+            if source != "-" and not isinstance(file, UnpackedFile):
+                yield from _parquet_tables(file, name, options)
+                return
             with tempfile.TemporaryFile() as spool:
-                yield from _parquet_tables(_seekable(file, source, spool), name, options)
+                copy_bounded(file, spool, name)
+                spool.seek(0)
+                yield from _parquet_tables(cast(BinaryIO, spool), name, options)
             return
         if kind == "jsonl":
             is_list = cast(io.BufferedReader, file).peek(1)[:1] == b"["
@@ -307,7 +314,7 @@ def _delimited_tables(
     else:
         sample = list(itertools.islice(lines, SAMPLE_LINES))
         everything = itertools.chain(sample, lines)
-        if source == "-":
+        if is_read_once(source):
             dialect = detect(sample, sample)
         else:  # a file can be read twice, so quoting is judged by all of it
             with open_bytes(source) as again:
@@ -334,7 +341,7 @@ def _characters(numbered: tuple[int, str]) -> int:
 
 def _is_large(source: Source) -> bool:
     """Returns whether the lines of a file are not held, but read again."""
-    return source != "-" and regular(source).stat().st_size >= _LARGE
+    return isinstance(source, Path) and regular(source).stat().st_size >= _LARGE
 
 
 def document_or_tables(
@@ -620,14 +627,3 @@ def _typed_table(
         is_typed=True,
         class_names=class_names,
     )
-
-
-def _seekable(file: BinaryIO, source: Source, spool: BinaryIO) -> BinaryIO:
-    """Returns a file that can be wound back, as Parquet wants: others go through a temporary file,
-    not memory.
-    """
-    if source != "-" and not isinstance(file, UnpackedFile):
-        return file
-    copy_bounded(file, spool, source_name(source))
-    spool.seek(0)
-    return spool

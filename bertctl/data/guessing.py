@@ -8,8 +8,10 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.data.columns import beside_canonical
 from bertctl.data.files import KnownFormatError, NoTableError
 from bertctl.data.names import ID_NAMES
+from bertctl.data.read_options import Reading, ReadOptions, SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows
+from bertctl.data.reading import Reader
+from bertctl.data.sources import MemoryFile
 from bertctl.data.text_files import require_file
 from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.words import shorten
@@ -22,7 +24,7 @@ Guess = tuple[str, Mapping[str, Any], str]
 person."""
 
 
-def guess_task(path: Path, settings: DataSection) -> Guess:
+def guess_task(path: Path | MemoryFile, settings: DataSection) -> Guess:
     """Returns the task that a file is for, tried from the one with the most particular rows on.
 
     Args:
@@ -68,7 +70,7 @@ def guess_task(path: Path, settings: DataSection) -> Guess:
     )
 
 
-def _is_mostly_for(reader: Reader, path: Path, options: ReadOptions) -> bool:
+def _is_mostly_for(reader: Reader, path: Path | MemoryFile, options: ReadOptions) -> bool:
     """Whether a file is for a reader's task but for some of its rows, fewer than the others."""
     skipped = SkippedRows()
     try:
@@ -78,7 +80,7 @@ def _is_mostly_for(reader: Reader, path: Path, options: ReadOptions) -> bool:
     return reading is not None and len(skipped.errors) < len(reading.rows)
 
 
-def _guess(path: Path, task: str, reading: Reading, settings: DataSection) -> Guess:
+def _guess(path: Path | MemoryFile, task: str, reading: Reading, settings: DataSection) -> Guess:
     given = settings.model_dump()
     found = {
         name: value for name, value in reading.settings.model_dump().items() if value != given[name]

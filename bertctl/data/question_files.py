@@ -25,10 +25,12 @@ from bertctl.data.columns import (
 )
 from bertctl.data.files import document_or_tables, input_kind, read_tables, table_of_document
 from bertctl.data.names import folded
-from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.read_options import Reading, ReadOptions
+from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows, is_missing
+from bertctl.data.sources import MemoryFile, Source, source_name
 from bertctl.data.table import Table, table_of_objects
-from bertctl.data.text_files import Source, open_bytes, source_name
+from bertctl.data.text_files import open_bytes
 from bertctl.data.word_splitting import cuts_word
 from bertctl.data.written_values import is_shortened, written_value
 from bertctl.errors import DataError, UsageError
@@ -124,7 +126,7 @@ class QuestionReader(Reader):
             tables = read_tables(source, kind, options)
         return self.table_readings(tables, options)
 
-    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+    def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
         """Returns the first questions of a file whose answers are found in their texts, and are no
         classes.
         """

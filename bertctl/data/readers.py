@@ -2,8 +2,8 @@
 
 from bertctl.data.choice_files import ChoiceReader
 from bertctl.data.question_files import QuestionReader
+from bertctl.data.read_options import Reading as Reading
 from bertctl.data.reading import Reader as Reader
-from bertctl.data.reading import Reading as Reading
 from bertctl.data.sentence_files import SentenceReader
 from bertctl.data.tagged_files import TaggingReader
 from bertctl.data.text_rows import TEXT_READER

@@ -3,11 +3,10 @@ the hub's columns.
 """
 
 from abc import ABC, abstractmethod
-from bisect import bisect
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -15,154 +14,23 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.annotators import one_row_per_task, unapproved
 from bertctl.data.columns import FileColumns, say_blank, say_guesses, warn_of_splits
 from bertctl.data.file_ids import FileIds, can_stand_for_rows, guess_id_column
-from bertctl.data.file_lists import FileList, readings_of_files
+from bertctl.data.file_lists import FileList
 from bertctl.data.groups import group_keys
-from bertctl.data.label_cells import NO_RULES, LabelRules
 from bertctl.data.packed_columns import different_values, int_column, is_packed
+from bertctl.data.read_options import Reading, ReadOptions, Told
 from bertctl.data.rows import Rows
+from bertctl.data.several_files import readings_of_files
+from bertctl.data.sources import MemoryFile, Source
 from bertctl.data.table import Table
-from bertctl.data.text_files import Source
 from bertctl.data.unlabelled import UnusableLabel, labelled_places, left_out, without_marks
 from bertctl.errors import DataError, WholeFileError
-from bertctl.progress import SILENT, Listener
-from bertctl.words import count
-from bertctl.writing import write_jsonl
+from bertctl.progress import SILENT
 
-_SHOWN = 5
 _UNLABELLED = (
     "Annotate them, or take those of another annotator: `data.annotator=NAME` (data.annotator in a "
     "recipe); `predictions` "
     "takes those of a model."
 )
-
-OnBadRecord = Callable[[DataError], None]
-"""Is told of a record that can't be read, which is then left out."""
-
-
-def json_form(fields: str) -> str:
-    """Returns what JSON of such rows looks like."""
-    return f"JSON has one object per line, or is a list of them: {{{fields}}}."
-
-
-@dataclass
-class SkippedRows:
-    """Rows that can't be read and are left out, as they are found.
-
-    Attributes:
-        errors: what is wrong with each, with its place.
-        unlabelled: file and line of rows that nobody labelled, which are none of a labelled split.
-    """
-
-    errors: list[DataError] = field(default_factory=list)
-    unlabelled: list[tuple[str, int]] = field(default_factory=list)
-
-    def ids(self, lines: Sequence[int], source: str, *, first_id: int) -> list[str]:
-        """Returns numbers that count what is left out, records that were no rows too, for rows at
-        lines of a source.
-        """
-        lines_left_out = [error.line or 0 for error in self.errors if error.file == source]
-        lines_left_out += [line for file, line in self.unlabelled if file == source]
-        left = sorted(lines_left_out)
-        return [str(first_id + place + bisect(left, line)) for place, line in enumerate(lines)]
-
-    def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
-        """Reports how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
-
-        Returns:
-            Their number and the file, for the answer of a verb; nothing where there are none.
-        """
-        if not self.errors:
-            return {}
-        first = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
-        if len(self.errors) > _SHOWN:
-            more = f"\n  ... and {len(self.errors) - _SHOWN} more"
-        else:
-            more = ""
-        listener.warn(
-            f"{count(len(self.errors), 'row')} left out (`on_error=skip`):\n{first}{more}"
-        )
-        found: dict[str, Any] = {"skipped": len(self.errors)}
-        if output is not None:
-            path = output.with_name(f"{output.name}.skipped.jsonl")
-            write_jsonl(path, (error.as_json()["error"] for error in self.errors))
-            found["skipped_file"] = str(path)
-        return found
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What a reader made of a file, or of a chunk of one.
-
-    Attributes:
-        rows: the split.
-        columns: canonical name -> name in the file, as given or guessed.
-        settings: the person's settings with the guesses written in, so that the next file is read
-            as this one was.
-        class_names: names of the labels in the order of their numbers, where the file says them.
-        has_ids: Whether the ids are the file's own, and not the numbers of the rows.
-    """
-
-    rows: Rows
-    columns: Mapping[str, str]
-    settings: DataSection
-    class_names: tuple[str, ...] = ()
-    has_ids: bool = False
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How a file is to be read.
-
-    Attributes:
-        settings: columns, delimiter, header and encoding, where the person said them.
-        split: what the rows are to be called.
-        label_needed: whether to refuse rows without labels.
-        keep_labels: whether labels are kept where only texts are asked for, too.
-        kind: what the file is; by its suffix where None.
-        chunk_rows: rows per chunk; None for the whole file at once.
-        listener: told of what is guessed and detected.
-        on_bad_record: told of records that can't be read; without it they refuse the file.
-        hints: fields of `settings` that were said of another file: they count where this one has
-            such columns.
-        skipped: gets rows that are not what the task needs, too; without it they refuse the file.
-        form: what JSON of such rows looks like, for remedies.
-        labels: what the recipe says of its labels.
-    """
-
-    settings: DataSection
-    split: str
-    label_needed: bool = False
-    keep_labels: bool = True
-    kind: str | None = None
-    chunk_rows: int | None = None
-    listener: Listener = SILENT
-    on_bad_record: OnBadRecord | None = None
-    hints: frozenset[str] = frozenset()
-    skipped: SkippedRows | None = None
-    form: str = json_form('"text": "...", "label": "..."')
-    labels: LabelRules = NO_RULES
-
-    @property
-    def whole(self) -> bool:
-        """Whether the file is read at once."""
-        return self.chunk_rows is None
-
-    def fitting(self, table: Table) -> "ReadOptions":
-        """Returns the options without the hints that mean nothing in this file."""
-        named = {field: getattr(self.settings, field) or () for field in self.hints}
-        wanted = {
-            field: {name} if isinstance(name, str) else set(name) for field, name in named.items()
-        }
-        absent = {
-            field: None for field, names in wanted.items() if not names <= table.columns.keys()
-        }
-        return replace(self, settings=self.settings.model_copy(update=absent))
-
-    def skipping(self, skipped: SkippedRows | None) -> "ReadOptions":
-        """Returns the same, where `skipped` gets what can't be read; None changes nothing."""
-        if skipped is None:
-            return self
-        return replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
 
 
 def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table:
@@ -219,17 +87,6 @@ def _numbered(rows: Rows, table: Table, places: Sequence[int]) -> Rows:
     return replace(rows, numbers=int_column(numbers))
 
 
-class Told(TypedDict, total=False):
-    """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""
-
-    kind: str | None
-    listener: Listener
-    hints: frozenset[str]
-    skipped: SkippedRows | None
-    keep_labels: bool
-    labels: LabelRules
-
-
 class Reader(ABC):
     """Makes rows of the files of one task.
 
@@ -262,7 +119,7 @@ class Reader(ABC):
         """Returns one key per row, the same for rows that hang together."""
         return group_keys(rows, self.together)
 
-    def settled(self, settings: DataSection, files: Sequence[Path]) -> DataSection:  # noqa: ARG002
+    def settled(self, settings: DataSection, files: Sequence[Path | MemoryFile]) -> DataSection:  # noqa: ARG002
         """Returns the settings with what only all files of a recipe together show.
 
         Args:
@@ -275,7 +132,7 @@ class Reader(ABC):
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
         """Yields the rows of a file or of stdin, chunk by chunk."""
 
-    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+    def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
         """Returns the first rows of a file that is for this task by what is in it; None where it is
         for another one.
 
@@ -491,7 +348,7 @@ class Reader(ABC):
 
     def read(
         self,
-        path: Path | FileList,
+        path: Path | MemoryFile | FileList,
         settings: DataSection,
         *,
         split: str,
@@ -521,7 +378,7 @@ class Reader(ABC):
         else:
             yield from self.readings(source, options)
 
-    def read_whole(self, path: Path | FileList, options: ReadOptions) -> Reading:
+    def read_whole(self, path: Path | MemoryFile | FileList, options: ReadOptions) -> Reading:
         """Returns a whole file, read as `options` say; see `read`."""
         found = list(self.all_readings(path, replace(options, form=self.form)))
         if not found:  # every record was left out

@@ -22,9 +22,10 @@ from bertctl.data.groups import group_keys, number_of_groups
 from bertctl.data.label_cells import LabelRules, label_name
 from bertctl.data.packed_columns import different_values
 from bertctl.data.pipes import regular
+from bertctl.data.read_options import SkippedRows, Told
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
 from bertctl.data.splits import (
     content_hash,
     first,
@@ -40,6 +41,9 @@ from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
 from bertctl.words import command, count, listing, shorten, unknown
+
+NO_ROWS: Mapping[str, MemoryFile] = {}
+"""No rows in memory: all splits are read from what the recipe names."""
 
 _MANY_LABELS = 1000
 """Labels above which they are texts rather than classes, and none is said to be lost."""
@@ -64,6 +68,8 @@ class LoadedData:
         columns: canonical name -> name in the file, as given or guessed (own files only).
         slice_hashes: split name -> SHA-256 of the columns that its metrics are sliced by, where the
             recipe names some.
+        rows_in_memory: split name -> the bytes of rows that no file on a disk has. A run keeps
+            them.
     """
 
     splits: Mapping[str, Rows]
@@ -75,6 +81,7 @@ class LoadedData:
     columns: Mapping[str, str] = field(default_factory=dict)
     lost_labels: frozenset[str] = frozenset()
     slice_hashes: Mapping[str, str] = field(default_factory=dict)
+    rows_in_memory: Mapping[str, MemoryFile] = field(default_factory=dict)
 
     def groups_of(self, *splits: str) -> Sequence[Hashable]:
         """Returns one key per row of these splits, the same for rows that hang together
@@ -92,6 +99,7 @@ def load_data(
     splits: Sequence[str] | None = None,
     whole: bool = False,
     skipped: SkippedRows | None = None,
+    rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
 ) -> LoadedData:
     """Reads the rows that a recipe names.
 
@@ -103,6 +111,7 @@ def load_data(
             it is held out from training.
         whole: read every row of each split: nothing is held out, sampled or cut off.
         skipped: gets the rows of own files that can't be read.
+        rows_in_memory: split name -> rows that are read in place of the recipe's file.
 
     Raises:
         UsageError: unknown data set or split, no data named, columns that can't be guessed.
@@ -114,7 +123,7 @@ def load_data(
     source: _Source = (
         _CatalogSource(recipe, listener)
         if recipe.data.name
-        else _OwnFiles(recipe, listener, skipped)
+        else _OwnFiles(recipe, listener, skipped, rows_in_memory)
     )
     validation = source.validation_splits(optional_too=splits is not None)
     confirms = recipe.data.confirm_fraction is not None and bool(validation) and not whole
@@ -156,6 +165,7 @@ def load_data(
         recipe=source.resolved_recipe(),
         lost_labels=lost_labels,
         slice_hashes=_slice_hashes(recipe, read),
+        rows_in_memory=rows_in_memory,
     )
 
 
@@ -533,11 +543,21 @@ class _OwnFiles(_Source):
     _lacking = "no validation file"
     _way_out = "; `data.validation_file=FILE` gives one"
 
-    def __init__(self, recipe: Recipe, listener: Listener, skipped: SkippedRows | None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        listener: Listener,
+        skipped: SkippedRows | None,
+        rows_in_memory: Mapping[str, MemoryFile],
+    ) -> None:
         super().__init__(recipe, listener)
         self._skipped = skipped
         self._settings = recipe.data
-        self._files = recipe.data.own_files
+        self._files: dict[str, Path | MemoryFile | None] = {
+            split: expanded_path(file) if file else None
+            for split, file in recipe.data.own_files.items()
+        }
+        self._files |= rows_in_memory
         self.has_validation = bool(self._files["validation"])
         if not any(self._files.values()):
             remedy = (
@@ -569,14 +589,17 @@ class _OwnFiles(_Source):
         return ("validation",)
 
     def read_whole(self, split: str) -> Rows:
-        path = expanded_path(self._files[split] or "")
-        noted(Found("dataset", path.name, {path.name: regular(path)}))
+        path = self._files[split]
+        if path is None:
+            raise UsageError(f"there are no {split} rows", remedy=f"Give data.{split}_file.")
+        if isinstance(path, Path):
+            noted(Found("dataset", path.name, {path.name: regular(path)}))
         reader = READERS[self._recipe.task]
         told = Told(
             listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe)
         )
         if not self.columns:
-            files = [expanded_path(file) for file in self._files.values() if file]
+            files = [file for file in self._files.values() if file is not None]
             self._settings = reader.settled(self._settings, files)
         reading = reader.read(
             path,

@@ -13,11 +13,11 @@ from bertctl.data.files import input_kind
 from bertctl.data.names import LABEL_NAMES, folded
 from bertctl.data.negatives import unfolded
 from bertctl.data.question_files import NestedTable, json_tables
-from bertctl.data.reading import Reading, ReadOptions
+from bertctl.data.read_options import Reading, ReadOptions
 from bertctl.data.rows import Rows
+from bertctl.data.sources import Source
 from bertctl.data.table import Table
 from bertctl.data.text_columns import TextColumns, choose_columns, rows_from
-from bertctl.data.text_files import Source
 from bertctl.data.text_rows import TextReader
 from bertctl.errors import DataError
 

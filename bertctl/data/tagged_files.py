@@ -32,19 +32,14 @@ from bertctl.data.files import (
     table_of_document,
     text_lines,
 )
-from bertctl.data.reading import Reader, Reading, ReadOptions, SkippedRows, json_form
+from bertctl.data.read_options import Reading, ReadOptions, SkippedRows, json_form
+from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile, Source, is_read_once, source_name
 from bertctl.data.table import Table, entries_of, in_chunks
 from bertctl.data.tag_schemes import TagKind, tag_kind
 from bertctl.data.tagged_tables import TaggedColumns, find_columns, rows_of_table
-from bertctl.data.text_files import (
-    Source,
-    decoded_lines,
-    open_bytes,
-    require_file,
-    rows_expected,
-    source_name,
-)
+from bertctl.data.text_files import decoded_lines, open_bytes, require_file, rows_expected
 from bertctl.data.word_splitting import split_tagged_words
 from bertctl.data.word_tables import sentence_column, sentences_of_words
 from bertctl.data.written_values import with_lists
@@ -115,14 +110,14 @@ class TaggingReader(Reader):
         whose suffix says nothing, unless its first lines look like columns.
         """
         kind = _kind(source, options)
-        if options.whole or source == "-" or kind == "lines":
+        if options.whole or is_read_once(source) or kind == "lines":
             yield from self._readings(source, kind, options)
             return
         tags = self._tags_of(source, kind, options)
         for reading in self._readings(source, kind, options):
             yield replace(reading, rows=replace(reading.rows, tag_kind=tags))
 
-    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+    def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
         """Returns the first rows of a file with words and tags; None where its lines do not look
         like columns.
         """
@@ -158,7 +153,7 @@ class TaggingReader(Reader):
         return found
 
     def _readings(self, source: Source, kind: str, options: ReadOptions) -> Iterator[Reading]:
-        if kind == "conll" and source != "-":
+        if kind == "conll" and isinstance(source, Path):
             kind = _kind_by_sight(source, options)
         if kind == "parquet" or kind == "csv" or kind == "tsv":
             tables = sentences_of_words(read_tables(source, cast(FileKind, kind), options))
@@ -172,7 +167,7 @@ class TaggingReader(Reader):
             )
             return
         name = source_name(source)
-        if kind == "conllu" and source != "-" and options.keep_labels:
+        if kind == "conllu" and isinstance(source, Path) and options.keep_labels:
             options = _with_entities(source, options)
         with open_bytes(source) as file:
             lines = text_lines(file, name, options)
@@ -233,6 +228,8 @@ def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
 def _kind(source: Source, options: ReadOptions) -> TaggedKind:
     if source != "-":
         require_file(source)
+    if isinstance(source, MemoryFile):
+        return source.kind
     said = "conll" if options.kind == "tsv" else options.kind
     if said is not None and said not in TAGGED_KINDS:
         message = f"{unknown('input format', said, TAGGED_KINDS)} (for words and tags)"
@@ -265,7 +262,7 @@ def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
     return "parquet"
 
 
-def _kind_of(path: Path) -> TaggedKind | None:
+def _kind_of(path: Path | MemoryFile) -> TaggedKind | None:
     """Returns what a file is, by its suffix (before .gz); None where that says nothing."""
     suffix = suffix_of(path)
     if suffix in _COLUMN_SUFFIXES:
@@ -310,7 +307,7 @@ def _sniffed_kind(source: Path, options: ReadOptions) -> TaggedKind:
     return "conll"
 
 
-def _first_lines(source: Path, options: ReadOptions) -> list[str]:
+def _first_lines(source: Path | MemoryFile, options: ReadOptions) -> list[str]:
     with open_bytes(source) as file:
         lines = decoded_lines(file, str(source), options.settings.encoding, SILENT)
         return list(itertools.islice(lines, _SNIFFED_LINES))
@@ -340,7 +337,7 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
     )
 
 
-def _kind_by_sight(source: Path, options: ReadOptions) -> str:
+def _kind_by_sight(source: Path | MemoryFile, options: ReadOptions) -> str:
     """Returns what a file of columns is by its first lines: CoNLL, a table of words, PubTator, or
     spaCy's `.iob`.
 
@@ -503,7 +500,7 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
             )
 
 
-def _holds_spans(path: Path, kind: str | None, options: ReadOptions) -> bool:
+def _holds_spans(path: Path | MemoryFile, kind: str | None, options: ReadOptions) -> bool:
     """Whether a file is surely one of an annotation tool with spans, though it can't be read as it
     is.
     """

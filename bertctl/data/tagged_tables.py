@@ -18,7 +18,7 @@ from bertctl.data.columns import (
     shown_columns,
 )
 from bertctl.data.names import ID_NAMES, TEXT_NAMES, folded
-from bertctl.data.reading import ReadOptions
+from bertctl.data.read_options import ReadOptions
 from bertctl.data.rows import Rows
 from bertctl.data.spans import Misaligned, read_span, surface_of, tags_of_spans
 from bertctl.data.table import Table

@@ -16,6 +16,7 @@ from typing import BinaryIO, Literal, NamedTuple, cast
 
 from bertctl.data.file_contents import GZIP, HEAD, PARQUET, is_page, no_rows_in
 from bertctl.data.pipes import is_read_once, regular
+from bertctl.data.sources import MemoryFile, Source, source_name
 from bertctl.documents import is_encoding
 from bertctl.encodings import likely_encoding
 from bertctl.errors import DataError, UnavailableError, UsageError
@@ -23,9 +24,6 @@ from bertctl.memory import MemoryGuard, rows_of_size
 from bertctl.progress import Listener
 from bertctl.unpacking import unpacked
 from bertctl.words import hinted, human_bytes, natural_order
-
-Source = Path | Literal["-"]
-"""A file, or `-` for stdin."""
 
 LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
 """Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked
@@ -47,25 +45,13 @@ class NoRowsError(DataError):
     """A file that is whole and has no rows."""
 
 
-def source_of(typed: str) -> Source:
-    """Returns the file that was typed, or stdin."""
-    return "-" if typed == "-" else Path(typed)
-
-
-def source_name(source: Source) -> str:
-    """Returns what messages call it."""
-    if source == "-":
-        return "stdin"
-    return str(source)
-
-
-def require_file(path: Path) -> None:
-    """Refuses a path that is no file.
+def require_file(path: Path | MemoryFile) -> None:
+    """Refuses a path that is no file; rows in memory are there.
 
     Raises:
         UnavailableError: nothing there (the nearest names in its folder are shown), or a folder.
     """
-    if path.is_file():
+    if isinstance(path, MemoryFile) or path.is_file():
         return
     if path.is_dir():
         raise UnavailableError(
@@ -109,6 +95,10 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
         DataError: it is packed otherwise, damaged, or a document that holds no rows, such as a
             spreadsheet; or it is named .gz and is not gzip.
     """
+    if isinstance(source, MemoryFile):
+        with source.open() as opened:
+            yield opened
+        return
     name = source_name(source)
     if source != "-":
         require_file(source)
@@ -130,7 +120,7 @@ def open_bytes(source: Source) -> Iterator[BinaryIO]:
         raise UnavailableError(f"{name} can't be read: {error.strerror or error}") from error
 
 
-def _check_signature(head: bytes, source: Source, *, is_packed: bool) -> None:
+def _check_signature(head: bytes, source: Path | Literal["-"], *, is_packed: bool) -> None:
     """Refuses a file by its first bytes.
 
     Raises:

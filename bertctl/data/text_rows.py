@@ -15,8 +15,10 @@ from bertctl.data.files import input_kind, read_tables
 from bertctl.data.groups import group_keys, size_of_largest
 from bertctl.data.label_cells import FLAGS, label_form
 from bertctl.data.names import ID_NAMES, LABEL_NAMES, SPLIT_NAMES, TEXT_NAMES, folded
-from bertctl.data.reading import Reader, Reading, ReadOptions
+from bertctl.data.read_options import Reading, ReadOptions
+from bertctl.data.reading import Reader
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile, Source
 from bertctl.data.table import Table, require_label, require_score
 from bertctl.data.text_columns import (
     TextColumns,
@@ -25,7 +27,6 @@ from bertctl.data.text_columns import (
     refuse_other_texts,
     rows_from,
 )
-from bertctl.data.text_files import Source
 from bertctl.errors import DataError, UsageError
 
 _ABOUT_ROWS = ("is_", "has_", "was_", "verified")
@@ -71,7 +72,7 @@ class TextReader(Reader):
             columns = None
         return self.table_readings(read_tables(source, kind, options), options, columns)
 
-    def guess(self, path: Path, options: ReadOptions) -> Reading | None:
+    def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
         """Returns the first rows of a file with classes, or with scores.
 
         Raises:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import Floats32
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.documents import read_json
@@ -35,12 +36,13 @@ from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.inference.sessions import PACKAGES, check_backend
 from bertctl.inference.shards import AGAIN, Sharing
 from bertctl.modeling.families import read_length
-from bertctl.modeling.source import inspect_model
+from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, hold
 from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import TruncationMessage
+from bertctl.tokenization.long_texts import LongText
 from bertctl.tokenization.reference import tokens_by_id
 from bertctl.words import command
 from bertctl.writing import refuse_input, refuse_links, write_json
@@ -152,16 +154,8 @@ def extract_features(
         else:
             precision = runtime.precision
         runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
-    by_folder = "model" in vectors.poolings and "max_length" not in recipe.model.model_fields_set
-    source = inspect_model(
-        recipe.with_fields("model", max_length=4).model if by_folder else recipe.model
-    )
-    spec = VectorSpec.of(vectors, source, job.long.pooling)
-    if by_folder and spec.said is not None:
-        job = replace(
-            job,
-            long=replace(job.long, max_length=spec.said.max_length or read_length(source.config)),
-        )
+    source, spec, long = _opened_model(recipe, vectors, job.long)
+    job = replace(job, long=long)
     stream = require_rows(rows.stream(listener=listener), rows.name)
     first = next(stream)
     compute = source.compute(runtime)
@@ -210,6 +204,63 @@ def extract_features(
             listener=listener,
         )
     return document
+
+
+def compute_features(
+    recipe: Recipe, rows: Input, vectors: VectorNames, *, listener: Listener = SILENT
+) -> Floats32:
+    """Computes vectors of texts, as `extract_features` does, and returns them.
+
+    Args:
+        recipe: Names the model and where it computes.
+        rows: The texts.
+        vectors: Which vectors: one for each text.
+        listener: Receives progress messages.
+
+    Returns:
+        Vectors of shape (N, D), those of several layers and poolings side by side.
+
+    Raises:
+        BertctlError: Any refusal: input, model, layers.
+    """
+    source, spec, long = _opened_model(recipe, vectors, LongText.of(recipe.model))
+    if spec.by_token:
+        raise UsageError(
+            "vectors of tokens go into files", remedy="Type `bertctl extract-features`."
+        )
+    encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
+    row_encoder = RowEncoder(
+        encoder.engine.tokenizer,
+        long,
+        by_token=False,
+        said=spec.said,
+    )
+    stream = require_rows(rows.stream(listener=listener), rows.name)
+    parts: list[Floats32] = []
+    n_rows = 0
+    for chunk in chunks(stream):
+        parts.append(np.hstack(encoder.texts(row_encoder.encode(chunk))))
+        n_rows += len(chunk)
+        listener.advance("rows", n_rows, 0)
+    listener.finish("rows")
+    return np.concatenate(parts)
+
+
+def _opened_model(
+    recipe: Recipe, vectors: VectorNames, long: LongText
+) -> tuple[ModelSource, VectorSpec, LongText]:
+    """Returns the model's files, what its vectors are made of, and how long texts are read; where
+    nobody says the length, as the folder says.
+    """
+    by_folder = "model" in vectors.poolings and "max_length" not in recipe.model.model_fields_set
+    if by_folder:
+        source = inspect_model(recipe.with_fields("model", max_length=4).model)
+    else:
+        source = inspect_model(recipe.model)
+    spec = VectorSpec.of(vectors, source, long.pooling)
+    if by_folder and spec.said is not None:
+        long = replace(long, max_length=spec.said.max_length or read_length(source.config))
+    return source, spec, long
 
 
 def extract(

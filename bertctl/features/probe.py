@@ -9,14 +9,15 @@ honest one.
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from bertctl.arrays import Floats32
 from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import load_data
+from bertctl.data.recipe_data import NO_ROWS, load_data
+from bertctl.data.sources import MemoryFile
 from bertctl.errors import UsageError, said_of
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
@@ -50,11 +51,17 @@ from bertctl.tokenization.long_texts import LongText
 from bertctl.writing import write_json
 
 
-def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
+def prepare(
+    recipe: Recipe,
+    *,
+    rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
+    listener: Listener = SILENT,
+) -> ProbeJob:
     """Reads and checks everything; the refusals come in order of their cost.
 
     Args:
         recipe: of a task with one label, several labels or a score per text, or a tag per word.
+        rows_in_memory: split name -> rows in place of those in the recipe's files.
         listener: hears what was guessed, held out, left out.
 
     Raises:
@@ -66,7 +73,7 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> ProbeJob:
     by_word = "words" in TASKS[recipe.task].columns
     poolings = _poolings(recipe, by_word=by_word)
     _refuse_repeats(recipe, by_word=by_word)
-    data = load_data(recipe, listener=listener)
+    data = load_data(recipe, rows_in_memory=rows_in_memory, listener=listener)
     task, evaluated = fit_task(recipe, data)
     settings = _settings(recipe, task)
     read = time.perf_counter()

@@ -1,5 +1,5 @@
-"""Where rows come from: a file or stdin by its format, words that are given as such, or a data set
-by its name.
+"""Where rows come from: a file or stdin by its format, rows in memory, words that are given as such,
+or a data set by its name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,11 +9,13 @@ from pathlib import Path
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.file_lists import files_of
+from bertctl.data.file_lists import FileList, files_of
 from bertctl.data.file_names import is_pattern, suffix_of
-from bertctl.data.reading import Reader, Reading, SkippedRows, Told
+from bertctl.data.read_options import Reading, SkippedRows, Told
+from bertctl.data.reading import Reader
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile, Source
 from bertctl.data.tagged_files import TaggingReader
 from bertctl.data.text_files import for_a_text
 from bertctl.data.text_rows import TEXT_READER
@@ -34,7 +36,7 @@ class Input:
 
     Attributes:
         names: A path or a pattern, `-` for stdin, or a data set of the catalog; or several paths
-            that are read as one file.
+            that are read as one file; or rows in memory.
         settings: columns and folder, where they were said.
         kind: format of a file; by its suffix when None.
         split: of a data set.
@@ -43,7 +45,7 @@ class Input:
             such columns.
     """
 
-    names: str | Sequence[str]
+    names: str | Sequence[str] | MemoryFile
     settings: DataSection
     kind: str | None = None
     split: str | None = None
@@ -68,6 +70,8 @@ class Input:
             DataError: rows that are not what they should be.
             UnavailableError: not there.
         """
+        if isinstance(self.names, MemoryFile):
+            return self._read(self.names, TEXT_READER, listener)
         names = [self.names] if isinstance(self.names, str) else self.names
         is_one_name = len(names) == 1 and not is_pattern(names[0])
         if is_one_name and self.name != "-" and not Path(self.name).exists():
@@ -82,6 +86,11 @@ class Input:
             self.kind is None and suffix_of(Path(names[0])) in _WORD_SUFFIXES
         )
         reader: Reader = TaggingReader() if words else TEXT_READER
+        return self._read(files_of(names), reader, listener)
+
+    def _read(
+        self, source: Source | FileList, reader: Reader, listener: Listener
+    ) -> Iterator[Reading]:
         told = Told(
             kind=self.kind,
             listener=listener,
@@ -89,7 +98,7 @@ class Input:
             hints=self.hints,
         )
         readings = reader.stream_readings(
-            files_of(names),
+            source,
             self.settings,
             chunk_rows=READ_ROWS,
             **told,
@@ -109,10 +118,10 @@ class Input:
         return rows_of_split(self.name, self.split or "train", self.settings, listener)
 
 
-def input_name(names: str | Sequence[str]) -> str:
+def input_name(names: str | Sequence[str] | MemoryFile) -> str:
     """Returns what messages and documents call an input: its one name, or all of them."""
-    if isinstance(names, str):
-        return names
+    if isinstance(names, str | MemoryFile):
+        return str(names)
     return " ".join(names)
 
 

@@ -17,9 +17,10 @@ from bertctl.config.task_names import PRETRAINING
 from bertctl.data.file_lists import files_of
 from bertctl.data.file_names import is_text
 from bertctl.data.question_files import questions_about, require_distinct_ids
+from bertctl.data.read_options import ReadOptions, SkippedRows, Told
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions, SkippedRows, Told
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
 from bertctl.data.table import Table
 from bertctl.data.text_files import read_text, require_file
 from bertctl.errors import UsageError
@@ -325,20 +326,22 @@ def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def unlabelled_rows(
     run: TrainedRun,
-    source: str | Sequence[str],
+    source: str | Sequence[str] | MemoryFile,
     *,
     kind: str | None = None,
     layout: str = "jsonl",
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
 ) -> Iterator[Rows]:
-    """Returns the rows of files or of stdin (`-`), some at a time; the first ones are checked now.
+    """Returns the rows of files, of stdin (`-`) or in memory, some at a time; the first ones are
+    checked now.
 
     They have labels only if the layout of the answers shows them.
 
     Args:
         run: says how the rows are read.
-        source: A path or a pattern, several of them that are read as one file, or `-`.
+        source: A path or a pattern, several of them that are read as one file, `-`, or rows in
+            memory.
         kind: format of the file; by its suffix when None.
         layout: of the answers. Where they are written by their ids, all rows are looked at first.
         listener: hears what was guessed.
@@ -357,9 +360,10 @@ def unlabelled_rows(
     )
     if layout in run.task.formats and "label" in run.task.formats[layout].reads:
         told["keep_labels"] = True  # gold labels are written beside the answers
-    names = [source] if isinstance(source, str) else source
+    if isinstance(source, str):
+        source = [source]
     chunks = reader.stream(
-        files_of(names),
+        source if isinstance(source, MemoryFile) else files_of(source),
         run.file_settings,
         chunk_rows=None if by_id else CHUNK,
         **told,

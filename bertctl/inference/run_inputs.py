@@ -4,6 +4,7 @@ it scores, its primary metric.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from bertctl.data.label_cells import label_name
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile, kept_rows
 from bertctl.errors import DataError, UnknownLabelError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, data_document, evaluate_split, metrics_document
@@ -28,7 +30,7 @@ from bertctl.runtime.device import Compute
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.registry import no_such_metric, task_type
 from bertctl.words import command, count_of
-from bertctl.writing import write_json, write_text
+from bertctl.writing import replacing_file, write_json, write_text
 
 
 @dataclass(kw_only=True)
@@ -102,11 +104,15 @@ class ReadyRun:
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
         """Writes what the run is made of: its recipe, with the command that runs it again; where it
-        was begun.
+        was begun; rows that no file has.
         """
-        write_text(
-            folder.recipe, dump_recipe(self.recipe, command=f"bertctl {verb} {folder.recipe}")
+        recipe = write_rows(
+            folder.path,
+            self.recipe,
+            self.data.rows_in_memory,
+            keep_text=self.recipe.evaluation.keep_text,
         )
+        write_text(folder.recipe, dump_recipe(recipe, command=f"bertctl {verb} {folder.recipe}"))
         if not folder.environment.exists():
             write_json(folder.environment, self.environment)
 
@@ -124,6 +130,29 @@ class ReadyRun:
             },
             "data": data_document(self.features, self.data.hashes),
         }
+
+
+def write_rows(
+    folder: Path,
+    recipe: Recipe,
+    rows_in_memory: Mapping[str, MemoryFile],
+    *,
+    keep_text: bool,
+) -> Recipe:
+    """Writes rows in memory into a folder, and returns the recipe that names them from there.
+
+    Args:
+        folder: The run, or the sweep.
+        recipe: Recipe of it.
+        rows_in_memory: Split name -> rows.
+        keep_text: Whether they are written at all.
+    """
+    paths = kept_rows(rows_in_memory)
+    if keep_text:
+        for split, file in rows_in_memory.items():
+            with replacing_file(folder / paths[split]) as out:
+                out.writelines(file.pieces())
+    return recipe.with_fields("data", **{f"{split}_file": path for split, path in paths.items()})
 
 
 def encode_splits(

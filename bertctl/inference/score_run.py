@@ -1,6 +1,6 @@
 """`evaluate`: score a trained run on one of its splits, or on a person's file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +10,11 @@ from bertctl.config.dump import dump_recipe
 from bertctl.config.load import CODE, refuse_unnamed
 from bertctl.config.recipe_files import expanded_path
 from bertctl.data.file_lists import FileList
+from bertctl.data.read_options import SkippedRows, Told
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows, Told
 from bertctl.data.recipe_data import groups_of, label_rules, limited
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
 from bertctl.errors import DataError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.inference.evaluate import (
@@ -30,6 +31,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
+from bertctl.words import command
 from bertctl.writing import write_json, write_text
 
 
@@ -93,18 +95,28 @@ def evaluate_run(
 
 def evaluate_file(
     run: TrainedRun,
-    path: Path | FileList,
-    output: Path,
+    path: Path | MemoryFile | FileList,
+    output: Path | None,
     *,
     overwrite: bool = False,
     workers: Workers = ALONE,
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
 ) -> MetricsDocument:
-    """Scores a labelled file; the result is a folder of its own that `gate` and `compare` read like
-    a run.
+    """Scores a labelled file, or labelled rows in memory.
 
-    `skipped` gets the rows that can't be read.
+    Args:
+        run: Opened.
+        path: The rows.
+        output: Folder for the result, which `gate` and `compare` read like a run. None writes
+            nothing.
+        overwrite: Whether to replace a result that is there.
+        workers: The processes that share the work; the first one writes.
+        listener: Receives progress messages.
+        skipped: Gets the rows that can't be read.
+
+    Returns:
+        The content of the result's metrics.json.
 
     Raises:
         DataError: rows without labels, or with labels the model doesn't know.
@@ -117,10 +129,7 @@ def evaluate_file(
         labels=label_rules(run.recipe, can_name=False),
     )
     own_files = [expanded_path(file) for file in run.recipe.data.own_files.values() if file]
-    if isinstance(path, FileList):
-        paths = path.paths
-    else:
-        paths = (path,)
+    paths: Sequence[Path | MemoryFile] = path.paths if isinstance(path, FileList) else (path,)
     settings = reader.settled(run.file_settings, [*paths, *own_files])
     reading = reader.read(
         path,
@@ -145,14 +154,15 @@ def evaluate_file(
     scores["data"] = data_document({name: result.features for name, result in results.items()}, {})
     _note_decision(scores, read_decision(run.folder), results)
     metrics = MetricsDocument.model_validate(scores)
-    if not workers.is_first:
+    if output is None or not workers.is_first:
         return metrics
     folder = RunFolder.create(output, overwrite=overwrite)
-    command = " ".join(
-        [f"bertctl evaluate {run.folder.path}", *(f"`file={file}`" for file in paths)]
-    )
+    if isinstance(path, MemoryFile):
+        scored_by = f"in Python: evaluate({str(run.folder.path)!r}, rows={path})"
+    else:
+        scored_by = command("evaluate", run.folder.path, file=paths)
     with folder.held():
-        write_text(folder.recipe, dump_recipe(run.recipe, command=command))
+        write_text(folder.recipe, dump_recipe(run.recipe, command=scored_by))
         _write(run, folder, results, metrics)
         folder.set_status("done", step=0)
     return metrics

@@ -1,5 +1,6 @@
 """A finished run, opened to be used: its recipe, its task, its model."""
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -14,8 +15,8 @@ from bertctl.config.dump import recipe_hash
 from bertctl.config.load import load_recipe, recipe_name
 from bertctl.config.recipe_sections import DataSection, ModelSection
 from bertctl.config.schema import Recipe
+from bertctl.data.read_options import SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json
@@ -111,6 +112,7 @@ class TrainedRun:
         Raises:
             DataError: The rows are not those that the run was made with.
         """
+        self._require_kept_rows(splits)
         with cache_only() if self.recipe.data.datasets_file else nullcontext():
             data = load_data(
                 self.recipe,
@@ -130,6 +132,24 @@ class TrainedRun:
                 used=used,
             )
             return data
+
+    def _require_kept_rows(self, splits: Sequence[str] | None) -> None:
+        """Refuses splits whose rows were given in memory and are not in the run folder.
+
+        Raises:
+            UnavailableError: With which split it misses.
+        """
+        folder = Path(os.path.abspath(self.folder.path / "rows"))  # noqa: PTH100 - no link is followed
+        for split, file in self.recipe.data.own_files.items():
+            is_read = splits is None or split in splits or split == "train"
+            if file is None or not is_read or Path(file).parent != folder or Path(file).exists():
+                continue
+            raise UnavailableError(
+                f"{self.folder.path} was trained on rows in memory, and does not have those of "
+                f"{split}",
+                remedy="Give the rows to score: a file, or in Python evaluate(run, rows=ROWS).",
+                file=file,
+            )
 
     def check_pairs(self, rows: Rows) -> None:
         """Refuses pairs where single texts were learned, and the other way round.

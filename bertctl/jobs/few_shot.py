@@ -10,7 +10,7 @@ RUN/checkpoints    draw-N: the encoder's run of a draw; draw-N.json: what came o
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,8 +24,9 @@ from bertctl.config.recipe_sections import (
     SentenceEmbeddingsSection,
 )
 from bertctl.config.schema import Recipe
-from bertctl.data.recipe_data import LoadedData, load_data, warn_of_rare_labels
+from bertctl.data.recipe_data import NO_ROWS, LoadedData, load_data, warn_of_rare_labels
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
 from bertctl.data.splits import sample_of_labels
 from bertctl.documents import read_json
 from bertctl.errors import ExitCode, InterruptedRunError, UsageError, said_of
@@ -81,8 +82,18 @@ class FewShotJob(Job):
     draws: Sequence[Rows]
 
 
-def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
+def prepare(
+    recipe: Recipe,
+    *,
+    rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
+    listener: Listener = SILENT,
+) -> FewShotJob:
     """Reads and checks everything a run needs.
+
+    Args:
+        recipe: What to run.
+        rows_in_memory: Split name -> rows in place of those in the recipe's files.
+        listener: Receives progress messages.
 
     Raises:
         UsageError: a task without one label for each single text, or several processes.
@@ -94,7 +105,11 @@ def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> FewShotJob:
         )
     each = recipe.data.train_rows_per_label
     seed = recipe.data.split_seed
-    data = load_data(recipe.with_fields("data", train_rows_per_label=None), listener=listener)
+    data = load_data(
+        recipe.with_fields("data", train_rows_per_label=None),
+        rows_in_memory=rows_in_memory,
+        listener=listener,
+    )
     task, evaluated = fit_task(recipe, data)
     rows = data.splits["train"]
     single = (
@@ -158,6 +173,7 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
         splits=splits,
         validation_splits=("validation",),
         dataset=None,
+        rows_in_memory={},
     )
     return prepare_pairs(
         recipe,

@@ -3,12 +3,14 @@
 The command line, the workers of a sweep and `bertctl.finetune` in Python all choose here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import PRETRAINING
+from bertctl.data.recipe_data import NO_ROWS
+from bertctl.data.sources import MemoryFile
 from bertctl.progress import SILENT, Listener
 from bertctl.training.job import Encoded, Job
 
@@ -16,7 +18,13 @@ from bertctl.training.job import Encoded, Job
 class Preparation(Protocol):
     """Reads and checks everything that a run needs."""
 
-    def __call__(self, recipe: Recipe, *, listener: Listener = SILENT) -> Job:
+    def __call__(
+        self,
+        recipe: Recipe,
+        *,
+        rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
+        listener: Listener = SILENT,
+    ) -> Job:
         """Returns the run, ready to start."""
 
 
@@ -68,13 +76,20 @@ def kind_of(recipe: Recipe) -> RecipeKind:
     return next(kind for kind in KINDS if kind.matches(recipe))
 
 
-def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
+def prepare(
+    recipe: Recipe,
+    *,
+    encoded: Encoded | None = None,
+    rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
+    listener: Listener = SILENT,
+) -> Job:
     """Reads and checks everything that a run needs, by the kind of its recipe.
 
     Args:
         recipe: What to run.
         encoded: Rows that were read and tokenized before, as in a sweep, whose runs are all
             fine-tuning.
+        rows_in_memory: Split name -> rows in place of those in the recipe's files.
         listener: Receives progress messages.
 
     Raises:
@@ -84,4 +99,5 @@ def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listene
         from bertctl.training.job import prepare as prepare_encoded
 
         return prepare_encoded(recipe, encoded=encoded, listener=listener)
-    return kind_of(recipe).load()(recipe, listener=listener)
+    prepare_kind = kind_of(recipe).load()
+    return prepare_kind(recipe, rows_in_memory=rows_in_memory, listener=listener)

@@ -146,6 +146,10 @@ def read_plan(folder: Path) -> SweepPlan:
     return plan
 
 
+ROWS_FOLDER = "rows"
+"""Folder of a sweep with rows that were given in memory. They are there before the plan is."""
+
+
 def find_plan(folder: Path) -> SweepPlan | None:
     """Returns the plan of the sweep that is to be resumed in a folder; None when it is empty or
     does not exist.
@@ -156,7 +160,8 @@ def find_plan(folder: Path) -> SweepPlan | None:
     """
     if (folder / PLAN).exists():
         return read_plan(folder)
-    if folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir()):
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if any(not name.startswith(".") and name != ROWS_FOLDER for name in names):
         raise UsageError(
             f"the folder {folder} is not empty and holds no sweep",
             remedy="Choose another with `output=`.",

@@ -30,7 +30,8 @@ import os
 import re
 import tempfile
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bertctl.arrays import Array, Ints
+
+_DESCRIPTORS = Path("/proc/self/fd")
+"""Paths of open files, where the system has them."""
 
 FAST_VERSIONS = ("0.1.4",)
 """Releases of `tokie` whose source was read for the claims above; any other is not used."""
@@ -203,13 +207,31 @@ def _load_fast(serialised: str) -> Callable[..., Any] | None:
         return None
     import tokie
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "tokenizer.json"
-        file.write_text(serialised, encoding="utf-8")
+    with _path_of(serialised.encode("utf-8")) as path:
         try:
-            fast: Any = tokie.Tokenizer.from_json(
-                str(file)
-            )  # its type stub leaves encode_batch_flat out
+            fast: Any = tokie.Tokenizer.from_json(path)  # its stub leaves encode_batch_flat out
         except tokie.TokieError:
             return None
     return fast.encode_batch_flat  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _path_of(content: bytes) -> Iterator[str]:
+    """Gives a path for a library that reads files only: of a file in memory, where the system has
+    such, else of a temporary one.
+    """
+    if hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir():
+        descriptor = os.memfd_create("tokenizer.json")
+        try:
+            remaining = memoryview(content)
+            while remaining:
+                remaining = remaining[os.write(descriptor, remaining) :]
+            yield str(_DESCRIPTORS / str(descriptor))
+        finally:
+            os.close(descriptor)
+        return
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokenizer.json"
+        path.write_bytes(content)
+        yield str(path)

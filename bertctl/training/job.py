@@ -5,7 +5,7 @@ cost.
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import verb_of
-from bertctl.data.recipe_data import LoadedData, load_data
+from bertctl.data.recipe_data import NO_ROWS, LoadedData, load_data
+from bertctl.data.sources import MemoryFile
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import (
@@ -192,19 +193,31 @@ def check(recipe: Recipe, encoded: Encoded) -> Inputs:
     return inputs
 
 
-def prepare(recipe: Recipe, *, encoded: Encoded | None = None, listener: Listener = SILENT) -> Job:
+def prepare(
+    recipe: Recipe,
+    *,
+    encoded: Encoded | None = None,
+    rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
+    listener: Listener = SILENT,
+) -> Job:
     """Reads and checks everything a run needs; the refusals come in order of their cost.
 
     Args:
         recipe: what to run.
         encoded: rows that were read and encoded before, for a recipe with the same `encoding_key`.
+        rows_in_memory: split name -> rows in place of those in the recipe's files.
         listener: hears what was guessed, held out, left out.
 
     Raises:
         BertctlError: any refusal: recipe, files, labels, model, device.
     """
     started = time.perf_counter()
-    read = _read(recipe, listener, encoded)
+    read = _read(
+        recipe,
+        listener,
+        encoded,
+        rows_in_memory,
+    )
 
     def features_of(loaded: Model) -> dict[str, Any]:
         if encoded:
@@ -337,7 +350,12 @@ def check_outside(recipe: Recipe) -> None:
         check_registry(recipe.runtime.mlflow_register)
 
 
-def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) -> Inputs:
+def _read(
+    recipe: Recipe,
+    listener: Listener,
+    encoded: Encoded | None = None,
+    rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
+) -> Inputs:
     if recipe.few_shot.loss is not None:
         message = (
             "few_shot.loss: this recipe trains on pairs of a few texts, which `bertctl finetune` "
@@ -347,7 +365,11 @@ def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) ->
     check_outside(recipe)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
-    data, source = (encoded.data, encoded.source) if encoded else _find(recipe, listener)
+    if encoded is not None:
+        data = encoded.data
+        source = encoded.source
+    else:
+        data, source = _find(recipe, listener, rows_in_memory)
     task, evaluated = fit_task(recipe, data, labels_checked=encoded is not None)
     require_head(source.config, task.auto_class, source.name)
     recipe, chosen = resolve_auto(recipe, TrainingTraits.of(recipe, data, task, source))
@@ -366,7 +388,9 @@ def _read(recipe: Recipe, listener: Listener, encoded: Encoded | None = None) ->
     )
 
 
-def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
+def _find(
+    recipe: Recipe, listener: Listener, rows_in_memory: Mapping[str, MemoryFile]
+) -> tuple[LoadedData, ModelSource]:
     """Returns the rows and the model's files; an error about missing rows also says what is wrong
     with the model.
 
@@ -374,7 +398,7 @@ def _find(recipe: Recipe, listener: Listener) -> tuple[LoadedData, ModelSource]:
         BertctlError: any refusal of data or model.
     """
     try:
-        data = load_data(recipe, listener=listener)
+        data = load_data(recipe, listener=listener, rows_in_memory=rows_in_memory)
     except UnavailableError as missing:
         try:
             inspect_model(recipe.model)

@@ -1,6 +1,7 @@
 """A run of pretraining made ready: corpus, vocabulary, model; what trains it is what fine-tunes."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -10,8 +11,9 @@ from scipy.special import entr
 from bertctl.arrays import Ints
 from bertctl.config.schema import Recipe
 from bertctl.data.corpora import open_corpora
-from bertctl.data.recipe_data import LoadedData
+from bertctl.data.recipe_data import NO_ROWS, LoadedData
 from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
 from bertctl.documents import loading
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.build import build_tokenizer
@@ -36,17 +38,28 @@ _CHUNK = 2**24  # tokens that are counted together
 _OF_LOGITS = 4 * 4  # bytes of fp32: logits, their logarithms, the gradients of both
 
 
-def prepare(recipe: Recipe, *, listener: Listener = SILENT) -> Job:
+def prepare(
+    recipe: Recipe,
+    *,
+    rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
+    listener: Listener = SILENT,
+) -> Job:
     """Reads and checks everything a run needs; the refusals come in order of their cost.
 
     Args:
         recipe: what to run; its task is `pretraining`.
+        rows_in_memory: there may be none.
         listener: hears what was guessed, held out, left out.
 
     Raises:
         BertctlError: any refusal: recipe, corpus, vocabulary, model, device.
     """
     started = time.perf_counter()
+    if rows_in_memory:
+        raise UsageError(
+            "pretraining reads a corpus from files, and no rows in memory",
+            remedy="Write the texts into a file, and name it in pretraining.corpus.",
+        )
     if not recipe.pretraining.corpus:
         raise UsageError(
             "there is no corpus", remedy="Name files or folders: bertctl pretrain CORPUS..."

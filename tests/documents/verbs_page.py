@@ -140,7 +140,7 @@ _SCHEMAS = {
     "prediction": "a line of `RUN/predictions/SPLIT.jsonl` and of `predict`",
     "probe": "`RUN/probe.json`",
     "recipe": "a recipe, as `bertctl recipes schema` prints it",
-    "sweep": "The table, the choice and the comparison of a sweep, in its folder.",
+    "sweep": "`SWEEP/sweep.json`: settings, scores, the choice",
     "status": "`RUN/status.json`: state and progress",
     "index": "`INDEX/index.json`",
 }

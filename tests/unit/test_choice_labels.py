@@ -12,8 +12,8 @@ import pytest
 
 from bertctl.config.recipe_sections import DataSection, EvaluationSection
 from bertctl.config.schema import Recipe
+from bertctl.data.read_options import SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.errors import DataError, UsageError
 

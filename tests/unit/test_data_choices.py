@@ -13,8 +13,8 @@ import pytest
 from bertctl.catalog.datasets import builtin_datasets
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
+from bertctl.data.read_options import SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UnavailableError, UsageError

@@ -6,7 +6,7 @@ import pytest
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.conll import conll_sentences
-from bertctl.data.reading import ReadOptions
+from bertctl.data.read_options import ReadOptions
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import Listener
 from tests.heard import Heard

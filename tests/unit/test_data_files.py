@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.reading import ReadOptions, SkippedRows
+from bertctl.data.read_options import ReadOptions, SkippedRows
 from bertctl.data.recipe_data import load_data
 from bertctl.data.rows import Rows
 from bertctl.data.text_rows import TEXT_READER

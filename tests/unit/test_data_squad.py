@@ -14,8 +14,8 @@ from bertctl.catalog.datasets import bundled_folder, find_dataset
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.question_files import questions_about
+from bertctl.data.read_options import ReadOptions
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions
 from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError

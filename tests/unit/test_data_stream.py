@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.read_options import SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.progress import Listener

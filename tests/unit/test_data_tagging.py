@@ -14,8 +14,8 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.annotations import pubtator
 from bertctl.data.annotations.document import Document
+from bertctl.data.read_options import ReadOptions
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions
 from bertctl.data.recipe_data import load_data
 from bertctl.data.table import Table
 from bertctl.data.word_splitting import cuts_word, find_words, split_tagged_words, split_words

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.config.recipe_sections import DataSection
-from bertctl.data.reading import ReadOptions
+from bertctl.data.read_options import ReadOptions
 
 
 def test_a_text_whose_entities_nobody_set_is_not_annotated(tmp_path: Path) -> None:

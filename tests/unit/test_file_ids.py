@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.read_options import SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import SkippedRows
 from bertctl.errors import DataError
 from tests.heard import Heard
 

@@ -17,8 +17,8 @@ import pytest
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
 from bertctl.data.label_cells import LabelRules, joined_labels, words_for_nothing
+from bertctl.data.read_options import Reading, SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import Reading, SkippedRows
 from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.batches import Batch

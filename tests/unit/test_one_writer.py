@@ -13,7 +13,6 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.writing import protect, refuse_input, replacing
 
 ALLOWED = {
-    "api.py": 1,  # a text file in a temporary folder
     "cli/framework/processes.py": 1,  # in a temporary folder
     "cli/framework/streams.py": 1,  # stdin, to read
     "data/pipes.py": 1,  # a pipe, to read

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from made_runs import classified, made_run, tagged
 
-from bertctl.api import NotebookListener, in_notebook
 from bertctl.reporting.charts import draw_learning_rates
 from bertctl.reporting.document import Cell, Report, Tile
 from bertctl.reporting.explanations import passages
 from bertctl.reporting.html import render_html
 from bertctl.reporting.inside_pages import head_records, heads_report
+from bertctl.reporting.notebook import NotebookListener, in_notebook
 from bertctl.reporting.outcomes import outcome_section
 from bertctl.reporting.probe_results import draw_probe
 from bertctl.reporting.report import build_report, gather

@@ -67,10 +67,10 @@ def test_a_model_is_trained_opened_scored_and_asked(
         [1.0],
         {"text": "a"},
         None,
-        table,
     ):
         with pytest.raises(UsageError, match="a list of texts, or a list of mappings"):
             predict(again, examples)  # type: ignore[arg-type]
+    assert predict(again, table) == predict(again, table["text"]), "a table, whatever its index"
     texts = [answer["text"] for answer in predict(again, table["text"])]
     assert texts == ["good food", "dull"], "a column, whatever its index"
     assert (

@@ -14,7 +14,7 @@ import pytest
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.file_lists import FileList, files_of
-from bertctl.data.reading import SkippedRows
+from bertctl.data.read_options import SkippedRows
 from bertctl.data.tagged_files import TaggingReader
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import BertctlError, DataError, UnavailableError, UsageError

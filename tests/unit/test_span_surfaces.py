@@ -8,8 +8,8 @@ import pytest
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.annotations.surface import require_surface
+from bertctl.data.read_options import ReadOptions, SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from tests.heard import Heard

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bertctl.config.recipe_sections import DataSection
+from bertctl.data.read_options import ReadOptions, SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.reading import ReadOptions, SkippedRows
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from tests.heard import Heard

@@ -23,7 +23,7 @@ from bertctl.errors import UsageError
 from bertctl.progress import Listener
 
 if TYPE_CHECKING:
-    from bertctl.data.reading import SkippedRows
+    from bertctl.data.read_options import SkippedRows
     from bertctl.data.rows import Rows
     from bertctl.inference.trained import TrainedRun
 

@@ -17,7 +17,8 @@ from bertctl.cli.framework.folding import folds, option, parameter
 from bertctl.cli.framework.recipe_options import by_field, picked
 from bertctl.data.file_lists import expand_patterns
 from bertctl.data.file_names import is_text, names_a_file
-from bertctl.data.text_files import open_bytes, require_file, rows_expected, source_name, source_of
+from bertctl.data.sources import source_name, source_of
+from bertctl.data.text_files import open_bytes, require_file, rows_expected
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.tokenization.stream import TextChunk
@@ -161,7 +162,7 @@ class TextSource:
 
     def _of_table(self, file: str, kind: str, listener: Listener) -> Iterator[TextChunk]:
         from bertctl.config.recipe_sections import DataSection
-        from bertctl.data.reading import SkippedRows
+        from bertctl.data.read_options import SkippedRows
         from bertctl.data.text_rows import TEXT_READER
 
         if self.replace:
@@ -259,7 +260,7 @@ def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
     """Returns the format by what is in a file, else by its suffix, else lines."""
     from bertctl.config.recipe_sections import DataSection
     from bertctl.data.files import detected_kind
-    from bertctl.data.reading import ReadOptions
+    from bertctl.data.read_options import ReadOptions
 
     options = ReadOptions(
         DataSection(**settings),

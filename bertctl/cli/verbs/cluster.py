@@ -58,9 +58,9 @@ def cluster(
     from bertctl.search.cost import require_room, tell_grouping
 
     with out.third_party_kept():
-        rows = given.read(file, out)
+        rows = given.request.read(file, out)
         check_clusters(method, clusters, approximate=approximate)  # before hours of work
-        model = given.model()
+        model = given.request.model()
         check_measure(method, model.similarity)
         require_room(
             len(rows),

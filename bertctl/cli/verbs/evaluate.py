@@ -105,7 +105,7 @@ def evaluate(
     trained = run.open(listener=out)
     if not file:
         trained.require_own_data()
-    from bertctl.data.reading import SkippedRows
+    from bertctl.data.read_options import SkippedRows
     from bertctl.inference.score_run import evaluate_file, evaluate_run
 
     shared, listener = this_worker(out)

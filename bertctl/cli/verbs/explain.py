@@ -79,7 +79,7 @@ def explain(
             remedy="--long-text head",
         )
     trained = given.open({}, out)
-    from bertctl.data.reading import SkippedRows
+    from bertctl.data.read_options import SkippedRows
     from bertctl.inference.predict import Destination
     from bertctl.interpretability.explain import Asked, Explainer
     from bertctl.reporting.explanations import coloured, doubts, explained_page, summary_sentences

@@ -118,7 +118,7 @@ def extract_features(
     recipe = settings.load("text-classification")
     check_backend(backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
     in_processes(num_processes, out, source="-" if "-" in input else "")
-    from bertctl.data.reading import SkippedRows
+    from bertctl.data.read_options import SkippedRows
     from bertctl.features.extract import extract_features as extract_into
     from bertctl.features.extract_job import ExtractJob, VectorNames
     from bertctl.features.source import Input, input_name

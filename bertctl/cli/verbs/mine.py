@@ -49,8 +49,8 @@ def mine(
     from bertctl.search.nearest import NearestPairs, pair_lines, pairs_above
 
     with out.third_party_kept():
-        rows = given.read(file, out)
-        model = given.model()
+        rows = given.request.read(file, out)
+        model = given.request.model()
         threshold = _checked(threshold, model.similarity)
         if approximate:
             require_graph(model.similarity)

@@ -88,7 +88,7 @@ def predict(
         destined = sharing.resolve(output)
     in_processes(num_processes, out, source="-" if "-" in given.files else "")
     trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
-    from bertctl.data.reading import SkippedRows
+    from bertctl.data.read_options import SkippedRows
     from bertctl.inference.carried_columns import KeptColumns
     from bertctl.inference.predict import Destination, predict_glue, predict_rows
 

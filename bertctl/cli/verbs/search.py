@@ -50,9 +50,9 @@ def search(
     if approximate:
         index = graph = with_graph(index, out.say)
         said["approximate"] = graph.measured
-    queries = given.rows(query, out, typed=True)
+    queries = given.request.rows(query, out, typed=True)
     with out.third_party_kept():
-        answers = index.search(given.model(index, "query").stream(queries, out), top_k)
+        answers = index.search(given.request.model(index, "query").stream(queries, out), top_k)
         given.answer(out, answers, lambda: said, table=is_text(query))
     if cost := said.get("approximate"):
         told = f"{cost['recall']:.1%} of the {cost['at']} nearest texts are found"

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 from bertctl.data.annotations.annotators import Annotation, agreed_label
 from bertctl.data.annotations.document import Document, Span, joined_parts, part, show_spans
-from bertctl.data.reading import ReadOptions
+from bertctl.data.read_options import ReadOptions
 from bertctl.errors import DataError
 from bertctl.words import shorten
 from bertctl.writing import write_array

@@ -10,12 +10,14 @@ A1	Negation T1                    attributes, relations, events and notes are co
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TextIO
 
 from bertctl.data.annotations.document import Document, Span, joined_parts
 from bertctl.data.pipes import regular
-from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import Source, read_text
+from bertctl.data.read_options import ReadOptions
+from bertctl.data.sources import Source
+from bertctl.data.text_files import read_text
 from bertctl.errors import DataError, UsageError
 from bertctl.words import count
 
@@ -34,7 +36,7 @@ _OTHER_LINES = {
 
 def read(source: Source, options: ReadOptions) -> Iterator[Document]:
     """Yields the one document of an .ann file, whose text is in the .txt file beside it."""
-    if source == "-":
+    if not isinstance(source, Path):
         raise UsageError(
             "brat's annotations need their text beside them",
             remedy="Give a file, x.ann, beside x.txt.",

@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any, TextIO
 
 from bertctl.data.annotations.document import Document
-from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import LONGEST_DOCUMENT, Source, open_bytes, source_name
+from bertctl.data.read_options import ReadOptions
+from bertctl.data.sources import Source, source_name
+from bertctl.data.text_files import LONGEST_DOCUMENT, open_bytes
 from bertctl.data.unlabelled import NoLabel
 from bertctl.documents import loading
 from bertctl.errors import DataError, UnavailableError

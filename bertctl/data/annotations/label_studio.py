@@ -16,7 +16,7 @@ from bertctl.data.annotations.annotators import PREDICTIONS, Annotation, agreed_
 from bertctl.data.annotations.document import Document, Span, part, show_spans
 from bertctl.data.annotations.surface import same_words
 from bertctl.data.names import TEXT_NAMES
-from bertctl.data.reading import ReadOptions
+from bertctl.data.read_options import ReadOptions
 from bertctl.data.table import Table
 from bertctl.data.unlabelled import NoLabel, UnusableLabel
 from bertctl.errors import DataError, UsageError

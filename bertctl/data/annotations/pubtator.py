@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from bertctl.data.annotations.document import Document, Span
-from bertctl.data.reading import ReadOptions
-from bertctl.data.text_files import Source, read_text, source_name
+from bertctl.data.read_options import ReadOptions
+from bertctl.data.sources import Source, source_name
+from bertctl.data.text_files import read_text
 from bertctl.errors import DataError
 
 _SPAN_COLUMNS = 5  # identifiers may follow; lines of other widths are relations

@@ -1,0 +1,26 @@
+"""The Python API: what the verbs do, as functions that print nothing and raise `BertctlError`.
+
+Import the names from `bertctl` itself. Recipe fields are given by their dotted names, as in
+`--set`: {"model.name": "minilm", "training.epochs": 2}.
+"""
+
+from bertctl.api.runs import Run, evaluate, load_run, predict
+from bertctl.api.training import finetune, load_recipe, probe, sweep
+from bertctl.api.vectors import extract_features, index, search_index, similarity
+from bertctl.config.schema import Recipe
+
+__all__ = [
+    "Recipe",
+    "Run",
+    "evaluate",
+    "extract_features",
+    "finetune",
+    "index",
+    "load_recipe",
+    "load_run",
+    "predict",
+    "probe",
+    "search_index",
+    "similarity",
+    "sweep",
+]

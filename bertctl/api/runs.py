@@ -1,0 +1,273 @@
+"""Finished runs in Python: opened, asked for answers, scored."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bertctl.addresses import refuse_address
+from bertctl.api.fields import Fields, as_options
+from bertctl.config.schema import Recipe
+from bertctl.data.memory_rows import RowsInMemory, kept_file, memory_file
+from bertctl.errors import UsageError
+from bertctl.inference.carried_columns import KeptColumns
+from bertctl.inference.engine import Engine
+from bertctl.inference.predict import Predictor, unlabelled_rows
+from bertctl.inference.score_run import evaluate_file, evaluate_run
+from bertctl.inference.trained import open_run
+from bertctl.reporting.card import write_card
+from bertctl.reporting.notebook import data_text, model_text, run_html, score_text
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.writing import protect
+
+Scores = dict[str, dict[str, float | None]]
+"""Split -> metric -> value."""
+
+
+class Run:
+    """Finished run with its model, which is loaded when it is first needed and then stays in memory.
+
+    A notebook shows it as a table of its scores.
+
+    Args:
+        path: The run folder.
+        fields: Recipe fields to change, such as `runtime.device` or `data.data_dir`.
+
+    Attributes:
+        path: The run folder.
+
+    Raises:
+        UnavailableError: There is no run, or one without a model.
+        UsageError: Fields that don't fit.
+    """
+
+    def __init__(self, path: Path | str, fields: Fields | None = None) -> None:
+        refuse_address(path, "path")
+        self.path = Path(path)
+        self._trained = open_run(self.path, options=as_options(fields))
+
+    def __repr__(self) -> str:
+        """Returns its folder, what it is made of, and its primary score with the interval."""
+        facts = "; ".join(f"{name}: {value}" for name, value in self._facts().items())
+        return f"<Run {self.path}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        """Returns what a notebook shows: what it is made of, and a table of its scores."""
+        return run_html(f"Run {self.path}", self._facts(), self._document)
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe as it ran."""
+        return self._trained.recipe
+
+    @property
+    def model_path(self) -> Path:
+        """Folder with the model, for `from_pretrained` of transformers."""
+        return self._trained.folder.model
+
+    @property
+    def metrics(self) -> Scores:
+        """Value of each metric by split, from metrics.json (which has intervals and counts, too)."""
+        return _values(self._trained.folder.read_metrics())
+
+    def predict(
+        self,
+        examples: RowsInMemory,
+        *,
+        top_k: int | None = None,
+        keep_columns: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Returns one answer per example, in order; see `bertctl.predict`."""
+        return list(self.stream(examples, top_k=top_k, keep_columns=keep_columns))
+
+    def stream(
+        self,
+        examples: RowsInMemory,
+        *,
+        top_k: int | None = None,
+        keep_columns: str | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yields one answer per example, in order, and reads on as they are taken.
+
+        Some thousands of examples are in memory at once, however many there are.
+
+        Args:
+            examples: Texts, mappings or a data frame; see `bertctl.predict`.
+            top_k: Number of labels to answer with, the likeliest first, as `top`.
+            keep_columns: Columns of the examples that stand beside the answers: "all", "none", or
+                names between commas. Default: all, but none where the recipe keeps no texts.
+
+        Raises:
+            BertctlError: Examples that the task does not know.
+        """
+        if top_k is not None and top_k < 1:
+            raise UsageError(f"top_k is {top_k}", remedy="Give a positive number.")
+        file = memory_file(examples, "examples")
+        if file is None:
+            return iter(())
+        columns = KeptColumns.parse(
+            keep_columns, by_default=self._trained.recipe.evaluation.keep_text
+        )
+        chunks = unlabelled_rows(self._trained, file)
+        predictor = Predictor(
+            self._trained,
+            self._engine,
+            top_k=top_k,
+            kept=columns,
+        )
+        return predictor.predict(chunks)
+
+    def evaluate(
+        self,
+        split: str | None = None,
+        *,
+        rows: RowsInMemory | None = None,
+        output: Path | str | None = None,
+        overwrite: bool = False,
+    ) -> Scores:
+        """Scores a split of the run's own data, or labelled rows, and returns the values.
+
+        The scores of a split are added to the run's metrics. Those of rows are the split `file`.
+
+        Args:
+            split: Its name; the validation splits by default.
+            rows: Mappings or a data frame with labels, which are scored in place of a split.
+            output: Folder for the scores of rows, which `gate` and `compare` read like a run. None
+                writes nothing.
+            overwrite: Whether to replace the result in that folder.
+
+        Raises:
+            DataError: A split or rows without labels, or with labels that the model does not know.
+        """
+        if rows is not None and split is not None:
+            raise UsageError(
+                "a split and rows are given, and one of them is scored",
+                remedy="Leave one of them out.",
+            )
+        if rows is None and output is not None:
+            raise UsageError(
+                "output is for the scores of rows; those of a split are added to the run",
+                remedy="Leave output out.",
+            )
+        if rows is None:
+            return self._evaluate_split(split)
+
+        refuse_address(output, "output", is_output=True)
+        folder = None if output is None else Path(output)
+        document = evaluate_file(
+            self._trained,
+            kept_file(rows, "rows"),
+            folder,
+            overwrite=overwrite,
+        )
+        return _values(document)
+
+    def _evaluate_split(self, split: str | None) -> Scores:
+        scored_before = self.metrics
+        scores = _values(evaluate_run(self._trained, split=split))
+        write_card(self._trained.folder)
+        return {
+            name: values
+            for name, values in scores.items()
+            if name == split or (split is None and name in scored_before)
+        }
+
+    def evaluate_file(
+        self, file: Path | str, output: Path | str, *, overwrite: bool = False
+    ) -> Scores:
+        """Scores a labelled file and returns its values, as the split `file`.
+
+        Args:
+            file: In any format that `bertctl evaluate --file` reads.
+            output: Folder for the result, which `gate` and `compare` read like a run.
+            overwrite: Whether to replace the result that is there.
+
+        Raises:
+            DataError: Rows without labels, or with labels that the model does not know.
+        """
+        refuse_address(file, "file")
+        refuse_address(output, "output", is_output=True)
+        protect(Path(file), self.path, anew=True)
+        return _values(evaluate_file(self._trained, Path(file), Path(output), overwrite=overwrite))
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return self._trained.load()
+
+    @property
+    def _document(self) -> MetricsDocument | None:
+        """Content of metrics.json; None where there is none."""
+        folder = self._trained.folder
+        return folder.read_metrics() if folder.metrics.exists() else None
+
+    def _facts(self) -> dict[str, str]:
+        """Returns what is said of the run, by name."""
+        facts = {
+            "task": self.recipe.task,
+            "data": data_text(self.recipe),
+            "model": model_text(self.recipe),
+        }
+        document = self._document
+        score = "" if document is None else score_text(document)
+        return facts | {"score": score} if score else facts
+
+
+def load_run(path: Path | str, fields: Fields | None = None) -> Run:
+    """Opens a finished run; see `Run`."""
+    return Run(path, fields)
+
+
+def predict(
+    run: Run | Path | str,
+    examples: RowsInMemory,
+    *,
+    top_k: int | None = None,
+    keep_columns: str | None = None,
+) -> list[dict[str, Any]]:
+    """Returns one answer per example, in order: the prediction, and what the task adds
+    (probabilities, spans, ...). No file is written.
+
+    Args:
+        run: A run, or its folder; a `Run` keeps the model in memory from one call to the next.
+        examples: Texts (their line breaks count as spaces); mappings with the columns that a JSON
+            Lines file for `bertctl predict` has; or a data frame of pandas, Polars, pyarrow or
+            `datasets`. A generator is read as it goes.
+        top_k: Number of labels to answer with, the likeliest first, as `top`.
+        keep_columns: Columns of the examples that stand beside the answers; see `Run.stream`.
+
+    Raises:
+        BertctlError: There is no run, or the task does not know the columns.
+    """
+    return _opened(run).predict(examples, top_k=top_k, keep_columns=keep_columns)
+
+
+def evaluate(
+    run: Run | Path | str,
+    split: str | None = None,
+    *,
+    rows: RowsInMemory | None = None,
+    output: Path | str | None = None,
+    overwrite: bool = False,
+) -> Scores:
+    """Scores a split of the run's own data, or labelled rows, and returns the values; see
+    `Run.evaluate`.
+    """
+    return _opened(run).evaluate(
+        split,
+        rows=rows,
+        output=output,
+        overwrite=overwrite,
+    )
+
+
+def _opened(run: Run | Path | str) -> Run:
+    if isinstance(run, Run):
+        return run
+    return Run(run)
+
+
+def _values(document: MetricsDocument) -> Scores:
+    return {
+        split: {name: metric.value for name, metric in by_name.items()}
+        for split, by_name in document.metrics.items()
+    }

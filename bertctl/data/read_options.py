@@ -1,0 +1,160 @@
+"""How a file of rows is to be read, and what comes of it: options, rows with their columns, and rows
+that were left out.
+"""
+
+from bisect import bisect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypedDict
+
+from bertctl.config.recipe_sections import DataSection
+from bertctl.data.label_cells import NO_RULES, LabelRules
+from bertctl.data.rows import Rows
+from bertctl.data.table import Table
+from bertctl.errors import DataError
+from bertctl.progress import SILENT, Listener
+from bertctl.words import count
+from bertctl.writing import write_jsonl
+
+_SHOWN = 5  # rows left out that are named one by one
+
+OnBadRecord = Callable[[DataError], None]
+"""Is told of a record that can't be read, which is then left out."""
+
+
+def json_form(fields: str) -> str:
+    """Returns what JSON of such rows looks like."""
+    return f"JSON has one object per line, or is a list of them: {{{fields}}}."
+
+
+@dataclass
+class SkippedRows:
+    """Rows that can't be read and are left out, as they are found.
+
+    Attributes:
+        errors: what is wrong with each, with its place.
+        unlabelled: file and line of rows that nobody labelled, which are none of a labelled split.
+    """
+
+    errors: list[DataError] = field(default_factory=list)
+    unlabelled: list[tuple[str, int]] = field(default_factory=list)
+
+    def ids(self, lines: Sequence[int], source: str, *, first_id: int) -> list[str]:
+        """Returns numbers that count what is left out, records that were no rows too, for rows at
+        lines of a source.
+        """
+        lines_left_out = [error.line or 0 for error in self.errors if error.file == source]
+        lines_left_out += [line for file, line in self.unlabelled if file == source]
+        left = sorted(lines_left_out)
+        return [str(first_id + place + bisect(left, line)) for place, line in enumerate(lines)]
+
+    def finish(self, output: Path | None, listener: Listener) -> dict[str, Any]:
+        """Reports how many there are, and writes them beside the answers, as `OUT.skipped.jsonl`.
+
+        Returns:
+            Their number and the file, for the answer of a verb; nothing where there are none.
+        """
+        if not self.errors:
+            return {}
+        first = "\n".join(f"  {error.message}" for error in self.errors[:_SHOWN])
+        if len(self.errors) > _SHOWN:
+            more = f"\n  ... and {len(self.errors) - _SHOWN} more"
+        else:
+            more = ""
+        listener.warn(
+            f"{count(len(self.errors), 'row')} left out (`on_error=skip`):\n{first}{more}"
+        )
+        found: dict[str, Any] = {"skipped": len(self.errors)}
+        if output is not None:
+            path = output.with_name(f"{output.name}.skipped.jsonl")
+            write_jsonl(path, (error.as_json()["error"] for error in self.errors))
+            found["skipped_file"] = str(path)
+        return found
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader made of a file, or of a chunk of one.
+
+    Attributes:
+        rows: the split.
+        columns: canonical name -> name in the file, as given or guessed.
+        settings: the person's settings with the guesses written in, so that the next file is read
+            as this one was.
+        class_names: names of the labels in the order of their numbers, where the file says them.
+        has_ids: Whether the ids are the file's own, and not the numbers of the rows.
+    """
+
+    rows: Rows
+    columns: Mapping[str, str]
+    settings: DataSection
+    class_names: tuple[str, ...] = ()
+    has_ids: bool = False
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How a file is to be read.
+
+    Attributes:
+        settings: columns, delimiter, header and encoding, where the person said them.
+        split: what the rows are to be called.
+        label_needed: whether to refuse rows without labels.
+        keep_labels: whether labels are kept where only texts are asked for, too.
+        kind: what the file is; by its suffix where None.
+        chunk_rows: rows per chunk; None for the whole file at once.
+        listener: told of what is guessed and detected.
+        on_bad_record: told of records that can't be read; without it they refuse the file.
+        hints: fields of `settings` that were said of another file: they count where this one has
+            such columns.
+        skipped: gets rows that are not what the task needs, too; without it they refuse the file.
+        form: what JSON of such rows looks like, for remedies.
+        labels: what the recipe says of its labels.
+    """
+
+    settings: DataSection
+    split: str
+    label_needed: bool = False
+    keep_labels: bool = True
+    kind: str | None = None
+    chunk_rows: int | None = None
+    listener: Listener = SILENT
+    on_bad_record: OnBadRecord | None = None
+    hints: frozenset[str] = frozenset()
+    skipped: SkippedRows | None = None
+    form: str = json_form('"text": "...", "label": "..."')
+    labels: LabelRules = NO_RULES
+
+    @property
+    def whole(self) -> bool:
+        """Whether the file is read at once."""
+        return self.chunk_rows is None
+
+    def fitting(self, table: Table) -> "ReadOptions":
+        """Returns the options without the hints that mean nothing in this file."""
+        named = {field: getattr(self.settings, field) or () for field in self.hints}
+        wanted = {
+            field: {name} if isinstance(name, str) else set(name) for field, name in named.items()
+        }
+        absent = {
+            field: None for field, names in wanted.items() if not names <= table.columns.keys()
+        }
+        return replace(self, settings=self.settings.model_copy(update=absent))
+
+    def skipping(self, skipped: SkippedRows | None) -> "ReadOptions":
+        """Returns the same, where `skipped` gets what can't be read; None changes nothing."""
+        if skipped is None:
+            return self
+        return replace(self, skipped=skipped, on_bad_record=skipped.errors.append)
+
+
+class Told(TypedDict, total=False):
+    """What `Reader.read` and `Reader.stream` are told of `ReadOptions`."""
+
+    kind: str | None
+    listener: Listener
+    hints: frozenset[str]
+    skipped: SkippedRows | None
+    keep_labels: bool
+    labels: LabelRules

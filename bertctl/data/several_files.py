@@ -1,0 +1,258 @@
+"""Several files that are read as one.
+
+The rows are those of the files one behind the other: their numbers go on, and they are cut into the
+same chunks, so an answer does not depend on where one file ends and the next one begins.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from bertctl.data.file_lists import FileList
+from bertctl.data.files import detected_kind
+from bertctl.data.read_options import Reading, ReadOptions
+from bertctl.data.rows import Rows, joined_columns
+from bertctl.data.sources import Source
+from bertctl.data.text_files import NoRowsError
+from bertctl.errors import UsageError
+from bertctl.progress import SILENT, Listener
+from bertctl.words import listing
+
+
+class FileReader(Protocol):
+    """Makes rows of a file."""
+
+    def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
+        """Yields the rows of a file, chunk by chunk."""
+
+
+def readings_of_files(
+    reader: FileReader, files: FileList, options: ReadOptions
+) -> Iterator[Reading]:
+    """Yields the rows of several files, chunk by chunk, as those of one.
+
+    Args:
+        reader: Reads each of them.
+        files: The files; those without rows count for nothing.
+        options: How they are read; columns that are guessed are those of the first file in all of
+            them.
+
+    Raises:
+        UsageError: Files of different formats or columns; both are named.
+        DataError: None of the files has rows.
+    """
+    readings = _of_each_file(reader, files, options)
+    if options.chunk_rows is None:
+        parts = list(readings)
+        if not parts:  # all rows were left out
+            return
+        yield replace(parts[0], rows=_joined([part.rows for part in parts], files))
+        return
+    yield from _in_equal_chunks(readings, options.chunk_rows, files)
+
+
+def _of_each_file(reader: FileReader, files: FileList, options: ReadOptions) -> Iterator[Reading]:
+    first: Reading | None = None
+    first_path = files.paths[0]
+    no_rows: NoRowsError | None = None
+    n_before = 0
+    listener = _WholeListener(options.listener, files)
+    for path in files.paths:
+        listener.begin(path, n_before)
+        skipped_before = _n_skipped(options)
+        of_file = replace(options, listener=listener)
+        if first is not None:
+            of_file = _as_first(of_file, first)
+        n_rows = 0
+        try:
+            for reading in reader.readings(path, of_file):
+                if first is None:
+                    first = reading
+                    first_path = path
+                elif not n_rows:
+                    _require_same_columns(
+                        first,
+                        first_path,
+                        reading,
+                        path,
+                        options,
+                    )
+                n_rows += len(reading.rows)
+                yield _numbered_from(reading, n_before)
+        except NoRowsError as error:
+            if n_rows:
+                raise
+            no_rows = error
+        n_before += n_rows + _n_skipped(options) - skipped_before
+    if first is None and no_rows is not None:
+        raise no_rows
+
+
+def _as_first(options: ReadOptions, first: Reading) -> ReadOptions:
+    """Returns options that read a file as the first one was read: columns that were guessed are
+    hints.
+    """
+    given = options.settings
+    columns = [name for name in type(given).model_fields if name.endswith(("_column", "_columns"))]
+    guessed = {name for name in columns if getattr(given, name) != getattr(first.settings, name)}
+    settings = first.settings
+    if settings.header:  # of lines of text, too, which are no table
+        settings = settings.model_copy(update={"header": given.header})
+    return replace(options, settings=settings, hints=options.hints | guessed)
+
+
+def _n_skipped(options: ReadOptions) -> int:
+    """Returns how many rows have been left out so far."""
+    if options.skipped is None:
+        return 0
+    return len(options.skipped.errors) + len(options.skipped.unlabelled)
+
+
+def _numbered_from(reading: Reading, n_before: int) -> Reading:
+    """Returns the rows of a file with numbers that go on after the rows of the files before it.
+
+    Ids of the file's own stay.
+    """
+    rows = reading.rows
+    if not n_before or reading.has_ids or not all(row_id.isdecimal() for row_id in rows.ids):
+        return reading
+    return replace(
+        reading, rows=replace(rows, ids=[str(int(row_id) + n_before) for row_id in rows.ids])
+    )
+
+
+def _require_same_columns(
+    first: Reading, first_path: Path, reading: Reading, path: Path, options: ReadOptions
+) -> None:
+    """Refuses a file whose columns are not those of the first one.
+
+    Objects of JSON may lack a column that nobody reads.
+
+    Raises:
+        UsageError: With both files.
+    """
+    silent = replace(options, listener=SILENT)
+    kinds = [options.kind or detected_kind(file, silent) for file in (first_path, path)]
+    if kinds[0] != kinds[1]:
+        message = f"{first_path} is {kinds[0]} and {path} is {kinds[1]}"
+        raise UsageError(message, remedy="Give files of one format: they are read as one file.")
+
+    columns_read = _columns_read(first, options)
+    if _columns_read(reading, options) != columns_read:
+        message = (
+            f"{first_path} is read by its columns {listing([*columns_read.values()])}, and {path} "
+            "has other ones"
+        )
+        remedy = (
+            f"Columns of {path}: {listing(_names(reading))}. Rename them, or name the columns that "
+            "all files have."
+        )
+        raise UsageError(message, remedy=remedy)
+    differing = set(_names(first)).symmetric_difference(_names(reading))
+    if differing and kinds[0] != "jsonl":
+        message = (
+            f"{first_path} and {path} have different columns: {listing(sorted(differing))} in one "
+            "of them only"
+        )
+        raise UsageError(
+            message, remedy="Give files with the same columns: they are read as one file."
+        )
+
+
+def _columns_read(reading: Reading, options: ReadOptions) -> dict[str, str]:
+    """Returns canonical name -> name in the file, of the columns that are needed."""
+    is_needed = {"label": options.label_needed}
+    return {role: name for role, name in reading.columns.items() if is_needed.get(role, True)}
+
+
+def _names(reading: Reading) -> list[str]:
+    """Returns the columns of rows, as the file calls them."""
+    file_names = reading.rows.file_names
+    return [file_names.get(column, column) for column in reading.rows.columns]
+
+
+def _in_equal_chunks(readings: Iterable[Reading], size: int, files: FileList) -> Iterator[Reading]:
+    """Yields the rows in chunks of one size, across the ends of files."""
+    waiting: list[Rows] = []
+    n_waiting = 0
+    last: Reading | None = None
+    for reading in readings:
+        last = reading
+        rows = reading.rows
+        while n_waiting + len(rows) >= size:
+            n_missing = size - n_waiting
+            is_all = n_missing == len(rows)
+            waiting.append(rows if is_all else rows.select(range(n_missing)))
+            yield replace(reading, rows=_joined(waiting, files))
+            rows = rows.select(range(n_missing, len(rows)))
+            waiting = []
+            n_waiting = 0
+        if len(rows):
+            waiting.append(rows)
+            n_waiting += len(rows)
+    if waiting and last is not None:
+        yield replace(last, rows=_joined(waiting, files))
+
+
+def _joined(parts: Sequence[Rows], files: FileList) -> Rows:
+    """Returns the rows of several parts with the columns that any of them has."""
+    if len(parts) == 1:
+        return parts[0]
+    is_of_one_file = len({rows.source for rows in parts}) == 1
+    all_have_ids = all(rows.file_ids for rows in parts)
+    return replace(
+        parts[0],
+        columns=joined_columns(parts),
+        ids=[row_id for rows in parts for row_id in rows.ids],
+        source=parts[0].source if is_of_one_file else str(files),
+        lines=[line for rows in parts for line in rows.lines] if is_of_one_file else (),
+        numbers=[number for rows in parts for number in rows.numbers] if is_of_one_file else (),
+        groups=(),
+        file_ids=[value for rows in parts for value in rows.file_ids] if all_have_ids else (),
+    )
+
+
+class _WholeListener(Listener):
+    """Passes on what is said of single files, and how many rows all of them seem to have.
+
+    Args:
+        listener: Receives the messages.
+        files: The files.
+    """
+
+    def __init__(self, listener: Listener, files: FileList) -> None:
+        self._listener = listener
+        self._sizes = {path: _size_of(path) for path in files.paths}
+        self._n_before = 0
+        self._share = 0.0
+
+    def begin(self, path: Path, n_before: int) -> None:
+        """Begins a file, after so many rows of others."""
+        paths = list(self._sizes)
+        left = sum(self._sizes[other] for other in paths[paths.index(path) :])
+        self._n_before = n_before
+        if self._sizes[path]:
+            self._share = left / self._sizes[path]
+        else:
+            self._share = 0.0
+
+    def say(self, text: str) -> None:
+        """Passes on a message."""
+        self._listener.say(text)
+
+    def warn(self, text: str) -> None:
+        """Passes on a warning."""
+        self._listener.warn(text)
+
+    def expect(self, rows: int) -> None:
+        """Passes on about how many rows all files have, by the rows of this one."""
+        self._listener.expect(self._n_before + int(rows * self._share) if rows else 0)
+
+
+def _size_of(path: Path) -> int:
+    """Returns the size of a file in bytes; 0 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,177 @@
+"""What `similarity` and `index` do, for a command line and for Python alike."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
+from bertctl.errors import UsageError
+from bertctl.features.source import input_name
+from bertctl.metrics.similarity import COSINE
+from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.index_document import IndexDocument
+from bertctl.run_folder import hold
+from bertctl.search.index import identified, make_index, there
+from bertctl.search.nearest import both_sides, correlation, pair_lines, pairs_above, row_by_row
+from bertctl.search.vector_request import VectorRequest
+
+if TYPE_CHECKING:
+    from bertctl.search.nearest import Pairs
+
+
+@dataclass(frozen=True)
+class ComparedTexts:
+    """Similarities of texts.
+
+    Attributes:
+        lines: One answer for each pair.
+        figures: What is known of all of them: correlations with people's scores; the measure, where
+            it is not the cosine.
+        sides: The texts of both sides.
+        similarity: Measure by which they are compared.
+    """
+
+    lines: Iterable[dict[str, Any]]
+    figures: Mapping[str, Any]
+    sides: tuple[Rows, Rows]
+    similarity: str
+
+
+def compare_texts(
+    request: VectorRequest,
+    first: str | MemoryFile,
+    second: str | MemoryFile | None = None,
+    *,
+    every: bool = False,
+    listener: Listener = SILENT,
+) -> ComparedTexts:
+    """Compares texts by their vectors: row by row, or each with each.
+
+    Args:
+        request: The model, and how files are read.
+        first: Texts, or pairs of them where there is no `second`.
+        second: What they are compared with.
+        every: Whether each text of the one is compared with each of the other; without `second`,
+            those of `first` with each other.
+        listener: Receives progress messages.
+
+    Raises:
+        BertctlError: Any refusal of texts, columns or model.
+    """
+    other = None
+    if second is not None:
+        other = request.read(second, listener, typed=True)
+    texts = request.read(
+        first,
+        listener,
+        pairs=second is None,
+        typed=True,
+    )
+    sides = both_sides(texts, other, every=every)
+    label = request.fields.get("data.label_column")
+    if label and not sides[0].has("label"):
+        raise UsageError(
+            f"{first} has no column '{label}'",
+            remedy="Name the one with the scores, or leave it out.",
+        )
+    model = request.model(exact=True)  # correlations go by ranks
+    vectors = []
+    unreadable = []
+    for rows in sides[: 2 - (sides[1] is sides[0])]:
+        vectors.append(model.of(rows, listener))
+        unreadable.append(model.unreadable)
+    figures: dict[str, Any] = {}
+    pairs: Iterable[Pairs] = pairs_above(
+        -np.inf, vectors[0], vectors[1] if len(vectors) > 1 else None, model.similarity
+    )
+    if not every:
+        row_pairs = row_by_row(vectors[0], vectors[-1], model.similarity)
+        figures |= correlation(sides[0], row_pairs[2], listener)
+        pairs = [row_pairs]
+    if model.similarity != COSINE:
+        figures["similarity"] = model.similarity
+    return ComparedTexts(
+        lines=pair_lines(*sides, pairs, *unreadable),
+        figures=figures,
+        sides=sides,
+        similarity=model.similarity,
+    )
+
+
+def index_texts(
+    request: VectorRequest,
+    corpus: Sequence[str] | MemoryFile,
+    output: Path,
+    *,
+    dtype: str | None = None,
+    append: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    listener: Listener = SILENT,
+    quiet_libraries: AbstractContextManager[Any] | None = None,
+) -> IndexDocument:
+    """Makes an index of texts, adds to one, or goes on with one that is not finished.
+
+    Args:
+        request: The model, and how files are read.
+        corpus: The texts.
+        output: Folder of the index.
+        dtype: Type of its numbers; by default that of the index, else float32.
+        append: Whether the texts are added to an index that is there.
+        resume: Whether an earlier attempt is gone on with.
+        overwrite: Whether the index that is there is replaced.
+        listener: Receives progress messages.
+        quiet_libraries: Keeps what other libraries write off the screen, while the model works.
+
+    Returns:
+        The content of index.json.
+
+    Raises:
+        BertctlError: Any refusal of texts, index or model.
+    """
+    on = {"append": append, "resume": resume, "overwrite": overwrite}
+    before = there(output, **on)
+    kind = dtype or (before.document.dtype if before else "float32")
+    texts = request.corpus(corpus, listener, before)
+    is_new = False
+    if append and resume and before is not None and before.document.complete:
+        # Killed before its first rows were written, an addition has left no trace: it begins now.
+        rows_read: list[Rows] = []
+        is_new = not before.has_begun(_remembered(texts.rows, rows_read))
+        texts = replace(texts, rows=chain(rows_read, texts.rows))
+    expected = before
+    if is_new and before is not None:
+        before = before.to_append()
+        listener.say(
+            f"{output} has no rows of {input_name(corpus)} yet: they are added from the first one "
+            "on"
+        )
+    rows = identified(texts.rows, before, listener, has_ids=texts.has_ids)
+    with quiet_libraries or nullcontext():
+        model = request.model(before, "document", dtype=kind)
+        with hold(output / ".lock"):
+            if there(output, **on) != expected:  # another command has ended since
+                raise UsageError(f"{output} has changed just now", remedy="Type the command again.")
+            return make_index(
+                output,
+                input_name(corpus),
+                rows,
+                model,
+                kind,
+                before=before,
+                listener=listener,
+                remembered=texts.remembered,
+            )
+
+
+def _remembered(parts: Iterable[Rows], rows_read: list[Rows]) -> Iterator[Rows]:
+    """Yields rows and keeps them: an input that is a pipe is read once."""
+    for rows in parts:
+        rows_read.append(rows)
+        yield rows

@@ -1,0 +1,301 @@
+"""A model that makes vectors of texts, and the texts: as `search`, `index` and their like are asked
+for them, by a command line or from Python.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
+
+from bertctl.config.load import load_recipe
+from bertctl.config.schema import Recipe
+from bertctl.data.file_names import is_text
+from bertctl.data.read_options import Reading
+from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
+from bertctl.errors import DataError, UsageError
+from bertctl.features.chunks import joined, require_rows
+from bertctl.features.source import Input, input_name
+from bertctl.progress import Listener
+from bertctl.search.index import Index
+from bertctl.words import command
+
+if TYPE_CHECKING:
+    from bertctl.search.vectors import TextVectors
+
+REMEMBERED_COLUMNS = ("data.text_column", "data.id_column", "data.label_column")
+"""Recipe fields of columns that an index remembers."""
+
+REMEMBERED_FIELDS = (
+    *REMEMBERED_COLUMNS,
+    "data.encoding",
+    "data.delimiter",
+    "data.header",
+    "runtime.precision",
+)
+"""Recipe fields that an index remembers where they were typed."""
+
+LONG_TEXT_FIELDS = ("long_text", "max_length", "window_stride", "window_pooling")
+"""What an index says of long texts, by the recipe's names."""
+
+
+@dataclass(frozen=True)
+class RememberedSettings:
+    """How an index's texts were read.
+
+    Attributes:
+        fields: Recipe fields by their dotted names, of `REMEMBERED_FIELDS`.
+        guessed: Those of them that were guessed and not typed.
+        input_format: Format that was typed for stdin.
+    """
+
+    fields: Mapping[str, Any]
+    guessed: frozenset[str]
+    input_format: str | None
+
+    @classmethod
+    def of(cls, index: Index | None) -> Self:
+        """Returns what an index remembers; nothing where there is none, or one of an older
+        version.
+        """
+        reading = index.document.reading if index is not None else None
+        if reading is None:
+            return cls({}, frozenset(), None)
+        fields = {
+            name: value for name, value in reading.fields.items() if name in REMEMBERED_FIELDS
+        }
+        return cls(fields, frozenset(reading.guessed) & fields.keys(), reading.input_format)
+
+    def without(self, typed: Mapping[str, Any]) -> Self:
+        """Returns what is left where some fields are typed anew."""
+        fields = {name: value for name, value in self.fields.items() if name not in typed}
+        return replace(self, fields=fields, guessed=self.guessed & fields.keys())
+
+    def data_fields(self) -> dict[str, Any]:
+        """Returns the fields that say how files are read."""
+        return {name: value for name, value in self.fields.items() if name.startswith("data.")}
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts of an index.
+
+    Attributes:
+        rows: The texts, some at a time.
+        has_ids: Whether they have ids of their own.
+        remembered: What index.json keeps of how they are read; empty where it has that.
+    """
+
+    rows: Iterator[Rows]
+    has_ids: bool
+    remembered: Mapping[str, Any]
+
+
+def _peek(readings: Iterator[Reading]) -> tuple[Reading | None, Iterator[Reading]]:
+    """Returns the first reading, None where there is none, and all of them."""
+    first = next(readings, None)
+    return first, chain([] if first is None else [first], readings)
+
+
+@dataclass(frozen=True)
+class VectorRequest:
+    """Model and texts that are asked for; nothing is read before its methods are called.
+
+    Attributes:
+        fields: Recipe fields by their dotted names.
+        options: The other ones, by name: layer, pooling, similarity, input_format.
+    """
+
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+    def recipe(self, model: str = "minilm") -> Recipe:
+        """Returns a recipe of what was typed, with this model where none was."""
+        return load_recipe("text-classification", options={"model.name": model, **self.fields})
+
+    def rows(
+        self,
+        given: str | MemoryFile,
+        listener: Listener,
+        *,
+        pairs: bool = False,
+        typed: bool = False,
+    ) -> Iterator[Rows]:
+        """Returns the rows of an input, at least one, some at a time; or a text that may have been
+        typed.
+        """
+        if typed and isinstance(given, str) and not given.strip():
+            raise UsageError("the text is empty", remedy="Give a text, a file, or - for stdin.")
+        if typed and isinstance(given, str) and is_text(given):
+            return iter([Rows("typed", {"text": [given]}, ["0"], "the command line")])
+        readings = self._readings(
+            given, listener, RememberedSettings({}, frozenset(), None), pairs=pairs
+        )
+        return (reading.rows for reading in readings)
+
+    def corpus(
+        self, given: Sequence[str] | MemoryFile, listener: Listener, index: Index | None
+    ) -> Corpus:
+        """Returns the rows that an index is made of, read as those that are in it.
+
+        What was typed goes before what the index remembers. Columns that were guessed then count
+        where the file has them; columns, encoding, delimiter and header that were typed then are
+        needed now.
+
+        Args:
+            given: Files or patterns that are read as one file, - or a data set's name.
+            listener: Receives what is guessed.
+            index: What is added to, or gone on with; None for a new one.
+        """
+        before = RememberedSettings.of(index)
+        first, readings = _peek(
+            self._readings(given, listener, before.without(self.fields), pairs=False)
+        )
+        rows = (reading.rows for reading in readings)
+        has_ids = first is not None and first.has_ids
+        if before.fields:
+            kept = before.without(self.fields)
+            needed = {
+                name: value for name, value in kept.fields.items() if name not in kept.guessed
+            }
+            names = ", ".join(f"{name.partition('.')[2]} {value}" for name, value in needed.items())
+            if names:
+                listener.say(f"{input_name(given)} is read as the index was made: {names}")
+            return Corpus(rows, has_ids, {})
+        typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
+        if first is not None:
+            settings = first.settings
+        else:
+            settings = None
+        found = {
+            name: getattr(settings, name.partition(".")[2], None) for name in REMEMBERED_COLUMNS
+        }
+        guessed = {
+            name: value for name, value in found.items() if value is not None and name not in typed
+        }
+        remembered = {
+            "fields": {**guessed, **typed},
+            "guessed": sorted(guessed),
+            "input_format": self.options.get("input_format"),
+        }
+        return Corpus(rows, has_ids, {"reading": remembered})
+
+    def _readings(
+        self,
+        given: str | Sequence[str] | MemoryFile,
+        listener: Listener,
+        remembered: RememberedSettings,
+        *,
+        pairs: bool,
+    ) -> Iterator[Reading]:
+        settings = replace(self, fields={**remembered.data_fields(), **self.fields}).recipe().data
+        kind = self.options.get("input_format")
+        if kind is None and given in ("-", ["-"]):
+            kind = remembered.input_format
+        hints = frozenset(name.partition(".")[2] for name in remembered.guessed)
+        source = Input(
+            given,
+            settings,
+            kind=kind,
+            hints=hints,
+        )
+        first, readings = _peek(source.readings(listener=listener))
+        require_rows([first.rows] if first else [], source.name)
+        if first is not None and first.rows.has("pair") and not pairs:
+            raise UsageError(
+                f"{source.name} has two columns of texts",
+                remedy="Name the one to read: `data.text_column=NAME`.",
+            )
+        return readings
+
+    def read(
+        self,
+        given: str | MemoryFile,
+        listener: Listener,
+        *,
+        pairs: bool = False,
+        typed: bool = False,
+    ) -> Rows:
+        """Returns all of them."""
+        return joined(
+            [
+                *self.rows(
+                    given,
+                    listener,
+                    pairs=pairs,
+                    typed=typed,
+                )
+            ]
+        )
+
+    def model(
+        self, index: Index | None = None, side: str = "", *, exact: bool = False, **more: str
+    ) -> "TextVectors":
+        """Returns the model made ready, as the index was made where there is one; `more` has to be
+        the index's too.
+
+        Args:
+            index: What is searched or added to.
+            side: `query` or `document`.
+            exact: Whether a CPU computes in fp32 where no precision is typed.
+            more: What has to be as the index says, beside what makes the vectors.
+
+        Raises:
+            BertctlError: no such model, or another one than the index's.
+        """
+        from bertctl.features.kept_memory import bound_caches
+
+        bound_caches()
+        from bertctl.features.extract_job import VectorNames
+        from bertctl.runtime.device import exact_on_cpu
+        from bertctl.search.vectors import TextVectors
+
+        made_by = index.document.as_json() if index else {}
+        layer = self.options.get("layer") or made_by.get("layer")
+        pooling = self.options.get("pooling") or made_by.get("pooling")
+        special = (
+            layer != "word-embeddings"
+        )  # [CLS] and [SEP] have the same vector in every text there
+        names = VectorNames(
+            (layer or "last",),
+            (pooling,) if pooling else (),
+            None,
+            special,
+            normalize=True,
+        )
+        length = self.fields.get("model.max_length", made_by.get("max_length"))
+        long = {} if "model.long_text" in self.fields else made_by.get("long_text") or {}
+        if unknown := sorted(long.keys() - {*LONG_TEXT_FIELDS}):
+            message = (
+                f"{index.folder if index else ''}/index.json is damaged: long_text has the key "
+                f"'{unknown[0]}'"
+            )
+            raise DataError(
+                message,
+                remedy=f"Make the index again: {command('index CORPUS', output='INDEX', overwrite=True)}.",
+            )
+        fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}
+        precision = RememberedSettings.of(index).fields.get("runtime.precision")
+        fields |= {"runtime.precision": precision} if precision else {}
+        recipe = replace(self, fields={**fields, **self.fields}).recipe(
+            made_by.get("model", "minilm")
+        )
+        similarity = self.options.get("similarity") or made_by.get("similarity")
+        if exact:
+            recipe = recipe.model_copy(update={"runtime": exact_on_cpu(recipe.runtime)})
+        model = TextVectors(
+            recipe,
+            names,
+            length=length,
+            side=side,
+            similarity=similarity,
+        )
+        if index is not None:
+            is_other = (
+                side == "query" and "model.long_text" in self.fields
+            )  # long queries may be read otherwise
+            index.check(
+                {**model.made, **more}
+                | ({"long_text": made_by.get("long_text")} if is_other else {})
+            )
+        return model
