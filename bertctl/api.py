@@ -7,7 +7,6 @@ Import the names from `bertctl` itself. Recipe fields are given by their dotted 
 import json
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -33,6 +32,7 @@ from bertctl.jobs.run_recipe import run_recipe
 from bertctl.progress import SILENT, Figures, Listener
 from bertctl.reporting.card import write_card
 from bertctl.runtime.seeding import generators_kept
+from bertctl.session import opened
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
 from bertctl.words import harmless, names_in, unknown
@@ -54,10 +54,6 @@ Fields = Mapping[str, Any]
 
 Scores = dict[str, dict[str, float]]
 """Split -> metric -> value."""
-
-_ONE_TRAINS = threading.RLock()
-"""Held while a thread trains: torch has one generator for all threads, and two would draw from it
-by turns."""
 
 
 class NotebookListener(Listener):
@@ -274,7 +270,9 @@ def finetune(
     else:
         place = Path(output)
     options = RunOptions(strict=strict, make_baselines=make_baselines, on_finish=write_card)
-    with _ONE_TRAINS, generators_kept():
+    # Trainings in several threads take turns: torch has one generator for all threads, and two would
+    # draw from it alternately.
+    with opened(), generators_kept():
         result = run_recipe(
             resolved,
             output=place,

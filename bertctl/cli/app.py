@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -19,12 +19,15 @@ from bertctl.cli.framework.help import RARE, SHARED, VerbCommand, VerbGroup, des
 from bertctl.errors import BertctlError, InterruptedRunError, UnavailableError
 from bertctl.runtime.launch import another_ended, was_left
 from bertctl.runtime.stopping import Terminated, asked, enter
+from bertctl.session import current
 from bertctl.version import __version__
 
 if TYPE_CHECKING:
     from bertctl.cli.framework.output import Output
 
-OnOutput = Callable[["Output"], None]
+
+class Outputs(list["Output"]):
+    """What the verbs of a command line speak through, so that the error boundary does, too."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +151,7 @@ _SHARED = {
 class Verbs(VerbGroup):
     """Is the command `bertctl`: it knows its verbs by the table, and imports the one that was
     typed.
-
-    Attributes:
-        on_output: is told of the verb's `Output` once it exists, so that the error boundary speaks
-            through it.
     """
-
-    on_output: OnOutput
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Returns the names of the verbs."""
@@ -173,11 +170,11 @@ class Verbs(VerbGroup):
         """Returns the verb that was typed, imported, and its arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
-            command = _imported(next(verb for verb in VERBS if verb.name == name), self.on_output)
+            command = verb_command(next(verb for verb in VERBS if verb.name == name))
         return name, command, rest
 
 
-def build(on_output: OnOutput) -> Verbs:
+def build() -> Verbs:
     """Returns the whole command line as a command."""
     app = typer.Typer(
         name="bertctl",
@@ -188,12 +185,12 @@ def build(on_output: OnOutput) -> Verbs:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    command = cast(Verbs, typer.main.get_command(app))
-    command.on_output = on_output
-    return command
+    return cast(Verbs, typer.main.get_command(app))
 
 
-def _imported(verb: Verb, on_output: OnOutput) -> Any:
+@functools.cache
+def verb_command(verb: Verb) -> Any:
+    """Returns the command that a verb is; its file is imported now."""
     own = verb.name.replace("-", "_")
     module = importlib.import_module(f"bertctl.cli.verbs.{own}")
     commands: Mapping[str, VerbFunction] = getattr(
@@ -209,13 +206,11 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
     if commands:
         app.callback()(lambda: None)
     for name, function in (commands or {verb.name: getattr(module, own)}).items():
-        app.command(name, cls=VerbCommand)(with_output(function, on_output, prints=verb.prints))
+        app.command(name, cls=VerbCommand)(with_output(function, prints=verb.prints))
     return typer.main.get_command(app)
 
 
-def with_output(
-    function: VerbFunction, on_output: OnOutput, *, prints: bool = False
-) -> VerbFunction:
+def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction:
     """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them
     as `out`.
 
@@ -235,14 +230,14 @@ def with_output(
 
         flags = {name: given.pop(name) for name in _SHARED}
         flags.pop("help_all")
-        if flags.pop(
-            "offline"
-        ):  # read by huggingface_hub, datasets and transformers when they are imported: later
-            os.environ["HF_HUB_OFFLINE"] = "1"
+        if flags.pop("offline"):
+            from bertctl.catalog.huggingface_internals import set_hub_variable
+
+            set_hub_variable("HF_HUB_OFFLINE", "1")
         out = Output(
             **flags, is_printed=prints and not given.get("output", given.get("destination"))
         )
-        on_output(out)
+        current().part(Outputs).append(out)
         try:
             os.getcwd()  # noqa: PTH109 - by what takes no time to import
         except (
@@ -258,7 +253,7 @@ def with_output(
         except KeyboardInterrupt as error:  # Typer would make an exit code of it
             raise interruption(error) from error
         except OSError as error:  # the boundary knows what a lost stdout means
-            if error is not streams.lost.get(1):
+            if error is not streams.lost(1):
                 raise
             error.__traceback__ = (
                 None  # what its frames hold would be closed after the interpreter's shutdown

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
@@ -23,6 +24,7 @@ from bertctl.modeling.source import ModelSource
 from bertctl.modeling.tensors import align
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
+from bertctl.session import current
 from bertctl.tokenization.reference import needs_space, repair_offsets
 from bertctl.tokenization.tokenizer_files import whole_tokenizer
 
@@ -60,6 +62,22 @@ or don't mind, and find GPT's last token by the pad id: on the right padding cha
 whichever side their tokenizer says."""
 
 
+def silence_transformers() -> None:
+    """Has transformers draw no bars and warn of nothing, until the command ends.
+
+    What it warns of ("newly initialized: classifier") is what fine-tuning means.
+    """
+    from transformers.utils import logging
+
+    session = current()
+    restore_verbosity = partial(logging.set_verbosity, logging.get_verbosity())
+    session.restore_later("verbosity of transformers", restore_verbosity)
+    if logging.is_progress_bar_enabled():
+        session.restore_later("bars of transformers", logging.enable_progress_bar)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 def load_model(
     source: ModelSource,
     auto_class: str,
@@ -84,9 +102,7 @@ def load_model(
     """
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()
-    # "newly initialized: classifier" is what fine-tuning means
-    transformers.utils.logging.set_verbosity_error()
+    silence_transformers()
     with loadable(source, auto_class):
         config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head, listener)
         for field in DROPOUT_FIELDS:

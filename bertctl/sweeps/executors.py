@@ -21,10 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, cast
 
+from bertctl.catalog.huggingface_internals import set_hub_variable
 from bertctl.errors import ExitCode, UnavailableError
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.stopping import STOPS, StopRequest, end_now, handled_by
+from bertctl.session import carried, current
 from bertctl.sweeps.plan import CELLS, PLAN
 from bertctl.sweeps.pool import Pool, visible_devices
 from bertctl.sweeps.slurm_queue import SlurmQueue, job_names, last_words, seconds_before_limit
@@ -87,7 +89,7 @@ class RayCluster:
     """
 
     def __init__(self, cpus: int, gpus: int | None) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        current().default_variable("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
         ray.init(log_to_driver=False, logging_level="ERROR")
@@ -273,7 +275,8 @@ class Jobs:
         # Ray has words of its own for stdout, of nodes that die; it has left before the answer is
         # printed.
         with self._threads as threads, handled_by(self._stop), redirect_stdout(sys.stderr):
-            for future in as_completed([threads.submit(self._run, cell) for cell in cells]):
+            run = carried(self._run)
+            for future in as_completed([threads.submit(run, cell) for cell in cells]):
                 if (reply := future.result()) is not None:
                     on_reply(reply)
             self._engine.leave()
@@ -382,7 +385,7 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
         if not (settings.folder / PLAN).is_file():
             return vars(_unseen(cell, settings.folder))
         os.chdir(where)
-        os.environ["HF_HUB_OFFLINE"] = offline
+        set_hub_variable("HF_HUB_OFFLINE", offline)
         sys.argv[1:] = settings.command  # the worker gets it, and environment.json
         if settings.recipes[cell]["runtime"]["device"] == "cuda":
             devices = visible_devices()

@@ -8,6 +8,7 @@ from typing import Any
 
 from bertctl.errors import UsageError, said_of
 from bertctl.progress import Listener
+from bertctl.session import current
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -21,7 +22,7 @@ def check_trackers(names: Sequence[str]) -> None:
             message = f"--log-to {name} needs a package that is not installed"
             raise UsageError(message, remedy=f"Install it: pip install 'bertctl[{name}]'")
     if "wandb" in names and "WANDB_API_KEY" not in os.environ:
-        os.environ.setdefault("WANDB_MODE", "offline")  # it would prompt for a key otherwise
+        current().default_variable("WANDB_MODE", "offline")  # it would prompt for a key otherwise
 
 
 def tell(trackers: list[Any], what: Callable[[Any], object], listener: Listener) -> None:
