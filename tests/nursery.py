@@ -23,8 +23,8 @@ with it (`conftest.py`), which import what the commands import, and each for six
 nothing is done for them.
 
 A fork costs the processor 20 ms, and as much again for what the command then writes to of what both
-share. `Lasting` is a process that takes many commands, one after another, for tests of refusals and
-of other small things.
+share. Refusals and other small things are not typed here: the test's own process takes them
+(`tests/in_process.py`).
 """
 
 import contextlib
@@ -48,7 +48,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 LIGHT = (
     "pyarrow.parquet",
@@ -310,8 +309,7 @@ class Nursery:
             stdin: a file, or a descriptor; nothing where it is None.
             stdout: a descriptor; a pipe where it is None.
             stderr: the same.
-            kind: what it is: `bertctl`; `lasting`, which `Lasting` speaks to; or `light`, Python
-                code without torch.
+            kind: what it is: `bertctl`, or `light`, Python code without torch.
         """
         address = self._address + (
             _LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER
@@ -410,56 +408,6 @@ class Nursery:
         )
         out, err = child.communicate(PATIENCE)
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
-
-
-class Lasting:
-    """A process that takes one command after another: the command line without a start and an end
-    for each.
-
-    Args:
-        nursery: where it comes from.
-        imports: what it imports of tests/contract and tests/faults.
-    """
-
-    def __init__(self, nursery: Nursery, imports: str = "") -> None:
-        ours, its = socket.socketpair()
-        env = {**nursery.env, "NURSERY_IMPORTS": imports}
-        with its:
-            self._child = nursery.start(
-                [], cwd=Path("/"), env=env, stdin=its.fileno(), kind="lasting"
-            )
-        self._door = ours
-        self._lines = ours.makefile("r", encoding="utf-8")
-
-    def run(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str],
-        stdin: Path | None = None,
-    ) -> "subprocess.CompletedProcess[str]":
-        """Runs a command to its end."""
-        asked = {
-            "arguments": list(arguments),
-            "cwd": str(cwd),
-            "env": dict(env),
-            "stdin": str(stdin or os.devnull),
-        }
-        self._door.sendall((json.dumps(asked) + "\n").encode())
-        line = self._lines.readline()
-        if not line:
-            raise RuntimeError(f"the process ended: {self._child.communicate()}, {arguments}")
-        said = json.loads(line)
-        return subprocess.CompletedProcess(
-            ["bertctl", *arguments], said["code"], said["stdout"], said["stderr"]
-        )
-
-    def close(self) -> None:
-        """Ends it."""
-        self._lines.close()
-        self._door.close()
-        self._child.communicate()
 
 
 def _serve(address: str) -> None:
@@ -625,30 +573,11 @@ def _expressions_of_weights() -> None:
 def _make_commands() -> None:
     from bertctl.cli import app
 
-    make_verbs_once(app)
     for verb in app.VERBS:
-        command = app._imported(verb, print)
+        command = app.verb_command(verb)
         for one in (command, *getattr(command, "commands", {}).values()):
             for parameter in one.params:
                 parameter.get_runtime_param()
-
-
-def make_verbs_once(app: ModuleType) -> None:
-    """Keeps the command that Typer makes of a verb: a third of the time of most commands, and the
-    same each time.
-    """
-    made: dict[Any, Any] = {}
-    heard: list[Any] = []
-    make = app._imported
-
-    def kept(verb: Any, on_output: Any) -> Any:
-        heard[:] = [on_output]
-        if verb not in made:
-            made[verb] = make(verb, lambda out: heard[0](out))
-        return made[verb]
-
-    kept.__wrapped__ = make  # type: ignore[attr-defined]
-    app._imported = kept  # type: ignore[attr-defined]
 
 
 def _wait(pid: int, visitor: socket.socket) -> None:
@@ -692,10 +621,6 @@ def _be_asked(
                 str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")
             ]
             __import__(name)
-        if request["is"] == "lasting":
-            _be_lasting()
-            code = 0
-            return
         from bertctl.cli.main import entry
 
         try:
@@ -708,54 +633,12 @@ def _be_asked(
         os._exit(code)
 
 
-def _be_lasting() -> None:
-    """Takes the commands that come through descriptor 0, and says of each how it ended, until
-    nobody asks.
-    """
-    from bertctl.cli.framework import streams
-    from bertctl.cli.main import main
-
-    door = socket.socket(fileno=os.dup(0))
-    kept = {name: os.memfd_create(name) for name in ("stdout", "stderr")}
-    for line in door.makefile("r", encoding="utf-8"):
-        asked = json.loads(line)
-        os.environ.clear()
-        os.environ.update(asked["env"])
-        os.chdir(asked["cwd"])
-        given = os.open(asked["stdin"], os.O_RDONLY)
-        os.dup2(given, 0)
-        os.close(given)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-        for number, stream in enumerate(kept.values(), start=1):
-            os.ftruncate(stream, 0)
-            os.lseek(stream, 0, os.SEEK_SET)
-            os.dup2(stream, number)
-        streams.lost.clear()
-        streams._opened.clear()  # those of the command before
-        streams.open_streams()
-        sys.argv = ["bertctl", *asked["arguments"]]
-        try:
-            code = main()
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
-        for said in (sys.stdout, sys.stderr):
-            said.flush()
-        answer: dict[str, object] = {"code": code}
-        for name, stream in kept.items():
-            answer[name] = os.pread(stream, os.fstat(stream).st_size, 0).decode()
-        door.sendall((json.dumps(answer) + "\n").encode())
-
-
 def _be_python(arguments: Sequence[str]) -> int:
-    """Runs code as `python -c` does, with Typer's commands as they are in a process of its own;
-    returns its exit code.
+    """Runs code as `python -c` does; returns its exit code.
 
     Args:
         arguments: the code and what comes after it.
     """
-    from bertctl.cli import app
-
-    app._imported = getattr(app._imported, "__wrapped__", app._imported)  # type: ignore[attr-defined]
     sys.argv = ["-c", *arguments[1:]]
     try:
         exec(arguments[0], {"__name__": "__main__"})  # noqa: S102 - what pytest-xdist or a test says

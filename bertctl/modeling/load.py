@@ -22,6 +22,7 @@ from bertctl.modeling.model import Model
 from bertctl.modeling.output_names import output_names
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.tensors import align
+from bertctl.modeling.transformers_internals import initialise
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
 from bertctl.session import current
@@ -695,10 +696,8 @@ def _renew_head(network: "nn.Module") -> None:
     from bertctl.modeling.heads import head_modules
 
     for _, module in head_modules(network):
-        if own := list(module.parameters(recurse=False)):
-            for parameter in own:
-                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
-            network._init_weights(module)  # type: ignore[operator]
+        if list(module.parameters(recurse=False)):
+            initialise(network, module)
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:

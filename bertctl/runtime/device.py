@@ -65,7 +65,7 @@ def choose_compute(
     if device == "cuda":
         # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches
         # have many shapes.
-        is_enabled = torch.backends.cuda.cudnn_sdp_enabled()
+        is_enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
         restore = partial(torch.backends.cuda.enable_cudnn_sdp, is_enabled)
         current().restore_later("attention of cuDNN", restore)
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)

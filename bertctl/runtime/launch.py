@@ -27,6 +27,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import read_accelerate_config
 from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.stopping import StopRequest, handled_by, raise_for
+from bertctl.runtime.torch_internals import count_in_store
 from bertctl.session import current
 from bertctl.words import count as number_of
 
@@ -322,7 +323,7 @@ def _is_first_to_fail() -> bool:
     if dist is None or not dist.is_initialized():
         return is_first_worker()
     try:
-        return bool(dist.distributed_c10d._get_default_store().add("bertctl_failed", 1) == 1)
+        return count_in_store("bertctl_failed") == 1
     except RuntimeError:  # whoever kept it has gone, after speaking
         return is_first_worker()
 

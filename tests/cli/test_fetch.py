@@ -667,7 +667,7 @@ def test_how_a_folder_of_ones_own_pools_is_locked_too(bertctl, tiny_model, file,
     assert str(folder / file) in done.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -701,7 +701,7 @@ def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said
         assert "bertctl fetch RECIPE" in done.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
     for words in (
         ["finetune", "demo", "--locked"],

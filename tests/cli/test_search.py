@@ -22,7 +22,7 @@ from tests.conftest import Run, TinyRun
 from tests.documents.schemas import check
 from tests.sentence_folders import make_folder, sentence_transformers
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TEXTS = [
     "the film was good", "it was bad food", "the film was very "
