@@ -12,12 +12,13 @@ Nothing is imported here that takes time.
 """
 
 import os
+import sys
 from _thread import RLock
 from contextvars import ContextVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, ParamSpec, TypeVar
 
     _Part = TypeVar("_Part")
@@ -26,9 +27,14 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """Everything that a command remembers, and how to undo what it changes in the process."""
+    """Everything that a command remembers, and how to undo what it changes in the process.
+
+    Attributes:
+        command: Words of the command line after `bertctl`; None where they are those of `sys.argv`.
+    """
 
     def __init__(self) -> None:
+        self.command: Sequence[str] | None = None
         self._parts: dict[type, Any] = {}
         self._undo: dict[str, Callable[[], object]] = {}
 
@@ -78,6 +84,12 @@ _TURN = RLock()
 def current() -> Session:
     """Returns the session of the command that this code belongs to, else that of the process."""
     return _current.get()
+
+
+def command_words() -> list[str]:
+    """Returns the words of the command line after `bertctl`."""
+    command = current().command
+    return list(sys.argv[1:] if command is None else command)
 
 
 class opened:  # noqa: N801 - reads as a verb in `with`; contextlib would have to be imported

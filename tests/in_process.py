@@ -44,14 +44,13 @@ def run_here(
         with (
             _process_state_kept(),
             _descriptors_lead_to(given, stdout, stderr),
-            _warnings_as_in_a_new_process(),
+            warnings_as_in_a_new_process(),
         ):
             os.environ.clear()
             os.environ.update(env)
             os.chdir(cwd)
-            sys.argv = ["bertctl", *words]
             code = _exit_code(words)
-        return subprocess.CompletedProcess(sys.argv, code, _text(stdout), _text(stderr))
+        return subprocess.CompletedProcess(["bertctl", *words], code, _text(stdout), _text(stderr))
 
 
 def _exit_code(words: Sequence[str]) -> int:
@@ -71,14 +70,12 @@ def _exit_code(words: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _process_state_kept() -> Iterator[None]:
-    """Restores what belongs to the harness: folder, environment and arguments."""
+    """Restores what belongs to the harness: folder and environment."""
     folder = os.open(".", os.O_RDONLY)
     env = dict(os.environ)
-    arguments = sys.argv
     try:
         yield
     finally:
-        sys.argv = arguments
         os.environ.clear()
         os.environ.update(env)
         os.fchdir(folder)
@@ -105,7 +102,7 @@ def _descriptors_lead_to(*files: IO[bytes]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _warnings_as_in_a_new_process() -> Iterator[None]:
+def warnings_as_in_a_new_process() -> Iterator[None]:
     """Has warnings be written to stderr, which are errors in tests."""
 
     def show(

@@ -12,7 +12,7 @@ if sys.platform == "win32":  # before what needs fcntl and SIGHUP
 
 from bertctl.runtime.command_clock import begin_command
 from bertctl.runtime.stopping import enter, ignore, watch
-from bertctl.session import current, opened
+from bertctl.session import command_words, current, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def main(argv: "Sequence[str] | None" = None) -> int:
 
 def run_command(argv: "Sequence[str] | None" = None) -> int:
     """Runs one command line in the session that is open; see `main`."""
+    if argv is not None:
+        current().command = argv
     begin_command()
     # Idle OpenMP threads soon sleep instead of spinning on. MiniLM on 2 cores with AMX, examples/s:
     # alone 197 (164 at a count of 1,000, 210 from 10,000 on); two trainings side by side 200
@@ -51,7 +53,7 @@ def run_command(argv: "Sequence[str] | None" = None) -> int:
         follow_environment()
     from bertctl.cli.boundary import run
 
-    return run(list(sys.argv[1:] if argv is None else argv))
+    return run(command_words())
 
 
 def entry() -> None:

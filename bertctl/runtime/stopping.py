@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 
-from bertctl.session import current
+from bertctl.session import command_words, current
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -143,7 +143,10 @@ def end_now(number: int) -> None:
         )
         said = f"error: {how} {reason}\n"
         cursor = "\r\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
-        for descriptor, text in ((1, document if "--json" in sys.argv else ""), (2, cursor + said)):
+        for descriptor, text in (
+            (1, document if "--json" in command_words() else ""),
+            (2, cursor + said),
+        ):
             try:  # noqa: SIM105 - contextlib would have to be imported
                 os.write(descriptor, text.encode())
             except OSError:

@@ -386,7 +386,7 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
             return vars(_unseen(cell, settings.folder))
         os.chdir(where)
         set_hub_variable("HF_HUB_OFFLINE", offline)
-        sys.argv[1:] = settings.command  # the worker gets it, and environment.json
+        current().command = settings.command
         if settings.recipes[cell]["runtime"]["device"] == "cuda":
             devices = visible_devices()
         else:

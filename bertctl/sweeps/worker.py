@@ -134,6 +134,8 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
     for number in settings.locks if forked else ():
         os.close(number)
     session = current()
+    if settings.command:
+        session.command = settings.command
     if settings.device is not None:
         # Read when CUDA is initialised, which it is not yet.
         session.set_variable("CUDA_VISIBLE_DEVICES", settings.device)
