@@ -2,8 +2,7 @@
 own for each command.
 
 There is one for a test session: the first test process that needs it starts it, and it ends with
-the last of them. A process forked from it early, before what reads the hub's variables is imported,
-takes the commands that have others; one forked earlier still, before torch, runs the code of tests
+the last of them. A process forked from it early, before torch is imported, runs the code of tests
 of what is done without it. What is tested is the same: a real process with its own arguments,
 streams, folder, environment and exit code, that runs `bertctl.cli.main.entry`. Only the imports,
 which take longer than most commands, are done once, and what every process would make alike:
@@ -71,7 +70,7 @@ LIGHT = (
 
 WITHOUT = ("torch", "transformers", "datasets", "sklearn", "accelerate", "evaluate")
 
-EARLY = (
+HEAVY = (
     "accelerate.utils",
     "sklearn.linear_model",
     "sklearn.model_selection",
@@ -81,10 +80,6 @@ EARLY = (
     "torch.distributed.tensor",
     "torch.nn.attention.flex_attention",
     "torch.profiler._cupti_monitor",
-)
-"""What else they import that reads none of the hub's variables."""
-
-HEAVY = (
     "transformers.models.align",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
@@ -93,18 +88,15 @@ HEAVY = (
     "transformers.optimization",
     "transformers.trainer_pt_utils",
     "accelerate",
-    "bertctl.modeling.fast.packed_encoder",
 )
-"""What else they import; of `bertctl` it is the one module that imports transformers at once."""
+"""What else they import."""
 
-_OF_THE_HUB = (
-    "HF_HOME", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
-)  # fmt: skip
 _OF_ALL = (
     "PYTHONPATH", "PYTHONWARNINGS", "PYTHONPROFILEIMPORTTIME",
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "GOMP_SPINCOUNT", "MPLCONFIGDIR",
 )  # fmt: skip
-"""Variables that are read when something is imported."""
+"""Variables that are read when something is imported. Those of the hub are read by each command
+anew (`huggingface_internals.follow_environment`)."""
 
 _ON_PATH = """#!{python} -SE
 import json, os, signal, socket, sys
@@ -129,10 +121,9 @@ _CACHED = type(functools.cache(len))
 PATIENCE = 3600.0
 """Seconds until a command counts as one that hangs, also on a machine with much else to do; no test
 waits for it."""
-_EARLIER, _LIGHT = ".earlier", ".light"
-"""End the addresses of the processes that have imported nothing which reads the hub's variables,
-and nothing heavy."""
-_ENDS = ("", _EARLIER, _LIGHT)
+_LIGHT = ".light"
+"""Ends the address of the process that has imported nothing heavy."""
+_ENDS = ("", _LIGHT)
 
 
 class Child:
@@ -271,16 +262,8 @@ class Nursery:
         return process
 
     def suits(self, env: Mapping[str, str]) -> bool:
-        """Whether one of the two processes has imported what a process with this environment would
-        import.
-        """
+        """Whether what is imported is what a process with this environment would import."""
         return all(env.get(name) == self.env.get(name) for name in _OF_ALL)
-
-    def has_hub_of(self, env: Mapping[str, str]) -> bool:
-        """Whether the process that has imported everything knows the hub as this environment
-        does.
-        """
-        return all(env.get(name) == self.env.get(name) for name in _OF_THE_HUB)
 
     def close(self) -> None:
         """Lets go of it; who has started it waits for its end."""
@@ -311,9 +294,7 @@ class Nursery:
             stderr: the same.
             kind: what it is: `bertctl`, or `light`, Python code without torch.
         """
-        address = self._address + (
-            _LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER
-        )
+        address = self._address + (_LIGHT if kind == "light" else "")
         cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
         request = {
             "is": kind,
@@ -425,7 +406,7 @@ def _serve(address: str) -> None:
     os.fsync = lambda _: None  # see conftest.py
     re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # 512 are fewer than transformers compiles when imported
     forked = []
-    for end, imports in ((_LIGHT, _import_light), (_EARLIER, _import_early), ("", _import_heavy)):
+    for end, imports in ((_LIGHT, _import_light), ("", _import_heavy)):
         with warnings.catch_warnings(action="error"):  # as in pytest's own processes
             imports()
         child = os.fork() if end else 0
@@ -483,37 +464,24 @@ def _import_light() -> None:
     for module in pkgutil.walk_packages(bertctl.__path__, "bertctl."):
         if not module.name.startswith(("bertctl.modeling.", "bertctl.tasks.", "bertctl.__main__")):
             __import__(module.name)
-    _refuse(*WITHOUT)
+    if heavy := [name for name in sys.modules if name.startswith(WITHOUT)]:
+        raise RuntimeError(f"imported too early: {heavy}")
 
 
-def _import_early() -> None:
-    """Imports what reads none of the hub's variables, and has what every process would make alike
-    made.
-    """
+def _import_heavy() -> None:
+    """Imports the rest, and has what every process would make alike made."""
     import bertctl
 
-    for name in EARLY:
+    for name in HEAVY:
         __import__(name)
     modules = [
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(bertctl.__path__, "bertctl.")
-        if not module.name.endswith("__main__") and module.name not in HEAVY
+        if not module.name.endswith("__main__")
     ]
     _make_tables(modules)
     _make_commands()
-    _refuse("huggingface_hub.", "transformers.")
-
-
-def _import_heavy() -> None:
-    """Imports the rest."""
-    for name in HEAVY:
-        __import__(name)
     _expressions_of_weights()
-
-
-def _refuse(*beginnings: str) -> None:
-    if read := [name for name in sys.modules if name.startswith(beginnings)]:
-        raise RuntimeError(f"imported too early: {read}")
 
 
 def _make_tables(modules: Sequence[ModuleType]) -> None:

@@ -36,7 +36,7 @@ def set_hub_variable(name: str, value: str | None) -> None:
 
 
 def follow_environment() -> None:
-    """Has an imported huggingface_hub know the variables as they are now, until the command ends.
+    """Updates an imported huggingface_hub by the variables of now, until the command ends.
 
     The library keeps what it reads of the environment when it is imported, as constants.
     """

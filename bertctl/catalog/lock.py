@@ -232,5 +232,5 @@ def file_sha256(path: Path) -> str:
 
 
 def forget_hashes() -> None:
-    """Has each file read again for its SHA-256."""
+    """Forgets the SHA-256 of all files: each is read again."""
     current().part(_Hashes).clear()

@@ -64,7 +64,7 @@ whichever side their tokenizer says."""
 
 
 def silence_transformers() -> None:
-    """Has transformers draw no bars and warn of nothing, until the command ends.
+    """Turns the bars and warnings of transformers off, until the command ends.
 
     What it warns of ("newly initialized: classifier") is what fine-tuning means.
     """

@@ -6,7 +6,7 @@ away.
 
 
 def forget_accelerator() -> None:
-    """Has the next `Accelerator` of this process take its own settings.
+    """Lets the next `Accelerator` of this process take its own settings.
 
     The library keeps those of the first one, and refuses another precision.
     """
