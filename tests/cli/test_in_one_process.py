@@ -4,6 +4,7 @@ the process as it was before.
 
 import contextlib
 import csv
+import gc
 import io
 import logging
 import os
@@ -45,7 +46,7 @@ COMMANDS = (
     "predict RUN lines.txt",
     "gate RUN --min accuracy=0.9 --policy point --json",
     "finetune nowhere.yaml",
-    "extract-features lines.txt --model MODEL -o features.npy --quiet",
+    "extract-features lines.txt --model MODEL --max-length 16 -o features.npy --quiet",
     "similarity the-film a-dull-film --model MODEL",
     "recipes diff sst2 demo",
     "recipes schema",
@@ -61,7 +62,7 @@ COMMANDS = (
     "evaluate RUN --file opinions.csv -o scored --quiet",
     "index lines.txt -o index --model MODEL --quiet",
     "mine lines.txt --model MODEL --quiet",
-    "cluster lines.txt --model MODEL --quiet",
+    "cluster lines.txt --model MODEL --clusters 2 --quiet",
     "attention MODEL a-good-film",
     f"{TRAINING} --set training.seed=4 --dry-run",
     "docs tutorial",
@@ -74,6 +75,9 @@ QUICK = 13
 
 TIMES = ("performance.json", "log.txt", "environment.json", "status.json")
 """Files in which seconds, moments and numbers of processes stand."""
+
+AT_IMPORT = {"environment", "generators", "descriptors", "filters"}
+"""What libraries change when they are imported: looked at when all commands have run once."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 def _state() -> dict[str, Any]:
     """What commands change in their process, or could."""
+    gc.collect()  # files that are held in circles are closed
     return {
         "environment": dict(os.environ),
         "folder": Path.cwd(),
@@ -187,8 +192,11 @@ def test_commands_in_one_process_are_as_in_many(
         done = nursery.run(_typed(command, tiny_run.path, tiny_model), cwd=folder)
         expected[command] = Outcome(done.returncode, done.stdout, done.stderr, _files(folder))
 
-    orders = {"main": (_here, commands), "thread": (_in_a_thread, [*reversed(commands)])}
-    for name, (take, order) in orders.items():
+    orders = (
+        ("main", commands, _here, AT_IMPORT),
+        ("thread", [*reversed(commands)], _in_a_thread, set[str]()),
+    )
+    for name, order, take, left_out in orders:
         for number, command in enumerate(order):
             folder = make_folder(f"{name}-{number}")
             monkeypatch.chdir(folder)
@@ -196,8 +204,8 @@ def test_commands_in_one_process_are_as_in_many(
             code, stdout, stderr = take(_typed(command, tiny_run.path, tiny_model))
             after = _state()
             assert Outcome(code, stdout, stderr, _files(folder)) == expected[command], command
-            for part, value in before.items():
-                assert after[part] == value, f"{part} after {command}"
+            for part in before.keys() - left_out:
+                assert after[part] == before[part], f"{part} after {command}"
 
 
 def test_at_least_30_commands_are_compared() -> None:
