@@ -166,6 +166,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_OPENED].close()
 
 
+@pytest.fixture
+def own_session() -> Iterator[None]:
+    """A session of the test's own: it knows nothing of what other tests have asked or read."""
+    from bertctl.session import opened
+
+    with opened():
+        yield
+
+
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Where `bertctl` processes come from whose imports are done; see tests/nursery.py."""
