@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 
-from bertctl.session import command_words, current
+from bertctl.session import carried, command_words, current
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,17 +156,18 @@ def end_now(number: int) -> None:
 
 def watch() -> None:
     """Handles the signals of this process from now on."""
+    command = _command()
+    end = carried(end_now)  # destructors run in any thread
 
     def unraisable(event: "Any") -> None:
         """Ends what a destructor or a callback would have gone on with: Python drops what is raised
         there.
         """
-        number = asked()
-        if number and isinstance(event.exc_value, KeyboardInterrupt):
-            end_now(number)
+        if command.number and isinstance(event.exc_value, KeyboardInterrupt):
+            end(command.number)
         sys.__unraisablehook__(event)
 
-    _command().phase = "starting"
+    command.phase = "starting"
     handled_by(_arrived).__enter__()
     if signal.getsignal(signal.SIGXCPU) == signal.SIG_DFL:
         signal.signal(signal.SIGXCPU, _used_up)
