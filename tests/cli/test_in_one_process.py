@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,12 +171,13 @@ def _in_a_thread(words: Sequence[str]) -> tuple[int, str, str]:
     return outcomes[0]
 
 
-def _tiers() -> Iterator[Any]:
-    yield pytest.param(COMMANDS[:QUICK], id=f"{QUICK} commands")
-    yield pytest.param(COMMANDS, id=f"{len(COMMANDS)} commands", marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize("commands", _tiers())
+@pytest.mark.parametrize(
+    "commands",
+    [
+        pytest.param(COMMANDS[:QUICK], id=f"{QUICK} commands"),
+        pytest.param(COMMANDS, id=f"{len(COMMANDS)} commands", marks=pytest.mark.slow),
+    ],
+)
 def test_commands_in_one_process_are_as_in_many(
     commands: Sequence[str],
     nursery: Nursery,
