@@ -18,9 +18,14 @@ _OF_ENVIRONMENT = (
     "ENDPOINT",
     "HF_HOME",
     "HF_HUB_CACHE",
+    "HF_HUB_DISABLE_IMPLICIT_TOKEN",
     "HF_HUB_DISABLE_SYMLINKS",
+    "HF_HUB_DISABLE_XET",
+    "HF_HUB_DOWNLOAD_TIMEOUT",
+    "HF_HUB_ETAG_TIMEOUT",
     "HF_HUB_OFFLINE",
     "HF_TOKEN_PATH",
+    "HUGGINGFACE_CO_URL_TEMPLATE",
 )
 """Constants of the library that come from variables, as far as bertctl, or what it calls, looks at
 them."""

@@ -9,6 +9,7 @@ import io
 import logging
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -89,18 +90,32 @@ class Outcome:
     stderr: str
     files: dict[str, bytes]
 
+    def unlike(self, other: "Outcome") -> list[object]:
+        """What is not the same, with the names of files."""
+        pairs: list[tuple[object, object]] = [
+            (self.code, other.code),
+            (self.stdout, other.stdout),
+            (self.stderr, other.stderr),
+        ]
+        names = sorted(self.files.keys() | other.files.keys())
+        differing = [name for name in names if self.files.get(name) != other.files.get(name)]
+        return [*(pair for pair in pairs if pair[0] != pair[1]), *differing]
+
 
 @pytest.fixture
-def make_folder(tmp_path: Path) -> Callable[[str], Path]:
-    """A function that makes a folder to work in, always with the same files."""
+def make_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
+    """A function that makes the folder to work in anew, at the same path and with the same files."""
 
-    def make(name: str) -> Path:
-        folder = tmp_path / name / "work"
-        folder.mkdir(parents=True)
+    def make() -> Path:
+        folder = tmp_path / "work"
+        monkeypatch.chdir(tmp_path)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
         (folder / "lines.txt").write_text("the film was fine\na dull film\nbad food, not bright\n")
         rows = [f"the film was good {i},pos\nit was bad food {i},neg\n" for i in range(6)]
         (folder / "opinions.csv").write_text("text,label\n" + "".join(rows))
         (folder / "bad.yaml").write_text("name: bad\ntraining: {epoch: 1}\n")
+        monkeypatch.chdir(folder)
         return folder
 
     return make
@@ -181,30 +196,30 @@ def _in_a_thread(words: Sequence[str]) -> tuple[int, str, str]:
 def test_commands_in_one_process_are_as_in_many(
     commands: Sequence[str],
     nursery: Nursery,
-    make_folder: Callable[[str], Path],
+    make_folder: Callable[[], Path],
     tiny_run: TinyRun,
     tiny_model: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In the order above in the main thread, and in another one backwards in other threads."""
     expected = {}
-    for number, command in enumerate(commands):
-        folder = make_folder(f"process-{number}")
+    for command in commands:
+        folder = make_folder()
         done = nursery.run(_typed(command, tiny_run.path, tiny_model), cwd=folder)
         expected[command] = Outcome(done.returncode, done.stdout, done.stderr, _files(folder))
 
     orders = (
-        ("main", commands, _here, AT_IMPORT),
-        ("thread", [*reversed(commands)], _in_a_thread, set[str]()),
+        (commands, _here, AT_IMPORT),
+        ([*reversed(commands)], _in_a_thread, set[str]()),
     )
-    for name, order, take, left_out in orders:
-        for number, command in enumerate(order):
-            folder = make_folder(f"{name}-{number}")
-            monkeypatch.chdir(folder)
+    for order, take, left_out in orders:
+        for command in order:
+            folder = make_folder()
             before = _state()
             code, stdout, stderr = take(_typed(command, tiny_run.path, tiny_model))
             after = _state()
-            assert Outcome(code, stdout, stderr, _files(folder)) == expected[command], command
+            found = Outcome(code, stdout, stderr, _files(folder))
+            assert found.unlike(expected[command]) == [], command
             for part in before.keys() - left_out:
                 assert after[part] == before[part], f"{part} after {command}"
 
@@ -216,9 +231,9 @@ def test_at_least_30_commands_are_compared() -> None:
 
 
 def test_an_input_of_one_command_is_an_output_of_the_next(
-    make_folder: Callable[[str], Path], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+    make_folder: Callable[[], Path], tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(make_folder("inputs"))
+    make_folder()
     model = ["--model", str(tiny_model)]
     assert _here(["tokenize", "--file", "lines.txt", "-o", "tokens.jsonl", *model])[0] == 0
     assert _here(["tokenize", "--file", "tokens.jsonl", "-o", "lines.txt", *model])[0] == 0

@@ -123,14 +123,18 @@ def test_constants_follow_variables_and_go_back(monkeypatch: pytest.MonkeyPatch)
             monkeypatch.delenv(name, raising=False)
         huggingface_internals.set_hub_variable("HF_HUB_DISABLE_SYMLINKS", "1")
         assert os.environ["HF_HUB_DISABLE_SYMLINKS"] == "1"
-        assert {name: getattr(constants, name) for name in names} == {
+        expected = {
             "ENDPOINT": "https://hub.example",
             "HF_HOME": "/somewhere",
             "HF_HUB_CACHE": "/somewhere/hub",
             "HF_HUB_DISABLE_SYMLINKS": True,
             "HF_HUB_OFFLINE": not before["HF_HUB_OFFLINE"],
             "HF_TOKEN_PATH": "/somewhere/token",
+            "HUGGINGFACE_CO_URL_TEMPLATE": (
+                "https://hub.example/{repo_id}/resolve/{revision}/{filename}"
+            ),
         }
+        assert {name: getattr(constants, name) for name in names} == {**before, **expected}
     assert "HF_HUB_DISABLE_SYMLINKS" not in os.environ
     assert {name: getattr(constants, name) for name in names} == before
 
