@@ -49,7 +49,10 @@ def follow_environment() -> None:
     if constants is None:
         return
     session = current()
-    constants_now = _read_again(constants)
+    try:
+        constants_now = _read_again(constants)
+    except ValueError:  # no address (HF_ENDPOINT): refused where the hub is wanted
+        return
     for name in _OF_ENVIRONMENT:
         before = getattr(constants, name)
         value = getattr(constants_now, name)
