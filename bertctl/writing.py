@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from bertctl.addresses import refuse_address
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.session import current
 from bertctl.words import human_bytes
 
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/(\d+)")
@@ -35,7 +36,10 @@ _FULL = {
 PARTS = ".bertctl-*.part"
 """What is written aside, as a pattern."""
 _ANOTHER = "Nothing was written. Choose another place for the output."
-_inputs: dict[Path, None] = {}
+
+
+class _Inputs(dict[Path, None]):
+    """Files and folders that the command reads, and never overwrites."""
 
 
 @contextmanager
@@ -323,15 +327,16 @@ def protect(*inputs: Path, anew: bool = False) -> None:
         inputs: those that are there count; so does the file that stdin comes from.
         anew: forget those of an earlier call.
     """
+    protected = current().part(_Inputs)
     if anew:
-        _inputs.clear()
+        protected.clear()
     for path in inputs:
         with suppress(OSError, ValueError):
             found = path.stat()
             if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(
                 found.st_mode
             ):  # not the terminal, which may be both
-                _inputs[path] = None
+                protected[path] = None
 
 
 def refuse_input(path: Path, *, replaces: bool = False) -> None:
@@ -348,7 +353,7 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
     """
     with suppress(OSError):
         for one in filter(
-            Path.exists, _inputs
+            Path.exists, current().part(_Inputs)
         ):  # another file may have the number of one that is gone
             if path.samefile(one) and (replaces or not path.is_dir()):
                 raise UsageError(f"{path} is an input of this command ({one})", remedy=_ANOTHER)

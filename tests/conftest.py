@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 
-from tests.nursery import Lasting, Nursery
+from tests.nursery import Nursery
 
 os.environ.setdefault(
     "GOMP_SPINCOUNT", "4000"
@@ -166,18 +166,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_OPENED].close()
 
 
+@pytest.fixture
+def own_session() -> Iterator[None]:
+    """A session of the test's own: it knows nothing of what other tests have asked or read."""
+    from bertctl.session import opened
+
+    with opened():
+        yield
+
+
 @pytest.fixture(scope="session")
 def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Where `bertctl` processes come from whose imports are done; see tests/nursery.py."""
     opened = _nursery(_common(tmp_path_factory))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def lasting(nursery: Nursery) -> Iterator[Lasting]:
-    """The process of the module's tests that are marked `one_process`."""
-    opened = Lasting(nursery)
     yield opened
     opened.close()
 
@@ -192,14 +193,9 @@ def bertctl(
     """Run the command as a process; `cwd` is the test's own folder unless said otherwise.
 
     It comes out of the nursery, or is started anew where the environment is one that libraries read
-    when imported. With the mark `one_process` a process takes all commands of the module's tests
-    that have the mark.
+    when imported. With the mark `in_process` the test's own process takes the command.
     """
-    shared: Lasting | None = (
-        request.getfixturevalue("lasting")
-        if request.node.get_closest_marker("one_process")
-        else None
-    )
+    is_here = request.node.get_closest_marker("in_process") is not None
 
     def run(
         *arguments: object,
@@ -214,8 +210,10 @@ def bertctl(
             if input is not None:
                 stdin = tmp_path_factory.mktemp("streams") / "stdin"
                 stdin.write_text(input, encoding="utf-8")
-            if shared is not None and nursery.has_hub_of(whole) and "NURSERY_IMPORTS" not in whole:
-                return shared.run(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
+            if is_here and "NURSERY_IMPORTS" not in whole:
+                from tests.in_process import run_here
+
+                return run_here(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
             return nursery.run(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
         return subprocess.run(
             [sys.executable, "-m", "bertctl", *words],

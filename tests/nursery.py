@@ -2,8 +2,7 @@
 own for each command.
 
 There is one for a test session: the first test process that needs it starts it, and it ends with
-the last of them. A process forked from it early, before what reads the hub's variables is imported,
-takes the commands that have others; one forked earlier still, before torch, runs the code of tests
+the last of them. A process forked from it early, before torch is imported, runs the code of tests
 of what is done without it. What is tested is the same: a real process with its own arguments,
 streams, folder, environment and exit code, that runs `bertctl.cli.main.entry`. Only the imports,
 which take longer than most commands, are done once, and what every process would make alike:
@@ -23,8 +22,8 @@ with it (`conftest.py`), which import what the commands import, and each for six
 nothing is done for them.
 
 A fork costs the processor 20 ms, and as much again for what the command then writes to of what both
-share. `Lasting` is a process that takes many commands, one after another, for tests of refusals and
-of other small things.
+share. Refusals and other small things are not typed here: the test's own process takes them
+(`tests/in_process.py`).
 """
 
 import contextlib
@@ -48,7 +47,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 LIGHT = (
     "pyarrow.parquet",
@@ -72,7 +70,7 @@ LIGHT = (
 
 WITHOUT = ("torch", "transformers", "datasets", "sklearn", "accelerate", "evaluate")
 
-EARLY = (
+HEAVY = (
     "accelerate.utils",
     "sklearn.linear_model",
     "sklearn.model_selection",
@@ -82,10 +80,6 @@ EARLY = (
     "torch.distributed.tensor",
     "torch.nn.attention.flex_attention",
     "torch.profiler._cupti_monitor",
-)
-"""What else they import that reads none of the hub's variables."""
-
-HEAVY = (
     "transformers.models.align",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
@@ -94,18 +88,15 @@ HEAVY = (
     "transformers.optimization",
     "transformers.trainer_pt_utils",
     "accelerate",
-    "bertctl.modeling.fast.packed_encoder",
 )
-"""What else they import; of `bertctl` it is the one module that imports transformers at once."""
+"""What else they import."""
 
-_OF_THE_HUB = (
-    "HF_HOME", "HF_HUB_OFFLINE", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "TRANSFORMERS_OFFLINE", "XDG_CACHE_HOME",
-)  # fmt: skip
 _OF_ALL = (
     "PYTHONPATH", "PYTHONWARNINGS", "PYTHONPROFILEIMPORTTIME",
     "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "GOMP_SPINCOUNT", "MPLCONFIGDIR",
 )  # fmt: skip
-"""Variables that are read when something is imported."""
+"""Variables that are read when something is imported. Those of the hub are read by each command
+anew (`huggingface_internals.follow_environment`)."""
 
 _ON_PATH = """#!{python} -SE
 import json, os, signal, socket, sys
@@ -130,10 +121,9 @@ _CACHED = type(functools.cache(len))
 PATIENCE = 3600.0
 """Seconds until a command counts as one that hangs, also on a machine with much else to do; no test
 waits for it."""
-_EARLIER, _LIGHT = ".earlier", ".light"
-"""End the addresses of the processes that have imported nothing which reads the hub's variables,
-and nothing heavy."""
-_ENDS = ("", _EARLIER, _LIGHT)
+_LIGHT = ".light"
+"""Ends the address of the process that has imported nothing heavy."""
+_ENDS = ("", _LIGHT)
 
 
 class Child:
@@ -272,16 +262,8 @@ class Nursery:
         return process
 
     def suits(self, env: Mapping[str, str]) -> bool:
-        """Whether one of the two processes has imported what a process with this environment would
-        import.
-        """
+        """Whether what is imported is what a process with this environment would import."""
         return all(env.get(name) == self.env.get(name) for name in _OF_ALL)
-
-    def has_hub_of(self, env: Mapping[str, str]) -> bool:
-        """Whether the process that has imported everything knows the hub as this environment
-        does.
-        """
-        return all(env.get(name) == self.env.get(name) for name in _OF_THE_HUB)
 
     def close(self) -> None:
         """Lets go of it; who has started it waits for its end."""
@@ -310,12 +292,9 @@ class Nursery:
             stdin: a file, or a descriptor; nothing where it is None.
             stdout: a descriptor; a pipe where it is None.
             stderr: the same.
-            kind: what it is: `bertctl`; `lasting`, which `Lasting` speaks to; or `light`, Python
-                code without torch.
+            kind: what it is: `bertctl`, or `light`, Python code without torch.
         """
-        address = self._address + (
-            _LIGHT if kind == "light" else "" if self.has_hub_of(env) else _EARLIER
-        )
+        address = self._address + (_LIGHT if kind == "light" else "")
         cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
         request = {
             "is": kind,
@@ -412,56 +391,6 @@ class Nursery:
         return subprocess.CompletedProcess(child.args, child.wait(), out, err)
 
 
-class Lasting:
-    """A process that takes one command after another: the command line without a start and an end
-    for each.
-
-    Args:
-        nursery: where it comes from.
-        imports: what it imports of tests/contract and tests/faults.
-    """
-
-    def __init__(self, nursery: Nursery, imports: str = "") -> None:
-        ours, its = socket.socketpair()
-        env = {**nursery.env, "NURSERY_IMPORTS": imports}
-        with its:
-            self._child = nursery.start(
-                [], cwd=Path("/"), env=env, stdin=its.fileno(), kind="lasting"
-            )
-        self._door = ours
-        self._lines = ours.makefile("r", encoding="utf-8")
-
-    def run(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Path,
-        env: Mapping[str, str],
-        stdin: Path | None = None,
-    ) -> "subprocess.CompletedProcess[str]":
-        """Runs a command to its end."""
-        asked = {
-            "arguments": list(arguments),
-            "cwd": str(cwd),
-            "env": dict(env),
-            "stdin": str(stdin or os.devnull),
-        }
-        self._door.sendall((json.dumps(asked) + "\n").encode())
-        line = self._lines.readline()
-        if not line:
-            raise RuntimeError(f"the process ended: {self._child.communicate()}, {arguments}")
-        said = json.loads(line)
-        return subprocess.CompletedProcess(
-            ["bertctl", *arguments], said["code"], said["stdout"], said["stderr"]
-        )
-
-    def close(self) -> None:
-        """Ends it."""
-        self._lines.close()
-        self._door.close()
-        self._child.communicate()
-
-
 def _serve(address: str) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(
@@ -477,7 +406,7 @@ def _serve(address: str) -> None:
     os.fsync = lambda _: None  # see conftest.py
     re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # 512 are fewer than transformers compiles when imported
     forked = []
-    for end, imports in ((_LIGHT, _import_light), (_EARLIER, _import_early), ("", _import_heavy)):
+    for end, imports in ((_LIGHT, _import_light), ("", _import_heavy)):
         with warnings.catch_warnings(action="error"):  # as in pytest's own processes
             imports()
         child = os.fork() if end else 0
@@ -535,37 +464,24 @@ def _import_light() -> None:
     for module in pkgutil.walk_packages(bertctl.__path__, "bertctl."):
         if not module.name.startswith(("bertctl.modeling.", "bertctl.tasks.", "bertctl.__main__")):
             __import__(module.name)
-    _refuse(*WITHOUT)
+    if heavy := [name for name in sys.modules if name.startswith(WITHOUT)]:
+        raise RuntimeError(f"imported too early: {heavy}")
 
 
-def _import_early() -> None:
-    """Imports what reads none of the hub's variables, and has what every process would make alike
-    made.
-    """
+def _import_heavy() -> None:
+    """Imports the rest, and has what every process would make alike made."""
     import bertctl
 
-    for name in EARLY:
+    for name in HEAVY:
         __import__(name)
     modules = [
         importlib.import_module(module.name)
         for module in pkgutil.walk_packages(bertctl.__path__, "bertctl.")
-        if not module.name.endswith("__main__") and module.name not in HEAVY
+        if not module.name.endswith("__main__")
     ]
     _make_tables(modules)
     _make_commands()
-    _refuse("huggingface_hub.", "transformers.")
-
-
-def _import_heavy() -> None:
-    """Imports the rest."""
-    for name in HEAVY:
-        __import__(name)
     _expressions_of_weights()
-
-
-def _refuse(*beginnings: str) -> None:
-    if read := [name for name in sys.modules if name.startswith(beginnings)]:
-        raise RuntimeError(f"imported too early: {read}")
 
 
 def _make_tables(modules: Sequence[ModuleType]) -> None:
@@ -625,30 +541,11 @@ def _expressions_of_weights() -> None:
 def _make_commands() -> None:
     from bertctl.cli import app
 
-    make_verbs_once(app)
     for verb in app.VERBS:
-        command = app._imported(verb, print)
+        command = app.verb_command(verb)
         for one in (command, *getattr(command, "commands", {}).values()):
             for parameter in one.params:
                 parameter.get_runtime_param()
-
-
-def make_verbs_once(app: ModuleType) -> None:
-    """Keeps the command that Typer makes of a verb: a third of the time of most commands, and the
-    same each time.
-    """
-    made: dict[Any, Any] = {}
-    heard: list[Any] = []
-    make = app._imported
-
-    def kept(verb: Any, on_output: Any) -> Any:
-        heard[:] = [on_output]
-        if verb not in made:
-            made[verb] = make(verb, lambda out: heard[0](out))
-        return made[verb]
-
-    kept.__wrapped__ = make  # type: ignore[attr-defined]
-    app._imported = kept  # type: ignore[attr-defined]
 
 
 def _wait(pid: int, visitor: socket.socket) -> None:
@@ -692,10 +589,6 @@ def _be_asked(
                 str(Path(__file__).with_name(folder)) for folder in ("contract", "faults")
             ]
             __import__(name)
-        if request["is"] == "lasting":
-            _be_lasting()
-            code = 0
-            return
         from bertctl.cli.main import entry
 
         try:
@@ -708,54 +601,12 @@ def _be_asked(
         os._exit(code)
 
 
-def _be_lasting() -> None:
-    """Takes the commands that come through descriptor 0, and says of each how it ended, until
-    nobody asks.
-    """
-    from bertctl.cli.framework import streams
-    from bertctl.cli.main import main
-
-    door = socket.socket(fileno=os.dup(0))
-    kept = {name: os.memfd_create(name) for name in ("stdout", "stderr")}
-    for line in door.makefile("r", encoding="utf-8"):
-        asked = json.loads(line)
-        os.environ.clear()
-        os.environ.update(asked["env"])
-        os.chdir(asked["cwd"])
-        given = os.open(asked["stdin"], os.O_RDONLY)
-        os.dup2(given, 0)
-        os.close(given)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-        for number, stream in enumerate(kept.values(), start=1):
-            os.ftruncate(stream, 0)
-            os.lseek(stream, 0, os.SEEK_SET)
-            os.dup2(stream, number)
-        streams.lost.clear()
-        streams._opened.clear()  # those of the command before
-        streams.open_streams()
-        sys.argv = ["bertctl", *asked["arguments"]]
-        try:
-            code = main()
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 1
-        for said in (sys.stdout, sys.stderr):
-            said.flush()
-        answer: dict[str, object] = {"code": code}
-        for name, stream in kept.items():
-            answer[name] = os.pread(stream, os.fstat(stream).st_size, 0).decode()
-        door.sendall((json.dumps(answer) + "\n").encode())
-
-
 def _be_python(arguments: Sequence[str]) -> int:
-    """Runs code as `python -c` does, with Typer's commands as they are in a process of its own;
-    returns its exit code.
+    """Runs code as `python -c` does; returns its exit code.
 
     Args:
         arguments: the code and what comes after it.
     """
-    from bertctl.cli import app
-
-    app._imported = getattr(app._imported, "__wrapped__", app._imported)  # type: ignore[attr-defined]
     sys.argv = ["-c", *arguments[1:]]
     try:
         exec(arguments[0], {"__name__": "__main__"})  # noqa: S102 - what pytest-xdist or a test says

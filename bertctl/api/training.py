@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -25,13 +24,10 @@ from bertctl.progress import SILENT, Listener
 from bertctl.reporting.card import write_card
 from bertctl.reporting.notebook import NotebookListener, in_notebook
 from bertctl.runtime.seeding import generators_kept
+from bertctl.session import opened
 from bertctl.training.finetune import RunOptions
 from bertctl.training.start import Resume
 from bertctl.writing import failures_of
-
-_ONE_TRAINS = threading.RLock()
-"""Held while a thread trains: torch has one generator for all threads, and two would draw from it
-by turns."""
 
 
 def load_recipe(name: str | Path, fields: Fields | None = None) -> Recipe:
@@ -88,7 +84,9 @@ def finetune(
     rows = _rows_of(train, validation, test)
     resolved = _resolved(recipe, fields, rows)
     options = RunOptions(strict=strict, make_baselines=make_baselines, on_finish=write_card)
-    with _ONE_TRAINS, generators_kept():
+    # Trainings in several threads take turns: torch has one generator for all threads, and two would
+    # draw from it alternately.
+    with opened(), generators_kept():
         result = run_recipe(
             resolved,
             rows_in_memory=rows,
@@ -131,7 +129,7 @@ def probe(
     rows = _rows_of(train, validation, test)
     resolved = _resolved(recipe, fields, rows)
     protect_inputs(resolved, rows)
-    with _ONE_TRAINS, generators_kept():
+    with opened(), generators_kept():
         result = run_probe(
             resolved,
             rows_in_memory=rows,
@@ -239,7 +237,7 @@ def sweep(
         halving=halving,
         forks=forks,
     )
-    with _ONE_TRAINS, generators_kept():
+    with opened(), generators_kept():
         prepared = make_sweep(request, folder, listener=progress)
         with failures_of(prepared.folder):
             prepared.folder.mkdir(parents=True, exist_ok=True)

@@ -23,10 +23,12 @@ from urllib.parse import quote
 
 from bertctl.catalog import patience
 from bertctl.catalog.hub_files import MODULES, HubFiles, cached_files, endpoint
+from bertctl.catalog.huggingface_internals import client_factory, name_commit, pointer_path
 from bertctl.catalog.patience import sign_of_life, within_patience
 from bertctl.documents import sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
+from bertctl.session import current
 from bertctl.words import human_bytes, human_seconds
 from bertctl.writing import open_in_place, write_text
 
@@ -155,15 +157,11 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
         UnavailableError: bytes that are not what the hub says they are.
         Exception: whatever huggingface_hub raises, or the system of a disk.
     """
-    from huggingface_hub.file_download import (
-        _cache_commit_hash_for_specific_revision as name_commit,
-    )
-
     folder = Path()
     for file in files:
         folder = _bring_one(file, listener).parents[file.path.count("/")]
     for file in files[-1:]:  # the branch, when all of the commit is here
-        name_commit(str(file.wanted.folder), file.wanted.asked, file.commit)
+        name_commit(file.wanted.folder, file.wanted.asked, file.commit)
         if file.wanted.matches(MODULES) and not (folder / MODULES).exists():
             with contextlib.suppress(UnavailableError):  # the cache may be one that is read alone
                 write_text(
@@ -232,7 +230,6 @@ class _Growing(io.BufferedWriter):
 def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     """Returns where a file is in the cache: as it was there if that is whole, else loaded."""
     from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.file_download import _get_pointer_path
 
     repo = file.wanted.repo
     kind = file.wanted.repo_type
@@ -241,7 +238,7 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
     if (
         constants.HF_HUB_DISABLE_SYMLINKS
     ):  # at once where it is read: a copy could be read when half of it is made
-        blob = Path(_get_pointer_path(str(file.wanted.folder), file.commit, file.path))
+        blob = pointer_path(file.wanted.folder, file.commit, file.path)
     there = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(
         file.path, blob
     )
@@ -283,6 +280,8 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
 
+    restore = partial(setattr, constants, "DOWNLOAD_CHUNK_SIZE", constants.DOWNLOAD_CHUNK_SIZE)
+    current().restore_later("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", restore)
     constants.DOWNLOAD_CHUNK_SIZE = CHUNK_BYTES
     disable_progress_bars("huggingface_hub.http_get")
     begun = out.seek(0, io.SEEK_END)
@@ -307,9 +306,8 @@ def limit_sessions() -> None:
     error may be.
     """
     from huggingface_hub import get_session, set_client_factory
-    from huggingface_hub.utils import _http
 
-    made = _http._GLOBAL_CLIENT_FACTORY  # whoever set it
+    made = client_factory()
 
     def limited() -> Any:  # after a refused connection it makes a new one
         session = made()
@@ -317,6 +315,7 @@ def limit_sessions() -> None:
         return session
 
     if _limit_answer not in get_session().event_hooks["response"]:
+        current().restore_later("clients of huggingface_hub", lambda: set_client_factory(made))
         set_client_factory(limited)
 
 

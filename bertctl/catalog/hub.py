@@ -21,6 +21,7 @@ from bertctl.catalog.lock import Found, in_force, noted
 from bertctl.documents import weight_files
 from bertctl.errors import UnavailableError
 from bertctl.progress import SILENT, Listener
+from bertctl.session import current
 from bertctl.words import without_secrets
 
 Names = Sequence[str]
@@ -217,7 +218,7 @@ def remote_size(wanted: HubFiles) -> int | None:
 
 
 def unreachable(address: str | None = None) -> str:
-    """Returns why the hub can't be reached, or an empty string. It is asked once per process, and
+    """Returns why the hub can't be reached, or an empty string. A command asks it once, and
     never offline.
 
     Args:
@@ -326,9 +327,10 @@ def shown(text: str) -> str:
     return without_secrets(text).replace(get_token() or "\0", "***")
 
 
-_answers: dict[str, str] = {}
-"""Hub -> why it can't be reached, or an empty string: it is asked once per process, however much is
-wanted of it."""
+class _Answers(dict[str, str]):
+    """Hub -> why it can't be reached, or an empty string: a command asks it once, however much it
+    wants of it.
+    """
 
 
 def _reach(address: str) -> str:
@@ -339,13 +341,14 @@ def _reach(address: str) -> str:
     time limit.
     """
     hub = endpoint()
-    if hub not in _answers:
+    answers = current().part(_Answers)
+    if hub not in answers:
         found: list[str] = []
         asking = threading.Thread(target=lambda: found.append(_ask(shown(address))), daemon=True)
         asking.start()
         asking.join(REACH_SECONDS + 1)
-        _answers[hub] = found[0] if found else f"no answer within {REACH_SECONDS:.0f} s"
-    return _answers[hub]
+        answers[hub] = found[0] if found else f"no answer within {REACH_SECONDS:.0f} s"
+    return answers[hub]
 
 
 def _ask(address: str) -> str:

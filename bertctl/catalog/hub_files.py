@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from bertctl.catalog.lock import Kind
 from bertctl.documents import loading
@@ -91,6 +91,8 @@ def cached_files(wanted: HubFiles) -> dict[str, Path]:
         "https://hub.example."
     )
     with loading(f"the hub's {wanted.repo_type} {wanted.repo}", kind=UsageError, remedy=remedy):
+        # The library refuses such an address when it is imported, which may have been long ago.
+        _ = urlsplit(endpoint()).port
         from huggingface_hub import try_to_load_from_cache
 
         find = partial(

@@ -7,7 +7,6 @@ Where a lock is in force, which `--locked` says, whatever it does not have is re
 """
 
 import contextlib
-import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from bertctl.catalog.huggingface_internals import set_hub_variable
 from bertctl.config.recipe_files import expanded_path
 from bertctl.documents import read_json_document, sha256_of
 from bertctl.errors import DataError, UnavailableError
+from bertctl.session import current
 from bertctl.words import listing
 
 LOCK_NAME = "bertctl.lock"
@@ -166,9 +167,9 @@ def enforce() -> None:
         DataError: it is not what it should be.
     """
     lock = read_lock(lock_file())
-    os.environ[LOCKED] = str(lock.path)
-    if lock.folder:  # read by huggingface_hub when it is imported: later
-        os.environ["HF_HUB_CACHE"] = str(lock.path.parent / lock.folder)
+    current().set_variable(LOCKED, str(lock.path))
+    if lock.folder:
+        set_hub_variable("HF_HUB_CACHE", str(lock.path.parent / lock.folder))
 
 
 def lock_file() -> Path:
@@ -209,5 +210,22 @@ def read_lock(path: Path) -> Lock:
     return Lock(path, [part.as_json() for part in document.parts], document.folder)
 
 
-file_sha256 = functools.cache(sha256_of)
-"""`sha256_of`, which reads each file once per process."""
+class _Hashes(dict[Path, tuple[tuple[int, int, int], str]]):
+    """Path -> inode, size and time of change of a file that was read, and its SHA-256."""
+
+
+def file_sha256(path: Path) -> str:
+    """Returns a file's SHA-256; a command reads each file once for it, until the file changes."""
+    hashes = current().part(_Hashes)
+    status = path.stat()
+    state = (status.st_ino, status.st_size, status.st_mtime_ns)
+    known_state, sha256 = hashes.get(path, (None, ""))
+    if known_state != state:
+        sha256 = sha256_of(path)
+        hashes[path] = (state, sha256)
+    return sha256
+
+
+def forget_hashes() -> None:
+    """Forgets the SHA-256 of all files: each is read again."""
+    current().part(_Hashes).clear()

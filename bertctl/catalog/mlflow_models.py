@@ -12,6 +12,7 @@ from typing import Any
 
 from bertctl.catalog.hub import is_offline
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.session import current
 
 SCHEME = "mlflow:"
 """Begins the name of a registered run: `mlflow:NAME@alias`."""
@@ -116,7 +117,7 @@ def _client(what: str) -> Iterator[Any]:
         "ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     }
     for variable, value in patience.items():
-        os.environ.setdefault(f"MLFLOW_{variable}", value)
+        current().default_variable(f"MLFLOW_{variable}", value)
     import mlflow
 
     address = mlflow.get_tracking_uri()

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -20,12 +20,15 @@ from bertctl.errors import BertctlError, InterruptedRunError, UnavailableError
 from bertctl.plugins import all_plugins, on_broken, plugin
 from bertctl.runtime.launch import another_ended, was_left
 from bertctl.runtime.stopping import Terminated, asked, enter
+from bertctl.session import current
 from bertctl.version import __version__
 
 if TYPE_CHECKING:
     from bertctl.cli.framework.output import Output
 
-OnOutput = Callable[["Output"], None]
+
+class Outputs(list["Output"]):
+    """What the verbs of a command line speak through, so that the error boundary does, too."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +150,7 @@ _SHARED = {
 
 
 class Verbs(VerbGroup):
-    """Command `bertctl`: it knows its verbs by the table, and imports the one that was typed.
-
-    Attributes:
-        on_output: is told of the verb's `Output` once it exists, so that the error boundary speaks
-            through it.
-    """
-
-    on_output: OnOutput
+    """Command `bertctl`: it knows its verbs by the table, and imports the one that was typed."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Returns the names of the verbs."""
@@ -164,7 +160,7 @@ class Verbs(VerbGroup):
         """Returns a verb by its name and summary alone, for help and completion; None where there
         is none.
         """
-        verb = _verb(cmd_name)
+        verb = find_verb(cmd_name)
         if verb:
             return VerbCommand(verb.name, help=verb.summary, rich_help_panel=verb.panel)
         return None
@@ -173,11 +169,11 @@ class Verbs(VerbGroup):
         """Returns the verb that was typed, imported, and its arguments."""
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
-            command = _imported(cast(Verb, _verb(str(name))), self.on_output)
+            command = verb_command(cast(Verb, find_verb(str(name))))
         return name, command, rest
 
 
-def build(on_output: OnOutput) -> Verbs:
+def build() -> Verbs:
     """Returns the whole command line as a command."""
     app = typer.Typer(
         name="bertctl",
@@ -188,12 +184,10 @@ def build(on_output: OnOutput) -> Verbs:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    command = cast(Verbs, typer.main.get_command(app))
-    command.on_output = on_output
-    return command
+    return cast(Verbs, typer.main.get_command(app))
 
 
-def _verb(name: str) -> Verb | None:
+def find_verb(name: str) -> Verb | None:
     """Returns a verb of the table, or of a plug-in that can be imported."""
     for verb in VERBS:
         if verb.name == name:
@@ -205,7 +199,9 @@ def _verb(name: str) -> Verb | None:
     return Verb(name, summary, "Plug-ins")
 
 
-def _imported(verb: Verb, on_output: OnOutput) -> Any:
+@functools.cache
+def verb_command(verb: Verb) -> Any:
+    """Returns the command that a verb is; its file is imported now."""
     own = verb.name.replace("-", "_")
     commands: Mapping[str, VerbFunction] = {}  # those of a group, by name
     if verb in VERBS:
@@ -224,13 +220,11 @@ def _imported(verb: Verb, on_output: OnOutput) -> Any:
     if commands:
         app.callback()(lambda: None)
     for name, each in (commands or {verb.name: cast(VerbFunction, function)}).items():
-        app.command(name, cls=VerbCommand)(with_output(each, on_output, prints=verb.prints))
+        app.command(name, cls=VerbCommand)(with_output(each, prints=verb.prints))
     return typer.main.get_command(app)
 
 
-def with_output(
-    function: VerbFunction, on_output: OnOutput, *, prints: bool = False
-) -> VerbFunction:
+def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction:
     """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them
     as `out`.
 
@@ -250,14 +244,14 @@ def with_output(
 
         flags = {name: given.pop(name) for name in _SHARED}
         flags.pop("help_all")
-        if flags.pop(
-            "offline"
-        ):  # read by huggingface_hub, datasets and transformers when they are imported: later
-            os.environ["HF_HUB_OFFLINE"] = "1"
+        if flags.pop("offline"):
+            from bertctl.catalog.huggingface_internals import set_hub_variable
+
+            set_hub_variable("HF_HUB_OFFLINE", "1")
         out = Output(
             **flags, is_printed=prints and not given.get("output", given.get("destination"))
         )
-        on_output(out)
+        current().part(Outputs).append(out)
         on_broken.set(out.warn)
         try:
             os.getcwd()  # noqa: PTH109 - by what takes no time to import
@@ -274,7 +268,7 @@ def with_output(
         except KeyboardInterrupt as error:  # Typer would make an exit code of it
             raise interruption(error) from error
         except OSError as error:  # the boundary knows what a lost stdout means
-            if error is not streams.lost.get(1):
+            if error is not streams.lost(1):
                 raise
             error.__traceback__ = (
                 None  # what its frames hold would be closed after the interpreter's shutdown

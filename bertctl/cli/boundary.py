@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from bertctl.cli.app import VERBS, OnOutput, build, interruption
+from bertctl.cli.app import VERBS, Outputs, build, interruption
 from bertctl.cli.framework import streams
 from bertctl.errors import (
     BertctlError,
@@ -33,6 +33,7 @@ from bertctl.runtime.launch import (
     take_ranks_of_slurm,
 )
 from bertctl.runtime.stopping import asked, enter
+from bertctl.session import current
 
 if TYPE_CHECKING:
     from bertctl.cli.framework.output import Output
@@ -55,11 +56,11 @@ def run(arguments: list[str]) -> int:
     """
     die_with_parent()
     on_broken.set(_warn_of_plugin)
-    outputs: list[Output] = []
+    outputs = current().part(Outputs)
     try:
         take_ranks_of_slurm()
         check_ranks()
-        code = _run(arguments, outputs.append)
+        code = _run(arguments)
     except BertctlError as refusal:
         error = refusal
     except Exception as bug:  # the boundary: a person gets a sentence, --debug gets the rest
@@ -82,11 +83,10 @@ def _warn_of_plugin(message: str) -> None:
     sys.stderr.write(f"warning: {message}\n")
 
 
-def _run(arguments: list[str], on_output: OnOutput) -> int:
+def _run(arguments: list[str]) -> int:
     try:
         code = int(
-            build(on_output).main(args=arguments, prog_name="bertctl", standalone_mode=False)
-            or ExitCode.OK
+            build().main(args=arguments, prog_name="bertctl", standalone_mode=False) or ExitCode.OK
         )
     except SystemExit as error:  # completion, which Typer ends so
         code = int(error.code or 0)
@@ -111,7 +111,7 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
     for out in outputs:
         out.deliver()
     streams.flush()
-    why = streams.lost.get(1)
+    why = streams.lost(1)
     if why is None or not outputs or code:
         return code
     if why.errno == errno.EPIPE:  # the reader (head, say) has left, and knows it

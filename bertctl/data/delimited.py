@@ -7,6 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from bertctl.config.recipe_sections import DataSection
 from bertctl.data.column_contents import MOSTLY, names_with_values
@@ -15,6 +16,7 @@ from bertctl.data.read_options import OnBadRecord
 from bertctl.data.table import Table
 from bertctl.errors import DataError, UsageError, WholeFileError
 from bertctl.progress import Listener
+from bertctl.session import current
 from bertctl.words import count, human_bytes
 
 SAMPLE_LINES = 1000
@@ -73,7 +75,8 @@ def detect_dialect(
         DataError: no line with content, two columns of one name.
     """
     longest_cell = min(settings.longest_line * 1_000_000, 2**31 - 1)  # a C long on every platform
-    csv.field_size_limit(longest_cell)
+    before = csv.field_size_limit(longest_cell)
+    current().restore_later("csv.field_size_limit", partial(csv.field_size_limit, before))
     if sample and sample[0].startswith("sep="):
         message = f"{source}:1: {sample[0].rstrip()!r} is a note to a spreadsheet and no header"
         raise DataError(message, remedy="Take the line out; the separator is found without it.")

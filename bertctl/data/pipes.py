@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from bertctl.errors import UnavailableError
+from bertctl.session import current
 from bertctl.words import human_bytes
 
 _DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
@@ -22,9 +23,11 @@ _PIECE = 2**20
 _SPARE = 2**26
 """Bytes of a disk that are left free."""
 
-_kept: dict[tuple[int, int], BinaryIO] = {}
-"""Device and inode of an input -> the temporary file with its bytes, which goes with the
-process."""
+
+class _Copies(dict[tuple[int, int], BinaryIO]):
+    """Device and inode of an input -> the temporary file with its bytes, which goes with the
+    command.
+    """
 
 
 def is_read_once(path: Path) -> bool:
@@ -57,9 +60,12 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
         )
     status = path.stat()
     key = (status.st_dev, status.st_ino)
-    if key not in _kept:
-        _kept[key] = _bytes_of(path)
-    kept = _kept[key]
+    session = current()
+    copies = session.part(_Copies)
+    if key not in copies:
+        copies[key] = _bytes_of(path)
+        session.restore_later(f"copy of pipe {key}", copies[key].close)
+    kept = copies[key]
     # Opened anew, so that each reader begins at the first byte; a file without a name is gone with
     # the process.
     if seen_by_others:
@@ -73,7 +79,7 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
 
 def _bytes_of(path: Path) -> BinaryIO:
     """Returns a temporary file with all bytes of a pipe; waits for whoever writes into it."""
-    temporary = tempfile.TemporaryFile() if _HAS_PROC else tempfile.NamedTemporaryFile()  # noqa: SIM115 - see `_kept`
+    temporary = tempfile.TemporaryFile() if _HAS_PROC else tempfile.NamedTemporaryFile()  # noqa: SIM115 - see `_Copies`
     kept = cast(BinaryIO, temporary)
     try:
         descriptor = _opened(path)

@@ -1,6 +1,6 @@
 """What keeps the memory of a long pass from growing with the number of different batches."""
 
-import os
+from bertctl.session import current
 
 _VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
 _KEPT = "64"
@@ -14,4 +14,4 @@ def bound_caches() -> None:
     Both variables are read when torch is loaded, hence before that; what the person has set stands.
     """
     for name in _VARIABLES:
-        os.environ.setdefault(name, _KEPT)
+        current().default_variable(name, _KEPT)

@@ -14,7 +14,7 @@ from bertctl.catalog.datasets import builtin_datasets, find_dataset
 from bertctl.catalog.downloads import RemoteFile, bring, look_up
 from bertctl.catalog.hub import NotCachedError, asking, cache_only, is_offline
 from bertctl.catalog.hub_files import HubFiles, cached_files
-from bertctl.catalog.lock import Found, Lock, file_sha256, recording
+from bertctl.catalog.lock import Found, Lock, file_sha256, forget_hashes, recording
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.config.recipe_files import builtin_recipes, expanded_path, is_data_file, is_recipe
 from bertctl.config.schema import Recipe
@@ -142,7 +142,7 @@ def fetch(
         remotes = []
     else:
         remotes = look_up_all(wanted, listener)
-    file_sha256.cache_clear()  # of what is damaged
+    forget_hashes()  # of what is damaged
     for each, files in zip(wanted, remotes, strict=False):
         with asking(each, f"the {each.repo_type} {each.repo}", listener=listener):
             bring(files, listener)

@@ -3,7 +3,6 @@
 import importlib.metadata
 import platform
 import shlex
-import sys
 from typing import Any
 
 from bertctl.config.dump import recipe_hash
@@ -11,6 +10,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.run_folder import SCHEMA
 from bertctl.runtime.device import Compute
+from bertctl.session import command_words
 from bertctl.version import __version__
 
 _PACKAGES = (
@@ -49,5 +49,5 @@ def describe_environment(
         "data_hashes": dict(data.hashes),
         **({"slice_hashes": dict(data.slice_hashes)} if data.slice_hashes else {}),
         "columns": dict(data.columns),
-        "command": shlex.join(["bertctl", *sys.argv[1:]]),
+        "command": shlex.join(["bertctl", *command_words()]),
     }

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bertctl.modeling.transformers_internals import attention_function
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -98,7 +100,7 @@ def attending(network: Any, how: str) -> Iterator[None]:
     """Makes a transformers model compute its attention by another of the functions that are
     registered there.
     """
-    before = network.config._attn_implementation
+    before = attention_function(network)
     network.set_attn_implementation(how)
     try:
         yield

@@ -2,16 +2,12 @@
 with reasons.
 """
 
-import functools
-import re
 from collections.abc import Mapping
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from bertctl.catalog.config_keys import WORD_VECTORS
-from bertctl.documents import read_text
 from bertctl.errors import UsageError
+from bertctl.modeling.transformers_internals import families_with
 from bertctl.words import command
 
 BARE = "AutoModel"
@@ -202,21 +198,6 @@ def require_head(config: Mapping[str, Any], auto_class: str, name: str) -> None:
             f"(`{command('recipes ls', models=True)}`)."
         )
         raise UsageError(message, remedy=remedy)
-
-
-@functools.cache
-def families_with(auto_class: str) -> frozenset[str]:
-    """Returns the families that an Auto class of transformers knows.
-
-    They are read from its source: importing the module imports torch.
-    """
-    words = re.sub("(?=[A-Z])", "_", auto_class.removeprefix("AutoModel")).upper()
-    (folder,) = getattr(find_spec("transformers"), "submodule_search_locations", None) or ("",)
-    source = read_text(Path(folder) / "models" / "auto" / "modeling_auto.py")
-    listed = source.partition(f"\nMODEL{words}_MAPPING_NAMES = OrderedDict(")[2].partition("\n)\n")[
-        0
-    ]
-    return frozenset(re.findall(r'\n +\("([^"]+)", ', listed))
 
 
 def family_of(config: Mapping[str, Any]) -> str:

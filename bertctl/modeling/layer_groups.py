@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.errors import UsageError
 from bertctl.modeling.families import PARTS_APART
+from bertctl.modeling.transformers_internals import initialise
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,12 +70,9 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
         modules = []
     pooler = getattr(encoder, "pooler", None)
     for module in [*modules, *([] if pooler is None else [pooler])]:
-        for parameter in module.parameters():
-            parameter._is_hf_initialized = False
-        for part in reversed(
-            [*module.modules()]
-        ):  # parts before the whole, as transformers does it
-            network._init_weights(part)  # type: ignore[operator]
+        # Parts before the whole, as transformers does it.
+        for part in reversed([*module.modules()]):
+            initialise(network, part)
 
 
 def freeze(network: "nn.Module", training: TrainingSection) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
@@ -21,8 +22,10 @@ from bertctl.modeling.model import Model
 from bertctl.modeling.output_names import output_names
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.tensors import align
+from bertctl.modeling.transformers_internals import initialise
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
+from bertctl.session import current
 from bertctl.tokenization.reference import needs_space, repair_offsets
 from bertctl.tokenization.tokenizer_files import whole_tokenizer
 from bertctl.words import command
@@ -61,6 +64,22 @@ or don't mind, and find GPT's last token by the pad id: on the right padding cha
 whichever side their tokenizer says."""
 
 
+def silence_transformers() -> None:
+    """Turns the bars and warnings of transformers off, until the command ends.
+
+    What it warns of ("newly initialized: classifier") is what fine-tuning means.
+    """
+    from transformers.utils import logging
+
+    session = current()
+    restore_verbosity = partial(logging.set_verbosity, logging.get_verbosity())
+    session.restore_later("verbosity of transformers", restore_verbosity)
+    if logging.is_progress_bar_enabled():
+        session.restore_later("bars of transformers", logging.enable_progress_bar)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 def load_model(
     source: ModelSource,
     auto_class: str,
@@ -85,9 +104,7 @@ def load_model(
     """
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()
-    # "newly initialized: classifier" is what fine-tuning means
-    transformers.utils.logging.set_verbosity_error()
+    silence_transformers()
     with loadable(source, auto_class):
         config, saved_tokenizer, pad_id = _config_and_tokenizer(source, head, listener)
         for field in DROPOUT_FIELDS:
@@ -680,10 +697,8 @@ def _renew_head(network: "nn.Module") -> None:
     from bertctl.modeling.heads import head_modules
 
     for _, module in head_modules(network):
-        if own := list(module.parameters(recurse=False)):
-            for parameter in own:
-                parameter._is_hf_initialized = False  # type: ignore[attr-defined]
-            network._init_weights(module)  # type: ignore[operator]
+        if list(module.parameters(recurse=False)):
+            initialise(network, module)
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bertctl.errors import UsageError
+from bertctl.modeling.transformers_internals import model_class
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,10 +29,9 @@ def require_order_head(family: str, name: str) -> None:
     Raises:
         UsageError: with what fits.
     """
-    from transformers import AutoModelForPreTraining
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    found: Any = AutoModelForPreTraining._model_mapping.get(CONFIG_MAPPING[family], None)
+    found = model_class("AutoModelForPreTraining", CONFIG_MAPPING[family])
     if found is None or not _ORDER_LABELS & set(inspect.signature(found.forward).parameters):
         message = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
         raise UsageError(

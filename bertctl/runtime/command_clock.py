@@ -5,21 +5,26 @@ starts.
 import os
 import time
 
+from bertctl.session import current
+
 _STARTED = "BERTCTL_STARTED"
 """Variable with the time at which the command began, for the processes that it starts."""
 
-_begun_at: float | None = None
+
+class _Clock:
+    """Moment at which the command line of a session began; None where there was none."""
+
+    begun_at: float | None = None
 
 
 def begin_command() -> None:
     """Notes that a command line begins now."""
-    global _begun_at
-    _begun_at = time.perf_counter()
+    current().part(_Clock).begun_at = time.perf_counter()
 
 
 def pass_on_start() -> None:
     """Passes on to the processes that this one starts when the command began."""
-    os.environ.setdefault(_STARTED, repr(time.time() - seconds_of_command()))
+    current().default_variable(_STARTED, repr(time.time() - seconds_of_command()))
 
 
 def seconds_of_command() -> float:
@@ -27,6 +32,7 @@ def seconds_of_command() -> float:
     launched_at = os.environ.get(_STARTED)
     if launched_at:
         return max(0.0, time.time() - float(launched_at))
-    if _begun_at is None:
+    begun_at = current().part(_Clock).begun_at
+    if begun_at is None:
         return 0.0
-    return time.perf_counter() - _begun_at
+    return time.perf_counter() - begun_at

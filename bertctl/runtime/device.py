@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bertctl.errors import DeviceError
@@ -11,6 +12,8 @@ from bertctl.runtime.cpu import available_cores, has_bf16
 from bertctl.runtime.launch import is_worker, workers
 from bertctl.runtime.measured import WORTH
 from bertctl.runtime.products import measured_products
+from bertctl.runtime.threads import set_threads
+from bertctl.session import current
 from bertctl.words import count
 
 if TYPE_CHECKING:
@@ -62,9 +65,12 @@ def choose_compute(
     if device == "cuda":
         # cuDNN's attention makes a plan for each shape, a tenth of a second (H100), and batches
         # have many shapes.
+        is_enabled = torch.backends.cuda.cudnn_sdp_enabled()  # type: ignore[no-untyped-call]
+        restore = partial(torch.backends.cuda.enable_cudnn_sdp, is_enabled)
+        current().restore_later("attention of cuDNN", restore)
         torch.backends.cuda.enable_cudnn_sdp(enabled=False)
     threads = settings.threads or max(1, available_cores() // sharing)
-    torch.set_num_threads(threads)
+    set_threads(threads)
     precision, precision_why = _choose_precision(settings.precision, device, threads)
     if settings.precision != "auto":
         precision_why = reasons.get("precision", precision_why)

@@ -27,6 +27,8 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import read_accelerate_config
 from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.stopping import StopRequest, handled_by, raise_for
+from bertctl.runtime.torch_internals import count_in_store
+from bertctl.session import current
 from bertctl.words import count as number_of
 
 if TYPE_CHECKING:
@@ -174,7 +176,9 @@ def workers() -> Workers:
             )
         # accelerate takes a process without a LOCAL_RANK for one that is alone.
         local = int(
-            os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"]))
+            current().default_variable(
+                "LOCAL_RANK", os.environ.get("SLURM_LOCALID", os.environ["RANK"])
+            )
         )
         if torch.cuda.is_available():
             # From here on "cuda" is this process's own GPU, in verbs without an Accelerator too.
@@ -233,9 +237,10 @@ def take_ranks_of_slurm() -> None:
         return
     size = os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", "1")
     if size != "1" and "SLURM_PROCID" in os.environ:
-        os.environ["RANK"] = os.environ["SLURM_PROCID"]
-        os.environ.setdefault("WORLD_SIZE", size)
-        os.environ.setdefault("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
+        session = current()
+        session.set_variable("RANK", os.environ["SLURM_PROCID"])
+        session.default_variable("WORLD_SIZE", size)
+        session.default_variable("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0"))
 
 
 def check_ranks() -> None:
@@ -320,7 +325,7 @@ def _is_first_to_fail() -> bool:
     if dist is None or not dist.is_initialized():
         return is_first_worker()
     try:
-        return bool(dist.distributed_c10d._get_default_store().add("bertctl_failed", 1) == 1)
+        return count_in_store("bertctl_failed") == 1
     except RuntimeError:  # whoever kept it has gone, after speaking
         return is_first_worker()
 

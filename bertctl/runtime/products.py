@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from bertctl.runtime.measured import Speeds, measured_once
+from bertctl.runtime.threads import threads_set
 
 _TOKENS = 1024
 _HIDDEN = 384
@@ -50,8 +51,7 @@ def _multiply(threads: int, before: int) -> Speeds:
     """
     import torch
 
-    torch.set_num_threads(threads)
-    with torch.no_grad():
+    with threads_set(threads, afterwards=before), torch.no_grad():
         sides = {}
         for dtype in (torch.float32, torch.bfloat16):
             shapes = (_TOKENS, _HIDDEN), (_WIDER, _HIDDEN), (_TOKENS, _WIDER)
@@ -63,7 +63,6 @@ def _multiply(threads: int, before: int) -> Speeds:
                 torch.nn.functional.linear(x, weight)
                 gradient.T @ x
                 seconds[dtype].append(time.perf_counter() - started)
-    torch.set_num_threads(before)
     fp32, bf16 = (
         4 * _TOKENS * _HIDDEN * _WIDER / min(of_rounds) / 1e9 for of_rounds in seconds.values()
     )

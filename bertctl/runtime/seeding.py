@@ -1,13 +1,14 @@
 """Seeds of everything that draws random numbers."""
 
-import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from bertctl.session import current
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,9 +40,17 @@ def only_deterministic() -> None:
     """
     import torch
 
-    os.environ.setdefault(
-        "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
-    )  # cuBLAS is deterministic with a workspace of its own
+    session = current()
+    # cuBLAS is deterministic with a workspace of its own.
+    session.default_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    were_required = torch.are_deterministic_algorithms_enabled()
+    were_tried_out = torch.backends.cudnn.benchmark
+
+    def restore() -> None:
+        torch.use_deterministic_algorithms(were_required)
+        torch.backends.cudnn.benchmark = were_tried_out
+
+    session.restore_later("deterministic algorithms", restore)
     torch.use_deterministic_algorithms(mode=True)
     torch.backends.cudnn.benchmark = False
 
@@ -50,6 +59,7 @@ def seed_everything(seed: int) -> None:
     """Seeds Python, NumPy and torch (all its devices)."""
     import torch
 
+    current().restore_later("generators", _restore_generators())
     random.seed(seed)
     np.random.seed(seed % 2**32)  # for libraries that still draw from the global generator
     torch.manual_seed(seed)
@@ -78,12 +88,22 @@ def generators_kept() -> Iterator[None]:
     """Makes the generators of Python, NumPy and torch go on afterwards as if nothing had been drawn
     or seeded within.
     """
-    of_python = random.getstate()
-    of_numpy = np.random.get_state()
-    of_torch = generator_states()
+    restore = _restore_generators()
     try:
         yield
     finally:
+        restore()
+
+
+def _restore_generators() -> Callable[[], None]:
+    """Returns what puts the generators of Python, NumPy and torch back to where they are now."""
+    of_python = random.getstate()
+    of_numpy = np.random.get_state()
+    of_torch = generator_states()
+
+    def restore() -> None:
         random.setstate(of_python)
         np.random.set_state(of_numpy)
         set_generators(of_torch)
+
+    return restore

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from bertctl.runtime.threads import threads_set
+from bertctl.session import carried
+
 _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 _MOST = 4  # threads that do not wait for each other's Python
@@ -35,14 +38,13 @@ def side_by_side(work: Callable[[_In], _Out], items: Iterable[_In], threads: int
         return
     begun: deque[Future[_Out]] = deque()
     pool = ThreadPoolExecutor(threads)
-    torch.set_num_threads(1)
-    try:
-        for item in items:
-            begun.append(pool.submit(alone, item))
-            if len(begun) > threads:
+    with threads_set(1, afterwards=threads):
+        try:
+            for item in items:
+                begun.append(pool.submit(carried(alone), item))
+                if len(begun) > threads:
+                    yield begun.popleft().result()
+            while begun:
                 yield begun.popleft().result()
-        while begun:
-            yield begun.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
+        finally:
+            pool.shutdown(cancel_futures=True)

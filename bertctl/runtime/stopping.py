@@ -17,6 +17,8 @@ import signal
 import sys
 import time
 
+from bertctl.session import carried, command_words, current
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,27 +71,38 @@ class StopRequest:
         self.number = 0
 
 
-class _Command:
-    """Position of this process in its own command ("" where it runs none), and the first signal
-    that it heard then.
+class _CommandStop:
+    """Signals to a command, and how far it is.
+
+    Attributes:
+        phase: `starting`, `working` or `ending`; "" where the signals are somebody else's, as in a
+            person's own Python.
+        number: Signal that ends the work; 0 where none came.
+        request: Signals that have come.
     """
 
-    phase = ""
-    asked = 0
-    request = StopRequest()
+    def __init__(self) -> None:
+        self.phase = ""
+        self.number = 0
+        self.request = StopRequest()
+
+
+def _command() -> _CommandStop:
+    return current().part(_CommandStop)
 
 
 def asked() -> int:
     """Returns the signal that ends the command's work; 0 where none came."""
-    return _Command.asked
+    return _command().number
 
 
 def enter(phase: str) -> None:
     """Notes that the command is `working` now, or `ending`: its answer or its error is being
     written.
     """
-    if _Command.phase:
-        _Command.phase = phase
+    command = _command()
+    if command.phase:
+        command.phase = phase
 
 
 def ignore() -> None:
@@ -104,8 +117,9 @@ def raise_for(number: int) -> None:
     Raises:
         KeyboardInterrupt: Ctrl-C, or `Terminated` for the others.
     """
-    _Command.asked = number
-    _Command.request.hear(number)
+    command = _command()
+    command.number = number
+    command.request.hear(number)
     raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
@@ -113,11 +127,12 @@ def end_now(number: int) -> None:
     """Ends the process with 130 (Ctrl-C) or 143, without the interpreter's shutdown; of workers the
     launcher speaks.
     """
-    if not _Command.phase:  # a person's own Python
+    phase = _command().phase
+    if not phase:  # a person's own Python
         raise_for(number)
     code, how = (130, "interrupted") if number == signal.SIGINT else (143, "terminated")
-    if _Command.phase != "ending" and _speaks():
-        if _Command.phase == "working":
+    if phase != "ending" and _speaks():
+        if phase == "working":
             reason = "again: it ended at once"
         else:
             reason = "before anything had been started"
@@ -128,7 +143,10 @@ def end_now(number: int) -> None:
         )
         said = f"error: {how} {reason}\n"
         cursor = "\r\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
-        for descriptor, text in ((1, document if "--json" in sys.argv else ""), (2, cursor + said)):
+        for descriptor, text in (
+            (1, document if "--json" in command_words() else ""),
+            (2, cursor + said),
+        ):
             try:  # noqa: SIM105 - contextlib would have to be imported
                 os.write(descriptor, text.encode())
             except OSError:
@@ -138,16 +156,18 @@ def end_now(number: int) -> None:
 
 def watch() -> None:
     """Handles the signals of this process from now on."""
+    command = _command()
+    end = carried(end_now)  # destructors run in any thread
 
     def unraisable(event: "Any") -> None:
         """Ends what a destructor or a callback would have gone on with: Python drops what is raised
         there.
         """
-        if _Command.asked and isinstance(event.exc_value, KeyboardInterrupt):
-            end_now(_Command.asked)
+        if command.number and isinstance(event.exc_value, KeyboardInterrupt):
+            end(command.number)
         sys.__unraisablehook__(event)
 
-    _Command.phase = "starting"
+    command.phase = "starting"
     handled_by(_arrived).__enter__()
     if signal.getsignal(signal.SIGXCPU) == signal.SIG_DFL:
         signal.signal(signal.SIGXCPU, _used_up)
@@ -201,10 +221,11 @@ def _speaks() -> bool:
 
 
 def _arrived(number: int, frame: "FrameType | None") -> None:  # noqa: ARG001
-    is_first = not _Command.request.number
-    is_second = _Command.request.hear(number)
+    command = _command()
+    is_first = not command.request.number
+    is_second = command.request.hear(number)
     if not is_first and not is_second:
         return
-    if _Command.phase != "working" or is_second:
+    if command.phase != "working" or is_second:
         end_now(number)
     raise_for(number)

@@ -22,6 +22,7 @@ from bertctl.errors import ExitCode, UnavailableError
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.stopping import StopRequest, end_now, handled_by
+from bertctl.session import carried, current
 from bertctl.sweeps.far_job import SECONDS_UNSEEN, run_far, unseen_folder
 from bertctl.sweeps.plan import CELLS
 from bertctl.sweeps.slurm_jobs import NoAnswerError, RefusedJobError, SlurmCluster
@@ -87,7 +88,7 @@ class RayCluster:
     """
 
     def __init__(self, cpus: int, gpus: int | None) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        current().default_variable("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
         ray.init(log_to_driver=False, logging_level="ERROR")
@@ -168,8 +169,9 @@ class Jobs:
         # Ray has words of its own for stdout, of nodes that die; it has left before the answer is
         # printed.
         with self._threads as threads, handled_by(self._stop), redirect_stdout(sys.stderr):
+            run = carried(self._run)
             try:
-                for future in as_completed([threads.submit(self._run, cell) for cell in cells]):
+                for future in as_completed([threads.submit(run, cell) for cell in cells]):
                     if (reply := future.result()) is not None:
                         on_reply(reply)
             finally:

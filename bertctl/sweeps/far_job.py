@@ -6,15 +6,16 @@ The machines share the sweep's folder. A signal has the worker save a checkpoint
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from bertctl.catalog.huggingface_internals import set_hub_variable
 from bertctl.errors import ExitCode
 from bertctl.runtime.stopping import STOPS, StopRequest
+from bertctl.session import current
 from bertctl.sweeps.plan import PLAN
 from bertctl.sweeps.pool import Pool, visible_devices
 from bertctl.sweeps.worker import TIME_IS_UP, CellReply, WorkerSettings
@@ -37,8 +38,8 @@ def run_far(settings: WorkerSettings, cell: str, where: Path, offline: str) -> d
         if not (settings.folder / PLAN).is_file():
             return vars(unseen_folder(cell, settings.folder))
         os.chdir(where)
-        os.environ["HF_HUB_OFFLINE"] = offline
-        sys.argv[1:] = settings.command  # the worker gets it, and environment.json
+        set_hub_variable("HF_HUB_OFFLINE", offline)
+        current().command = settings.command
         if settings.recipes[cell]["runtime"]["device"] == "cuda":
             devices = visible_devices()
         else:

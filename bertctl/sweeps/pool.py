@@ -20,6 +20,7 @@ from typing import Any
 from bertctl.errors import DeviceError, ExitCode
 from bertctl.modeling.families import family_of
 from bertctl.modeling.source import ModelSource
+from bertctl.modeling.transformers_internals import model_class
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.stopping import StopRequest, end_now, handled_by
 from bertctl.sweeps.plan import CELLS
@@ -246,7 +247,7 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
 
         with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better
             config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
-            getattr(transformers, auto_class)._model_mapping[type(config)]
+            model_class(auto_class, type(config))
 
 
 def visible_devices() -> list[str]:

@@ -5,7 +5,6 @@ kept.
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from bertctl.inference.score_run import evaluate_run
 from bertctl.inference.trained import open_run
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder, hold
+from bertctl.session import command_words
 from bertctl.sweeps.best_setting import best_cell
 from bertctl.sweeps.disk import delete_models, disk_needed, say_disk
 from bertctl.sweeps.executors import Jobs
@@ -318,7 +318,7 @@ class SweepRunner:
             locks=self._locks,
             trains_again=trains_again,
             pauses=pauses,
-            command=tuple(sys.argv[1:]),
+            command=tuple(command_words()),
         )
         if self._sweep.request.executor != "local":
             labels = {name: self._label(cell) for name, cell in self._planned.items()}

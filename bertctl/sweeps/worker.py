@@ -35,6 +35,7 @@ from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder, hold
 from bertctl.runtime.launch import die_when_parent_does
 from bertctl.runtime.stopping import STOPS
+from bertctl.session import current
 from bertctl.sweeps.early_stopping import SweepWatch
 from bertctl.sweeps.plan import CELLS, Keep
 from bertctl.training.finetune import RunOptions
@@ -132,17 +133,18 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
         os._exit(ExitCode.TERMINATED)
     for number in settings.locks if forked else ():
         os.close(number)
+    session = current()
+    if settings.command:
+        session.command = settings.command
     if settings.device is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = (
-            settings.device
-        )  # read when CUDA is initialised, which it is not yet
+        # Read when CUDA is initialised, which it is not yet.
+        session.set_variable("CUDA_VISIBLE_DEVICES", settings.device)
     os.setsid()  # a terminal's Ctrl-C reaches the parent, which passes it on once
     for number in STOPS:
         signal.signal(number, signal.default_int_handler)
     signal.signal(TIME_IS_UP, signal.SIG_IGN)  # the parent passes it on as SIGTERM
-    os.environ["TOKENIZERS_PARALLELISM"] = (
-        "false"  # threads of the parent's tokenizer are not there after a fork
-    )
+    # Threads of the parent's tokenizer are not there after a fork.
+    session.set_variable("TOKENIZERS_PARALLELISM", "false")
     sink = open_in_place(settings.folder / "log.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(sink, stream)

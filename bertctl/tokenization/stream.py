@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from bertctl.documents import is_whole
 from bertctl.errors import DataError, InterruptedRunError, UnavailableError
+from bertctl.session import carried
 
 _AHEAD = 2  # chunks that may wait for the writer
 
@@ -76,7 +77,7 @@ def run(chunks: Iterable[TextChunk], encoder: ChunkEncoder, write: Callable[[Any
     with ThreadPoolExecutor(1, thread_name_prefix="writer") as writer:
         try:
             for chunk in chunks:
-                waiting.append(writer.submit(write, _encode(encoder, chunk)))
+                waiting.append(writer.submit(carried(write), _encode(encoder, chunk)))
                 while len(waiting) > _AHEAD or (waiting and waiting[0].done()):
                     waiting.popleft().result()
             while waiting:

@@ -15,6 +15,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.corpora import Corpus, open_corpora, survey
 from bertctl.documents import loading, read_json
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.modeling.load import silence_transformers
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import Listener
 from bertctl.tasks.pretraining.task import PAIRS
@@ -165,7 +166,7 @@ def _write(
         "vocab_size": len(tokens_by_id(tokenizer)),
         "pad_token_id": tokenizer.token_to_id("[PAD]"),
     }
-    transformers.utils.logging.disable_progress_bar()
+    silence_transformers()
     seed_everything(seed)
     with loading(
         f"the BERT of '{size}'",

@@ -10,6 +10,7 @@ from typing import Any
 
 from bertctl.errors import UsageError, said_of
 from bertctl.progress import Listener
+from bertctl.session import current
 
 EXTRAS = frozenset({"tensorboard", "mlflow", "wandb", "trackio"})
 """Trackers that are installed as an extra of bertctl; the others by their own package."""
@@ -37,7 +38,7 @@ def check_trackers(names: Sequence[str]) -> None:
             raise UsageError(message, remedy=f"Install it: pip install {package}")
         key, variable, value = _OFFLINE_WITHOUT_KEY.get(name, ("", "", ""))
         if key and key not in os.environ:
-            os.environ.setdefault(variable, value)
+            current().default_variable(variable, value)
 
 
 @contextlib.contextmanager

@@ -69,7 +69,7 @@ def test_several_processes_on_cpus_by_a_configuration(
     assert json.loads((tmp_path / "run" / "performance.json").read_text())["processes"] == 2
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("kind", ["DEEPSPEED", "MEGATRON_LM", "FSDP"])
 def test_what_is_not_done_is_refused_before_anything_starts(
     bertctl: Run, command: list[object], tmp_path: Path, kind: str
@@ -91,7 +91,7 @@ def test_what_somebodys_own_accelerate_launch_asks_for_is_refused_too(
         check_environment()
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_configuration_that_is_missing_or_something_else_is_refused(
     bertctl: Run, command: list[object], opinions: Path
 ) -> None:

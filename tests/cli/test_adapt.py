@@ -209,7 +209,7 @@ def test_a_model_with_and_without_reading_first(
     assert answer["sentence"].split(" (")[0] in " ".join(again.stdout.split())
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_what_can_not_be_judged_is_refused_before_anything_is_trained(
     bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:

@@ -236,7 +236,7 @@ def bugs_of(
 
 
 @pytest.mark.slow
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_altered_document_is_a_bug(
     kind: str, bertctl: Run, tmp_path: Path, tiny_run: TinyRun, tiny_model: Path
@@ -249,7 +249,7 @@ def test_no_altered_document_is_a_bug(
     assert bugs == []
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_metrics_without_one_of_their_keys_are_no_bug(
     bertctl: Run, tmp_path: Path, tiny_run: TinyRun, tiny_model: Path
 ) -> None:

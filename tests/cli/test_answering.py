@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 CONTEXTS = ["the good film was fine 1. it was dull.", "the bad food was poor 2. it was not bright."]
 

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertModel, BertTokenizerFast
 from tests.conftest import Run, TinyRun
 from tests.nursery import Nursery
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TEXT, PAIR = "the film was good", "it was a bad film"
 

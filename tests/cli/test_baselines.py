@@ -15,7 +15,7 @@ from bertctl.writing import write_json, write_jsonl
 from tests.cli.test_gate import LABELS, make_run
 from tests.heard import Heard
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 GOOD = ["good", "fine", "bright"]
 BAD = ["bad", "poor", "dull"]

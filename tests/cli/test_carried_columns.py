@@ -11,7 +11,7 @@ import pytest
 
 from bertctl.cli.inputs.texts import InputIds, TextSource
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 ROWS = [
     {"id": 2, "text": "the film was good", "label": "pos", "note": "a, b"},

@@ -10,7 +10,7 @@ LISTS = [
     {"context": f"c {i}", "choices": ["one a", "two b", "three c"], "label": 1 + i % 2}
     for i in range(6)
 ]
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def _write(path, rows):

@@ -13,7 +13,7 @@ from bertctl.writing import write_json, write_jsonl, write_text
 from tests.made_runs import made_run
 from tests.scoring import classification_metrics, loss_metric, regression_metrics
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 LABELS = ["neg", "pos"]
 N = 400

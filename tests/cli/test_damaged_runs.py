@@ -99,7 +99,7 @@ ONLY_REPORT = (
 )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_damaged_file_is_named_and_is_never_a_bug(bertctl, tmp_path):
     sound = made_run(tmp_path / "sound", classified(40))
     said = []
@@ -131,7 +131,7 @@ def _pipe(run: Path) -> None:
     os.mkfifo(run / "model/README.md")
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("damage", "words", "code", "said"),
     [

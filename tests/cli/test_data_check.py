@@ -11,7 +11,7 @@ import pytest
 
 from tests.nursery import Nursery
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def write(path: Path, rows: list[tuple[str, str]], header: str = "text,label") -> Path:

@@ -9,7 +9,7 @@ from bertctl.cli.framework.completion import bundled_names
 from bertctl.errors import ExitCode
 from tests.conftest import Run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_an_absurd_number_of_epochs_takes_no_longer(
     assert said["seconds"]["train"]["estimate"] > 1e6
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_what_finetune_would_refuse_is_refused(bertctl: Run) -> None:
     done = bertctl("estimate", "sst2", "--offline")
     assert (done.returncode, done.stdout) == (4, "")

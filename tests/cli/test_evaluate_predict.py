@@ -31,7 +31,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 GOOD, BAD = "the film was good fine 9", "it was bad food dull 9"
 TEXTS = [GOOD, BAD, "", "very dull, not good", "fine " * 40, "good"]

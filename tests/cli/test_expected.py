@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Run, TinyRun
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def answers(done) -> list[dict]:

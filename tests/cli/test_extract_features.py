@@ -14,7 +14,7 @@ from bertctl import extract_features
 from tests.conftest import Run
 from tests.sentence_folders import make_folder
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def _lines(count: int) -> str:

@@ -16,7 +16,6 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bertctl.catalog import hub as hub_door
 from bertctl.catalog import patience
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.downloads import CHUNK_BYTES, limit_sessions
@@ -667,7 +666,7 @@ def test_how_a_folder_of_ones_own_pools_is_locked_too(bertctl, tiny_model, file,
     assert str(folder / file) in done.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -701,7 +700,7 @@ def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said
         assert "bertctl fetch RECIPE" in done.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
     for words in (
         ["finetune", "demo", "--locked"],
@@ -820,14 +819,13 @@ class Heard(Listener):
     "name", [*QUICK, *DRIPS, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
 )
 def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(
-    large, name, tmp_path, monkeypatch
+    large, name, tmp_path, monkeypatch, own_session
 ):
     """In this process, whose library has read its variables long ago: they are set where it keeps
     them.
     """
     from huggingface_hub import constants
 
-    monkeypatch.setattr(hub_door, "_answers", {})
     monkeypatch.setenv("HF_ENDPOINT", large.address)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.delenv("HF_HUB_OFFLINE")

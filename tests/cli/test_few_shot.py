@@ -148,7 +148,7 @@ def test_long_texts_are_learned_from_as_they_are_read(
     assert encoders["one-tail"] != encoders["other-tail"]
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("content", "sets", "code", "said"),
     [
@@ -201,7 +201,7 @@ def test_several_processes_are_refused_before_there_is_a_folder(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_other_verbs_say_which_one_runs_the_recipe(
     bertctl: Run, tiny_model: Path, rows: Path
 ) -> None:

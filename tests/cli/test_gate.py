@@ -15,7 +15,7 @@ from bertctl.run_folder import RunFolder
 from bertctl.writing import write_json, write_jsonl, write_text
 from tests.scoring import classification_metrics, loss_metric
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 LABELS = ["neg", "pos"]
 

@@ -10,7 +10,7 @@ from bertctl.metrics.statistics import wilson_interval
 from tests.made_runs import LABELS, classified, made_run, scored
 from tests.scoring import contributions_of
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def _metrics(lines, task, names, **more):

@@ -41,7 +41,7 @@ def test_both_hooks_are_there(hooks: dict[str, dict[str, Any]]) -> None:
     assert sorted(hooks) == ["bertctl-data-check", "bertctl-recipes-validate"]
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_recipes_validate_takes_the_recipes_and_refuses_a_wrong_one(
     hooks: dict[str, dict[str, Any]], bertctl: Run, tmp_path: Path
 ) -> None:

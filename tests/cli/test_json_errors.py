@@ -18,7 +18,6 @@ from bertctl.runtime.stopping import Terminated
 from tests.cli.test_surface import COMMANDS
 from tests.cli.verbs import REFUSED, typed
 from tests.documents.schemas import check
-from tests.nursery import make_verbs_once
 
 RAISED = {
     "bug": (KeyError("surprise"), 1),
@@ -110,8 +109,8 @@ def _refused_with_each(
         monkeypatch.setitem(module.COMMANDS, name, broken)
     else:
         monkeypatch.setattr(module, group.replace("-", "_"), broken)
-    monkeypatch.setattr(app, "_imported", app._imported)  # put back at the end
-    make_verbs_once(app)
+    made_anew = functools.cache(app.verb_command.__wrapped__)
+    monkeypatch.setattr(app, "verb_command", made_anew)
     for kind, (raised, code) in RAISED.items():  # noqa: B007 - what the verb raises
         assert main([*words, "--json"]) == code, kind
         said = capsys.readouterr()
@@ -121,7 +120,7 @@ def _refused_with_each(
         assert f"error: {document['message']}\n" in said.err
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("verb", REFUSED)
 def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
     """A file that is not there (or another refusal of the verb's own), and an option that no verb
@@ -139,7 +138,7 @@ def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
     assert "--surprise" in str(one_document(surplus.stdout, 2)["message"])
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_two_problems_in_one_error_have_a_place(bertctl, tmp_path: Path) -> None:
     """The file that is known is named, though the model is wrong too."""
     (tmp_path / "empty").mkdir()
@@ -152,7 +151,7 @@ def test_two_problems_in_one_error_have_a_place(bertctl, tmp_path: Path) -> None
     assert (place["file"], place["line"], place["field"]) == ("bad.yaml", 2, "training.epoch")
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
     for words in (["--json"], ["nix", "--json"], ["vocab", "--json"]):
         done = bertctl(*words)
@@ -170,7 +169,7 @@ def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
         assert "Traceback" not in done.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_rank_that_there_is_not_is_refused_at_once(bertctl) -> None:
     done = bertctl("docs", env={"RANK": "5", "WORLD_SIZE": "2"})
     assert (done.returncode, done.stderr.splitlines()[0]) == (

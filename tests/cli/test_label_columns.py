@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 WORDS = ("good", "fine", "bad", "dull", "bright", "poor")
 TEXTS = [f"the film was {WORDS[i % 6]} {WORDS[i % 5]} {i}" for i in range(24)]

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import Run
 from tests.made_runs import classified, made_run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TWO = ("OFFENSE", "OTHER")
 THREE = ("bad", "fine", "good")

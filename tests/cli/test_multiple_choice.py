@@ -7,7 +7,7 @@ import pytest
 
 from tests.nursery import Nursery
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 ROWS = [
     ("the film was good", ["it was fine", "it was dull"], 0),

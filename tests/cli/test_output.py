@@ -56,7 +56,7 @@ def test_help_names_every_verb(bertctl):
         assert re.search(rf"^  {verb.name} ", result.stdout, re.MULTILINE), verb.name
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_no_arguments_show_the_help_and_are_a_usage_error(bertctl):
     result = bertctl()
     assert result.returncode == 2

@@ -11,7 +11,7 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.hub_server import serving
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 DATASETS = """\
 trec:

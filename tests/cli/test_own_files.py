@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Run, TinyRun
 from tests.nursery import Nursery
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TWO = ["Zürich war good", "Genève était bad"]
 

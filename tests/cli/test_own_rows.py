@@ -96,7 +96,7 @@ EDITS: dict[str, Edit] = {
 }
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("edit", EDITS)
 @pytest.mark.parametrize(("run", "name"), [("held", "held"), ("named", "validation")])
 def test_scores_are_not_replaced_by_those_of_other_rows(
@@ -124,7 +124,7 @@ VERBS: dict[str, list[object]] = {
 }
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_that_reads_a_split_refuses_a_file_that_has_grown(
     verb: str, trained: Trained, bertctl: Run
@@ -136,7 +136,7 @@ def test_every_verb_that_reads_a_split_refuses_a_file_that_has_grown(
     assert not (trained.folder / "held" / "decision.json").exists()
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_split_that_was_scored_after_the_training_is_compared_with_those_scores(
     trained: Trained, bertctl: Run
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_split_that_was_scored_after_the_training_is_compared_with_those_score
     assert "the rows of test" in refused.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_columns_that_metrics_are_sliced_by_are_compared_too(
     trained: Trained, bertctl: Run
 ) -> None:
@@ -160,7 +160,7 @@ def test_columns_that_metrics_are_sliced_by_are_compared_too(
     assert "the columns kind of validation" in refused.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_file_that_is_gone_is_named(trained: Trained, bertctl: Run) -> None:
     (trained.folder / "validation.csv").unlink()
     refused = bertctl("evaluate", "named", cwd=trained.folder)
@@ -168,7 +168,7 @@ def test_a_file_that_is_gone_is_named(trained: Trained, bertctl: Run) -> None:
     assert "validation.csv" in refused.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_rows_that_did_not_change_are_scored_as_before(trained: Trained, bertctl: Run) -> None:
     """A training file that has grown is no matter where the validation rows have a file of their
     own.
@@ -189,7 +189,7 @@ def test_rows_that_did_not_change_are_scored_as_before(trained: Trained, bertctl
     assert data["max_eval_rows"] == 2
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_other_rows_are_scored_as_a_file_in_a_folder_of_their_own(
     trained: Trained, bertctl: Run
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.conftest import Run, TinyRun
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 CORPUS = "Goodness, the filmgoer was good\nthe FILMGOER and the goodness 22\na filmgoer 22 dull\n"
 

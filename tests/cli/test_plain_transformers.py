@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TYPES = {"good": "MOOD", "bad": "TASTE"}
 PLAIN = ["the", "film", "was", "it", "a", "food"]

@@ -178,7 +178,7 @@ def test_two_processes_see_the_same_masks(bertctl: Run, corpus: Path, tmp_path: 
     assert scored[0].stdout == scored[1].stdout
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_misspelt_field_of_a_new_bert_is_named(
     bertctl: Run, corpus: Path, tmp_path: Path
 ) -> None:
@@ -194,7 +194,7 @@ def test_a_misspelt_field_of_a_new_bert_is_named(
         )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) -> None:
     """Each with its code, and with what to type."""
     shutil.copy(corpus, tmp_path / "one.txt")
@@ -264,7 +264,7 @@ def test_a_damaged_cache_is_said(bertctl: Run, corpus: Path, tmp_path: Path) -> 
     )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_run_is_scored_again_on_what_it_held_out(
     bertctl: Run, corpus: Path, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def _opinions(count: int) -> str:

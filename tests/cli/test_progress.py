@@ -394,7 +394,7 @@ def test_colours_in_a_pipe_are_ours_alone(bertctl: Run, tmp_path: Path) -> None:
         assert bertctl(*words, env=more).stdout == plain.stdout
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_tables_in_a_pipe_are_as_wide_as_columns_says(bertctl: Run) -> None:
     widest = {
         columns: max(
@@ -475,7 +475,7 @@ def test_a_whole_verb_folds_its_talk_and_no_groups_does_not(
     assert "::" not in bertctl(*words).stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_findings_and_errors_are_annotations_at_their_lines(bertctl: Run, tmp_path: Path) -> None:
     github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": ""}
     rows = [

@@ -9,7 +9,7 @@ import pytest
 
 from tests.scoring import official_scores
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 SHOWN = [
     "exact_match",

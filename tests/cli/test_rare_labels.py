@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 PROBE = ("probe", "rows.csv")
 FEW_SHOT = (

@@ -20,7 +20,7 @@ from bertctl.sweeps.grid import read_grid
 from tests.conftest import Run
 from tests.made_runs import classified, made_run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:

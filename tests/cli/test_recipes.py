@@ -21,7 +21,7 @@ from bertctl.config.load import load_recipe
 from bertctl.config.recipe_files import builtin_recipes
 from bertctl.config.schema import fields
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst2", "stsb", "wnli"]

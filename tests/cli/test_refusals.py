@@ -87,7 +87,7 @@ BAD_FILES = {
 }  # fmt: skip
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("case", sorted(BAD_FILES))
 def test_a_bad_training_file_is_refused_with_file_and_line(case, bertctl, tmp_path, tiny_model):
     make, *said = BAD_FILES[case]
@@ -109,7 +109,7 @@ def test_a_bad_training_file_is_refused_with_file_and_line(case, bertctl, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("label", ["high", "nan", "inf", ""])
 def test_labels_that_are_no_numbers_are_refused_by_regression(label, bertctl, tmp_path, tiny_model):
     path = rows("text,score", "a,1.5", "b,2", f"c,{label}")(tmp_path)
@@ -196,7 +196,7 @@ def test_lower_casing_that_contradicts_the_vocabulary_is_refused(bertctl, opinio
     refused(result, 2, "model.lowercase is false", "--set model.lowercase=true")
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("left_out", "said"),
     [
@@ -216,7 +216,7 @@ def test_a_model_folder_that_lacks_something_is_refused(
     refused(bertctl("finetune", "text-classification", *arguments), 4, said, "save_pretrained")
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("model", "code", "said"),
     [("bert-bse", 2, "did you mean bert-base"), ("./nowhere", 4, "nowhere does not exist")],
@@ -229,7 +229,7 @@ def test_a_model_that_is_nowhere_is_refused(model, code, said, bertctl, opinions
     )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_folder_that_is_not_empty_is_left_alone(bertctl, opinions, tiny_model, tmp_path):
     folder = tmp_path / "thesis"
     folder.mkdir()

@@ -9,7 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 from made_runs import classified, made_run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 WITHOUT_TORCH = """
 import sys

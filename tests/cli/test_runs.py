@@ -14,7 +14,7 @@ from bertctl.run_folder import RunFolder
 from tests.conftest import Run, TinyRun
 from tests.made_runs import classified, made_run, scored
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def set_status(run: Path, **values: Any) -> None:

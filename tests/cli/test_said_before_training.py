@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import Run, TinyRun
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 DRY = ("--dry-run", "--max-length", 32)
 

@@ -12,7 +12,7 @@ import pytest
 from bertctl.errors import ExitCode
 from tests.conftest import Run, TinyRun
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TEXT = "the film was goodness, it was fine"
 PIECES = ["the", "film", "was", "good", "##n", "##e", "##s", "##s", ",", "it", "was", "fine"]

@@ -140,7 +140,7 @@ def test_models_are_listed_on_one_screen_with_their_whole_names(terminal):
 HOW = ["--device", "cpu", "--precision", "fp32", "--threads", 1, "--max-length", 40]
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_dry_run_ends_with_rows_steps_and_memory(
     terminal, bertctl, intents, tiny_model, tmp_path
 ):

@@ -23,7 +23,7 @@ from tests.documents.schemas import check
 from tests.made_indexes import index_document
 from tests.sentence_folders import make_folder, sentence_transformers
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TEXTS = [
     "the film was good", "it was bad food", "the film was very "

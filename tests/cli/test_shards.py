@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Run, TinyRun
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 @pytest.fixture(scope="module")

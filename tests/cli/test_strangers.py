@@ -181,7 +181,7 @@ MODELS = (
 )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_hostile_model_is_refused_in_a_sentence(bertctl, tiny_model, tmp_path):
     (tmp_path / "few.txt").write_text("the film was good\n")
     evil = "import pathlib\npathlib.Path('pwned').touch()\n"
@@ -203,7 +203,7 @@ def test_a_hostile_model_is_refused_in_a_sentence(bertctl, tiny_model, tmp_path)
     assert len(MODELS) == 27
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_the_code_that_a_run_names_is_not_run_unless_it_is_typed(bertctl, tiny_run, tmp_path):
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
     trace, script = tmp_path / "trace", tmp_path / "evil.py"
@@ -265,7 +265,7 @@ def _recipes() -> Iterator[tuple[str, str]]:
     )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_recipe_that_is_a_bomb_is_refused_in_a_few_lines(bertctl, tmp_path):
     wrong = []
     recipes = list(_recipes())

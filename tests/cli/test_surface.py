@@ -24,7 +24,7 @@ SURFACE = Path(__file__).with_name("surface.txt")
 
 def commands() -> Iterator[tuple[str, typer.Context]]:
     """Name and context of each verb, those of a group one by one."""
-    top = build(lambda _: None)
+    top = build()
     above = typer.Context(top, info_name="bertctl", **top.context_settings)
     for verb in VERBS:
         _, command, _ = top.resolve_command(above, [verb.name])
@@ -122,7 +122,7 @@ def test_the_docstring_of_a_verb_describes_options_that_it_has(name):
     assert text == command.help
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_help_all_says_more_than_help(bertctl):
     usual, everything = bertctl("finetune", "--help"), bertctl("finetune", "--help-all")
     assert (everything.returncode, everything.stderr) == (0, "")
@@ -135,7 +135,7 @@ def test_help_all_says_more_than_help(bertctl):
 @pytest.mark.parametrize("width", [40, 80, 120, 300])
 def test_the_table_of_verbs_fits_any_width(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
-    top = build(lambda _: None)
+    top = build()
     lines = group_help(typer.Context(top, info_name="bertctl")).splitlines()
     assert max(map(len, lines)) <= min(width, 100)
     for verb in VERBS:

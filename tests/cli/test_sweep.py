@@ -512,7 +512,7 @@ def test_without_a_grid_settings_lie_around_what_auto_chooses(
     assert document["halving"]["most_steps"] < document["halving"]["full_steps"]
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("extra", "grid", "said"),
     [

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 NAMES = ["O", "B-MOOD", "I-MOOD"]
 ROWS = [(["the", "film", "was", "good"], [0, 0, 0, 1]), (["dull", "dull"], [1, 2])]

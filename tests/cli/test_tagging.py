@@ -11,7 +11,7 @@ import pytest
 
 from tests.nursery import Nursery
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 SENTENCES = [
     ("bad food", "the O|bad B-TASTE|food E-TASTE|was O|dull O"),

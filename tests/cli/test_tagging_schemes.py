@@ -10,7 +10,7 @@ import pytest
 
 from bertctl.data.tag_schemes import write_tags
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 TYPES = {"good": "MOOD", "bad": "TASTE", "dull": "MOOD", "fine": "TASTE"}
 PLAIN = ["the", "film", "was", "it", "a", "food"]

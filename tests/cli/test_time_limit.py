@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 @pytest.fixture

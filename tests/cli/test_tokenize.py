@@ -30,7 +30,7 @@ def ids_of(texts: list[str]) -> str:
     )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_text_in_a_pipe_is_a_line_of_json_and_the_stand_in_is_said(bertctl: Run) -> None:
     done = bertctl("tokenize", TEXT)
     assert done.returncode == 0
@@ -108,7 +108,7 @@ def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:
     assert lines[-1] == "11 tokens, 3 special, 5 words, 1.60 tokens per word, 1 unknown (❤)"
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("source", "layout"),
     [
@@ -204,7 +204,7 @@ def test_a_data_set_of_the_catalog(bertctl: Run, shared_data: Path) -> None:
     assert len(done.stdout.splitlines()) == 872
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_known_sentences_without_special_tokens(bertctl: Run) -> None:
     text = "Our friends won't buy this analysis, let alone the next one we propose."
     done = bertctl("tokenize", text, "--no-special-tokens", "--format", "ids")
@@ -222,7 +222,7 @@ def test_the_old_name_of_a_format_is_accepted_and_the_new_one_said(bertctl: Run)
     assert "--format tokens" in done.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_there_and_back(bertctl: Run) -> None:
     ids = bertctl("tokenize", "a film", "the ❤ [MASK]", "--format", "ids").stdout
     assert bertctl("tokenize", "--decode", input=ids).stdout == "a film\nthe [UNK] [MASK]\n"
@@ -231,7 +231,7 @@ def test_there_and_back(bertctl: Run) -> None:
     assert bertctl("tokenize", "--decode", "-", input=records).stdout == "a film\n"
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_cut_is_reported_and_windows_lose_nothing(bertctl: Run) -> None:
     done = bertctl("tokenize", "a b c d e f g", "a", "--max-length", "5", "--format", "tokens")
     assert done.stdout == "[CLS] a b c [SEP]\n[CLS] a [SEP]\n"
@@ -243,7 +243,7 @@ def test_a_cut_is_reported_and_windows_lose_nothing(bertctl: Run) -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_table_without_pairs_is_cut_as_lines_are(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text\na b c d e\nf g\n")
     (tmp_path / "t.txt").write_text("a b c d e\nf g\n")
@@ -425,7 +425,7 @@ def test_a_reader_that_leaves_ends_it_quietly(nursery: Nursery, tmp_path: Path) 
     assert done.stderr == ""
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, ExitCode.INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)]
 )

@@ -232,7 +232,7 @@ def test_lr_find_draws_what_it_found_and_leaves_no_run(
     assert "can be chance: the suggestion is a guess" in idle.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("given", "message"),
     [

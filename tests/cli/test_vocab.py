@@ -10,7 +10,7 @@ from bertctl.errors import ExitCode
 from tests.conftest import Run
 from tests.nursery import Nursery
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 
 def test_show_dumps_a_piece_a_line(bertctl: Run) -> None:

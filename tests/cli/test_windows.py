@@ -16,7 +16,7 @@ from tests.conftest import Run
 from tests.nursery import Nursery
 from tests.stopping import Training, difference, history_losses
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 FIELDS = ["--max-length", "10", "--precision", "fp32", "--threads", "1"]
 WINDOWS = ["--long-text", "window", "--window-pooling", "attention"]

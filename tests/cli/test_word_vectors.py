@@ -14,7 +14,7 @@ from bertctl.catalog.word_vectors import word_vectors_folder
 from bertctl.errors import DataError
 from tests.conftest import Run
 
-pytestmark = pytest.mark.one_process
+pytestmark = pytest.mark.in_process
 
 _WORDS = ("the", "film", "good", "bad", "was", "café", ",")
 

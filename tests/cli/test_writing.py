@@ -69,7 +69,7 @@ def test_overwrite_deletes_only_what_belongs_to_a_run(
     }
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -109,7 +109,7 @@ def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_an_output_is_no_input(
     bertctl: Run, nursery: Nursery, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -186,7 +186,7 @@ def test_an_output_is_no_input(
     assert tiny_run.data.read_bytes() == before
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_two_outputs_are_two_files(
     bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -213,7 +213,7 @@ def test_two_outputs_are_two_files(
     assert bertctl(*gate, "--junit", "/dev/null", "--gitlab-metrics", "/dev/null").returncode == 0
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_links_are_not_followed(
     bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -283,7 +283,7 @@ def test_links_are_not_followed(
             kept.rename(planted)
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_pipes_and_open_files_get_what_comes(
     bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -244,7 +244,7 @@ def test_the_order_of_the_names_and_those_without_rows_are_kept(written: Path) -
     assert names_of_classes(features["spans"]) == ()
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     "words",
     [

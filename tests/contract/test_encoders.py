@@ -85,7 +85,7 @@ def vectors(data: Path, model: Path, *more: object) -> list[object]:
     ]  # fmt: skip
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("verb", ["extract-features", "probe", "finetune"])
 def test_weights_under_other_names_are_refused_by_every_verb(
     verb: str, bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
@@ -111,7 +111,7 @@ def test_weights_under_other_names_are_refused_by_every_verb(
     assert "would be random" in refused.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_missing_layer_is_refused_without_a_head_too(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
@@ -272,7 +272,7 @@ def test_the_longest_input_is_what_the_positions_hold(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_tokenizer_with_more_tokens_than_the_model_has_vectors_is_refused(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
@@ -383,7 +383,7 @@ def test_word_embeddings_of_another_width_than_the_layers(
     np.testing.assert_allclose(found[0], table[ids].amax(0).detach().numpy(), atol=1e-6)
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_options_that_a_family_has_not_are_refused_with_a_sentence(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:
@@ -479,7 +479,7 @@ def test_a_family_whose_steps_take_long_says_so(
     )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_doctor_is_ready_only_for_what_can_be_loaded(
     bertctl: Run, encoder: Make, opinions: Path, tagged: Path, tmp_path: Path
 ) -> None:
@@ -530,7 +530,7 @@ def test_doctor_is_ready_only_for_what_can_be_loaded(
     )
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     "name", ["spm.model", "sentencepiece.model", "tokenizer.model", "spiece.model"]
 )
@@ -681,7 +681,7 @@ def test_a_tokenizer_of_sentencepiece_alone_is_saved_with_the_same_ids(
     assert [one.ids for one in alone.tokenizer.encode_batch(READ)] == found
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(("family", "place"), [("xlnet", "first"), ("xlm", "last")])
 def test_a_head_that_reads_another_place_than_its_familys_never_reads_padding(
     family: str, place: str, bertctl: Run, opinions: Path, tmp_path: Path
@@ -703,7 +703,7 @@ def test_a_head_that_reads_another_place_than_its_familys_never_reads_padding(
         assert json.loads(line)["probabilities"] == pytest.approx(theirs, abs=1e-6)
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("family", ["xlnet", "flaubert", "xlm"])
 def test_a_head_for_questions_that_is_called_simple_answers(
     family: str, bertctl: Run, encoder: Make, tmp_path: Path
@@ -716,7 +716,7 @@ def test_a_head_for_questions_that_is_called_simple_answers(
     assert json.loads(done.stdout)["prediction"] in "the food was good"
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_adapters_of_no_language_are_refused(
     bertctl: Run, encoder: Make, opinions: Path, tmp_path: Path
 ) -> None:

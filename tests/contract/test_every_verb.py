@@ -11,7 +11,7 @@ import pytest
 from task_examples import EXAMPLES, TEXTS
 
 from bertctl.tasks.registry import TASKS
-from tests.nursery import Lasting, Nursery
+from tests.nursery import Nursery
 
 TOY = "ordinal-rating"
 """The task of `toy_task.py`, which is imported by the `bertctl` processes of this test and not
@@ -65,14 +65,13 @@ def _tier(task: str) -> Any:
 
 @pytest.mark.parametrize("task", [_tier(task) for task in sorted(ROWS)])
 def test_a_task_goes_through_every_verb(
-    task: str, nursery: Nursery, tiny_model: Path, tmp_path: Path, request: pytest.FixtureRequest
+    task: str, nursery: Nursery, tiny_model: Path, tmp_path: Path
 ) -> None:
     taken: list[str] = []
-    process = Lasting(nursery, imports="toy_task")
-    request.addfinalizer(process.close)
+    env = {**nursery.env, "NURSERY_IMPORTS": "toy_task"}
 
     def run(*words: object, code: int = 0) -> str:
-        done = process.run(list(map(str, words)), cwd=tmp_path, env=nursery.env)
+        done = nursery.run(words, cwd=tmp_path, env=env)
         assert done.returncode == code, f"{words}\n{done.stdout}\n{done.stderr}"
         taken.append(str(words[0]))
         return done.stdout

@@ -373,7 +373,7 @@ def test_a_function_over_scores_that_is_not_applied_is_named(
     assert any("through Sigmoid" in line for line in heard.warned) == is_warned
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "finetune", "explain"])
 def test_a_trainers_folder_of_checkpoints_names_them(
     verb: str, bertctl: Run, classifier: Path, opinions: Path, tmp_path: Path
@@ -395,7 +395,7 @@ def test_a_trainers_folder_of_checkpoints_names_them(
     ]
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "explain"])
 def test_an_adapter_is_called_one_by_verbs_that_answer(
     verb: str, bertctl: Run, opinions: Path, tmp_path: Path

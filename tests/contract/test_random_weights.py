@@ -225,7 +225,7 @@ VERBS: Mapping[str, list[object]] = {
 }
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_that_answers_refuses_a_folder_without_its_head(
     verb: str, bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path
@@ -253,7 +253,7 @@ def _headless(encoder: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_training_from_a_folder_without_its_head_makes_a_new_one_and_says_so(
     bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:

@@ -25,10 +25,10 @@ from pathlib import Path
 from random import Random
 from typing import TextIO
 
+from bertctl.session import opened
 from tests.fuzz.mutations import layout_of, mutated
 from tests.fuzz.places import Link, Pipe, write_tree
 from tests.fuzz.targets import Target
-from tests.nursery import make_verbs_once
 
 RIGHT_CODES = (0, 2, 3, 4, 5, 6, 7, 8)
 MOST_SAID = 100_000
@@ -99,14 +99,13 @@ class Boundary:
     """
 
     def __init__(self) -> None:
-        from bertctl.cli import app, main
+        from bertctl.cli import main
         from bertctl.cli.framework import streams
         from tests.fuzz.watch import Watch
 
-        make_verbs_once(app)
         re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # as in the nursery
-        self._main = main.main
-        self._doors = streams
+        self._command = main.run_command
+        self._open_streams = streams.open_streams
         self.watch = Watch()
         self._streams = [os.memfd_create(name) for name in ("stdout", "stderr")]
         self._own = os.fdopen(os.dup(2), "w", encoding="utf-8")
@@ -118,13 +117,12 @@ class Boundary:
             os.ftruncate(stream, 0)
             os.lseek(stream, 0, os.SEEK_SET)
             os.dup2(stream, number)
-        self._doors.lost.clear()
-        self._doors._opened.clear()  # those of the command before
-        self._doors.open_streams()
         os.chdir(here)
         self.watch.inside = str(here)
         try:
-            code = self._main(words)
+            with opened():
+                self._open_streams()
+                code = self._command(words)
         except BaseException as escaped:  # noqa: BLE001 - whatever leaves `main` is a traceback for a person
             code = left if isinstance(left := getattr(escaped, "code", 1), int) else 1
             traceback.print_exception(escaped)

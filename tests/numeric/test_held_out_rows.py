@@ -87,7 +87,7 @@ def test_groups_that_stratifying_would_break_go_whole() -> None:
     assert len({int(i) // 25 for i in held.ids}) == 1
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_a_column_says_what_hangs_together(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     lines = [f"note {i},{'ab'[i % 2]},{i // 4}" for i in range(80)]
     (tmp_path / "notes.csv").write_text("\n".join(["text,label,patient", *lines]) + "\n")

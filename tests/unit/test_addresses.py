@@ -11,7 +11,7 @@ import pytest
 
 import bertctl
 from bertctl.addresses import address_remedy, is_address, refuse_address
-from bertctl.cli.app import VERBS, _imported
+from bertctl.cli.app import VERBS, verb_command
 from bertctl.cli.framework.folding import _OUTPUTS, refuse_typed_addresses
 from bertctl.config.load import load_recipe, read_field
 from bertctl.config.recipe_files import find_recipe
@@ -100,7 +100,7 @@ def _parameters() -> list[tuple[str, Any]]:
     """Every option and argument that takes a value, with its verb."""
     parameters = []
     for verb in VERBS:
-        command = _imported(verb, lambda _: None)
+        command = verb_command(verb)
         commands = getattr(command, "commands", None) or {verb.name: command}
         for name, each in commands.items():
             parameters += [
@@ -209,7 +209,7 @@ def test_the_python_api(output: str | Path) -> None:
         bertctl.load_run(output)
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_the_command_ends_with_2_and_writes_nothing(bertctl: Run, tmp_path: Path) -> None:
     for words in (
         ["predict", "runs/demo", "reviews.csv", "-o", "s3://bkt/p.jsonl"],

@@ -11,6 +11,7 @@ import pytest
 from bertctl.catalog import hub
 from bertctl.catalog.models import MODELS, locate_model
 from bertctl.errors import UnavailableError, UsageError
+from bertctl.session import opened
 
 WAYS = ["the first way", "the second way"]
 
@@ -47,7 +48,7 @@ class Hub:
 
 
 @pytest.fixture
-def start_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Hub]]:
+def start_hub(own_session: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Hub]]:
     """Start a hub and point HF_ENDPOINT at it; nothing is remembered of other hubs."""
     started: list[Hub] = []
 
@@ -56,7 +57,6 @@ def start_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Hub]]:
         monkeypatch.setenv("HF_ENDPOINT", started[-1].address)
         return started[-1]
 
-    monkeypatch.setattr(hub, "_answers", {})
     monkeypatch.setattr(hub, "REACH_SECONDS", 0.3)
     monkeypatch.delenv("HF_HUB_OFFLINE")
     yield start
@@ -98,12 +98,11 @@ def test_a_model_is_asked_for_by_its_config(start_hub):
     assert there.asked == ["HEAD /org/thing/resolve/main/config.json"]
 
 
-def test_a_model_of_the_catalog_is_asked_for_at_its_commit_where_it_has_one(start_hub, monkeypatch):
+def test_a_model_of_the_catalog_is_asked_for_at_its_commit_where_it_has_one(start_hub):
     there = start_hub(lambda _: 2)
     row = MODELS["bge-small"]
     for name, revision in (("bge-small", None), ("bge-small", "v9"), ("bert-base", None)):
-        monkeypatch.setattr(hub, "_answers", {})
-        with pytest.raises(UnavailableError):
+        with opened(), pytest.raises(UnavailableError):
             locate_model(name, revision=revision)
     asked = [line.split("resolve/")[1].split("/")[0] for line in there.asked]
     assert asked == [row.revision, "v9", "main"]
@@ -131,9 +130,8 @@ def test_a_refusal_names_what_was_wanted_and_the_ways(start_hub):
     assert caught.value.remedy.endswith("the data 'd':\n  - the first way\n  - the second way")
 
 
-def test_an_answer_that_drips_ends_all_the_same(monkeypatch):
+def test_an_answer_that_drips_ends_all_the_same(own_session, monkeypatch):
     """Each byte comes in time, the whole never does."""
-    monkeypatch.setattr(hub, "_answers", {})
     monkeypatch.setattr(hub, "REACH_SECONDS", 0.3)
     monkeypatch.delenv("HF_HUB_OFFLINE")
     stop = threading.Event()

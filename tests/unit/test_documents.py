@@ -206,7 +206,7 @@ def test_the_wheel_holds_what_ships(tmp_path: Path) -> None:
     assert not {name for name in names if name.startswith("tests/")}
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
     listed = bertctl("docs")
     lines = listed.stdout.splitlines()
@@ -221,7 +221,7 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
     assert "did you mean pipelines?" in wrong.stderr
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("words", "topic", "section"),
     [("gate", "write-a-gate", "Write a gate"), ("Exit code", "pipelines", "Exit "

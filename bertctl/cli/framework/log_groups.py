@@ -4,12 +4,12 @@ file and line.
 
 import os
 import shlex
-import sys
 import time
 from dataclasses import dataclass
 
 from bertctl.errors import BertctlError
 from bertctl.reporting.escape import command_message, one_line
+from bertctl.session import command_words
 
 
 @dataclass
@@ -33,7 +33,7 @@ class LogGroup:
             return []
         self.is_open = True
         self.count = self.count + 1
-        title = command_message(one_line(shlex.join(["bertctl", *sys.argv[1:]]), limit=100))
+        title = command_message(one_line(shlex.join(["bertctl", *command_words()]), limit=100))
         return [
             self._section("start", "[collapsed=true]", title)
             if self.gitlab

@@ -141,8 +141,12 @@ class Output(Listener):
         if text := "".join(f"{line}\n" for line in lines):
             self._progress.erase()
             sys.stderr.flush()
-            sys.stderr.buffer.write(text.encode())
-            sys.stderr.buffer.flush()
+            buffer = getattr(sys.stderr, "buffer", None)
+            if buffer is None:  # a notebook's, which guards nothing
+                sys.stderr.write(text)
+                return
+            buffer.write(text.encode())
+            buffer.flush()
 
     def advance(
         self,

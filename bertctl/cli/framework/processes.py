@@ -1,6 +1,5 @@
 """Verbs whose work several processes share: how they are started, and which of them speaks."""
 
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.accelerate_config import lone_process_warning
 from bertctl.runtime.command_clock import pass_on_start
 from bertctl.runtime.launch import Workers, is_worker, launch, workers
+from bertctl.session import command_words
 
 if TYPE_CHECKING:
     from bertctl.inference.shards import Sharing
@@ -51,7 +51,7 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
     if count > 1 or config is not None:
         pass_on_start()
         with tempfile.TemporaryDirectory() as folder:
-            arguments = _with_files_for_pipes(sys.argv[1:], Path(folder))
+            arguments = _with_files_for_pipes(command_words(), Path(folder))
             raise typer.Exit(
                 launch(
                     arguments,

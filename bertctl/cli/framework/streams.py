@@ -13,9 +13,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-lost: dict[int, OSError] = {}
-"""Why nothing more can be written to a descriptor: 1 is stdout, 2 is stderr."""
-_opened: list["_Stream"] = []
+from bertctl.session import current
+
+
+class _Streams:
+    """Streams of a command.
+
+    Attributes:
+        lost: Why nothing more can be written to a descriptor: 1 is stdout, 2 is stderr.
+        opened: All that were opened, in order; empty where the command writes to streams of
+            somebody else's, such as a test's.
+    """
+
+    def __init__(self) -> None:
+        self.lost: dict[int, OSError] = {}
+        self.opened: list[_Stream] = []
 
 
 class _Door(io.FileIO):
@@ -29,12 +41,13 @@ class _Door(io.FileIO):
     def __init__(self, number: int, *, strict: bool) -> None:
         super().__init__(number, "w", closefd=False)
         self._strict = strict
+        self._lost = current().part(_Streams).lost
 
     def write(self, data: Any, /) -> int:
         try:
             return os.write(self.fileno(), data)
         except OSError as error:
-            lost[self.fileno()] = error
+            self._lost[self.fileno()] = error
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             if self._strict:
                 raise
@@ -62,6 +75,11 @@ class _Stream(io.TextIOWrapper):
         return super().write(text)
 
 
+def lost(number: int) -> OSError | None:
+    """Returns why nothing more can be written to a descriptor; None where all was written."""
+    return current().part(_Streams).lost.get(number)
+
+
 def is_set(name: str) -> bool:
     """Returns whether an environment variable says yes: neither empty nor 0 nor false."""
     return os.environ.get(name, "").lower() not in ("", "0", "false")
@@ -82,7 +100,7 @@ def scrolling() -> bool:
     """Returns whether answers run over the terminal while they are made: no bar fits between
     them.
     """
-    return any(stream.scrolls for stream in _opened)
+    return any(stream.scrolls for stream in current().part(_Streams).opened)
 
 
 def open_streams() -> None:
@@ -130,9 +148,9 @@ def data() -> Iterator[TextIO]:
     file or a pipe.
 
     On a terminal, and in a log that GitHub reads, control characters and workflow commands are
-    written out. It raises the OSError in `lost` when its reader has left.
+    written out. It raises the OSError of `lost` when its reader has left.
     """
-    if not _opened:  # called as a function, by a test
+    if not current().part(_Streams).opened:  # called as a function
         yield sys.stdout
         return
     is_log = os.environ.get("GITHUB_ACTIONS") == "true" and not stat.S_ISREG(os.fstat(1).st_mode)
@@ -157,7 +175,7 @@ def stdout_file() -> Path | None:
 
 def flush() -> None:
     """Writes what still waits."""
-    for stream in (*_opened, sys.stdout, sys.stderr):
+    for stream in (*current().part(_Streams).opened, sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):
             stream.flush()
 
@@ -171,7 +189,7 @@ def _open(number: int, *, guarded: bool, strict: bool = False) -> _Stream:
         line_buffering=number == 2 or os.isatty(number),
     )
     stream.guarded = guarded
-    _opened.append(stream)
+    current().part(_Streams).opened.append(stream)
     return stream
 
 

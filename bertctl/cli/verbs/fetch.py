@@ -1,7 +1,6 @@
 """`bertctl fetch`."""
 
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from bertctl.cli.framework.output import Output, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, SetOption
 from bertctl.config.recipe_files import is_data_file, is_recipe
 from bertctl.errors import UsageError, all_of
+from bertctl.session import current
 from bertctl.words import count, human_bytes
 
 
@@ -64,6 +64,7 @@ def fetch(
             "there is no recipe that the options could change",
             remedy="Name one: bertctl fetch sst2 ...",
         )
+    from bertctl.catalog.huggingface_internals import set_hub_variable
     from bertctl.catalog.lock import LOCK_NAME, LOCKED, Lock, lock_file, read_lock
 
     if to:
@@ -75,12 +76,10 @@ def fetch(
     else:
         place = Lock(path)
     place = replace(place, path=path, folder="hub" if to else place.folder)
-    if place.folder:  # read by huggingface_hub when it is imported, below
-        os.environ |= {
-            "HF_HUB_CACHE": str(path.parent / place.folder),
-            "HF_HUB_DISABLE_SYMLINKS": "1",
-        }
-    os.environ.pop(LOCKED, None)  # what is fetched is not bound by a lock in force
+    if place.folder:
+        set_hub_variable("HF_HUB_CACHE", str(path.parent / place.folder))
+        set_hub_variable("HF_HUB_DISABLE_SYMLINKS", "1")
+    current().set_variable(LOCKED, None)  # what is fetched is not bound by a lock in force
     from bertctl.fetching import fetch as fetching
 
     needs: list[fetching.Need] = []
@@ -97,7 +96,7 @@ def fetch(
             needs += fetching.needs_of_name(name)
     with out.third_party_kept():
         if check:
-            os.environ[LOCKED] = str(place.path)
+            current().set_variable(LOCKED, str(place.path))
             problems = fetching.check(place, needs)
             out.answer(
                 {"lock": str(place.path), "problems": [problem.message for problem in problems]}

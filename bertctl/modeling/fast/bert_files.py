@@ -27,6 +27,7 @@ from bertctl.modeling.heads import keep_in_fp32
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import StoredTensor, stored_weights
 from bertctl.modeling.tensors import align
+from bertctl.modeling.transformers_internals import initialise
 
 _USUAL = {
     "position_embedding_type": "absolute", **dict.fromkeys(("attn_implementation", "_attn_implementation"), "sdpa"),
@@ -250,7 +251,7 @@ def network_to_train(
     drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
     network.load_state_dict(drawn, strict=False, assign=True)
     for name in modules:
-        network._init_weights(network.get_submodule(name))
+        initialise(network, network.get_submodule(name))
     network.requires_grad_(requires_grad=True)
     return network.eval(), tuple(new)
 

@@ -3,8 +3,7 @@
 In fp32 torch takes MKL, which leaves AVX-512 unused on AMD: on a Zen 5 the same products take 0.43
 of the time (500 instead of 215 GFLOP/s), with the usual error of fp32. In bf16 torch takes oneDNN
 too, but lays the weights out anew in each call: 0.94 of the time, and the same numbers to the bit
-but for GELU, which comes before the rounding. The operator is torch's own; its compiler puts it
-into frozen graphs (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
+but for GELU, which comes before the rounding.
 """
 
 from functools import cached_property
@@ -16,11 +15,10 @@ from torch import Tensor, nn
 from bertctl.modeling.fast.torch_bert import Layer
 from bertctl.runtime.cpu import has_bf16, leaves_mkl_behind
 from bertctl.runtime.device import Compute
+from bertctl.runtime.torch_internals import OneDnn
 
 _ROWS = 2048  # the layout of the weights is chosen for about as many tokens
 _TOLERANCE = 1e-4  # of fp32; far more than rounding, far less than a layout read wrongly
-
-_operators: Any = torch.ops.mkldnn
 
 
 def use_fast_linears(network: nn.Module, compute: Compute) -> int:
@@ -61,14 +59,9 @@ def _is_faster(compute: Compute) -> bool:
     faster = {"fp32": leaves_mkl_behind, "bf16": has_bf16}.get(compute.precision)
     if compute.device != "cpu" or faster is None or not faster():
         return False
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not available or not all(
-        hasattr(_operators, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
-    ):
+    if not OneDnn.is_available():
         return False
-    return (
-        compute.precision == "fp32" or _operators._is_mkldnn_bf16_supported()
-    )  # kept from it: ONEDNN_MAX_CPU_ISA
+    return compute.precision == "fp32" or OneDnn.has_bf16()
 
 
 class FastLinear(nn.Module):
@@ -77,16 +70,13 @@ class FastLinear(nn.Module):
     def __init__(self, plain: nn.Linear) -> None:
         super().__init__()
         self.has_gelu = False
-        self.weight = _operators._reorder_linear_weight(plain.weight.detach(), _ROWS)
+        self.weight = OneDnn.lay_out(plain.weight.detach(), _ROWS)
         self.bias = None if plain.bias is None else plain.bias.detach()
 
     @cached_property
     def transposed(self) -> Tensor:
         """Weight of the gradient's product."""
-        found: Tensor = _operators._reorder_linear_weight(
-            self.weight.to_dense().T.contiguous(), _ROWS
-        )
-        return found
+        return OneDnn.lay_out(self.weight.to_dense().T.contiguous(), _ROWS)
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns (..., C) products of (..., D) inputs."""
@@ -100,15 +90,7 @@ class FastLinear(nn.Module):
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None, then: str = "none") -> Tensor:
         """Returns the product, with `gelu` or nothing after it."""
-        found: Tensor = _operators._linear_pointwise(
-            x,
-            weight,
-            bias,
-            then,
-            [],
-            "none",
-        )
-        return found
+        return OneDnn.product(x, weight, bias, then)
 
 
 class _Product(torch.autograd.Function):

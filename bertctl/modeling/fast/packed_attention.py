@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bertctl.modeling.fast.dropout_masks import keep
+from bertctl.runtime.torch_internals import softmax_gradient
 
 BLOCK = 1024
 """Tokens whose attention is computed at once: its numbers stay in the cache."""
@@ -173,9 +174,9 @@ def attend_backward(
             dtype = torch.float32
         else:
             dtype = weights.dtype
-        of_scores = torch._softmax_backward_data(
-            of_weights.to(dtype), weights.to(dtype), -1, dtype
-        ).to(weights.dtype)
+        of_scores = softmax_gradient(of_weights.to(dtype), weights.to(dtype), -1, dtype).to(
+            weights.dtype
+        )
         of_qkv = q.new_empty(3, *q.shape)
         of_qkv[0, :, to.width :] = 0
         torch.bmm(of_scores, k, out=of_qkv[0, :, : to.width])

@@ -6,6 +6,7 @@ Letters: B windows, H heads, T tokens, D numbers of a head.
 
 from typing import TYPE_CHECKING, Any
 
+from bertctl.modeling.transformers_internals import attention_function
 from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
 
@@ -33,7 +34,7 @@ def use_fp32_attention(network: "nn.Module", compute: Compute) -> bool:
     inner: Any = next(
         (part for part in network.modules() if hasattr(part, "set_attn_implementation")), None
     )
-    if inner is None or inner.config._attn_implementation != "sdpa":
+    if inner is None or attention_function(inner) != "sdpa":
         return False
     from transformers import AttentionInterface, AttentionMaskInterface
 

@@ -27,6 +27,7 @@ from bertctl.documents import read_json, sha256_of
 from bertctl.errors import BertctlError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.session import carried
 from bertctl.writing import copy_file, link_file, replacing, write_json, write_text
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Checkpoints:
         begun = self._begin(snapshot)
         if behind:
             writer = threading.Thread(
-                target=self._write_quietly, args=(snapshot, *begun), daemon=True
+                target=carried(self._write_quietly), args=(snapshot, *begun), daemon=True
             )
             with suppress(
                 RuntimeError

@@ -13,6 +13,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import SCHEMA, RunFolder
 from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import generator_states, set_generators
+from bertctl.runtime.torch_internals import move_schedule
 from bertctl.training.checkpoints.checkpoint import Checkpoint, Snapshot, put_back
 from bertctl.training.loop.loop import TrainingState
 from bertctl.training.loop.optim import change_steps
@@ -141,10 +142,6 @@ def restore(
 
 def _advance_schedule(engine: TrainingEngine, step: int) -> None:
     """Sets the schedule to where it stands after so many steps, without stepping through them."""
-    schedule = engine.schedule
-    schedule.last_epoch = step
-    shares = schedule.lr_lambdas  # type: ignore[attr-defined]
-    rates = [rate * share(step) for rate, share in zip(schedule.base_lrs, shares, strict=True)]
+    rates = move_schedule(engine.schedule, step)
     for group, rate in zip(engine.optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-    schedule._last_lr = rates

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bertctl.runtime.torch_internals import fill_with_zeros
 from bertctl.tasks.batches import Batch
 
 if TYPE_CHECKING:
@@ -90,10 +91,8 @@ class StepGraphs:
 
     def _keep_gradients(self) -> None:
         """Puts gradients that a step has cleared to where recorded kernels add to them."""
-        import torch
-
         cleared = {one: gradient for one, gradient in self._gradients.items() if one.grad is None}
         if cleared:
-            torch._foreach_zero_([*cleared.values()])
+            fill_with_zeros([*cleared.values()])
         for one, gradient in cleared.items():
             one.grad = gradient

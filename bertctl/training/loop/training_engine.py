@@ -19,6 +19,8 @@ from bertctl.runtime.accelerate_config import check_environment
 from bertctl.runtime.device import Compute
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
+from bertctl.runtime.threads import set_threads
+from bertctl.training.accelerate_internals import forget_accelerator
 from bertctl.training.loop.layer_freezing import Unfreezing
 from bertctl.training.loop.optim import build_optimizer, build_schedule
 from bertctl.training.loop.step_graphs import StepGraphs
@@ -107,9 +109,8 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     )
     with patch_environment(**settings):
         accelerator = _accelerator(job, folder, workers)
-    torch.set_num_threads(
-        job.compute.threads
-    )  # a job that was made ready after it may have set others
+    # A job that was made ready after this one may have set others.
+    set_threads(job.compute.threads)
     if accelerator.num_processes != workers.count:
         message = (
             f"{workers.count} processes share this job, and accelerate sees "
@@ -177,10 +178,9 @@ def _is_recordable(job: "Job", workers: Workers) -> bool:
 
 def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerator":
     from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
     from accelerate.utils import DistributedDataParallelKwargs, GradientAccumulationPlugin
 
-    AcceleratorState._reset_state()  # an earlier run of this process may have had another precision
+    forget_accelerator()  # an earlier run of this process may have had another precision
     if workers.is_first:
         trackers = list(job.recipe.runtime.log_to)
     else:
