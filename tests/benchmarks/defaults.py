@@ -226,9 +226,11 @@ def finetuned(fields: Mapping[str, Any]) -> Peer:
         later = {} if "head_start" in known else {"model.head_start"}
         own_fields = {name: value for name, value in fields.items() if name not in later}
         started = time.perf_counter()
+        cpu_before = cpu_seconds()
         bertctl.finetune(trial.benchmark.task, trial.fields | own_fields, output=output)
+        cpu = cpu_seconds() - cpu_before
         seconds = time.perf_counter() - started
-        return scored_run(output, trial.benchmark.metric, seconds)
+        return scored_run(output, trial.benchmark.metric, seconds) | {"cpu": round(cpu, 2)}
 
     return run
 
@@ -261,6 +263,13 @@ def probe(trial: Trial) -> Record | None:
     return scored_run(folder.path, trial.benchmark.metric, time.perf_counter() - started)
 
 
+def cpu_seconds() -> float:
+    """Returns the processor seconds of this process and its children, which a busy machine hardly
+    changes.
+    """
+    return sum(os.times()[:4])
+
+
 def rarest_label(rows: Sequence[Row]) -> int | None:
     """Returns how many rows the rarest label has; None where labels are no names."""
     labels = [row["label"] for row in rows if isinstance(row.get("label"), str)]
@@ -269,7 +278,8 @@ def rarest_label(rows: Sequence[Row]) -> int | None:
 
 def scored_run(folder: Path, metric: str, seconds: float) -> Record:
     """Returns the scores of a run folder on its test rows."""
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+    document = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = document["metrics"]
     record = {
         "score": metrics["test"][metric]["value"],
         "validation": metrics.get("validation", {}).get(metric, {}).get("value"),
@@ -277,7 +287,7 @@ def scored_run(folder: Path, metric: str, seconds: float) -> Record:
     }
     lines = (folder / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
     answers = [json.loads(line) for line in lines]
-    if metric == "accuracy":
+    if metric == "accuracy" and not isinstance(answers[0]["gold"], list):
         record["right"] = "".join(
             "1" if answer["prediction"] == answer["gold"] else "0" for answer in answers
         )
@@ -287,6 +297,13 @@ def scored_run(folder: Path, metric: str, seconds: float) -> Record:
         record["curve"] = [
             (line["step"], value_of(line, metric)) for line in lines if value_of(line, metric)
         ]
+    record["warned"] = "still_improving" in document
+    if "average" in document:
+        record["average"] = document["average"]
+    record["baselines"] = {
+        name: [baseline["metrics"].get("test", {}).get(metric), baseline["differences"].get("test")]
+        for name, baseline in document.get("baselines", {}).items()
+    }
     recipe = bertctl.load_recipe(folder / "recipe.yaml")
     record["chosen"] = {
         "learning_rate": recipe.optimizer.learning_rate,
@@ -744,6 +761,44 @@ def tagged_rows(file: Path) -> Iterator[Row]:
         yield {"words": [cell[0] for cell in cells], "tags": [cell[-1] for cell in cells]}
 
 
+def substances(data_dir: Path) -> Split:
+    """Chemicals and diseases in medical abstracts (BC5CDR), their tags as IOB2."""
+    train, test = [
+        shuffled(column_rows(data_dir / "bc5cdr" / f"{name}.txt")) for name in ("train", "dev")
+    ]
+    return Split(train[:1000], test[:800])
+
+
+def column_rows(file: Path) -> Iterator[Row]:
+    """Yields the sentences of a file in columns whose last one has tags in no pure scheme."""
+    for block in re.split(r"\n\s*\n", file.read_text(encoding="utf-8").strip()):
+        cells = [line.split("\t") for line in block.splitlines() if not line.startswith("-DOC")]
+        if not cells:
+            continue
+        tags: list[str] = []
+        for tag in (cell[-1] for cell in cells):
+            begins = tag.startswith("I-") and (not tags or tags[-1] == "O")
+            tags.append(f"B-{tag[2:]}" if begins else tag)
+        yield {"words": [cell[0] for cell in cells], "tags": tags}
+
+
+def word_classes(data_dir: Path) -> Split:
+    """Part of speech of each word of web texts (UD English EWT)."""
+    train, test = [
+        shuffled(conllu_rows(data_dir / "ud-english-ewt" / f"en_ewt-ud-{name}.conllu"))
+        for name in ("train", "dev")
+    ]
+    return Split(train[:1000], test[:800])
+
+
+def conllu_rows(file: Path) -> Iterator[Row]:
+    """Yields the sentences of a CoNLL-U file with the word classes (UPOS) of their words."""
+    for block in file.read_text(encoding="utf-8").strip().split("\n\n"):
+        lines = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
+        words = [cells for cells in lines if cells[0].isdecimal()]
+        yield {"words": [cells[1] for cells in words], "tags": [cells[3] for cells in words]}
+
+
 def choices(data_dir: Path) -> Split:
     """Sentences with four endings (CODAH)."""
     train, test = [
@@ -776,6 +831,12 @@ SETS = {
     ),
     "entities": BenchmarkSet(
         "token-classification", "entity_f1", "WNUT-17, entities, 1,200 sentences", entities
+    ),
+    "substances": BenchmarkSet(
+        "token-classification", "entity_f1", "BC5CDR, entities, 1,000 sentences", substances
+    ),
+    "word-classes": BenchmarkSet(
+        "token-classification", "accuracy", "UD EWT, word classes, 1,000 sentences", word_classes
     ),
     "choices": BenchmarkSet("multiple-choice", "accuracy", "CODAH, 4 choices, 800 rows", choices),
 }
