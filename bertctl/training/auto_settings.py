@@ -32,7 +32,7 @@ _LAYER_DECAY = 0.9
 
 _USUAL_EPOCHS = 3
 _MOST_EPOCHS = 20
-_ROWS_OF_USUAL_EPOCHS = 2000
+_ROWS_OF_USUAL_EPOCHS = 1500
 """Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
 _ROWS_POWER = 0.4
 _LABELS_POWER = 0.1
