@@ -299,6 +299,12 @@ def scored_run(folder: Path, metric: str, seconds: float) -> Record:
         record["curve"] = [
             (line["step"], value_of(line, metric)) for line in lines if value_of(line, metric)
         ]
+        record["losses"] = [
+            (line["step"], round(line[name], 4), name == "loss")
+            for line in lines
+            for name in ("loss", "validation_loss")
+            if name in line
+        ]
     record["warned"] = "still_improving" in document
     if "average" in document:
         record["average"] = document["average"]
