@@ -515,7 +515,7 @@ def table_rows(records: Sequence[Record]) -> list[Record]:
 
 def cpu_ratio(records: Sequence[Record]) -> float | None:
     """Returns the processor seconds of `now` as a multiple of those of `old`: the median of the
-    seeds that ran with both in turns.
+    seeds that have both.
     """
     seconds: dict[int, dict[str, float]] = defaultdict(dict)
     for record in records:
