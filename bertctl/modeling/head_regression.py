@@ -13,6 +13,7 @@ mean: within 0.2 points).
 Letters: N rows, D size of a vector, C outputs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,7 @@ _HELD_OUT = 0.2
 """Share of them on which it is chosen."""
 
 _FEWEST_HELD_OUT = 10
-"""Rows that can choose; where there are fewer, the middle strength is taken."""
+"""Rows that can choose; where there are fewer, the lowest strength is taken."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,7 @@ def fit_labels(
     has_bias: bool = True,
     seed: int = 0,
 ) -> FittedHead:
-    """Returns the logistic regression of labels, of a strength chosen by the log loss on held-out
-    rows.
+    """Returns the logistic regression of labels, as sure of its rows as of rows that were held out.
 
     Args:
         vectors: (N, D).
@@ -139,20 +139,25 @@ def _check(vectors: Floats32, labels: Array) -> None:
 def _choose_strength(
     vectors: Floats32, labels: Array, settings: ClassifierSettings, row_weights: Array | None
 ) -> tuple[float, float]:
-    """Returns the strength with the lowest log loss on rows that were held out, and that loss.
+    """Returns the strength that a head starts with, and the lowest log loss on rows that were held
+    out.
 
-    Where there are too few rows it is the middle strength, and the loss is not a number.
+    The strength is not the one of that loss. A regression is far surer of the rows that it was
+    fitted to than of others, so the encoder, which is trained on the same rows, would have nothing
+    left to learn from. It is the strength at which the fitted rows have the loss of the others.
+
+    Where there are too few rows it is the lowest strength, and the loss is not a number.
     """
     rng = np.random.default_rng(settings.seed)
     order = rng.permutation(len(labels))[:_CHOICE_ROWS]
     n_held = round(_HELD_OUT * len(order))
     held = order[:n_held]
     rest = order[n_held:]
-    middle = settings.strengths[len(settings.strengths) // 2]
     if n_held < _FEWEST_HELD_OUT or bool((labels[rest] == labels[rest[0]]).all()):
-        return middle, float("nan")
+        return settings.strengths[0], float("nan")
 
     losses: list[float] = []
+    fitted_losses: list[float] = []
     for strength in settings.strengths:
         if row_weights is None:
             weights = None
@@ -165,7 +170,9 @@ def _choose_strength(
             settings,
             row_weights=weights,
         )
-        logits = _fit_to_train(fitted, labels[rest]).logits(vectors[held])
+        function = _fit_to_train(fitted, labels[rest])
+        fitted_losses.append(log_loss(function.logits(vectors[rest]), labels[rest], weights))
+        logits = function.logits(vectors[held])
         if row_weights is None:
             held_weights = None
         else:
@@ -174,7 +181,25 @@ def _choose_strength(
         if losses[-1] > min(losses):  # the weaker ones learn more by heart, and take longest
             break
     best = int(np.argmin(losses))
-    return settings.strengths[best], losses[best]
+    strength = _unsurprised_strength(
+        settings.strengths[: best + 1], fitted_losses[: best + 1], losses[best]
+    )
+    return strength, losses[best]
+
+
+def _unsurprised_strength(
+    strengths: Sequence[float], fitted_losses: Sequence[float], held_out_loss: float
+) -> float:
+    """Returns the strength at which the fitted rows have the loss of rows that were held out.
+
+    Args:
+        strengths: Ascending.
+        fitted_losses: Log loss of the fitted rows with each of them, descending.
+        held_out_loss: Lowest loss of the held-out rows.
+    """
+    exponents = np.log10(strengths)
+    exponent = np.interp(held_out_loss, fitted_losses[::-1], exponents[::-1])
+    return float(10**exponent)
 
 
 def log_loss(logits: Floats32, labels: Array, row_weights: Array | None = None) -> float:

@@ -32,10 +32,12 @@ _LAYER_DECAY = 0.9
 
 _USUAL_EPOCHS = 3
 _MOST_EPOCHS = 20
-_ROWS_OF_USUAL_EPOCHS = 2000
+_ROWS_OF_USUAL_EPOCHS = 1500
 """Training rows from which a run with two labels has the usual epochs; fewer rows have more."""
 _ROWS_POWER = 0.4
-_LABELS_POWER = 0.1
+_FEW_LABELS = 5
+"""Labels up to which a run has no more epochs than one with two."""
+_LABELS_POWER = 0.2
 
 _BATCH_SIZE = 16
 _FEWEST_STEPS_PER_EPOCH = 8
@@ -58,13 +60,13 @@ class TrainingTraits:
 
     Attributes:
         n_rows: Training rows.
-        n_labels: Labels; 1 where the answer is a number, a span or a choice.
+        n_labels: Labels of rows; 1 where the answer is a number, a span or a choice, and where words
+            have tags: a sentence teaches many of them.
         width: Numbers in a hidden state of the encoder; 0 where its config.json does not say.
         n_layers: Layers of the encoder; 0 where its config.json does not say.
         has_shared_layers: Whether the layers share their weights, as ALBERT's do.
         majority_share: Share of the training rows that have the most frequent label; 0 where rows
             have no single label, or where the data set itself says which metric counts.
-        starts_head: Whether the head starts as a regression on the frozen encoder.
     """
 
     n_rows: int
@@ -73,7 +75,6 @@ class TrainingTraits:
     n_layers: int
     has_shared_layers: bool
     majority_share: float = 0.0
-    starts_head: bool = False
 
     @classmethod
     def of(
@@ -88,15 +89,18 @@ class TrainingTraits:
             n_rows = n_train + len(data.splits[data.validation_splits[0]])
             n_train = n_rows - n_rows // folds
         sizes = model_sizes(source.config)
+        if task.name == "text-classification":
+            n_labels = int(task.head()["num_labels"])
+        else:
+            n_labels = 1
         return cls(
             n_rows=n_train,
-            n_labels=int(task.head().get("num_labels", 1)),
+            n_labels=n_labels,
             width=sizes["hidden"],
             n_layers=sizes["layers"],
             has_shared_layers="num_hidden_groups" in source.config
             or bool(source.config.get("is_encoder_decoder")),
             majority_share=_majority_share(data, task),
-            starts_head=recipe.model.head_start == "probe",
         )
 
 
@@ -152,15 +156,9 @@ def batch_size(traits: TrainingTraits) -> int:
 def epochs(traits: TrainingTraits) -> int:
     """Returns the passes over the training rows: the more, the fewer the rows and the more the
     labels.
-
-    A head that starts as a regression knows the labels already, however many they are.
     """
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
-    if traits.starts_head:
-        n_labels_to_learn = 2
-    else:
-        n_labels_to_learn = max(2, traits.n_labels)
-    many_labels: float = (n_labels_to_learn / 2) ** _LABELS_POWER
+    many_labels: float = max(1.0, traits.n_labels / _FEW_LABELS) ** _LABELS_POWER
     wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
     return min(max(wanted, _USUAL_EPOCHS), _MOST_EPOCHS)
 

@@ -379,7 +379,8 @@ class _TrainingRun:
         else:
             limited = self.time_limit.outcome(state)
         final = selection.results[job.selection]
-        if final.task.answers.constant_prediction(final.lines) is not None:
+        constant_answer = final.task.answers.constant_prediction(final.lines)
+        if constant_answer is not None:
             collapsed = "collapsed"
         else:
             collapsed = ""
@@ -414,6 +415,11 @@ class _TrainingRun:
             message=stopped,
             reason=state.stop_reason or collapsed,
         )
+        if constant_answer is not None:
+            self.listener.warn(
+                f"the model that was kept answers {constant_answer} to every example of "
+                f"{job.selection}: nothing was learned"
+            )
         if improving is not None:
             self.listener.warn(improving.sentence)
         if self.baselines is not None:

@@ -8,6 +8,11 @@ _LAST_SHARE = 0.25
 """Share of the logged training losses, the last ones, whose mean stands for the end of the
 training."""
 
+_LEARNED_BY_HEART = 0.9
+"""Training loss, as a share of the validation loss, below which rows are learned by heart. Runs of
+3 epochs that more training helped by 20 points and more ended at 0.96 to 0.99, one that it did not
+help ended at 0.85."""
+
 _REFERENCE_SHARE = 2 / 3
 """Share of the training after which a score is compared with the last one."""
 
@@ -68,7 +73,7 @@ def undertrained_losses(
     says so.
 
     It did if the last evaluation was the best one, the validation loss still fell there, and the
-    training loss is not lower than it: nothing was learned by heart yet.
+    training loss is hardly lower than it: nothing was learned by heart yet.
 
     Args:
         history: Lines of history.jsonl.
@@ -86,7 +91,7 @@ def undertrained_losses(
     last = training[-max(1, round(_LAST_SHARE * len(training))) :]
     is_best_last = held_out[-1][0] == best_step
     falls = losses[-1] < losses[-2] and losses[-1] < losses[0]
-    is_learned_by_heart = sum(last) / len(last) < losses[-1]
+    is_learned_by_heart = sum(last) / len(last) < _LEARNED_BY_HEART * losses[-1]
     if is_best_last and falls and not is_learned_by_heart:
         return losses
     return []

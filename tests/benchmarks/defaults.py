@@ -133,6 +133,8 @@ def measure(options: argparse.Namespace) -> None:
     known = {record_key(record) for record in read_records(options.results)}
     for name, seed in [(name, seed) for seed in options.seeds for name in options.sets]:
         for peer in options.peers:
+            if peer in ONCE and seed != options.seeds[0]:
+                continue
             for about, run in peer_runs(peer, options):
                 record = {
                     "set": name,
@@ -226,9 +228,11 @@ def finetuned(fields: Mapping[str, Any]) -> Peer:
         later = {} if "head_start" in known else {"model.head_start"}
         own_fields = {name: value for name, value in fields.items() if name not in later}
         started = time.perf_counter()
+        cpu_before = cpu_seconds()
         bertctl.finetune(trial.benchmark.task, trial.fields | own_fields, output=output)
+        cpu = cpu_seconds() - cpu_before
         seconds = time.perf_counter() - started
-        return scored_run(output, trial.benchmark.metric, seconds)
+        return scored_run(output, trial.benchmark.metric, seconds) | {"cpu": round(cpu, 2)}
 
     return run
 
@@ -261,6 +265,13 @@ def probe(trial: Trial) -> Record | None:
     return scored_run(folder.path, trial.benchmark.metric, time.perf_counter() - started)
 
 
+def cpu_seconds() -> float:
+    """Returns the processor seconds of this process and its children, which a busy machine hardly
+    changes.
+    """
+    return sum(os.times()[:4])
+
+
 def rarest_label(rows: Sequence[Row]) -> int | None:
     """Returns how many rows the rarest label has; None where labels are no names."""
     labels = [row["label"] for row in rows if isinstance(row.get("label"), str)]
@@ -269,7 +280,8 @@ def rarest_label(rows: Sequence[Row]) -> int | None:
 
 def scored_run(folder: Path, metric: str, seconds: float) -> Record:
     """Returns the scores of a run folder on its test rows."""
-    metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["metrics"]
+    document = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    metrics = document["metrics"]
     record = {
         "score": metrics["test"][metric]["value"],
         "validation": metrics.get("validation", {}).get(metric, {}).get("value"),
@@ -277,7 +289,7 @@ def scored_run(folder: Path, metric: str, seconds: float) -> Record:
     }
     lines = (folder / "predictions" / "test.jsonl").read_text(encoding="utf-8").splitlines()
     answers = [json.loads(line) for line in lines]
-    if metric == "accuracy":
+    if metric == "accuracy" and not isinstance(answers[0]["gold"], list):
         record["right"] = "".join(
             "1" if answer["prediction"] == answer["gold"] else "0" for answer in answers
         )
@@ -287,6 +299,21 @@ def scored_run(folder: Path, metric: str, seconds: float) -> Record:
         record["curve"] = [
             (line["step"], value_of(line, metric)) for line in lines if value_of(line, metric)
         ]
+        record["losses"] = [
+            (line["step"], round(line[name], 4), name == "loss")
+            for line in lines
+            for name in ("loss", "validation_loss")
+            if name in line
+        ]
+    record["warned"] = "still_improving" in document
+    if "average" in document:
+        record["average"] = document["average"]
+    record["baselines"] = {
+        name: [baseline["metrics"].get("test", {}).get(metric), baseline["differences"].get("test")]
+        for name, baseline in document.get("baselines", {}).items()
+    }
+    performance = json.loads((folder / "performance.json").read_text(encoding="utf-8"))
+    record["phases"] = {name: round(value, 1) for name, value in performance["seconds"].items()}
     recipe = bertctl.load_recipe(folder / "recipe.yaml")
     record["chosen"] = {
         "learning_rate": recipe.optimizer.learning_rate,
@@ -417,6 +444,9 @@ def model_folder(name: str) -> str:
     return str(inspect_model(recipe.model).folder)
 
 
+ONCE = ("probe", "tfidf")
+"""Peers that no seed of the training moves: measured with the first seed alone."""
+
 PEERS = ("old", "now", "probe", "tfidf", "plain", "sweep")
 """Names of the peers."""
 
@@ -428,7 +458,7 @@ def peer_runs(peer: str, options: argparse.Namespace) -> Iterator[tuple[str, Pee
             shown = ",".join(
                 f"{name.partition('.')[2]}={value:g}" for name, value in setting.items()
             )
-            yield f"sweep {shown}", finetuned(setting)
+            yield f"sweep {shown}", finetuned(setting | {"evaluation.baselines": False})
         return
     if peer == "now":
         yield options.name, finetuned(dict(typed_field(text) for text in options.fields))
@@ -451,8 +481,8 @@ def typed_field(text: str) -> tuple[str, Any]:
 
 
 def table_rows(records: Sequence[Record]) -> list[Record]:
-    """Returns a row for each set: the mean score of each peer, seconds, and the differences that
-    the bars are about.
+    """Returns a row for each set: mean and deviation of each peer's scores, the ratio of processor
+    seconds, and the differences that the bars are about.
     """
     by_set: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -471,15 +501,29 @@ def table_rows(records: Sequence[Record]) -> list[Record]:
         for peer in peers:
             same = [record for record in group if record["peer"] == peer]
             row["scores"][peer] = float(np.mean([record["score"] for record in same]))
-            row.setdefault("seconds", {})[peer] = float(
-                np.median([record["seconds"] for record in same])
-            )
+            if len(same) > 1:
+                deviation = float(np.std([record["score"] for record in same], ddof=1))
+                row.setdefault("deviations", {})[peer] = deviation
+        row["cpu"] = cpu_ratio(group)
         swept = best_settings(group)
         if swept:
             row["scores"]["sweep"] = float(np.mean([record["score"] for record in swept]))
         row["differences"] = paired_differences(group)
         rows.append(row)
     return rows
+
+
+def cpu_ratio(records: Sequence[Record]) -> float | None:
+    """Returns the processor seconds of `now` as a multiple of those of `old`: the median of the
+    seeds that have both.
+    """
+    seconds: dict[int, dict[str, float]] = defaultdict(dict)
+    for record in records:
+        if "cpu" in record:
+            seconds[record["seed"]][record["peer"]] = record["cpu"]
+    pairs = [peers for peers in seconds.values() if {"now", "old"} <= peers.keys()]
+    ratios = [peers["now"] / peers["old"] for peers in pairs]
+    return float(np.median(ratios)) if ratios else None
 
 
 def best_settings(records: Sequence[Record]) -> list[Record]:
@@ -494,25 +538,48 @@ def best_settings(records: Sequence[Record]) -> list[Record]:
 def paired_differences(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
     """Returns the mean difference of `now` to the other peers on the same rows, and half of its
     95 % interval.
+
+    A peer that has no seed was scored once, and is compared with `now` of each seed. Where rows
+    have no right or wrong, the frozen encoder's classifier beside the run stands for the probe, with
+    the interval of metrics.json.
     """
-    own = {
-        record["seed"]: record["right"]
-        for record in records
-        if record["peer"] == "now" and "right" in record
-    }
-    differences: dict[str, list[np.ndarray]] = defaultdict(list)
+    by_peer: dict[str, dict[int, np.ndarray]] = defaultdict(dict)
     for record in records:
-        right = record.get("right")
-        if right is None or record["seed"] not in own or record["peer"] == "now":
-            continue
-        rows = np.array(list(own[record["seed"]]), dtype=int) - np.array(list(right), dtype=int)
-        differences[record["peer"]].append(rows)
+        if "right" in record:
+            row_scores = np.array(list(record["right"]), dtype=int)
+            by_peer[record["peer"]][record["seed"]] = row_scores
+    own = by_peer.pop("now", {})
     intervals = {}
-    for peer, rows_of_seeds in differences.items():
+    for peer, of_seed in by_peer.items():
+        if peer in ONCE:
+            first = next(iter(of_seed.values()))
+            of_seed = dict.fromkeys(own, first) | of_seed
+        rows_of_seeds = [own[seed] - of_seed[seed] for seed in own if seed in of_seed]
+        if peer.startswith("sweep ") or not rows_of_seeds:
+            continue
         mean_of_row = np.mean(rows_of_seeds, axis=0)
         half = 1.96 * float(mean_of_row.std()) / len(mean_of_row) ** 0.5
         intervals[peer] = (float(mean_of_row.mean()), half)
-    return {peer: value for peer, value in intervals.items() if not peer.startswith("sweep ")}
+    if not own:
+        intervals |= beside_differences(records)
+    return intervals
+
+
+def beside_differences(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
+    """Returns the mean difference of `now` to the baselines that ran beside it, by the peer they
+    stand for, and the mean half of its 95 % interval.
+    """
+    peer_of = {"frozen": "probe", "tfidf": "tfidf"}
+    differences: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for record in records:
+        for name, (_, difference) in record.get("baselines", {}).items():
+            if record["peer"] == "now" and name in peer_of and difference:
+                half = (difference["high"] - difference["low"]) / 2
+                differences[peer_of[name]].append((difference["value"], half))
+    return {
+        peer: (float(np.mean(pairs, axis=0)[0]), float(np.mean(pairs, axis=0)[1]))
+        for peer, pairs in differences.items()
+    }
 
 
 def markdown(records: Sequence[Record]) -> str:
@@ -520,18 +587,28 @@ def markdown(records: Sequence[Record]) -> str:
     rows = table_rows(records)
     peers = list(dict.fromkeys(peer for row in rows for peer in row["scores"]))
     lines = [
-        f"| set | metric | {' | '.join(peers)} | now - probe | now - tfidf | time, now / old |",
-        f"|---|---|{'--:|' * (len(peers) + 3)}",
+        f"| set | metric | {' | '.join(peers)} | now - probe | now - tfidf | now - old | CPU |",
+        f"|---|---|{'--:|' * (len(peers) + 4)}",
     ]
     for row in rows:
-        scores = [f"{row['scores'][peer]:.3f}" if peer in row["scores"] else "" for peer in peers]
-        intervals = [shown_interval(row["differences"].get(peer)) for peer in ("probe", "tfidf")]
-        seconds = row["seconds"]
-        ratio = f"{seconds['now'] / seconds['old']:.2f}" if {"now", "old"} <= seconds.keys() else ""
+        scores = [shown_score(row, peer) for peer in peers]
+        intervals = [
+            shown_interval(row["differences"].get(peer)) for peer in ("probe", "tfidf", "old")
+        ]
+        ratio = "" if row["cpu"] is None else f"{row['cpu']:.2f}"
         lines.append(
             f"| {row['about']} | {row['metric']} | {' | '.join([*scores, *intervals])} | {ratio} |"
         )
     return "\n".join(lines)
+
+
+def shown_score(row: Record, peer: str) -> str:
+    """Returns the mean score of a peer with its deviation over seeds."""
+    if peer not in row["scores"]:
+        return ""
+    score = f"{row['scores'][peer]:.3f}"
+    deviation = row.get("deviations", {}).get(peer)
+    return score if deviation is None else f"{score} ± {deviation:.3f}"
 
 
 def shown_interval(interval: tuple[float, float] | None) -> str:
@@ -744,6 +821,44 @@ def tagged_rows(file: Path) -> Iterator[Row]:
         yield {"words": [cell[0] for cell in cells], "tags": [cell[-1] for cell in cells]}
 
 
+def substances(data_dir: Path) -> Split:
+    """Chemicals and diseases in medical abstracts (BC5CDR), their tags as IOB2."""
+    train, test = [
+        shuffled(column_rows(data_dir / "bc5cdr" / f"{name}.txt")) for name in ("train", "dev")
+    ]
+    return Split(train[:1000], test[:800])
+
+
+def column_rows(file: Path) -> Iterator[Row]:
+    """Yields the sentences of a file in columns whose last one has tags in no pure scheme."""
+    for block in re.split(r"\n\s*\n", file.read_text(encoding="utf-8").strip()):
+        cells = [line.split("\t") for line in block.splitlines() if not line.startswith("-DOC")]
+        if not cells:
+            continue
+        tags: list[str] = []
+        for tag in (cell[-1] for cell in cells):
+            begins = tag.startswith("I-") and (not tags or tags[-1] == "O")
+            tags.append(f"B-{tag[2:]}" if begins else tag)
+        yield {"words": [cell[0] for cell in cells], "tags": tags}
+
+
+def word_classes(data_dir: Path) -> Split:
+    """Part of speech of each word of web texts (UD English EWT)."""
+    train, test = [
+        shuffled(conllu_rows(data_dir / "ud-english-ewt" / f"en_ewt-ud-{name}.conllu"))
+        for name in ("train", "dev")
+    ]
+    return Split(train[:1000], test[:800])
+
+
+def conllu_rows(file: Path) -> Iterator[Row]:
+    """Yields the sentences of a CoNLL-U file with the word classes (UPOS) of their words."""
+    for block in file.read_text(encoding="utf-8").strip().split("\n\n"):
+        lines = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
+        words = [cells for cells in lines if cells[0].isdecimal()]
+        yield {"words": [cells[1] for cells in words], "tags": [cells[3] for cells in words]}
+
+
 def choices(data_dir: Path) -> Split:
     """Sentences with four endings (CODAH)."""
     train, test = [
@@ -776,6 +891,12 @@ SETS = {
     ),
     "entities": BenchmarkSet(
         "token-classification", "entity_f1", "WNUT-17, entities, 1,200 sentences", entities
+    ),
+    "substances": BenchmarkSet(
+        "token-classification", "entity_f1", "BC5CDR, entities, 1,000 sentences", substances
+    ),
+    "word-classes": BenchmarkSet(
+        "token-classification", "accuracy", "UD EWT, word classes, 1,000 sentences", word_classes
     ),
     "choices": BenchmarkSet("multiple-choice", "accuracy", "CODAH, 4 choices, 800 rows", choices),
 }

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from bertctl.arrays import Array, Floats32
 from bertctl.errors import UsageError
-from bertctl.modeling.head_regression import UnfittedError, fit_labels, fit_scores
+from bertctl.modeling.head_regression import UnfittedError, fit_labels, fit_scores, log_loss
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE
@@ -80,6 +80,22 @@ def test_a_head_of_several_labels_is_a_regression_for_each() -> None:
         )
         odds = theirs.decision_function((vectors - mean) / scale)
         np.testing.assert_allclose(head.logits(vectors)[:, column], odds, atol=2e-2)
+
+
+def test_a_head_is_no_surer_of_its_rows_than_of_rows_it_has_not_seen() -> None:
+    """Its rows are fewer than the numbers of a vector, so they could be learned by heart."""
+    rng = np.random.default_rng(5)
+    labels = np.arange(60) % 2
+    vectors = rng.normal(size=(60, 100)).astype(np.float32)
+    vectors[:, 0] += 2.0 * labels
+
+    head = fit_labels(vectors, labels, n_labels=2)
+
+    loss = log_loss(head.function.logits(vectors), labels)
+    by_heart = LogisticRegression(C=1.0).fit(vectors, labels).predict_proba(vectors)
+    assert -np.log(by_heart[np.arange(60), labels]).mean() < 0.1
+    assert loss == pytest.approx(head.held_out_loss, abs=0.1)
+    assert loss < np.log(2.0)
 
 
 def test_a_head_of_scores_is_a_ridge_regression() -> None:

@@ -99,11 +99,27 @@ def test_more_labels_have_at_least_as_many_epochs() -> None:
     assert passes[-1] <= 2 * passes[0]
 
 
-def test_a_head_that_starts_as_a_regression_needs_no_more_epochs_for_many_labels() -> None:
-    many = epochs(traits(n_rows=1000, n_labels=200, starts_head=True))
-    two = epochs(traits(n_rows=1000, n_labels=2, starts_head=True))
+def test_many_tags_have_no_more_epochs_as_a_sentence_teaches_many_of_them(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    words = ["good"] * 12
+    tags = [f"TAG{number}" for number in range(12)]
+    row = json.dumps({"words": words, "tags": tags})
+    path.write_text(f"{row}\n" * 20)
+    fields = {
+        "data.train_file": str(path),
+        "data.validation_file": str(path),
+        "model.name": str(tiny_model),
+        "model.max_length": 40,
+        "evaluation.baselines": False,
+        "runtime.device": "cpu",
+    }
 
-    assert many == two
+    job = prepare(load_recipe("token-classification", options=fields))
+
+    assert job.recipe.training.epochs == epochs(traits(n_rows=20))
+    assert epochs(traits(n_rows=20, n_labels=12)) > epochs(traits(n_rows=20))
 
 
 def test_layers_that_share_their_weights_have_one_rate() -> None:

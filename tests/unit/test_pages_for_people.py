@@ -240,6 +240,8 @@ def history(training: list[float], held_out: list[float]) -> list[dict]:
     ("training", "held_out", "best", "is_undertrained"),
     [
         ([4.3, 3.5, 3.0, 2.4, 2.0, 1.6], [2.54, 1.9, 1.46], 60, True),
+        ([4.3, 3.5, 3.0, 2.4, 1.4, 1.4], [2.54, 1.9, 1.46], 60, True),
+        ([4.3, 3.5, 3.0, 2.4, 1.2, 1.2], [2.54, 1.9, 1.46], 60, False),
         ([4.3, 3.5, 3.0, 2.4, 2.0, 1.6], [2.54, 1.9, 1.46], 40, False),
         ([4.3, 3.5, 3.0, 2.4, 2.0, 1.6], [1.9, 1.4, 1.5], 60, False),
         ([0.7, 0.4, 0.2, 0.1, 0.05, 0.02], [0.3, 0.27, 0.19], 60, False),
@@ -248,6 +250,8 @@ def history(training: list[float], held_out: list[float]) -> list[dict]:
     ],
     ids=[
         "still falls",
+        "training loss hardly lower",
+        "training loss much lower",
         "best was earlier",
         "rises again",
         "learned by heart",
