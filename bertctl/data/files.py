@@ -19,6 +19,7 @@ from bertctl.data.class_features import class_features, names_of_classes, with_c
 from bertctl.data.delimited import SAMPLE_LINES, detect_dialect, records
 from bertctl.data.file_contents import PARQUET, is_json_row, kind_of_head
 from bertctl.data.file_names import FILE_KINDS, SUFFIXES, FileKind, kind_of, suffix_of
+from bertctl.data.memory_rows import as_read
 from bertctl.data.names import folded
 from bertctl.data.packed_columns import is_many
 from bertctl.data.pipes import copy_bounded, regular
@@ -81,6 +82,7 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
     """
     if source != "-":
         require_file(source)
+    source = as_read(source)
     given = options.kind
     if given is None:
         return detected_kind(source, options) or ("lines" if source == "-" else kind_of(source))
@@ -155,6 +157,7 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
 
 
 def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Table]:
+    source = as_read(source)
     name = source_name(source)
     with open_bytes(source) as file:
         if kind == "parquet":

@@ -9,13 +9,16 @@ import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertctl.data.sources import MemoryFile
+from bertctl.data.file_names import SUFFIXES
+from bertctl.data.sources import MemoryFile, Source
 from bertctl.documents import is_whole
 from bertctl.errors import UsageError
+from bertctl.plugins import plugin
 
 RowsInMemory = Iterable[str] | Iterable[Mapping[str, Any]]
 """Texts; mappings from column to value; or a frame of pandas, Polars, pyarrow or `datasets`."""
@@ -65,6 +68,24 @@ def memory_file(rows: RowsInMemory, name: str) -> MemoryFile | None:
         lambda: _joined(_json_line(row, name) for row in values()),
         is_read_once=is_read_once,
     )
+
+
+def as_read(source: Source) -> Source:
+    """Returns a source; a file whose suffix is a plug-in's as the records that the plug-in reads.
+
+    Plug-ins are for suffixes that bertctl does not know.
+    """
+    if not isinstance(source, Path) or source.suffix.lower() in SUFFIXES:
+        return source
+    read_records = plugin("readers", source.suffix.lower().removeprefix("."))
+    if read_records is None:
+        return source
+
+    def lines() -> Iterator[bytes]:
+        for record in read_records(source):
+            yield json.dumps(record, ensure_ascii=False).encode() + b"\n"
+
+    return MemoryFile(str(source), "jsonl", lines)
 
 
 def kept_file(rows: RowsInMemory, name: str) -> MemoryFile:

@@ -51,7 +51,7 @@ def test_every_verb_has_a_page() -> None:
     assert max(counts.values()) <= 2
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_help_ends_with_the_pages_of_the_verb(bertctl: Run) -> None:
     for command in (("gate", "--help"), ("gate", "--help-all"), ("vocab", "--help")):
         *_, last = bertctl(*command).stdout.splitlines()
@@ -233,7 +233,7 @@ def test_docs_finds_words_in_all_pages(bertctl: Run, words: str, topic: str, sec
     assert (topic, section) in [(match["topic"], match["section"]) for match in sections]
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_docs_prefers_words_side_by_side_and_finds_them_apart(bertctl: Run) -> None:
     together = json.loads(bertctl("docs", "weight", "decay", "--json").stdout)["sections"]
     assert together[0]["line"].lower().count("weight decay") > 0
@@ -245,7 +245,7 @@ def test_docs_prefers_words_side_by_side_and_finds_them_apart(bertctl: Run) -> N
     }
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 def test_docs_grep_prints_each_line_with_its_place(bertctl: Run) -> None:
     done = bertctl("docs", "--grep", r"exit code (7|8)\b")
     assert done.returncode == ExitCode.OK
@@ -258,7 +258,7 @@ def test_docs_grep_prints_each_line_with_its_place(bertctl: Run) -> None:
     assert len(found) == len(lines)
 
 
-@pytest.mark.one_process
+@pytest.mark.in_process
 @pytest.mark.parametrize(
     ("words", "message"),
     [
