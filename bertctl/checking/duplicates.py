@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Floats, Ints
+from bertctl.arrays import Floats, Ints, sorted_unique
 from bertctl.checking.findings import (
     SHOWN_EXAMPLES,
     Example,
@@ -244,7 +244,7 @@ def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
     texts = same.first[same.repeated]
     with_answer = answers >= 0
     n_different = int(answers.max(initial=0)) + 1
-    pairs = np.unique(texts[with_answer] * n_different + answers[with_answer])
+    pairs = sorted_unique(texts[with_answer] * n_different + answers[with_answer])
     different, n_answers = np.unique(pairs // n_different, return_counts=True)
     conflicts = different[n_answers > 1]
     if not len(conflicts):
