@@ -46,23 +46,25 @@ _NEIGHBOURS = (
 _READ_LETTERS = 20_000_000
 _COMPARED_LETTERS = 2_000_000
 # A shingle is known by 40 bits of its hash. The bits above say which text or pair it is of.
-_HASH_BITS = np.uint64(40)
-_HASH_MASK = np.uint64(2**40 - 1)
-_DOUBTFUL = 0.01  # below the threshold: two hashes may be the same by chance
+_HASH_BITS = np.uint64(46)
+_HASH_MASK = np.uint64(2**46 - 1)
 
 
 def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
     """Returns pairs of near duplicates; see `near_pairs`."""
-    return list(near_pairs(texts))
+    pairs: list[tuple[int, int, float]] = []
+    for earlier, later, alike in near_pairs(texts):
+        pairs += zip(earlier.tolist(), later.tolist(), alike.tolist(), strict=True)
+    return pairs
 
 
-def near_pairs(texts: Iterable[str]) -> Iterator[tuple[int, int, float]]:
-    """Yields pairs of near duplicates: where the earlier and the later text stand, and how alike
-    they are.
+def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Yields pairs of near duplicates, some at a time: (P,) where the earlier texts stand, where
+    the later ones, and how alike they are.
 
-    That is the exact Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in
-    their hundreds not every pair is listed, but every text has a partner. A pair at the threshold
-    is missed with a probability below 1 %, a pair of more than 0.9 practically never.
+    That is the Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in their
+    hundreds not every pair is listed, but every text has a partner. A pair at the threshold is
+    missed with a probability below 1 %, a pair of more than 0.9 practically never.
 
     Args:
         texts: N texts, normalised, each different from all others.
@@ -81,7 +83,7 @@ def near_pairs(texts: Iterable[str]) -> Iterator[tuple[int, int, float]]:
         for pairs in candidates.blocks():
             alike_pairs = _alike(pairs, signatures)
             for earlier, later, alike in _compared(alike_pairs, chosen, n_letters):
-                yield int(long_enough[earlier]), int(long_enough[later]), alike
+                yield long_enough[earlier], long_enough[later], alike
 
 
 def _long_enough(
@@ -270,8 +272,8 @@ def _alike(pairs: Ints, signatures: _Signatures) -> Ints:
 
 def _compared(
     pairs: Ints, texts: Sequence[str], n_letters: Ints
-) -> Iterator[tuple[int, int, float]]:
-    """Yields the pairs that are near duplicates, and how alike they are.
+) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Yields the pairs that are near duplicates, some at a time, and how alike they are.
 
     Args:
         pairs: (P,) as earlier x N + later.
@@ -286,12 +288,9 @@ def _compared(
             compared, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
             of_pairs = [read[i] for i in np.searchsorted(needed, compared).tolist()]
             one, other = places.reshape(2, -1)
-            estimated = _similarities(of_pairs, one, other)
-            for number in np.flatnonzero(estimated >= SIMILARITY - _DOUBTFUL).tolist():
-                sets = [_shingle_set(of_pairs[side[number]]) for side in (one, other)]
-                alike = _jaccard(*sets)
-                if alike >= SIMILARITY:
-                    yield int(earlier[number]), int(later[number]), alike
+            alike = _similarities(of_pairs, one, other)
+            is_near = alike >= SIMILARITY
+            yield earlier[is_near], later[is_near], alike[is_near]
 
 
 def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
