@@ -149,10 +149,10 @@ class SameRows:
         is_single = sizes == 0
         sizes[is_single] = 1
         numbers = np.repeat(np.arange(len(texts)), sizes)
-        places = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes - begins, sizes)
+        indices = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes - begins, sizes)
         rows = texts[numbers]
         has_twin = ~is_single[numbers]
-        rows[has_twin] = order[places[has_twin]]
+        rows[has_twin] = order[indices[has_twin]]
         return rows, numbers
 
     def first_in(self, split: str, texts: Ints) -> Ints:
@@ -167,11 +167,14 @@ class SameRows:
         rows = np.where((texts >= start) & (texts < end), texts, -1)
         order, owners = self._by_text
         if len(order):
-            places = np.searchsorted(self._by_text_and_row, texts * len(self.first) + start)
-            places = np.minimum(places, len(order) - 1)
-            candidates = order[places]
-            is_inside = (candidates >= start) & (candidates < end) & (owners[places] == texts)
-            rows[is_inside] = candidates[is_inside]
+            numbers = texts * len(self.first) + start
+            indices = np.searchsorted(self._by_text_and_row, numbers)
+            indices = np.minimum(indices, len(order) - 1)
+            candidates = order[indices]
+            is_in_split = (candidates >= start) & (candidates < end)
+            is_same_text = owners[indices] == texts
+            is_match = is_in_split & is_same_text
+            rows[is_match] = candidates[is_match]
         return rows
 
     def answers(self, positions: Ints) -> Ints:

@@ -195,6 +195,7 @@ class _Candidates:
     """
 
     def __init__(self, n_texts: int) -> None:
+        self._n_bytes = 0
         self._first_pairs = np.arange(0, n_texts, _BLOCK) * n_texts
         self._open_files = ExitStack()
         self._files: list[IO[bytes]] = []
@@ -210,10 +211,11 @@ class _Candidates:
 
     def add(self, pairs: Ints) -> None:
         """Adds pairs, of which some may be there."""
+        self._n_bytes += pairs.nbytes
         ordered = np.sort(pairs)
         borders = np.searchsorted(ordered, self._first_pairs[1:])
         for file, part in zip(self._files, np.split(ordered, borders), strict=True):
-            with _room_for(part.nbytes):
+            with _room_for(self._n_bytes):
                 file.write(part.data)
                 file.flush()
 
@@ -255,18 +257,18 @@ def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_
     return order[has_company], is_first[has_company]  # most texts are alone
 
 
-def _numbered(one: Ints, other: Ints, n_texts: int) -> Ints:
-    pairs: Ints = np.minimum(one, other) * n_texts + np.maximum(one, other)
+def _numbered(first: Ints, second: Ints, n_texts: int) -> Ints:
+    pairs: Ints = np.minimum(first, second) * n_texts + np.maximum(first, second)
     return pairs
 
 
 def _alike(pairs: Ints, signatures: _Signatures) -> Ints:
     """Returns the pairs that look alike by their whole signatures."""
-    one, other = np.divmod(pairs, signatures.n_texts)
+    earlier, later = np.divmod(pairs, signatures.n_texts)
     equal = np.zeros(len(pairs), dtype=np.uint8)
     for number in range(_SLOTS):
         slot = signatures.slot(number)
-        equal += slot[one] == slot[other]
+        equal += slot[earlier] == slot[later]
     return pairs[equal / _SLOTS >= _SURELY_LESS]
 
 
@@ -285,10 +287,9 @@ def _compared(
         read = list(selected(texts, needed))
         for to_compare in _parts(to_read, n_letters, _COMPARED_LETTERS):
             earlier, later = np.divmod(to_compare, len(texts))
-            compared, places = np.unique(np.concatenate([earlier, later]), return_inverse=True)
+            compared, numbers = np.unique(np.concatenate([earlier, later]), return_inverse=True)
             of_pairs = [read[i] for i in np.searchsorted(needed, compared).tolist()]
-            one, other = places.reshape(2, -1)
-            alike = _similarities(of_pairs, one, other)
+            alike = _similarities(of_pairs, numbers.reshape(2, -1))
             is_near = alike >= SIMILARITY
             yield earlier[is_near], later[is_near], alike[is_near]
 
@@ -304,14 +305,13 @@ def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
             yield part
 
 
-def _similarities(texts: Sequence[str], one: Ints, other: Ints) -> Floats:
+def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
     """Returns (P,) the Jaccard similarities of pairs of texts, where no two shingles have the same
     hash.
 
     Args:
         texts: Of the pairs, each once.
-        one: (P,) which text is the first one of each pair.
-        other: (P,) which is the second one.
+        pairs: (2, P) which two texts each pair is of.
     """
     hashes, offsets = _hashes(texts)
     numbers = np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(offsets).astype(np.int64))
@@ -320,7 +320,7 @@ def _similarities(texts: Sequence[str], one: Ints, other: Ints) -> Floats:
     starts = np.cumsum(n_shingles) - n_shingles
 
     of_pairs: list[NDArray[np.uint64]] = []
-    for side in (one, other):
+    for side in pairs:
         sizes = n_shingles[side]
         begins = np.cumsum(sizes) - sizes
         shingle_numbers = np.arange(sizes.sum()) + np.repeat(starts[side] - begins, sizes)
@@ -328,8 +328,8 @@ def _similarities(texts: Sequence[str], one: Ints, other: Ints) -> Floats:
         of_pairs.append((pair_numbers << _HASH_BITS) | (shingles[shingle_numbers] & _HASH_MASK))
     ordered = np.sort(np.concatenate(of_pairs))
     shared = ordered[1:][ordered[1:] == ordered[:-1]]
-    common = np.bincount((shared >> _HASH_BITS).astype(np.int64), minlength=len(one))
-    similarities: Floats = common / (n_shingles[one] + n_shingles[other] - common)
+    common = np.bincount((shared >> _HASH_BITS).astype(np.int64), minlength=pairs.shape[1])
+    similarities: Floats = common / (n_shingles[pairs].sum(axis=0) - common)
     return similarities
 
 
