@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Floats, Ints
+from bertctl.arrays import Floats, Ints, sorted_unique
 from bertctl.checking.findings import (
     SHOWN_EXAMPLES,
     Example,
@@ -55,6 +55,7 @@ class SameRows:
         repeated: Positions of rows that say something and are not the only ones to say it, in
             ascending order.
         n_texts: How many different texts there are; blank ones are none.
+        has_fields: Whether some row says something in more than one field.
     """
 
     def __init__(self, subject: Subject) -> None:
@@ -62,6 +63,7 @@ class SameRows:
         self.splits = list(subject.splits)
         self.starts = np.cumsum([0, *(len(rows) for rows in subject.splits.values())])
         blank = bytearray()
+        self.has_fields = False
         self.first = first_positions(self._comparable_keys(blank))
         is_blank = np.frombuffer(blank, dtype=np.bool_)
 
@@ -82,6 +84,7 @@ class SameRows:
                 else:
                     comparable = ""
                 blank.append(not comparable)
+                self.has_fields = self.has_fields or BETWEEN_FIELDS in key
                 yield comparable
 
     def place(self, position: int) -> Place:
@@ -118,6 +121,13 @@ class SameRows:
         order = self.repeated[np.argsort(self.first[self.repeated], kind="stable")]
         return order, self.first[order]
 
+    @cached_property
+    def _by_text_and_row(self) -> Ints:
+        """Returns the repeated rows as numbers that ascend: first row of the text x N + row."""
+        order, owners = self._by_text
+        numbers: Ints = owners * len(self.first) + order
+        return numbers
+
     def alike(self, first: int) -> Sequence[int]:
         """Returns the positions of all rows that say the same as the first of them."""
         order, owners = self._by_text
@@ -126,6 +136,46 @@ class SameRows:
             positions: list[int] = order[begin:end].tolist()
             return positions
         return [first]
+
+    def rows_of(self, texts: Ints) -> tuple[Ints, Ints]:
+        """Returns all rows that say the same as some texts, and which of the texts each one says.
+
+        Args:
+            texts: (T,) position of the first row of each text.
+        """
+        order, owners = self._by_text
+        begins = np.searchsorted(owners, texts)
+        sizes = np.searchsorted(owners, texts, side="right") - begins
+        is_single = sizes == 0
+        sizes[is_single] = 1
+        numbers = np.repeat(np.arange(len(texts)), sizes)
+        indices = np.arange(len(numbers)) - np.repeat(np.cumsum(sizes) - sizes - begins, sizes)
+        rows = texts[numbers]
+        has_twin = ~is_single[numbers]
+        rows[has_twin] = order[indices[has_twin]]
+        return rows, numbers
+
+    def first_in(self, split: str, texts: Ints) -> Ints:
+        """Returns (T,) the first row of a split that says the same as each text; -1 for none.
+
+        Args:
+            split: Its name.
+            texts: (T,) position of the first row of each text.
+        """
+        number = self.splits.index(split)
+        start, end = self.starts[number : number + 2]
+        rows = np.where((texts >= start) & (texts < end), texts, -1)
+        order, owners = self._by_text
+        if len(order):
+            numbers = texts * len(self.first) + start
+            indices = np.searchsorted(self._by_text_and_row, numbers)
+            indices = np.minimum(indices, len(order) - 1)
+            candidates = order[indices]
+            is_in_split = (candidates >= start) & (candidates < end)
+            is_same_text = owners[indices] == texts
+            is_match = is_in_split & is_same_text
+            rows[is_match] = candidates[is_match]
+        return rows
 
     def answers(self, positions: Ints) -> Ints:
         """Returns a number for what is to be learned of each row, equal for equal answers; -1 for
@@ -244,7 +294,7 @@ def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
     texts = same.first[same.repeated]
     with_answer = answers >= 0
     n_different = int(answers.max(initial=0)) + 1
-    pairs = np.unique(texts[with_answer] * n_different + answers[with_answer])
+    pairs = sorted_unique(texts[with_answer] * n_different + answers[with_answer])
     different, n_answers = np.unique(pairs // n_different, return_counts=True)
     conflicts = different[n_answers > 1]
     if not len(conflicts):
@@ -298,6 +348,26 @@ class _Nearest:
         """Returns none for so many rows."""
         return cls(np.zeros(n_rows), np.zeros(n_rows, dtype=np.int64))
 
+    def offer(self, rows: Ints, twins: Ints, alike: Floats) -> None:
+        """Takes twins that are more alike than those before; of equally alike ones the earliest.
+
+        Args:
+            rows: (P,) rows of the split, some more than once.
+            twins: (P,) position of a row that is like each one.
+            alike: (P,) how alike they are.
+        """
+        order = np.lexsort((twins, -alike, rows))
+        ordered_rows = rows[order]
+        is_best = np.ones(len(order), dtype=np.bool_)
+        is_best[1:] = ordered_rows[1:] != ordered_rows[:-1]
+        best = order[is_best]
+        known = self.alike[rows[best]]
+        is_earlier = twins[best] < self.twins[rows[best]]
+        is_better = (alike[best] > known) | ((alike[best] == known) & is_earlier)
+        best = best[is_better]
+        self.alike[rows[best]] = alike[best]
+        self.twins[rows[best]] = twins[best]
+
 
 def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
     """Yields each row's most similar twin in its own split, and in each split before it."""
@@ -309,20 +379,30 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
     keys = same.keys(same.distinct)
     compared = (key.split(BETWEEN_FIELDS)[0] for key in keys) if asks else keys
     for first, second, alike in near_pairs(compared):
-        one = int(same.distinct[first])
-        other = int(same.distinct[second])
-        if not _alike_in_each_field(same.key(one), same.key(other)):
-            continue
-        for a, b in product(same.alike(one), same.alike(other)):
-            earlier = min(a, b)
-            later = max(a, b)
-            split, row = same.place(later)
-            of_splits = (same.place(earlier)[0], split)
-            if of_splits not in nearest:
-                nearest[of_splits] = _Nearest.none(len(subject.splits[split]))
-            if alike > nearest[of_splits].alike[row]:
-                nearest[of_splits].alike[row] = alike
-                nearest[of_splits].twins[row] = earlier
+        texts = same.distinct[np.stack([first, second])]
+        if same.has_fields:
+            is_alike = [
+                _alike_in_each_field(same.key(one), same.key(other)) for one, other in texts.T
+            ]
+            texts = texts[:, is_alike]
+            alike = alike[is_alike]
+        for text, partner in (texts, texts[::-1]):
+            rows, numbers = same.rows_of(text)
+            for earlier_split in subject.splits:
+                twins = same.first_in(earlier_split, partner)[numbers]
+                is_later = (twins >= 0) & (twins < rows)
+                for split, start, end in zip(
+                    same.splits, same.starts, same.starts[1:], strict=False
+                ):
+                    chosen = is_later & (rows >= start) & (rows < end)
+                    if not chosen.any():
+                        continue
+                    of_splits = (earlier_split, split)
+                    if of_splits not in nearest:
+                        nearest[of_splits] = _Nearest.none(len(subject.splits[split]))
+                    nearest[of_splits].offer(
+                        rows[chosen] - start, twins[chosen], alike[numbers[chosen]]
+                    )
     for (one_split, other_split), found in sorted(
         nearest.items(), key=lambda item: [order[name] for name in item[0]]
     ):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bertctl import words
+from bertctl.arrays import sorted_unique
 from bertctl.config.strict_yaml import read_document
 from bertctl.data.packed_columns import int_column
 from bertctl.data.rows import Rows
@@ -257,7 +258,7 @@ class MatchedRows:
         self, code: str, rows: Rows, split: str, *, remedy: str | None = None
     ) -> Iterator[Finding]:
         """Yields the finding about these rows, where there are any."""
-        matched = int_column(np.unique(np.frombuffer(self._rows, dtype=np.int64)))
+        matched = int_column(sorted_unique(np.frombuffer(self._rows, dtype=np.int64)))
         yield from self._rules.of_rows(
             code,
             rows,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import sorted_unique
 from bertctl.checking.findings import Example, Finding, FindingRules, examples_at, listed
 from bertctl.checking.subject import Subject
 from bertctl.data.packed_columns import (
@@ -93,7 +94,7 @@ def _columns(
             continue
         coded = codes_of(values)
         told = _told(coded, labels)
-        n_values = len(np.unique(coded.codes))
+        n_values = len(sorted_unique(coded.codes))
         if n_values < 2 or 5 * n_values > len(labels) or told < _KNOWN * len(labels):
             continue
         frequent = Counter(coded).most_common(3)
@@ -156,7 +157,8 @@ def _grouped(values: Sequence[Any]) -> Sequence[Any] | None:
 def _number_of_different(values: Sequence[Any]) -> int:
     """Returns how many values are different; of a large file by their hashes."""
     if isinstance(values, PackedTexts):
-        return len(np.unique(np.fromiter(map(hash, values), dtype=np.int64, count=len(values))))
+        hashes = np.fromiter(map(hash, values), dtype=np.int64, count=len(values))
+        return len(sorted_unique(hashes))
     return len(set(values))
 
 

@@ -5,20 +5,20 @@ Two texts are near duplicates when their sets of 4-letter shingles have a Jaccar
 least 0.8, where only letters and digits count and what stands between them is one space: in a
 sentence of 50 letters a changed letter is let through, a changed word is not.
 
-Letters: N texts, K slots of a signature, S shingles.
+Letters: N texts, K slots of a signature, S shingles, P pairs.
 """
 
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
-from typing import Self
+from contextlib import ExitStack, contextmanager
+from typing import IO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertctl.arrays import Ints
-from bertctl.data.packed_columns import column_of
+from bertctl.arrays import Floats, Ints, sorted_unique
+from bertctl.data.packed_columns import column_of, selected
 from bertctl.data.table import in_chunks
 from bertctl.data.word_splitting import words_alone
 from bertctl.errors import UnavailableError
@@ -35,54 +35,68 @@ _SHINGLE = 4
 _BANDS = 12
 _IN_BAND = 5
 _SLOTS = _BANDS * _IN_BAND
-_NUMBER = np.dtype(np.uint32)  # of a signature
+_SLOT = np.dtype(np.uint32)
 _HASHED_AT_ONCE = 8192  # texts
-_PAIRS_AT_ONCE = 20_000_000  # of which it is looked up how alike they are
+_BLOCK = 500_000  # earlier texts whose pairs are looked at together
 _SURELY_LESS = 0.55  # estimated similarity: 4 standard deviations below 0.8 with 60 slots
 _NEIGHBOURS = (
     4  # of each text in a bucket, beside the bucket's first: a bucket of thousands stays affordable
 )
-# texts whose shingles are kept: candidates come sorted, so old ones are rarely asked for again
-_CACHED = 20_000
+# letters of the pairs whose texts are read together, and are compared together
+_READ_LETTERS = 20_000_000
+_COMPARED_LETTERS = 2_000_000
+# A shingle is known by 40 bits of its hash. The bits above say which text or pair it is of.
+_HASH_BITS = np.uint64(46)
+_HASH_MASK = np.uint64(2**46 - 1)
 
 
 def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
     """Returns pairs of near duplicates; see `near_pairs`."""
-    return list(near_pairs(texts))
+    pairs: list[tuple[int, int, float]] = []
+    for earlier, later, alike in near_pairs(texts):
+        pairs += zip(earlier.tolist(), later.tolist(), alike.tolist(), strict=True)
+    return pairs
 
 
-def near_pairs(texts: Iterable[str]) -> Iterator[tuple[int, int, float]]:
-    """Yields pairs of near duplicates: where the earlier and the later text stand, and how alike
-    they are.
+def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Yields pairs of near duplicates, some at a time: (P,) where the earlier texts stand, where
+    the later ones, and how alike they are.
 
-    That is the exact Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in
-    their hundreds not every pair is listed, but every text has a partner. A pair at the threshold
-    is missed with a probability below 1 %, a pair of more than 0.9 practically never.
+    That is the Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in their
+    hundreds not every pair is listed, but every text has a partner. A pair at the threshold is
+    missed with a probability below 1 %, a pair of more than 0.9 practically never.
 
     Args:
         texts: N texts, normalised, each different from all others.
     """
     positions = array("q")
-    chosen = column_of(_long_enough(texts, positions))
+    lengths = array("q")
+    chosen = column_of(_long_enough(texts, positions, lengths))
     if len(chosen) < 2:
         return
     long_enough = np.frombuffer(positions, dtype=np.int64)
-    shingles = lru_cache(_CACHED)(lambda index: _shingle_set(chosen[index]))
-    with _Signatures(chosen) as signatures:
-        candidates = _candidates(signatures)
-    for pair in candidates.tolist():
-        earlier, later = divmod(pair, len(chosen))
-        alike = _jaccard(shingles(earlier), shingles(later))
-        if alike >= SIMILARITY:
-            yield int(long_enough[earlier]), int(long_enough[later]), alike
+    n_letters = np.frombuffer(lengths, dtype=np.int64)
+    with _Signatures(chosen) as signatures, _Candidates(len(chosen)) as candidates:
+        for band in range(_BANDS):
+            for pairs in _pairs_of_band(signatures, band):
+                candidates.add(pairs)
+        for pairs in candidates.blocks():
+            alike_pairs = _alike(pairs, signatures)
+            for earlier, later, alike in _compared(alike_pairs, chosen, n_letters):
+                yield long_enough[earlier], long_enough[later], alike
 
 
-def _long_enough(texts: Iterable[str], positions: "array[int]") -> Iterator[str]:
-    """Yields the words of the texts that are compared; their positions go to `positions`."""
+def _long_enough(
+    texts: Iterable[str], positions: "array[int]", lengths: "array[int]"
+) -> Iterator[str]:
+    """Yields the words of the texts that are compared; where they stand goes to `positions`, how
+    many letters they have to `lengths`.
+    """
     for position, text in enumerate(texts):
         plain = words_alone(text)
         if len(plain) >= SHORTEST:
             positions.append(position)
+            lengths.append(len(plain))
             yield plain
 
 
@@ -136,24 +150,19 @@ class _Signatures:
 
     def slot(self, number: int) -> NDArray[np.uint32]:
         """Returns (N,) one number of each signature."""
-        self._file.seek(number * self.n_texts * _NUMBER.itemsize)
-        return np.fromfile(self._file, dtype=_NUMBER, count=self.n_texts)
+        self._file.seek(number * self.n_texts * _SLOT.itemsize)
+        return np.fromfile(self._file, dtype=_SLOT, count=self.n_texts)
 
     def _write(self, rows: NDArray[np.uint32], first: int) -> None:
         try:
-            for number, values in enumerate(np.ascontiguousarray(rows.T)):
-                self._file.seek((number * self.n_texts + first) * _NUMBER.itemsize)
-                self._file.write(values.data)
-            self._file.flush()
-        except OSError as error:
+            with _room_for(_SLOTS * self.n_texts * _SLOT.itemsize):
+                for number, values in enumerate(np.ascontiguousarray(rows.T)):
+                    self._file.seek((number * self.n_texts + first) * _SLOT.itemsize)
+                    self._file.write(values.data)
+                self._file.flush()
+        except UnavailableError:
             self._file.close()
-            size = human_bytes(_SLOTS * self.n_texts * _NUMBER.itemsize)
-            message = (
-                f"{tempfile.gettempdir()}: no room for {size}, by which near duplicates are found"
-            )
-            raise UnavailableError(
-                message, remedy="Set TMPDIR to a folder on a disk with more room."
-            ) from error
+            raise
 
 
 def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
@@ -174,23 +183,67 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
     return np.ascontiguousarray(hashes[inside]), offsets
 
 
-def _candidates(signatures: _Signatures) -> Ints:
-    """Returns pairs that share a band and look alike by their whole signatures, as earlier x N +
-    later, sorted.
+class _Candidates:
+    """Pairs of texts that may be alike, as earlier x N + later, in temporary files: one for each
+    block of earlier texts. Ten million texts, all alike, have 600 million pairs: 4.8 GB.
+
+    Args:
+        n_texts: N.
+
+    Raises:
+        UnavailableError: The disk is full.
     """
-    alike: list[Ints] = []
-    waiting: list[Ints] = []
-    for band in range(_BANDS):
-        waiting.append(_pairs_of_band(signatures, band))
-        if band == _BANDS - 1 or sum(map(len, waiting)) > _PAIRS_AT_ONCE:
-            alike.append(_alike(np.unique(np.concatenate(waiting)), signatures))
-            waiting = []
-    return np.unique(np.concatenate(alike))
+
+    def __init__(self, n_texts: int) -> None:
+        self._n_bytes = 0
+        self._first_pairs = np.arange(0, n_texts, _BLOCK) * n_texts
+        self._open_files = ExitStack()
+        self._files: list[IO[bytes]] = []
+        for _ in self._first_pairs:
+            file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
+            self._files.append(self._open_files.enter_context(file))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open_files.close()
+
+    def add(self, pairs: Ints) -> None:
+        """Adds pairs, of which some may be there."""
+        self._n_bytes += pairs.nbytes
+        ordered = np.sort(pairs)
+        borders = np.searchsorted(ordered, self._first_pairs[1:])
+        for file, part in zip(self._files, np.split(ordered, borders), strict=True):
+            with _room_for(self._n_bytes):
+                file.write(part.data)
+                file.flush()
+
+    def blocks(self) -> Iterator[Ints]:
+        """Yields the different pairs of each block, sorted; blocks come in ascending order."""
+        for file in self._files:
+            file.seek(0)
+            yield sorted_unique(np.fromfile(file, dtype=np.int64))
 
 
-def _pairs_of_band(signatures: _Signatures, band: int) -> Ints:
-    """Returns pairs of texts with equal numbers in a band: each with the first such text and some
-    neighbours.
+def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
+    """Yields pairs of texts with equal numbers in a band, as earlier x N + later: each text with
+    the first such text, then with its neighbours.
+    """
+    n = signatures.n_texts
+    order, is_first = _buckets(signatures, band)
+    positions = np.arange(len(order))
+    heads = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
+    later = positions[heads < positions]
+    yield _numbered(order[heads[later]], order[later], n)
+    for k in range(1, _NEIGHBOURS + 1):
+        later = positions[heads < positions - k]
+        yield _numbered(order[later - k], order[later], n)
+
+
+def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_]]:
+    """Returns the texts that have equal numbers in a band with another one, bucket by bucket, and
+    whether each is the first of its bucket.
     """
     n = signatures.n_texts
     values = np.zeros(n, dtype=np.uint64)
@@ -201,26 +254,94 @@ def _pairs_of_band(signatures: _Signatures, band: int) -> Ints:
     is_first[1:] = np.diff(values[order]) != 0
     has_company = ~is_first
     has_company[:-1] |= ~is_first[1:]
-    order = order[has_company]  # most texts are alone
-    is_first = is_first[has_company]
+    return order[has_company], is_first[has_company]  # most texts are alone
 
-    positions = np.arange(len(order))
-    heads = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-    keys: list[Ints] = []
-    for partner in (heads, *(np.maximum(positions - k, heads) for k in range(1, _NEIGHBOURS + 1))):
-        apart = partner < positions
-        one = order[partner[apart]]
-        other = order[positions[apart]]
-        keys.append(np.minimum(one, other) * n + np.maximum(one, other))
-    return np.unique(np.concatenate(keys))
+
+def _numbered(first: Ints, second: Ints, n_texts: int) -> Ints:
+    pairs: Ints = np.minimum(first, second) * n_texts + np.maximum(first, second)
+    return pairs
 
 
 def _alike(pairs: Ints, signatures: _Signatures) -> Ints:
     """Returns the pairs that look alike by their whole signatures."""
-    one = pairs // signatures.n_texts
-    other = pairs % signatures.n_texts
+    earlier, later = np.divmod(pairs, signatures.n_texts)
     equal = np.zeros(len(pairs), dtype=np.uint8)
     for number in range(_SLOTS):
         slot = signatures.slot(number)
-        equal += slot[one] == slot[other]
+        equal += slot[earlier] == slot[later]
     return pairs[equal / _SLOTS >= _SURELY_LESS]
+
+
+def _compared(
+    pairs: Ints, texts: Sequence[str], n_letters: Ints
+) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Yields the pairs that are near duplicates, some at a time, and how alike they are.
+
+    Args:
+        pairs: (P,) as earlier x N + later.
+        texts: N texts.
+        n_letters: (N,) their lengths.
+    """
+    for to_read in _parts(pairs, n_letters, _READ_LETTERS):
+        needed = sorted_unique(np.concatenate(np.divmod(to_read, len(texts))))
+        read = list(selected(texts, needed))
+        for to_compare in _parts(to_read, n_letters, _COMPARED_LETTERS):
+            earlier, later = np.divmod(to_compare, len(texts))
+            compared, numbers = np.unique(np.concatenate([earlier, later]), return_inverse=True)
+            of_pairs = [read[i] for i in np.searchsorted(needed, compared).tolist()]
+            alike = _similarities(of_pairs, numbers.reshape(2, -1))
+            is_near = alike >= SIMILARITY
+            yield earlier[is_near], later[is_near], alike[is_near]
+
+
+def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
+    """Yields pairs, about so many letters at a time."""
+    earlier, later = np.divmod(pairs, len(n_letters))
+    ends = np.cumsum(n_letters[earlier] + n_letters[later])
+    n_all = int(ends[-1]) if len(ends) else 0
+    borders = np.searchsorted(ends, np.arange(most_letters, n_all, most_letters))
+    for part in np.split(pairs, sorted_unique(borders)):
+        if len(part):
+            yield part
+
+
+def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
+    """Returns (P,) the Jaccard similarities of pairs of texts, where no two shingles have the same
+    hash.
+
+    Args:
+        texts: Of the pairs, each once.
+        pairs: (2, P) which two texts each pair is of.
+    """
+    hashes, offsets = _hashes(texts)
+    numbers = np.repeat(np.arange(len(texts), dtype=np.uint64), np.diff(offsets).astype(np.int64))
+    shingles = sorted_unique((numbers << _HASH_BITS) | (hashes & _HASH_MASK))
+    n_shingles = np.bincount((shingles >> _HASH_BITS).astype(np.int64), minlength=len(texts))
+    starts = np.cumsum(n_shingles) - n_shingles
+
+    of_pairs: list[NDArray[np.uint64]] = []
+    for side in pairs:
+        sizes = n_shingles[side]
+        begins = np.cumsum(sizes) - sizes
+        shingle_numbers = np.arange(sizes.sum()) + np.repeat(starts[side] - begins, sizes)
+        pair_numbers = np.repeat(np.arange(len(side), dtype=np.uint64), sizes)
+        of_pairs.append((pair_numbers << _HASH_BITS) | (shingles[shingle_numbers] & _HASH_MASK))
+    ordered = np.sort(np.concatenate(of_pairs))
+    shared = ordered[1:][ordered[1:] == ordered[:-1]]
+    common = np.bincount((shared >> _HASH_BITS).astype(np.int64), minlength=pairs.shape[1])
+    similarities: Floats = common / (n_shingles[pairs].sum(axis=0) - common)
+    return similarities
+
+
+@contextmanager
+def _room_for(n_bytes: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        message = (
+            f"{tempfile.gettempdir()}: no room for {human_bytes(n_bytes)}, by which near "
+            "duplicates are found"
+        )
+        raise UnavailableError(
+            message, remedy="Set TMPDIR to a folder on a disk with more room."
+        ) from error

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertctl.arrays import Ints
+from bertctl.arrays import Ints, sorted_unique
 from bertctl.catalog.datasets import BUNDLED_CORPORA
 from bertctl.catalog.lock import Found, noted
 from bertctl.config.recipe_files import expanded_path
@@ -291,7 +291,7 @@ def survey(
     listener.finish("reading the corpus")
     hashes = np.frombuffer(texts, dtype=np.int64)
     full = hashes >= 0
-    different = np.unique(hashes[full])
+    different = sorted_unique(hashes[full])
     if fraction is None:
         most = 0
     else:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.arrays import sorted_unique
 from bertctl.data.names import OWN_ID_NAMES, folded
 from bertctl.data.packed_columns import are_different, column_of, is_packed, mapped_values
 from bertctl.data.rows import Rows, is_missing
@@ -133,7 +134,7 @@ class FileIds:
         if self.column is None or self.are_strict:
             return
         hashes = np.concatenate([np.zeros(0, dtype=np.int64), *self._hashes])
-        repeated = len(hashes) - len(np.unique(hashes))
+        repeated = len(hashes) - len(sorted_unique(hashes))
         if repeated or self._blank:
             faults = _faults(repeated, self._blank, len(hashes) + self._blank, self.column)
             listener.warn(f"{source}: {faults}; they are passed on as they are")

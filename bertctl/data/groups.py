@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bertctl.arrays import Ints
+from bertctl.arrays import Ints, sorted_unique
 from bertctl.data.packed_columns import int_column, is_packed
 from bertctl.data.rows import Rows, is_missing
 
@@ -31,7 +31,7 @@ def group_keys(rows: Rows, columns: Sequence[str]) -> Sequence[Hashable]:
     for name in columns:
         if rows.has(name) and is_packed(rows.columns[name]):
             first_rows = first_positions(map(_text_key, rows.columns[name]))
-            if len(np.unique(first_rows)) > 1:
+            if len(sorted_unique(first_rows)) > 1:
                 return int_column(first_rows)
         elif rows.has(name):
             keys = [_key(value, index) for index, value in enumerate(rows.columns[name])]
@@ -58,7 +58,7 @@ def _text_key(value: object) -> str:
 def number_of_groups(keys: Sequence[Hashable]) -> int:
     """Returns how many different keys there are."""
     if isinstance(keys, array):
-        return len(np.unique(keys))
+        return len(sorted_unique(np.asarray(keys)))
     return len(set(keys))
 
 

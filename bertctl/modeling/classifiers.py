@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Array, Bools, Floats, Floats32, Ints
+from bertctl.arrays import Array, Bools, Floats, Floats32, Ints, sorted_unique
 from bertctl.data.splits import with_whole_groups
 from bertctl.errors import DataError
 from bertctl.modeling.logistic_path import cross_validated_logits
@@ -96,7 +96,7 @@ class ClassifierSettings:
                 rarest_count = int(counts.min())
                 rarest = self._label_name(values[counts.argmin()])
 
-        n_groups = len(np.unique(numbers[can_be_held_out]))
+        n_groups = len(sorted_unique(numbers[can_be_held_out]))
         if n_groups < 2:
             raise DataError(
                 "cross-validation holds out rows of labels that have others, at least 2, and "

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertctl.arrays import Bools, Floats32, Ints
+from bertctl.arrays import Bools, Floats32, Ints, sorted_unique
 from bertctl.metrics.similarity import COSINE, exact_similarities
 from bertctl.search.graph import new_graph
 from bertctl.search.nearest import Pairs, pairs_above, reaches
@@ -132,13 +132,13 @@ class ApproximatePairs:
                 is_near &= texts != others
                 low = np.minimum(texts[is_near], others[is_near])
                 high = np.maximum(texts[is_near], others[is_near])
-                codes.append(np.unique(low * n_texts + high))
+                codes.append(sorted_unique(low * n_texts + high))
                 is_last = count == n_texts or n_neighbours >= _MOST_NEIGHBOURS
                 waiting = waiting[n_near[waiting - first] == count]
                 if is_last:
                     break
                 n_neighbours *= 4
-        return np.unique(np.concatenate(codes))
+        return sorted_unique(np.concatenate(codes))
 
     def _rows_of(self, text: int) -> Ints:
         return self._rows_by_text[self._starts[text] : self._starts[text + 1]]

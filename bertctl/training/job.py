@@ -45,8 +45,8 @@ from bertctl.training.trackers import check_trackers
 if TYPE_CHECKING:
     from torch import Tensor
 
-_BATCHES_IN_MEMORY = 256
-"""Batches of tokens that are looked at before their pages of a mapped file are given back."""
+_ROWS_IN_MEMORY = 2**17
+"""Rows whose tokens are looked at before the pages of a mapped file are given back."""
 
 
 @dataclass(kw_only=True)
@@ -331,10 +331,10 @@ def assembled(
 
 def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
     """Yields the tokens of rows; those of very many rows are in memory for a while only."""
-    plan = evaluation_plan(features.lengths, 512)
-    for first in range(0, len(plan), _BATCHES_IN_MEMORY):
-        for indices in plan[first : first + _BATCHES_IN_MEMORY]:
-            yield features.collate(indices, padding).inputs["input_ids"]
+    for first in range(0, len(features.lengths), _ROWS_IN_MEMORY):
+        # Batches of rows that are neighbours in the file: those of all rows would touch every page.
+        for indices in evaluation_plan(features.lengths[first : first + _ROWS_IN_MEMORY], 512):
+            yield features.collate(first + indices, padding).inputs["input_ids"]
         if isinstance(features, RowFeatures):
             features.encoded.release_pages()
 

@@ -1,11 +1,16 @@
 """The near-duplicate finder against brute force, and what it leaves alone."""
 
 import random
+import tempfile
 from itertools import combinations
+from pathlib import Path
+from typing import IO
 
 import pytest
 
+from bertctl.checking import near
 from bertctl.checking.near import SHORTEST, SIMILARITY, near_duplicates
+from bertctl.errors import UnavailableError
 
 WORDS = (
     *(
@@ -92,6 +97,37 @@ def test_finds_what_brute_force_finds(seed: int) -> None:
     with_a_twin = {index for pair in true for index in pair}
     assert {index for pair in found for index in pair} == with_a_twin
     assert len(found) > 0.9 * len(true)  # of large groups not every pair is listed
+
+
+def test_texts_in_blocks_have_the_same_twins(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = _made(450, seed=2)
+    at_once = near_duplicates(texts)
+    monkeypatch.setattr(near, "_BLOCK", 50)
+    monkeypatch.setattr(near, "_READ_LETTERS", 3000)
+    monkeypatch.setattr(near, "_COMPARED_LETTERS", 500)
+
+    assert len(at_once) > 40
+    assert near_duplicates(texts) == at_once
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("with_room", [0, 1], ids=["signatures", "pairs"])
+def test_a_full_disk_is_reported(with_room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = _made(50, seed=3)
+    made = tempfile.TemporaryFile
+    n_made = 0
+
+    def file_or_full_disk() -> IO[bytes]:
+        nonlocal n_made
+        n_made += 1
+        if n_made <= with_room:
+            return made()
+        return Path("/dev/full").open("wb", buffering=0)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", file_or_full_disk)
+
+    with pytest.raises(UnavailableError, match=r"no room for .*, by which near duplicates"):
+        near_duplicates(texts)
 
 
 def test_every_member_of_a_large_group_has_a_partner() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertctl.arrays import sorted_unique
 from bertctl.checking.check import check_data
 from bertctl.checking.findings import DataReport
 from bertctl.config.recipe_sections import DataSection, ModelSection
@@ -245,6 +246,42 @@ def test_ids_in_a_file_are_read_again_once_their_pages_were_given_back(
 
     assert np.array_equal(in_a_file.ids, at_once.ids)
     assert np.array_equal(in_a_file.type_ids, at_once.type_ids)
+
+
+@pytest.mark.parametrize("numbers", [[], [3], [5, -2, 5, 5, 0], [2**63 - 1, -(2**63), 2**63 - 1]])
+def test_different_numbers_are_those_of_numpy(numbers: list[int]) -> None:
+    values = np.array(numbers, dtype=np.int64)
+
+    assert sorted_unique(values).tolist() == np.unique(values).tolist()
+
+
+def test_rows_that_recur_in_both_splits_have_near_twins(tmp_path: Path) -> None:
+    text = "seven bright stones lie quietly under the old bridge by the river"
+    other = f"{text} now"
+    splits = {
+        "train": ["walks", text, text.upper(), "bridges"],
+        "validation": [other, "quietly", other.title(), text, other],
+    }
+    for name, texts in splits.items():
+        lines = (f"{row},{'ab'[number % 2]}\n" for number, row in enumerate(texts))
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{''.join(lines)}", encoding="utf-8")
+    data = DataSection(
+        train_file=str(tmp_path / "train.csv"), validation_file=str(tmp_path / "validation.csv")
+    )
+
+    findings = {
+        finding.code: finding
+        for finding in _checked(data, tmp_path).findings
+        if finding.code.startswith("near-duplicate")
+    }
+
+    across = findings["near-duplicate-across-splits"]
+    assert across.count == 3  # `other`, three times
+    assert all("train.csv:3" in example.text for example in across.examples)
+    within = findings["near-duplicate"]
+    assert [example.where.rpartition(":")[2] for example in within.examples] == ["5", "6"]
+    assert "validation.csv:2" in within.examples[0].text  # the earliest of its twins
+    assert "validation.csv:5" in within.examples[1].text
 
 
 @pytest.mark.parametrize("largest", [7, 2**31 - 1, 2**31, 2**40, -(2**31), -(2**40)])
