@@ -42,7 +42,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
 from bertctl.words import command, count, listing, shorten, unknown
 
-NO_ROWS: Mapping[str, MemoryFile] = {}
+NO_ROWS: Mapping[str, MemoryFile] = MappingProxyType({})
 """No rows in memory: all splits are read from what the recipe names."""
 
 _MANY_LABELS = 1000
