@@ -8,5 +8,5 @@ from bertctl.sweeps import executors, slurm_jobs, slurm_queue
 if __name__ == "__main__":
     slurm_queue._SECONDS_BETWEEN_POLLS = 0.5
     slurm_jobs.SECONDS_UNSEEN = 1
-    executors._SECONDS_BETWEEN_SUBMISSIONS = 1
+    executors._SECONDS_BETWEEN_SUBMISSIONS = 5
     entry()
