@@ -53,7 +53,7 @@ SchedulerParameters=bf_interval=1,sched_interval=1
 ReturnToService=2
 MpiDefault=none
 KillWait=60
-SlurmdTimeout=30
+SlurmdTimeout=300
 SlurmdParameters=config_overrides
 JobRequeue=1
 {accounting}
@@ -110,7 +110,8 @@ class SlurmCluster:
         accounting: Whether slurmdbd and a MariaDB keep what has become of the jobs.
 
     Attributes:
-        environment: In it, commands reach this Slurm, and `bertctl` is that of this checkout.
+        environment: In it, commands reach this Slurm, and `bertctl` is that of this checkout
+            (tests/slurm_bertctl.py).
         nodes: Names of the two nodes.
         has_accounting: Whether there is accounting, with a quality of service `onejob` of one
             job per user.
@@ -159,7 +160,10 @@ class SlurmCluster:
 
     def lose_node(self, node: str) -> None:
         """Kills the daemon of a node, its step daemons and the processes of its jobs, as a power
-        cut does.
+        cut does, and has the controller notice it at once.
+
+        The controller would notice it by itself after SlurmdTimeout, which is long: a node that a
+        busy machine keeps waiting is not lost.
         """
         jobs = self.ask("squeue", "-h", "-w", node, "-o", "%A").split()
         daemon = psutil.Process(int((self._folder / f"slurmd-{node}.pid").read_text()))
@@ -175,6 +179,7 @@ class SlurmCluster:
         for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        self._run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
 
     def node_state(self, node: str) -> str:
         """Returns the state of a node, such as `idle`, `mixed` or `down*`."""
@@ -235,7 +240,9 @@ class SlurmCluster:
         (self._folder / "slurmdbd.conf").chmod(0o600)
         (self._folder / "munge.key").write_bytes(os.urandom(1024))
         (self._folder / "munge.key").chmod(0o600)
-        (self._folder / "bertctl").write_text(f'#!/bin/sh\nexec {sys.executable} -m bertctl "$@"\n')
+        (self._folder / "bertctl").write_text(
+            f'#!/bin/sh\nexec {sys.executable} -m tests.slurm_bertctl "$@"\n'
+        )
         (self._folder / "bertctl").chmod(0o755)
 
     def _start_accounting(self) -> None:
@@ -266,9 +273,16 @@ class SlurmCluster:
         self._run("sacctmgr", "-i", "modify", "user", "root", "set", "qos=normal,onejob")
 
     def _run(self, *command: str) -> None:
-        subprocess.run(
-            command, env=self.environment, check=True, capture_output=True, stdin=subprocess.DEVNULL
+        process = subprocess.run(
+            command,
+            env=self.environment,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
+        assert process.returncode == 0, f"{command[0]}: {process.stdout}"
 
 
 @contextlib.contextmanager

@@ -5,9 +5,7 @@ import pickle
 import re
 import signal
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -38,7 +36,7 @@ def training_words(opinions: Path, model: Path, epochs: int) -> list[str]:
 
 
 class Sweep:
-    """A sweep over learning rates, computed on this machine or by Slurm.
+    """A sweep over learning rates, computed by Slurm.
 
     Args:
         opinions: Training file.
@@ -53,14 +51,14 @@ class Sweep:
         words = ["sweep", *training_words(opinions, model, epochs)]
         self.words = [*words, "--threads", "1", "--grid", f"optimizer.learning_rate={rates}"]
 
-    def start(
-        self, folder: Path, environment: Mapping[str, str], *options: str
-    ) -> "subprocess.Popen[str]":
-        """Starts the command; its output lies in a folder."""
+    def start(self, folder: Path, slurm: SlurmCluster, **variables: str) -> "subprocess.Popen[str]":
+        """Starts the command with its runs as jobs, under environment variables of `sbatch`; its
+        output lies in a folder.
+        """
         process = subprocess.Popen(
-            [sys.executable, "-m", "bertctl", *self.words, "-o", str(folder), *options],
+            ["bertctl", *self.words, "-o", str(folder), "--executor", "slurm"],
             cwd=self._folder,
-            env=environment,
+            env={**slurm.environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -73,13 +71,6 @@ class Sweep:
         for process in self._processes:
             if process.poll() is None:
                 kill(process)
-
-    def start_in_slurm(
-        self, folder: Path, slurm: SlurmCluster, *options: str, **variables: str
-    ) -> "subprocess.Popen[str]":
-        """Starts the command with its runs as jobs, under environment variables of `sbatch`."""
-        environment = {**slurm.environment, **variables}
-        return self.start(folder, environment, "--executor", "slurm", *options)
 
 
 def wait(process: "subprocess.Popen[str]") -> str:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from bertctl.catalog.dataset_row import DatasetRow
 from bertctl.catalog.datasets import bundled_folder, find_dataset

@@ -205,8 +205,9 @@ class Jobs:
                 reply = CellReply(**self._engine.result(job))
             except Exception as error:  # noqa: BLE001 - each engine has its own for a machine that is gone
                 reply = CellReply(cell, "interrupted", _said_of_loss(error))
-            self._running.pop(cell)
+            # In this order: a job that is refused now is not the first of the sweep.
             self._n_ended += 1
+            self._running.pop(cell)
             if reply.state != "interrupted" or self.stopped_by:
                 return _seen(reply, folder)
             self._engine.end(job)
@@ -235,16 +236,18 @@ class Jobs:
         """Submits the job of a cell; returns None where the sweep ends before it is taken.
 
         A job that is refused beside others of this sweep waits for one of them to end: clusters
-        limit how many jobs a user may have.
+        limit how many jobs a user may have. It keeps its turn: the runs behind it would be refused
+        as well, hundreds of times in a large sweep.
 
         Raises:
             RefusedJobError: The job is refused, and none of this sweep is under way.
         """
         n_refusals_alone = 0
-        while True:
-            with self._submitting:
+        with self._submitting:
+            while True:
                 if self.stopped_by or self._is_refused:
                     return None
+                n_ended = self._n_ended
                 try:
                     job = self._engine.submit(settings, cell)
                 except NoAnswerError as error:
@@ -259,8 +262,8 @@ class Jobs:
                 else:
                     self._running[cell] = job
                     break
-            self._warn_once(problem)
-            self._wait_for_others()
+                self._warn_once(problem)
+                self._wait_for_others(n_ended)
         if self.stopped_by:  # while it was submitted
             self._engine.cancel(job)
         return job
@@ -270,9 +273,8 @@ class Jobs:
             self._warnings.add(problem)
             self._listener.warn(problem)
 
-    def _wait_for_others(self) -> None:
-        """Waits until another job has ended, for half a minute at most."""
-        n_ended = self._n_ended
+    def _wait_for_others(self, n_ended: int) -> None:
+        """Waits until more jobs have ended than these, for half a minute at most."""
         for _ in range(_SECONDS_BETWEEN_SUBMISSIONS):
             if self.stopped_by or self._n_ended > n_ended:
                 return

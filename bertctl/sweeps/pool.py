@@ -71,12 +71,7 @@ class Pool:
         self._settings = settings
         self._jobs = jobs
         self._devices = devices
-        import torch
-
-        # CUDA that has been initialised, and Apple's systems, don't survive a fork.
-        self.forks = (
-            bool(encoded) and sys.platform == "linux" and not (devices or torch.cuda.is_available())
-        )
+        self.forks = bool(encoded) and _can_fork(devices)
         self._encoded = encoded if self.forks else {}
         self._context: Any = multiprocessing.get_context("fork" if self.forks else "spawn")
         self._workers: list[_Worker] = []
@@ -248,6 +243,18 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
         with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better
             config = transformers.AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
             model_class(auto_class, type(config))
+
+
+def _can_fork(devices: Sequence[str]) -> bool:
+    """Returns whether workers can be forked: CUDA that has been initialised, and Apple's systems,
+    don't survive it.
+    """
+    if sys.platform != "linux" or devices:
+        return False
+    # The job of a cluster doesn't need torch: its worker is started anew and imports it.
+    import torch
+
+    return not torch.cuda.is_available()
 
 
 def visible_devices() -> list[str]:

@@ -114,6 +114,8 @@ class _LimitedCluster:
         self._refusal = threading.Event()
         self._first_job = ""
         self.n_submissions = 0
+        self.refused_cells: list[str] = []
+        self.cells_after_refusals: list[str] = []
 
     def submit(self, settings: WorkerSettings, cell: str) -> str:
         self.n_submissions += 1
@@ -124,7 +126,10 @@ class _LimitedCluster:
             self._n_to_refuse -= 1
             message = "sbatch refuses the jobs: too many"
             raise RefusedJobError(message)
+        if len(self.cells_after_refusals) < len(self.refused_cells):
+            self.cells_after_refusals.append(cell)
         if not self._free.acquire(blocking=False):
+            self.refused_cells.append(cell)
             self._refusal.set()
             message = "sbatch refuses the jobs: too many"
             raise RefusedJobError(message)
@@ -165,6 +170,18 @@ def test_a_job_beyond_a_limit_waits_for_another_one(
     assert warnings == [
         "sbatch refuses the jobs: too many; other runs wait until one of the jobs has ended"
     ]
+
+
+def test_runs_behind_one_that_waits_are_not_submitted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each of them asked for itself whenever a job had ended."""
+    cluster = _LimitedCluster(1)
+
+    _run(monkeypatch, tmp_path, cluster, "abcdef")
+
+    assert cluster.refused_cells
+    assert cluster.cells_after_refusals == cluster.refused_cells
 
 
 def test_a_job_that_has_ended_may_be_counted_for_a_while(

@@ -15,6 +15,7 @@ from bertctl.sweeps import worker
 from bertctl.sweeps.pool import Pool
 from bertctl.sweeps.worker import CellReply, WorkerSettings, run_cell
 from bertctl.training.job import Encoded
+from tests.nursery import Nursery
 
 
 class Broken(dict[str, Encoded]):
@@ -67,3 +68,19 @@ def test_ctrl_c_is_not_lost_on_a_worker_that_has_just_been_forked(
     pool = Pool(WorkerSettings(tmp_path, {}, "best", os.getpid()), encoded, jobs=1, devices=())
     pool.run(["0123"], replies.append)
     assert (pool.stopped_by, replies) == (signal.SIGINT, [])
+
+
+def test_a_job_leaves_the_import_of_torch_to_its_worker(nursery: Nursery, tmp_path: Path) -> None:
+    """Each job of a cluster imported it twice: in the process that starts the worker as well."""
+    code = """
+import sys
+from pathlib import Path
+from bertctl.sweeps.pool import Pool
+from bertctl.sweeps.worker import WorkerSettings
+
+settings = WorkerSettings(Path.cwd(), {}, "best", 0)
+pool = Pool(settings, {}, jobs=1, devices=())
+print(pool.forks, "torch" in sys.modules)
+"""
+    process = nursery.run_code(code, cwd=tmp_path)
+    assert process.stdout == "False False\n", process.stderr
