@@ -76,14 +76,24 @@ class Session:
 
 
 _PROCESS = Session()
-_current: "ContextVar[Session]" = ContextVar("session", default=_PROCESS)
+_current: "ContextVar[Session | None]" = ContextVar("session", default=None)
 _TURN = RLock()
 """Held by a session that may change the process."""
 
+_open: "list[Session]" = []
+"""Sessions that are open, each inside the one before."""
+
 
 def current() -> Session:
-    """Returns the session of the command that this code belongs to, else that of the process."""
-    return _current.get()
+    """Returns the session of the command that this code belongs to, else that of the process.
+
+    A thread that a library has started knows of no session: it works for the command that is
+    running, as the threads of the library `tokenizers` do, which read a corpus.
+    """
+    session = _current.get()
+    if session is not None:
+        return session
+    return _open[-1] if _open else _PROCESS
 
 
 def command_words() -> list[str]:
@@ -101,6 +111,7 @@ class opened:  # noqa: N801 - reads as a verb in `with`; contextlib would have t
     def __enter__(self) -> Session:
         _TURN.acquire()
         self._session = Session()
+        _open.append(self._session)
         self._token = _current.set(self._session)
         return self._session
 
@@ -108,6 +119,7 @@ class opened:  # noqa: N801 - reads as a verb in `with`; contextlib would have t
         try:
             self._session.close()
         finally:
+            _open.remove(self._session)
             _current.reset(self._token)
             _TURN.release()
 
