@@ -76,6 +76,8 @@ def test_the_last_change_is_undone_first() -> None:
 def test_work_in_other_threads_belongs_to_the_command_that_sent_it() -> None:
     with opened() as session, ThreadPoolExecutor(1) as pool:
         assert pool.submit(carried(current)).result() is session
+        assert pool.submit(current).result() is session, "a library's thread"
+    with ThreadPoolExecutor(1) as pool:
         assert pool.submit(current).result() is not session
 
 
@@ -194,8 +196,8 @@ def _module_state(tree: ast.Module) -> Iterator[tuple[str, int]]:
             yield name, line
 
 
-REGISTRIES = {"TASKS", "_TURN"}
-"""Tables that a module fills when it is imported, and the lock of the sessions."""
+REGISTRIES = {"TASKS", "_TURN", "_open"}
+"""Tables that a module fills when it is imported, and the lock and the list of the sessions."""
 
 
 def test_the_process_is_changed_through_the_session_alone() -> None:
