@@ -41,7 +41,7 @@ from bertctl.writing import (
 )
 
 if TYPE_CHECKING:
-    from bertctl.run_documents.document import Document
+    from bertctl.run_documents.document_base import Document
     from bertctl.run_documents.environment_document import EnvironmentDocument
     from bertctl.run_documents.metrics_document import MetricsDocument
     from bertctl.run_documents.performance_document import PerformanceDocument

@@ -4,7 +4,7 @@ Import the names from `bertctl` itself. Recipe fields are given by their dotted 
 `--set`: {"model.name": "minilm", "training.epochs": 2}.
 """
 
-from bertctl.api.runs import Run, evaluate, load_run, predict
+from bertctl.api.run import Run, evaluate, load_run, predict
 from bertctl.api.training import finetune, load_recipe, probe, sweep
 from bertctl.api.vectors import extract_features, index, search_index, similarity
 from bertctl.config.schema import Recipe

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bertctl.addresses import refuse_address
 from bertctl.api.fields import Fields, as_options
-from bertctl.api.runs import Run
+from bertctl.api.run import Run
 from bertctl.baselines.run_baselines import make_baselines
 from bertctl.config.load import load_recipe as load_recipe_with
 from bertctl.config.schema import Recipe

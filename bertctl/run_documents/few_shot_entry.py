@@ -1,6 +1,13 @@
 """What metrics.json has of few-shot training."""
 
-from bertctl.run_documents.document import Count, Document, Integer, Number, OrAbsent, PositiveCount
+from bertctl.run_documents.document_base import (
+    Count,
+    Document,
+    Integer,
+    Number,
+    OrAbsent,
+    PositiveCount,
+)
 
 
 class FewShotScores(Document):

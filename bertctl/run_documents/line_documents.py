@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from bertctl.run_documents.document import (
+from bertctl.run_documents.document_base import (
     Count,
     Document,
     Integer,

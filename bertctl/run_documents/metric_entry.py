@@ -1,6 +1,12 @@
 """A metric with its interval, as documents have it."""
 
-from bertctl.run_documents.document import ClosedDocument, Count, Number, OrAbsent, PositiveCount
+from bertctl.run_documents.document_base import (
+    ClosedDocument,
+    Count,
+    Number,
+    OrAbsent,
+    PositiveCount,
+)
 
 
 class MetricEntry(ClosedDocument):

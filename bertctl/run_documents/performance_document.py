@@ -4,7 +4,14 @@ from typing import ClassVar
 
 from pydantic import ConfigDict
 
-from bertctl.run_documents.document import Count, Document, Integer, Number, OrAbsent, SchemaNumber
+from bertctl.run_documents.document_base import (
+    Count,
+    Document,
+    Integer,
+    Number,
+    OrAbsent,
+    SchemaNumber,
+)
 
 
 class TimeLimitUse(Document):

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from bertctl.run_documents.document import Document, Number, SchemaNumber, Sometimes
+from bertctl.run_documents.document_base import Document, Number, SchemaNumber, Sometimes
 
 Pooling = Literal["cls", "mean", "max", "mean-max", "pooler", "first", "model"]
 WindowPooling = Literal["mean", "max", "first", "logits"]

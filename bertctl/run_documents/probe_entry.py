@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from bertctl.run_documents.document import Count, Document, Number, OrAbsent, SchemaNumber
+from bertctl.run_documents.document_base import Count, Document, Number, OrAbsent, SchemaNumber
 from bertctl.run_documents.metric_entry import MetricEntry
 
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from bertctl.run_documents.document import (
+from bertctl.run_documents.document_base import (
     ClosedDocument,
     Count,
     Integer,

@@ -81,11 +81,10 @@ def compare_texts(
             remedy="Name the one with the scores, or leave it out.",
         )
     model = request.model(exact=True)  # correlations go by ranks
-    vectors = []
-    unreadable = []
-    for rows in sides[: 2 - (sides[1] is sides[0])]:
-        vectors.append(model.of(rows, listener))
-        unreadable.append(model.unreadable)
+    different_sides = sides[:1] if sides[1] is sides[0] else sides
+    of_sides = model.of_sides(different_sides, listener)
+    vectors = [side_vectors for side_vectors, _ in of_sides]
+    unreadable = [side_unreadable for _, side_unreadable in of_sides]
     figures: dict[str, Any] = {}
     pairs: Iterable[Pairs] = pairs_above(
         -np.inf, vectors[0], vectors[1] if len(vectors) > 1 else None, model.similarity

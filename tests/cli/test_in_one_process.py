@@ -240,7 +240,21 @@ def test_an_input_of_one_command_is_an_output_of_the_next(
     make_folder()
     model = ["--model", str(tiny_model)]
     assert _here(["tokenize", "--file", "lines.txt", "-o", "tokens.jsonl", *model])[0] == 0
-    assert _here(["tokenize", "--file", "tokens.jsonl", "-o", "lines.txt", *model])[0] == 0
+    assert (
+        _here(
+            [
+                "tokenize",
+                "--file",
+                "tokens.jsonl",
+                "--input-format",
+                "lines",
+                "-o",
+                "lines.txt",
+                *model,
+            ]
+        )[0]
+        == 0
+    )
 
 
 def test_offline_ends_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

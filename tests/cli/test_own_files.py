@@ -103,7 +103,9 @@ def test_every_verb_that_reads_files_takes_their_encoding(
     verb: str, tiny_model: Path, bertctl: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "old.csv").write_bytes(
-        "text;label\nZürich war good;pos\nGenève était bad;neg\n".encode("latin-1")
+        "text;label\nZürich war good;pos\nGenève était bad;neg\nKöln war gut;pos\nÎle bad;neg\n".encode(
+            "latin-1"
+        )
     )
     words = {
         "tokenize": ["tokenize", "--model", tiny_model, "--file", "old.csv"],

@@ -1087,7 +1087,8 @@ def test_texts_of_which_no_token_is_known_are_named_in_the_answer(
 ) -> None:
     done = bertctl("similarity", *words, "--model", tiny_model, "--json")
     assert json.loads(done.stdout)["answers"][0]["unknown"] == unknown
-    assert "the model knows no token of 1 text" in done.stderr
+    how_many = "2 texts" if unknown == "text and pair" else "1 text"
+    assert f"the model knows no token of {how_many}" in done.stderr
     (tmp_path / "texts.txt").write_text("".join(f"{word}\n" for word in words))
     (mined,) = lines(bertctl("mine", "texts.txt", "--threshold", -1, "--model", tiny_model).stdout)
     assert mined["unknown"] == unknown

@@ -80,7 +80,7 @@ def _by_hand(path: Path) -> float:
 
 
 def test_it_picks_the_weights_and_stands_beside_its_baseline(trained: Trained) -> None:
-    metrics = read_run(trained.runs[0]).metrics
+    metrics = read_run(trained.runs[0]).metrics.as_json()
     assert metrics["primary"]["name"] == "mae"
     found = metrics["metrics"]["validation"]["mae"]
     assert found["value"] == pytest.approx(_by_hand(trained.runs[0]), abs=1e-6)

@@ -18,7 +18,7 @@ from typing import Any
 from bertctl.cli.framework.doc_pages import GROUPS, OVERVIEW, load_pages
 from bertctl.config.field_docs import documented_classes, field_docs, section_docs
 from bertctl.config.schema import fields, recipe_schema
-from bertctl.run_documents.document import ABSENT, Document
+from bertctl.run_documents.document_base import ABSENT, Document
 from bertctl.run_documents.environment_document import EnvironmentDocument
 from bertctl.run_documents.index_document import IndexDocument
 from bertctl.run_documents.line_documents import HistoryLine, PredictionLine

@@ -15,7 +15,6 @@ from bertctl.data.table import Table
 from bertctl.data.text_columns import choose_columns, rows_from
 from bertctl.data.text_rows import TEXT_READER
 from bertctl.errors import DataError, UnavailableError, UsageError
-from bertctl.inference.run_inputs import fit_task
 from bertctl.progress import SILENT, Listener
 from tests.heard import Heard
 
@@ -288,14 +287,15 @@ def test_who_belongs_together_is_part_of_the_hash(tmp_path):
     assert len({hashes["validation"] for hashes in (plain, grouped, regrouped)}) == 3
 
 
-def test_nothing_in_a_list_is_no_label(tmp_path):
+def test_nothing_beside_names_in_a_list_is_refused(tmp_path):
     labels = [["x", None], ["y"]] * 9
     lines = (
         json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(labels)
     )
     (tmp_path / "a.jsonl").write_text("".join(lines))
     recipe = Recipe(data=DataSection(train_file=str(tmp_path / "a.jsonl")))
-    assert fit_task(recipe, load_data(recipe))[0].labels == ("x", "y")
+    with pytest.raises(DataError, match="a list with 1 null among its names"):
+        load_data(recipe)
 
 
 def test_no_number_is_no_text_and_no_label(tmp_path):

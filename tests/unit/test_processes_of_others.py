@@ -12,7 +12,7 @@ import torch
 
 from bertctl.run_folder import RunFolder
 from bertctl.runtime import device
-from bertctl.runtime.accelerate_config import lin_process_warning
+from bertctl.runtime.accelerate_config import lone_process_warning
 from bertctl.runtime.launch import Workers, is_worker, take_ranks_of_slurm
 from bertctl.training.job import prepare
 from bertctl.training.loop import training_engine
@@ -45,17 +45,17 @@ def test_accelerate_that_starts_in_process_is_told_whatever_it_says_of_cpus(
     _set(monkeypatch, MASTER_ADDR="127.0.0.1", ACCELERATE_MIXED_PRECISION="no")
     if cpu is not None:
         _set(monkeypatch, ACCELERATE_USE_CPU=cpu)
-    assert "`accelerate launch` starts one process on CPUs" in lin_process_warning()
+    assert "`accelerate launch` starts one process on CPUs" in lone_process_warning()
 
 
 def test_a_meeting_place_without_a_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lin_process_warning() == ""
+    assert lone_process_warning() == ""
     _set(monkeypatch, MASTER_ADDR="node1")
     assert (
-        "MASTER_ADDR is set and RANK is not, so this process works alone" in lin_process_warning()
+        "MASTER_ADDR is set and RANK is not, so this process works alone" in lone_process_warning()
     )
     _set(monkeypatch, RANK="0", WORLD_SIZE="2")
-    assert lin_process_warning() == ""
+    assert lone_process_warning() == ""
 
 
 def test_ranks_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:

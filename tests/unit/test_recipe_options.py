@@ -44,7 +44,7 @@ def run(verb, *words: str) -> list[object]:
     given: list[object] = []
     decorated = verb(lambda _, request: given.append(request))
     app = typer.Typer()
-    app.command()(with_output(decorated, lambda _: None))
+    app.command()(with_output(decorated))
     result = CliRunner().invoke(app, list(words))
     assert result.exit_code == 0, result.output
     return given

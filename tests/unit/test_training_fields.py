@@ -281,7 +281,7 @@ def test_the_average_is_kept_where_it_is_better_and_that_is_said(
     job = prepare(recipe_of(tiny_model, opinions, **{**more, **high, **fields}))
     folder = RunFolder.create(tmp_path / "run")
     listener = Copier(folder, tmp_path / "copy")
-    metrics = run(job, folder, listener=listener).metrics
+    metrics = run(job, folder, listener=listener).metrics.as_json()
     average = metrics["average"]
     assert average["kept"] is kept is (average["value"] < average["best_value"])
     assert listener.said.endswith("the mean is kept" if kept else "the mean is not kept")
