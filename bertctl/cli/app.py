@@ -68,26 +68,26 @@ VERBS = (
     Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
     Verb(
         "similarity",
-        "Say how alike texts are: two, two files, or all with all.",
+        "Compare texts by meaning: two texts, two files, or all pairs.",
         "Use",
         prints=True,
     ),
     Verb("index", "Make an index of texts, to be searched by meaning.", "Use"),
     Verb("search", "Find the texts of an index that are nearest in meaning.", "Use", prints=True),
     Verb("mine", "Find paraphrases and duplicates: every pair of texts alike.", "Use", prints=True),
-    Verb("cluster", "Put texts into groups by meaning, and name the groups.", "Use", prints=True),
-    Verb("fill-mask", "Say which words fit the masked places of a text.", "Use", prints=True),
-    Verb("score", "Say how likely a text is, or which of two is likelier.", "Use", prints=True),
+    Verb("cluster", "Cluster texts by meaning, and name the clusters.", "Use", prints=True),
+    Verb("fill-mask", "Predict the masked words of a text.", "Use", prints=True),
+    Verb("score", "Score how likely a text is, or which of two is likelier.", "Use", prints=True),
     Verb(
         "report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True
     ),
     Verb("runs", "List runs; delete some, or all but the best.", "Use", prints=True),
-    Verb("push", "Put a run's model on the hub, with its card.", "Use"),
+    Verb("push", "Upload a run's model to the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
     Verb(
         "compare", "Compare runs: metrics, settings, examples that changed.", "Decide", prints=True
     ),
-    Verb("fetch", "Bring models and data from the hub before a run, and lock them.", "Prepare"),
+    Verb("fetch", "Download models and data before a run and pin them in a lock file.", "Prepare"),
     Verb(
         "recipes",
         "List, show, copy and validate recipes; list models and data.",
@@ -132,8 +132,10 @@ def _shared(*flags: str, help: str, panel: str = SHARED, **more: Any) -> Any:
 
 _SHARED = {
     "as_json": _shared("--json", help="Answer with exactly one JSON document on stdout."),
-    "quiet": _shared("--quiet", "-q", help="Say nothing on stderr but warnings and errors."),
-    "verbose": _shared("--verbose", "-v", help="Say more: scores by label, third-party warnings."),
+    "quiet": _shared("--quiet", "-q", help="Print only warnings and errors to stderr."),
+    "verbose": _shared(
+        "--verbose", "-v", help="Print more: scores by label, third-party warnings."
+    ),
     "debug": _shared("--debug", help="Show the traceback of an error."),
     "no_groups": _shared(
         "--no-groups", help="Fold nothing in the logs of GitHub and GitLab.", panel=RARE

@@ -151,3 +151,9 @@ def test_help_is_shown_however_narrow_it_is(bertctl, words, columns):
 
 if __name__ == "__main__":
     sys.stdout.write(surface())
+
+
+def test_no_summary_begins_with_say():
+    summaries = [verb.summary for verb in VERBS]
+    summaries += [context.command.help or "" for context in COMMANDS.values()]
+    assert [text for text in summaries if text.split()[0] in ("Say", "Bring", "Put")] == []

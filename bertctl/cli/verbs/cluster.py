@@ -26,8 +26,7 @@ def cluster(
     seed: Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1)] = 42,
     approximate: Annotated[bool, typer.Option("--approximate")] = False,
 ) -> None:
-    """Put a file's texts into groups by meaning, and name each group by the words that tell it from
-    the others.
+    """Cluster a file's texts by meaning, and name each cluster by the words that are typical of it.
 
     Each text is answered with the number of its cluster, 0 for the largest, and the words of that.
     The model is minilm unless --model says another.

@@ -29,21 +29,20 @@ def fetch(
     model: Annotated[str | None, typer.Option("--model", metavar="NAME|PATH|HUB-ID")] = None,
     sets: SetOption = None,
 ) -> None:
-    """Bring what recipes, models and data sets need from the hub onto this disk, and write
-    bertctl.lock.
+    """Download what recipes, models and data sets need from the hub, and write bertctl.lock.
 
     The lock holds the commit, hash, size and licence of all that a run reads; with --locked,
-    finetune, evaluate, predict and the others read nothing else. Without names, it is the lock in
-    this folder that is brought. What was cut off is gone on with.
+    finetune, evaluate, predict and the others read nothing else. Without names, fetch downloads
+    what the lock in this folder lists. Interrupted downloads resume.
 
     Args:
         names: Recipes, also YAML files; models; data sets, with all their splits. A recipe goes
             first.
         to: Folder for the files and the lock, which can be carried to a machine without a network:
             the commands that are typed in it, with --locked, read it.
-        split: Bring this split of the recipes' data too, such as test; repeatable.
-        listed: Say what would be brought, and its size; load nothing.
-        check: Say what of the lock is missing on this disk, or differs: exit code 4.
+        split: Download this split of the recipes' data too, such as test; repeatable.
+        listed: List what would be downloaded, and its size; download nothing.
+        check: List what of the lock is missing on this disk or differs: exit code 4.
         cache_key: Print one line that changes when what is fetched does, for the cache of a
             pipeline.
         model: Model of the recipes, as --model of finetune. Default for a file of rows: a model

@@ -26,7 +26,7 @@ def fill_mask(
     targets: Annotated[str | None, typer.Option("--targets", metavar="WORD,...")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
 ) -> None:
-    """Say which words fit the masked places of a text, by a model that was trained on masked words.
+    """Predict the masked words of a text with a masked language model.
 
     A text is answered with a table, a file with a line of JSON for each of its texts.
 

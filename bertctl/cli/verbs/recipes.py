@@ -130,7 +130,7 @@ def diff(
     one: Annotated[str, typer.Argument(metavar="A", autocompletion=recipe_names)],
     other: Annotated[str, typer.Argument(metavar="B", autocompletion=recipe_names)],
 ) -> None:
-    """Say in which fields two recipes differ, and which of them move numbers.
+    """Compare two recipes field by field, and name the fields that change results.
 
     Those that do are what the recipe's hash is made of. A path or a model perhaps does, by what is
     behind it (of two runs that is known, and compared); so does what is left to the machine, such

@@ -26,8 +26,7 @@ def score(
     pll: Annotated[Literal["within-word", "token"], typer.Option("--pll")] = "within-word",
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE")] = None,
 ) -> None:
-    """Say how likely a text is to a model that was trained on masked words, and which of two is
-    likelier.
+    """Score how likely a text is to a masked language model, and which of two texts is likelier.
 
     Each token is masked and asked for: the sum of its logarithms of probabilities is the
     pseudo-log-likelihood. A file is answered with a line of JSON for each of its texts, and the

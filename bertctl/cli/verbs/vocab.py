@@ -269,7 +269,7 @@ def grow(
     words: Annotated[int, typer.Option("--words", min=1, metavar="N")] = 1000,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
-    """Put the words of a corpus that break into most tokens into a model's vocabulary.
+    """Add the words of a corpus that break into most tokens to a model's vocabulary.
 
     The words are tokens of WordPiece itself, those first that save most tokens; each begins as the
     mean of the tokens that it broke into. Texts without them keep their hidden states, bit by bit.
