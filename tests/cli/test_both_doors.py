@@ -37,10 +37,75 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         GOOD,
         {"data.group_column": "author"},
     ),
+    "absent answers": ("question-answering", "question,context\na,b\nc,d\n", {}),
+    "absent context": ("question-answering", "question,answers\na,b\nc,d\n", {}),
+    "an answer that is not there": (
+        "question-answering",
+        "id,question,context,answers\n1,who?,a man ran,dog\n2,who?,a cat sat,cow\n",
+        {},
+    ),
+    "an infinite score": ("text-regression", "text,label\na,1\nb,inf\nc,2\n", {}),
+    "a score that is missing": ("text-regression", "text,label\na,1\nb,\nc,2\n", {}),
+    "a label that is missing": ("text-classification", "text,label\na,pos\nb,\nc,neg\n", {}),
+    "a text that is a number": ("text-classification", "label,number\npos,1\nneg,2\n", {}),
+    "too wide a row": ("text-classification", "text,label\na,pos\nb,neg,more,fields\n", {}),
+    "an open quote": ("text-classification", 'text,label\n"a,pos\nb,neg\n', {}),
+    "no scored pairs": ("sentence-embeddings", "text,pair,label\na,b,nan\nc,d,4.3\n", {}),
+    "one class of pairs": ("sentence-embeddings", "text,pair,label\na,b,x\nc,d,x\n", {}),
+    "tags of another length": ("token-classification", "words,tags\na b,O\nb c,O O\n", {}),
+    "one tag": ("token-classification", "words,tags\na b,O O\nb c,O O\n", {}),
+    "a window over pairs": (
+        "text-classification",
+        "text,pair,label\na,b,pos\nc,d,neg\na,d,pos\nc,b,neg\n",
+        {"model.long_text": "window"},
+    ),
+    "labels that are named and not there": (
+        "text-classification",
+        GOOD,
+        {"text_classification.labels": ["a", "b"]},
+    ),
+    "a label that is not named": (
+        "text-classification",
+        GOOD,
+        {"text_classification.labels": ["pos", "other"]},
+    ),
+    "too many folds": ("text-classification", "text,label\na,pos\nb,neg\n", {"data.folds": 5}),
+    "too few rows to hold out": ("text-classification", "text,label\na,pos\nb,neg\n", {}),
+    "an absent slice column": (
+        "text-classification",
+        GOOD,
+        {"evaluation.slice_columns": ["author"]},
+    ),
+    "an unknown primary metric": (
+        "text-classification",
+        GOOD,
+        {"evaluation.primary_metric": "bleu"},
+    ),
+    "an unknown positive label": (
+        "text-classification",
+        GOOD,
+        {"evaluation.positive_label": "good"},
+    ),
+    "a loss that does not fit": (
+        "sentence-embeddings",
+        "text,pair,label\na,b,1.5\nc,d,4.3\ne,f,2\n",
+        {"sentence_embeddings.loss": "triplet"},
+    ),
+    "texts longer than the model": ("text-classification", GOOD, {"model.max_length": 4000}),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = 19
+"""So many of the cases are run by default, all of them with the slow tests."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        case if number < QUICK else pytest.param(case, marks=pytest.mark.slow)
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_an_error_is_the_same_through_both_doors(
     case: str, bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
