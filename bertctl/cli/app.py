@@ -201,17 +201,22 @@ def find_verb(name: str) -> Verb | None:
     return Verb(name, summary, "Plug-ins")
 
 
+def verb_functions(verb: Verb) -> Mapping[str, VerbFunction]:
+    """Returns the function of a verb, or those of a group, by their names; its file is imported
+    now.
+    """
+    if verb not in VERBS:
+        return {verb.name: plugin("verbs", verb.name)}
+    name = verb.name.replace("-", "_")
+    module = importlib.import_module(f"bertctl.cli.verbs.{name}")
+    commands: Mapping[str, VerbFunction] | None = getattr(module, "COMMANDS", None)
+    return {verb.name: getattr(module, name)} if commands is None else commands
+
+
 @functools.cache
 def verb_command(verb: Verb) -> Any:
     """Returns the command that a verb is; its file is imported now."""
-    own = verb.name.replace("-", "_")
-    commands: Mapping[str, VerbFunction] = {}  # those of a group, by name
-    if verb in VERBS:
-        module = importlib.import_module(f"bertctl.cli.verbs.{own}")
-        commands = getattr(module, "COMMANDS", {})
-        function = getattr(module, own, None)
-    else:
-        function = plugin("verbs", verb.name)
+    functions = verb_functions(verb)
     app = typer.Typer(
         name=verb.name,
         cls=VerbGroup,
@@ -219,10 +224,10 @@ def verb_command(verb: Verb) -> Any:
         no_args_is_help=True,
         add_completion=False,
     )
-    if commands:
+    if verb.name not in functions:  # a group, whatever the number of its verbs
         app.callback()(lambda: None)
-    for name, each in (commands or {verb.name: cast(VerbFunction, function)}).items():
-        app.command(name, cls=VerbCommand)(with_output(each, prints=verb.prints))
+    for name, function in functions.items():
+        app.command(name, cls=VerbCommand)(with_output(function, prints=verb.prints))
     return typer.main.get_command(app)
 
 

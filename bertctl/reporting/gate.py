@@ -39,6 +39,7 @@ from bertctl.reporting.limits import (
     against_constant,
     decide,
     has_too_few,
+    parameter_of,
 )
 from bertctl.reporting.pairing import Pair, not_computable, unpaired
 from bertctl.reporting.runs import FinishedRun, read_run
@@ -341,7 +342,7 @@ class _Judge:
             else:
                 better = "lower"
                 parameter = "max"
-            asked = f"`{limit.kind.replace('-', '_')}={limit.metric}`"
+            asked = f"`{parameter_of(limit.kind)}={limit.metric}`"
             raise UsageError(
                 f"{asked}: the {limit.metric} is better when {better}",
                 remedy=f"Type `{parameter}={limit.metric}={limit.limit:g}`.",

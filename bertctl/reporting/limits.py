@@ -96,15 +96,15 @@ def parse_limit(kind: Kind, text: str) -> Limit:
         else:
             message = "METRIC=NUMBER"
         raise UsageError(
-            f"`{_parameter(kind)}={text}`: expected {message}",
-            remedy=f"For example `{_parameter(kind)}='{_EXAMPLES[kind]}'`.",
+            f"`{parameter_of(kind)}={text}`: expected {message}",
+            remedy=f"For example `{parameter_of(kind)}='{_EXAMPLES[kind]}'`.",
         )
     metric = (where["metric"] if where else name).strip()
     known = find_metric(metric)
     if abs(limit) > 1 and (
         metric.partition(":")[0] in OF_LABEL or (known is not None and known.is_fraction)
     ):
-        message = f"`{_parameter(kind)}={text}`: {metric} is a fraction, at most 1"
+        message = f"`{parameter_of(kind)}={text}`: {metric} is a fraction, at most 1"
         raise UsageError(message, remedy=f"Did you mean {metric}={limit / 100:g}?")
     if kind == "max-drop" and limit < 0:
         raise UsageError(
@@ -195,6 +195,6 @@ def decide(
     return "inconclusive"
 
 
-def _parameter(kind: Kind) -> str:
+def parameter_of(kind: str) -> str:
     """Returns the name of the parameter that gives limits of this kind."""
     return kind.replace("-", "_")

@@ -5,7 +5,7 @@ policy.
 import math
 
 from bertctl.metrics.value import MetricValue
-from bertctl.reporting.limits import Limit
+from bertctl.reporting.limits import Limit, parameter_of
 from bertctl.tasks.classification.class_answers import OF_LABEL
 from bertctl.tasks.registry import find_metric
 
@@ -64,7 +64,7 @@ def limit_that_passes(limit: Limit, end: float) -> str:
     else:
         number = math.floor(end * scale + _SAME) / scale
     kind, _, asked = limit.name.rpartition("=")[0].partition(" ")
-    return f"`{kind.replace('-', '_')}={asked}={number:g}`"
+    return f"`{parameter_of(kind)}={asked}={number:g}`"
 
 
 def ways_out(

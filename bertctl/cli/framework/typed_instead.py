@@ -1,13 +1,12 @@
 """What to type in place of a verb, an option or an argument that there is none of."""
 
-import importlib
 import inspect
 import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from bertctl.cli.app import VERBS
+from bertctl.cli.app import VERBS, verb_functions
 from bertctl.config.other_names import other_names
 from bertctl.words import did_you_mean, unknown
 
@@ -134,19 +133,10 @@ def _verbs_with(flag: str) -> list[str]:
         return []
     found = []
     for verb in VERBS:
-        for name, function in _functions(verb.name).items():
+        for name, function in verb_functions(verb).items():
             if flag in _flags(function):
-                found.append(name)
+                found.append(name if name == verb.name else f"{verb.name} {name}")
     return found
-
-
-def _functions(verb: str) -> dict[str, Any]:
-    own = verb.replace("-", "_")
-    module = importlib.import_module(f"bertctl.cli.verbs.{own}")
-    commands = getattr(module, "COMMANDS", None)
-    if commands is None:
-        return {verb: getattr(module, own)}
-    return {f"{verb} {name}": function for name, function in commands.items()}
 
 
 def _flags(function: Any) -> set[str]:
