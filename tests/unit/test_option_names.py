@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertctl.cli.framework.option_names import as_options
+from bertctl.cli.framework.option_names import all_as_options, as_options
 from bertctl.words import command
 
 PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
@@ -51,6 +51,12 @@ _OTHER_PROGRAMS = {
 )
 def test_the_command_line_names_settings_by_their_options(message: str, shown: str) -> None:
     assert as_options(message) == shown
+
+
+def test_all_texts_of_a_document_are_named_so() -> None:
+    document = {"found": "use `runtime.threads=2`", "needs": [{"bytes": 3, "remedy": "`output=`"}]}
+    shown = {"found": "use --threads 2", "needs": [{"bytes": 3, "remedy": "-o"}]}
+    assert all_as_options(document) == shown
 
 
 def test_a_command_is_quoted_for_a_shell() -> None:

@@ -11,7 +11,9 @@ of their own are set with `--set FIELD=VALUE`.
 """
 
 import re
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 _NAME = r"(?:[a-z]\w*\.)?[a-z]\w*="
 _SPAN = re.compile(rf"`(?={_NAME})([^`\n]*)`")
@@ -28,6 +30,17 @@ _OPPOSITES = {"lowercase": "--cased"}
 def as_options(text: str) -> str:
     """Returns a message of the library with the settings in it named as options."""
     return _SPAN.sub(_options_of_span, text)
+
+
+def all_as_options(document: Any) -> Any:
+    """Returns a document of the library with the settings in all its texts named as options."""
+    if isinstance(document, str):
+        return as_options(document)
+    if isinstance(document, Mapping):
+        return {name: all_as_options(value) for name, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [all_as_options(value) for value in document]
+    return document
 
 
 def _options_of_span(span: re.Match[str]) -> str:

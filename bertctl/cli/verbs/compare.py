@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bertctl.cli.framework.completion import run_folders
+from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.pipelines import publish_tables
 
@@ -40,6 +41,7 @@ def compare(
 
     with loading("one of the runs", remedy=DAMAGED):
         found = compare_runs(runs, split=split, examples=examples)
+    found["notes"] = all_as_options(found["notes"])
     out.answer(found, *_answer(found))
     for note in found["notes"]:
         out.say(f"note: {note}")

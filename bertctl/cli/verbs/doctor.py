@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
 from bertctl.errors import UsageError, all_of
@@ -66,11 +67,9 @@ def doctor(
 
     with out.third_party_kept():
         found = examine(resolved if recipe else None, resolved.runtime, place=output)
-    out.answer(
-        found.document
-        | {"problems": [str(problem) for problem in found.problems], "warnings": found.warnings},
-        *_tables(found.document),
-    )
+    problems = [str(problem) for problem in found.problems]
+    document = all_as_options({**found.document, "problems": problems, "warnings": found.warnings})
+    out.answer(document, *_tables(document))
     for warning in found.warnings:
         out.warn(warning)
     if found.problems:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bertctl.cli.framework.completion import run_folders
+from bertctl.cli.framework.option_names import as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.errors import BertctlError, UsageError
 from bertctl.words import count, human_bytes, human_seconds
@@ -115,7 +116,7 @@ def gc(
             RunFolder(Path(run.run)).delete(only_done=True, dry_run=dry_run)
             deleted.append(run)
         except BertctlError as error:
-            kept.append({"run": run.run, "why": error.message})
+            kept.append({"run": run.run, "why": as_options(error.message)})
             out.warn(f"{run.run} stays: {error.message}")
     freed = sum(run.bytes for run in deleted)
     document = {

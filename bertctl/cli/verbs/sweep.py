@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bertctl.cli.framework.completion import one_of
+from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
@@ -180,6 +181,7 @@ def sweep(
         log.write_to(folder / "log.txt")
         code = run_sweep(made, started=started, listener=out)
         result = conclude(folder, test_split=test, listener=out)
+    result = result.model_copy(update={"notes": all_as_options(result.notes)})
     out.answer(result.as_json(), sweep_tables(result))
     out.say(f"sweep folder: {folder}")
     if code:

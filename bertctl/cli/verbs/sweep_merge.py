@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output
 
 
@@ -32,5 +33,6 @@ def sweep_merge(
 
     merge(folders, output, listener=out)
     document = conclude(output, listener=out)
+    document = document.model_copy(update={"notes": all_as_options(document.notes)})
     out.answer(document.as_json(), sweep_tables(document))
     out.say(f"sweep: {output}")
