@@ -159,6 +159,9 @@ class Features(Protocol):
     def windows_of_rows(self) -> Ints:
         """Returns (N,) windows that each row is read in."""
 
+    def release_memory(self) -> None:
+        """Gives back memory of token ids that were read from a disk; they can be read again."""
+
     def tokens_in(self, indices: Ints) -> int:
         """Returns how many tokens are read for these windows."""
 

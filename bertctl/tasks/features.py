@@ -45,6 +45,10 @@ class SplitFeatures(ABC):
     def windows_of_rows(self) -> Ints:
         """Returns (N,) windows that each row is read in."""
 
+    @abstractmethod
+    def release_memory(self) -> None:
+        """Gives back memory of token ids that were read from a disk; they can be read again."""
+
     def tokens_in(self, indices: Ints) -> int:
         """Returns how many tokens are read for these windows."""
         return int(self.lengths[indices].sum())
@@ -52,6 +56,9 @@ class SplitFeatures(ABC):
 
 class OneAnswer(SplitFeatures):
     """A split in which each window has one answer."""
+
+    def release_memory(self) -> None:
+        """Does nothing: what is read is no file of this split's own."""
 
     @property
     def num_predictions(self) -> int:

@@ -46,6 +46,10 @@ class RowFeatures(OneAnswer):
         """(N,) ones."""
         return np.ones(len(self), dtype=np.int64)
 
+    def release_memory(self) -> None:
+        """Gives back the pages of mapped token ids."""
+        self.encoded.release_pages()
+
     def windows_of_rows(self) -> Ints:
         """Returns (N,) ones."""
         return np.ones(len(self), dtype=np.int64)

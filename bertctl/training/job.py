@@ -35,7 +35,6 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.classification.class_weights import check_weights
-from bertctl.tasks.sequences import RowFeatures
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
 from bertctl.training.step_memory import estimate_memory, resident_bytes
@@ -335,8 +334,7 @@ def _tokens(features: Features, padding: Padding) -> "Iterator[Tensor]":
         # Batches of rows that are neighbours in the file: those of all rows would touch every page.
         for indices in evaluation_plan(features.lengths[first : first + _ROWS_IN_MEMORY], 512):
             yield features.collate(first + indices, padding).inputs["input_ids"]
-        if isinstance(features, RowFeatures):
-            features.encoded.release_pages()
+        features.release_memory()
 
 
 def check_outside(recipe: Recipe) -> None:

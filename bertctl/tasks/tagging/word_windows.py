@@ -95,6 +95,10 @@ class WordFeatures(SplitFeatures):
         """Returns (N,) windows that each row is read in."""
         return np.bincount(self.rows, minlength=len(self.tokens))
 
+    def release_memory(self) -> None:
+        """Gives back the pages of mapped token ids."""
+        self.encoded.release_pages()
+
     def prediction_labels(self) -> Ints | None:
         """Returns the labels of the words."""
         return self.labels
