@@ -243,7 +243,7 @@ class Encoder:
                 for vectors, (_, how) in zip(found, self.pairs, strict=True)
             ]
         normalise = self.spec.normalize or (
-            self.sentences is not None and self.sentences.said.normalised
+            self.sentences is not None and self.sentences.sentence_modules.normalised
         )
         if normalise:
             return [unit_length(vectors) for vectors in found]

@@ -283,7 +283,7 @@ def open_run(
         made = folder.model
     if made.is_dir() or not is_probe(path):
         source = inspect_model(
-            ModelSection(name=str(made), max_length=recipe.model.max_length), own=True
+            ModelSection(name=str(made), max_length=recipe.model.max_length), is_from_run=True
         )
     else:  # where it was
         source = _encoder(recipe.model, path)

@@ -256,7 +256,7 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         else:
             model = folder.encoder
         own = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
-        tuned = _TextEncoder(job, inspect_model(own, own=True))
+        tuned = _TextEncoder(job, inspect_model(own, is_from_run=True))
         learned = tuned.learned(labelled[number])
         if number:
             lines = task.lines({"logits": learned.logits(tuned.vectors(features))}, features, rows)

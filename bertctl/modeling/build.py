@@ -93,12 +93,12 @@ def build_model(
     if auto_class == BARE:
         from bertctl.modeling.sentence_head import make_vectors
 
-        said = chosen_modules(
+        sentence_modules = chosen_modules(
             source.folder, recipe.sentence_embeddings, max_length=recipe.model.max_length
         )
         make_vectors(
             model.network,
-            said,
+            sentence_modules,
             source.folder,
             is_to_train=True,
             **head["sentence_embeddings"],
@@ -136,10 +136,10 @@ def build_tokenizer(
         UnavailableError: files that can't be loaded.
     """
     with loadable(source, auto_class):
-        found = bert_tokenizer(source, auto_class)
-        if found is None:
+        tokenizer_files = bert_tokenizer(source, auto_class)
+        if tokenizer_files is None:
             return load_tokenizer_of(source, auto_class, head=head)
-        return found.tokenizer
+        return tokenizer_files.tokenizer
 
 
 def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
@@ -198,9 +198,12 @@ def load_trained(
         if auto_class == BARE:
             from bertctl.modeling.sentence_head import make_vectors
 
-            said = read_modules(source.folder) or SentenceModules()
+            sentence_modules = read_modules(source.folder) or SentenceModules()
             make_vectors(
-                model.network, said, source.folder, **source.config.get("sentence_embeddings") or {}
+                model.network,
+                sentence_modules,
+                source.folder,
+                **source.config.get("sentence_embeddings") or {},
             )
         model.network.to(compute.device)
         model.network.eval()

@@ -145,8 +145,8 @@ class ClassifierSettings:
         order = np.argsort(numbers, kind="stable")
         sizes = np.bincount(np.unique(numbers, return_inverse=True)[1])
         members = np.split(order, np.cumsum(sizes)[:-1])
-        wanted = [len(sides) / n_folds] * n_folds
-        return with_whole_groups(sides, [group.tolist() for group in members], wanted)
+        target_sizes = [len(sides) / n_folds] * n_folds
+        return with_whole_groups(sides, [group.tolist() for group in members], target_sizes)
 
 
 NEVER_HELD_OUT = -1
@@ -359,7 +359,7 @@ def _logistic_logits(
         settings.multi_label and settings.balanced
     ):  # each label with weights of its own, as they are fitted in the end
         parts = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
-    found = [
+    logits_by_part = [
         cross_validated_logits(
             scaled,
             part,
@@ -371,7 +371,7 @@ def _logistic_logits(
         )
         for part, weights in parts
     ]
-    for logits in np.concatenate(found, axis=2):  # of two labels the second's odds only
+    for logits in np.concatenate(logits_by_part, axis=2):  # of two labels the second's odds only
         yield (
             np.hstack([np.zeros_like(logits), logits])
             if settings.n_outputs == 2 > logits.shape[1]
@@ -398,7 +398,7 @@ def fit(
             by default.
     """
     scaler = Scaler.of(vectors, has_bias=settings.has_bias, by_feature=settings.by_feature)
-    inside = scaler(vectors)
+    scaled = scaler(vectors)
     if settings.multi_label:
         if row_weights is None:
             of_labels = [None] * settings.n_outputs
@@ -406,7 +406,7 @@ def fit(
             of_labels = [*row_weights.T]
         fitted = [
             _decision(
-                inside,
+                scaled,
                 decision,
                 strength,
                 settings,
@@ -414,10 +414,10 @@ def fit(
             )
             for decision, weights in zip(labels.T, of_labels, strict=True)
         ]
-        weight, bias = (np.concatenate(each) for each in zip(*fitted, strict=True))
+        weight, bias = (np.concatenate(parts) for parts in zip(*fitted, strict=True))
     else:
         model = _fit(
-            inside,
+            scaled,
             labels,
             strength,
             settings,
@@ -516,14 +516,14 @@ def _learn_mix(
         return strength * value + 0.5 * float((weight**2).sum()), np.concatenate(gradient)
 
     start = np.zeros(layers + outputs * size + outputs)
-    found = minimize(
+    solution = minimize(
         loss,
         start,
         jac=True,
         method="L-BFGS-B",
         options={"maxiter": 200, "ftol": 1e-7},
     )
-    return np.asarray(softmax(found.x[:layers]), dtype=np.float64)
+    return np.asarray(softmax(solution.x[:layers]), dtype=np.float64)
 
 
 def layer_mean(vectors: Floats32, layers: int) -> Floats32:
@@ -608,7 +608,7 @@ def _coefficients(model: Any) -> tuple[Floats, Floats]:
 
 
 def _for_all_labels(
-    weight: Floats, bias: Floats, seen: Ints, n_labels: int
+    weight: Floats, bias: Floats, trained_labels: Ints, n_labels: int
 ) -> tuple[Floats, Floats]:
     """Returns weights (C, D) and biases (C,). Of two labels scikit-learn has the second's odds
     only; of a label without rows, nothing.
@@ -616,12 +616,12 @@ def _for_all_labels(
     if len(bias) == 1:
         weight = np.vstack([np.zeros_like(weight), weight])
         bias = np.array([0.0, bias[0]])
-    if len(seen) == n_labels:
+    if len(trained_labels) == n_labels:
         return weight, bias
     all_weights = np.zeros((n_labels, weight.shape[1]))
     all_biases = np.full(n_labels, _NEVER)
-    all_weights[seen] = weight
-    all_biases[seen] = bias
+    all_weights[trained_labels] = weight
+    all_biases[trained_labels] = bias
     return all_weights, all_biases
 
 

@@ -207,10 +207,10 @@ def log_loss(logits: Floats32, labels: Array, row_weights: Array | None = None) 
     from scipy.special import log_softmax
 
     if labels.ndim == 2:
-        each: Any = np.logaddexp(0.0, logits) - labels * logits
+        losses: Any = np.logaddexp(0.0, logits) - labels * logits
     else:
-        each = -log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(labels)), labels]
-    return float(np.average(each, weights=row_weights))
+        losses = -log_softmax(logits.astype(np.float64), axis=1)[np.arange(len(labels)), labels]
+    return float(np.average(losses, weights=row_weights))
 
 
 def _fit_to_train(fitted: LinearFunction, labels: Array) -> LinearFunction:

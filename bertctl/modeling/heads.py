@@ -28,9 +28,9 @@ def head_test(network: nn.Module) -> Callable[[str], bool]:
     A bare encoder has no head; T5's for questions holds the parts of its encoder itself, beside a
     linear layer.
     """
-    inside = f"{network.base_model_prefix}."
+    encoder_prefix = f"{network.base_model_prefix}."
     if hasattr(network, str(network.base_model_prefix)):
-        return lambda name: not name.startswith(inside)
+        return lambda name: not name.startswith(encoder_prefix)
     is_bare = "For" not in type(network).__name__
     heads = [
         name
@@ -50,7 +50,9 @@ def head_modules(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
     """Returns the linear layer whose outputs are the answers, by name."""
-    *_, last = ((name, one) for name, one in head_modules(network) if isinstance(one, nn.Linear))
+    *_, last = (
+        (name, module) for name, module in head_modules(network) if isinstance(module, nn.Linear)
+    )
     return last
 
 
@@ -65,9 +67,9 @@ def keep_in_fp32(network: nn.Module) -> None:
 
 def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(forward)
-    def in_fp32(states: Tensor, *others: Any, **named: Any) -> Any:
+    def in_fp32(states: Tensor, *others: Any, **keyword_inputs: Any) -> Any:
         with torch.autocast(states.device.type, enabled=False):
-            return forward(states.float(), *others, **named)
+            return forward(states.float(), *others, **keyword_inputs)
 
     return in_fp32
 
@@ -83,18 +85,19 @@ def allow_ends_within(network: Any) -> None:
     end = network.config.eos_token_id
 
     @functools.wraps(forward)
-    def rows_alone(input_ids: Tensor, **named: Tensor) -> Any:
+    def rows_alone(input_ids: Tensor, **keyword_inputs: Tensor) -> Any:
         counts = (input_ids == end).sum(dim=1)
         if bool((counts == counts[:1]).all()):
-            return forward(input_ids=input_ids, **named)
+            return forward(input_ids=input_ids, **keyword_inputs)
         cut = (
-            {name: part[i : i + 1] for name, part in named.items()} for i in range(len(input_ids))
+            {name: part[i : i + 1] for name, part in keyword_inputs.items()}
+            for i in range(len(input_ids))
         )
-        each = [
+        logits = [
             forward(input_ids=ids[None], **rest).logits
             for ids, rest in zip(input_ids, cut, strict=True)
         ]
-        return SimpleNamespace(logits=torch.cat(each))
+        return SimpleNamespace(logits=torch.cat(logits))
 
     network.forward = rows_alone
 

@@ -33,18 +33,22 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
     above = False
     parts_apart = PARTS_APART.get(str(getattr(network.config, "model_type", "")), {})
     for name, _ in network.named_parameters():
-        stack = next((f"{one}." for one in stacks if name.startswith(f"{one}.")), None)
+        stack = next(
+            (f"{stack_name}." for stack_name in stacks if name.startswith(f"{stack_name}.")), None
+        )
         rest = name.removeprefix(prefix)
-        inside = name.startswith(prefix)
+        is_in_encoder = name.startswith(prefix)
         if stack is not None:
             above = True
             depths[name] = int(name.removeprefix(stack).partition(".")[0]) + 1
         elif apart := [
-            depth for part, depth in parts_apart.items() if inside and rest.startswith(part)
+            depth for part, depth in parts_apart.items() if is_in_encoder and rest.startswith(part)
         ]:
             depths[name] = apart[0] % (count + 2)
         elif (
-            inside and "pooler" not in rest and (not above or "embed" in rest or "relative" in rest)
+            is_in_encoder
+            and "pooler" not in rest
+            and (not above or "embed" in rest or "relative" in rest)
         ):
             depths[name] = 0
         else:
@@ -95,8 +99,8 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
             parameter.requires_grad_(False)
     left = [
         name
-        for name, one in network.named_parameters()
-        if one.requires_grad and not (gradual or "pooler" in name)
+        for name, weight in network.named_parameters()
+        if weight.requires_grad and not (gradual or "pooler" in name)
     ]
     if not (left or any(map(is_head, depths))):
         message = (
@@ -122,16 +126,16 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
     config = network.config
     count = int(getattr(network.config, "num_hidden_layers", 0))
     encoder: Any = network.base_model
-    found: dict[str, nn.ModuleList] = {}
+    stacks: dict[str, nn.ModuleList] = {}
     if isinstance(encoder, nn.Module) and not hasattr(
         config, "num_hidden_groups"
     ):  # ALBERT's groups share weights
         for name, module in encoder.named_modules(prefix=_prefix(network).rstrip(".")):
-            beside = not found or name.rpartition(".")[0] == next(iter(found)).rpartition(".")[0]
+            beside = not stacks or name.rpartition(".")[0] == next(iter(stacks)).rpartition(".")[0]
             if isinstance(module, nn.ModuleList) and len(module) == count and beside:
-                found[name] = module
-    if found:
-        return found
+                stacks[name] = module
+    if stacks:
+        return stacks
     message = f"the {count} layers of this {type(network).__name__} can't be told apart"
     raise UsageError(
         message, remedy="Leave out what the recipe says about layers, or choose another model."

@@ -135,12 +135,12 @@ def _choice(name: str, n_layers: int) -> LayerChoice:
         if -n_layers <= number <= n_layers:
             return LayerChoice(name, (number if number >= 0 else n_layers + 1 + number,), "one")
         raise UsageError(f"the model has no layer {name}", remedy=f"It has {_known(n_layers)}.")
-    named = _named_layers(n_layers)
-    if name not in named:
+    choices = _named_layers(n_layers)
+    if name not in choices:
         raise UsageError(
             unknown("layer", name, (*NAMES, "all", "paper")), remedy=f"It has {_known(n_layers)}."
         )
-    states, join = named[name]
+    states, join = choices[name]
     if name.endswith("last-4") and n_layers < 4:
         message = f"'{name}' needs four layers, and the model has {n_layers}"
         raise UsageError(message, remedy=f"It has {_known(n_layers)}.")
@@ -179,23 +179,23 @@ def read_states(
     Returns:
         State -> (B, T, H), and the pooler's output (B, H) where the network has a pooler.
     """
-    found: dict[int, Tensor] = {}
+    hidden_states: dict[int, Tensor] = {}
     if WORD_EMBEDDINGS in states:
         from torch.nn.functional import embedding
 
-        found[WORD_EMBEDDINGS] = embedding(
+        hidden_states[WORD_EMBEDDINGS] = embedding(
             inputs["input_ids"], table.weight
         )  # I-BERT's own call gives two tensors
     if tuple(states) == (WORD_EMBEDDINGS,):
-        return found, None
+        return hidden_states, None
     several = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)
     output = forward(**inputs, output_hidden_states=several)
     for state in states:
         if state == n_layers:
-            found[state] = output.last_hidden_state
+            hidden_states[state] = output.last_hidden_state
         elif state != WORD_EMBEDDINGS:
-            found[state] = output.hidden_states[state]
-    return found, getattr(output, "pooler_output", None)
+            hidden_states[state] = output.hidden_states[state]
+    return hidden_states, getattr(output, "pooler_output", None)
 
 
 def join_states(choice: LayerChoice, states: Mapping[int, "Tensor"]) -> "Tensor":

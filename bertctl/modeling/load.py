@@ -167,7 +167,9 @@ def load_model(
         )
 
 
-def _choose_attention(encoder: Any, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+def _choose_attention(
+    encoder: Any, inputs: tuple[Any, ...], keyword_inputs: Mapping[str, Any]
+) -> None:
     """Makes BigBird attend in blocks where the texts are long enough, whatever came before.
 
     Transformers' goes over to full attention with the first short batch, for good: answers, and
@@ -179,7 +181,7 @@ def _choose_attention(encoder: Any, inputs: tuple[Any, ...], named: Mapping[str,
     if inputs:
         ids = inputs[0]
     else:
-        ids = named["input_ids"]
+        ids = keyword_inputs["input_ids"]
     is_short = (
         ids is not None and ids.shape[1] <= (5 + 2 * config.num_random_blocks) * config.block_size
     )
@@ -207,11 +209,11 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
         else:
             network = read_network(source, auto_class)
         if network is None:
-            found = None
+            tokenizer_and_roles = None
         else:
-            found = whole_tokenizer(source.folder)
-        if network is not None and found is not None:
-            tokenizer, roles = found
+            tokenizer_and_roles = whole_tokenizer(source.folder)
+        if network is not None and tokenizer_and_roles is not None:
+            tokenizer, roles = tokenizer_and_roles
             if {
                 "pad_token",
                 "cls_token",
@@ -294,9 +296,9 @@ def _config_and_tokenizer(
         saved_tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(
             source.folder, clean_up_tokenization_spaces=False, **names
         )
-    named = saved_tokenizer.pad_token
+    pad_token = saved_tokenizer.pad_token
     pad_id = _ensure_pad(config, saved_tokenizer)
-    if named is None:
+    if pad_token is None:
         listener.say(
             f"model: its tokenizer names no padding token; {saved_tokenizer.pad_token!r} fills up "
             "batches"
@@ -333,7 +335,7 @@ def _samples_read(tokenizer: Tokenizer) -> list[list[int]]:
     """Returns the ids that a tokenizer gives samples, whatever it cuts and fills up by itself."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return [one.ids for one in tokenizer.encode_batch([*_SAMPLES])]
+    return [encoding.ids for encoding in tokenizer.encode_batch([*_SAMPLES])]
 
 
 @contextlib.contextmanager
@@ -494,12 +496,14 @@ def _shape(sizes: Iterable[int]) -> str:
 def _described_names(names: Sequence[str], info: Mapping[str, Any]) -> str:
     """Returns names of weights for a message: three at most, those of the head first."""
     mismatched = {name for name, *_ in info.get("mismatched_keys", ())}
-    shown = [f"{name} (of another shape)" if name in mismatched else name for name in names[:3]]
+    visible_names = [
+        f"{name} (of another shape)" if name in mismatched else name for name in names[:3]
+    ]
     if len(names) > 3:
         more = f", ... ({len(names)} in all)"
     else:
         more = ""
-    return ", ".join(shown) + more
+    return ", ".join(visible_names) + more
 
 
 def _prefix_remedy(info: Mapping[str, Any]) -> str:
@@ -654,10 +658,10 @@ def fit_head(
 
     was_trained = has_trained_head(source)
     is_whole = not lost_of_head(network, new_weights)
-    kept = head is None or (was_trained and is_whole and keeps_head(source, head, auto_class))
-    if not kept and was_trained:
+    is_kept = head is None or (was_trained and is_whole and keeps_head(source, head, auto_class))
+    if not is_kept and was_trained:
         _renew_head(network)
-    if head is not None and kept:
+    if head is not None and is_kept:
         order = label_order(source, head)
     else:
         order = None
@@ -666,7 +670,7 @@ def fit_head(
     scale: Any = getattr(network.config, "score_scale", None)
     if scale:
         scores = use_score_head(network, *(scale if head is not None else ()))
-        if head is not None and kept:
+        if head is not None and is_kept:
             scores.unfold()
     is_of_ends = source.config.get("is_encoder_decoder") and auto_class.endswith(
         "SequenceClassification"
@@ -675,7 +679,7 @@ def fit_head(
         allow_ends_within(network)
     long: Any = getattr(network.config, "long_text", None) or {}
     if long.get("long_text") == "window":
-        if kept:
+        if is_kept:
             query = saved_query(source.folder)
         else:
             query = {}

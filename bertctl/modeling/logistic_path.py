@@ -51,30 +51,30 @@ def cross_validated_logits(
     spectrum, basis = np.linalg.eigh(gram.astype(np.float64))
     rotated = np.ascontiguousarray(centred @ basis.astype(np.float32))
     folds = int(fold_of_row.max()) + 1
-    inside = (fold_of_row[:, None] != np.arange(folds)) * row_weights[:, None]  # (N, F)
+    fold_weights = (fold_of_row[:, None] != np.arange(folds)) * row_weights[:, None]  # (N, F)
     at_once = max(1, _MOST_NUMBERS // (len(vectors) * folds * targets.shape[1]))
     curve = np.maximum(spectrum, 0.0)
-    own = np.arange(len(vectors))
+    row_indices = np.arange(len(vectors))
     parts = []
     for i in range(0, len(strengths), at_once):
         chosen = np.array(strengths[i : i + at_once])
         logits = _solve(
             rotated,
             targets,
-            inside,
+            fold_weights,
             curve,
             chosen,
             exclusive,
             on_step,
         )
-        parts.append(logits[own, fold_of_row])
+        parts.append(logits[row_indices, fold_of_row])
     return np.concatenate(parts, axis=1).swapaxes(0, 1)
 
 
 def _solve(
     rotated: Floats32,
     targets: Floats32,
-    inside: Floats,
+    fold_weights: Floats,
     spectrum: Floats,
     strengths: Floats,
     exclusive: bool,
@@ -84,17 +84,17 @@ def _solve(
     from scipy.special import expit, softmax
 
     n, size = rotated.shape
-    folds = inside.shape[1]
+    folds = fold_weights.shape[1]
     count = len(strengths)
     outputs = targets.shape[1]
     bound = 0.5 if exclusive else 0.25
     curvature = (1.0 + bound * strengths[None, :] * spectrum[:, None]).astype(np.float32)[
         :, None, :, None
     ]
-    flat = (bound * strengths * inside.sum(axis=1).sum() / max(1, folds - 1)).astype(np.float32)[
-        None, :, None
-    ]
-    mask = inside.astype(np.float32)[:, :, None, None]
+    flat = (bound * strengths * fold_weights.sum(axis=1).sum() / max(1, folds - 1)).astype(
+        np.float32
+    )[None, :, None]
+    mask = fold_weights.astype(np.float32)[:, :, None, None]
     scale = strengths.astype(np.float32)[:, None]
     weight = np.zeros((size, folds, count, outputs), dtype=np.float32)
     bias = np.zeros((folds, count, outputs), dtype=np.float32)

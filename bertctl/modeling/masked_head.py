@@ -31,8 +31,10 @@ def require_order_head(family: str, name: str) -> None:
     """
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    found = model_class("AutoModelForPreTraining", CONFIG_MAPPING[family])
-    if found is None or not _ORDER_LABELS & set(inspect.signature(found.forward).parameters):
+    network_class = model_class("AutoModelForPreTraining", CONFIG_MAPPING[family])
+    if network_class is None or not _ORDER_LABELS & set(
+        inspect.signature(network_class.forward).parameters
+    ):
         message = f"the family '{family}' ('{name}') has no head for next sentences in transformers"
         raise UsageError(
             message,
@@ -42,32 +44,34 @@ def require_order_head(family: str, name: str) -> None:
 
 
 @contextlib.contextmanager
-def read_only_at(network: "nn.Module", places: "Tensor") -> Iterator[None]:
+def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
     """Makes a masked-word head see only some of the encoder's tokens: it reads each of them by
     itself.
 
     Args:
         network: with the head; perhaps wrapped.
-        places: (M,) of the B x T tokens.
+        positions: (M,) of the B x T tokens.
     """
     inner: Any = getattr(network, "module", network)
     base = inner.base_model
 
     def keep(_module: Any, _inputs: Any, output: Any) -> Any:
-        output["last_hidden_state"] = output["last_hidden_state"].flatten(0, 1)[places].unsqueeze(0)
+        output["last_hidden_state"] = (
+            output["last_hidden_state"].flatten(0, 1)[positions].unsqueeze(0)
+        )
         return output
 
     with contextlib.nullcontext() if base is inner else base.register_forward_hook(keep):
         yield
 
 
-def word_logits(output: Any, places: "Tensor") -> "Tensor":
+def word_logits(output: Any, positions: "Tensor") -> "Tensor":
     """Returns the (M, V) logits at the masked places."""
     logits: Tensor = output.prediction_logits if "prediction_logits" in output else output.logits
     flat = logits.flatten(0, 1)
-    if logits.shape[0] == 1 and len(flat) == len(places):
+    if logits.shape[0] == 1 and len(flat) == len(positions):
         return flat
-    return flat[places]
+    return flat[positions]
 
 
 def order_logits(output: Any) -> "Tensor | None":

@@ -43,7 +43,11 @@ class Model:
 
     def trainable_parameters(self) -> "dict[str, nn.Parameter]":
         """Returns the parameters that training changes, by name."""
-        return {name: one for name, one in self.network.named_parameters() if one.requires_grad}
+        return {
+            name: parameter
+            for name, parameter in self.network.named_parameters()
+            if parameter.requires_grad
+        }
 
     def copy_weights(self) -> dict[str, Any]:
         """Returns copies of all weights in host memory, by name; tied weights are copied once.
@@ -53,18 +57,18 @@ class Model:
         from bertctl.modeling.fast.used_tokens import SavedRows
 
         weights: dict[str, Any] = {}
-        seen: set[int] = set()
-        for name, one in self.network.state_dict(keep_vars=True).items():
-            if isinstance(one, SavedRows):
-                tensor = one.trained
+        data_pointers: set[int] = set()
+        for name, weight in self.network.state_dict(keep_vars=True).items():
+            if isinstance(weight, SavedRows):
+                tensor = weight.trained
             else:
-                tensor = one
-            if tensor.data_ptr() not in seen or not tensor.numel():
+                tensor = weight
+            if tensor.data_ptr() not in data_pointers or not tensor.numel():
                 copied = copy_tensor(tensor)
                 weights[name] = (
-                    replace(one, trained=copied) if isinstance(one, SavedRows) else copied
+                    replace(weight, trained=copied) if isinstance(weight, SavedRows) else copied
                 )
-            seen.add(tensor.data_ptr())
+            data_pointers.add(tensor.data_ptr())
         return weights
 
     def set_weights(self, weights: Mapping[str, Any]) -> None:
@@ -101,7 +105,7 @@ class Model:
                     aside.mkdir()
                     weights = save_head(sentences, aside, weights or self.copy_weights())
                 save_with_tables(
-                    lambda given: network.save_pretrained(aside, state_dict=given),
+                    lambda tensors: network.save_pretrained(aside, state_dict=tensors),
                     weights or network.state_dict(),
                     aside / "model.safetensors",
                 )

@@ -47,14 +47,14 @@ def output_names(model_config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _names_by_number(model_config: Mapping[str, Any]) -> dict[int, str]:
-    named = model_config.get("id2label")
-    if named:
+    id2label = model_config.get("id2label")
+    if id2label:
         by_number = {
-            int(number): str(name) for number, name in named.items() if str(number).isdecimal()
+            int(number): str(name) for number, name in id2label.items() if str(number).isdecimal()
         }
-        if len(by_number) < len(named):
+        if len(by_number) < len(id2label):
             raise UnavailableError(
-                f"config.json: id2label has {', '.join(map(repr, list(named)[:5]))}, where each "
+                f"config.json: id2label has {', '.join(map(repr, list(id2label)[:5]))}, where each "
                 "output has a number",
                 remedy=_REMEDY,
             )
@@ -68,20 +68,20 @@ def _checked_by_label2id(names: tuple[str, ...], numbers: Mapping[str, Any]) -> 
 
     transformers writes LABEL_0 and so on into whichever of the two nobody has set.
     """
-    given = {
+    number_by_name = {
         str(name): int(number)
         for name, number in numbers.items()
         if not _UNNAMED.fullmatch(str(name))
     }
     is_unnamed = all(_UNNAMED.fullmatch(name) for name in names)
-    if is_unnamed and sorted(given.values()) == list(range(len(names))):
-        return tuple(sorted(given, key=lambda name: given[name]))
+    if is_unnamed and sorted(number_by_name.values()) == list(range(len(names))):
+        return tuple(sorted(number_by_name, key=lambda name: number_by_name[name]))
     for number, name in enumerate(names):
-        if given.get(name, number) != number:
+        if number_by_name.get(name, number) != number:
             raise UnavailableError(
                 f"config.json: id2label says that output {number} is '{name}', and label2id that "
                 f"'{name}' is output "
-                f"{given[name]}",
+                f"{number_by_name[name]}",
                 remedy=_REMEDY,
             )
     return names

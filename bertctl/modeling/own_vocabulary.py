@@ -178,13 +178,13 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
     from safetensors.torch import load_file
 
     weights = {
-        name: one
-        for file in {one.file for one in stored.values()}
-        for name, one in load_file(file).items()
+        name: tensor
+        for file in {tensor.file for tensor in stored.values()}
+        for name, tensor in load_file(file).items()
     }
-    for name, one in stored.items():
-        if name == table.name or (placed[name].part == "head" and rows in one.shape):
-            weights[name] = _rows(weights[name], one.shape.index(rows), changed)
+    for name, tensor in stored.items():
+        if name == table.name or (placed[name].part == "head" and rows in tensor.shape):
+            weights[name] = _rows(weights[name], tensor.shape.index(rows), changed)
     return weights
 
 
@@ -200,9 +200,9 @@ def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
     """
     import torch
 
-    kept = tensor.index_select(axis, torch.from_numpy(changed.kept))
+    selected = tensor.index_select(axis, torch.from_numpy(changed.kept))
     if not changed.words:
-        return kept
+        return selected
     table = tensor.float().movedim(axis, 0)[: len(changed.counts)]
     counts = torch.from_numpy(changed.counts).float()
     goes_on = torch.from_numpy(changed.goes_on)
@@ -214,7 +214,7 @@ def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
     if tensor.dim() == 1:
         new += torch.tensor([word.count for word in changed.words]).log()
         new -= torch.stack([counts[ids].log().mean() for ids in changed.pieces])
-    return torch.cat([kept, new.movedim(0, axis).to(tensor.dtype)], axis)
+    return torch.cat([selected, new.movedim(0, axis).to(tensor.dtype)], axis)
 
 
 def _renumbered(settings: dict[str, Any], new: Mapping[int, int], size: int) -> dict[str, Any]:
@@ -230,7 +230,7 @@ def _renumbered(settings: dict[str, Any], new: Mapping[int, int], size: int) -> 
                 return size
             return value
         if isinstance(value, list):
-            return [new[one] for one in value]
+            return [new[token_id] for token_id in value]
         return new.get(value, value)
 
     return {name: changed(name, value) for name, value in settings.items()}

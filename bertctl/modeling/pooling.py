@@ -74,24 +74,24 @@ def pool(
     import torch
 
     made: dict[str, Tensor] = {}
-    inside = mask
+    token_mask = mask
     if counted is not None:
         if mask is None:
             every = torch.ones_like(counted)
         else:
             every = mask
-        inside = torch.where(counted.any(dim=1, keepdim=True), counted, every)
+        token_mask = torch.where(counted.any(dim=1, keepdim=True), counted, every)
     if "mean" in how or "mean-max" in how:
-        if inside is None:
+        if token_mask is None:
             everything = torch.ones(vectors.shape[:2], device=vectors.device)
         else:
-            everything = inside.float()
+            everything = token_mask.float()
         weights = everything / everything.sum(dim=1, keepdim=True)
         # A product of matrices: reads the vectors once, where masking them first would write them
         # again. Padding may hold anything finite; its weight is 0.
         made["mean"] = torch.bmm(weights[:, None, :], vectors.float())[:, 0]
     if "max" in how or "mean-max" in how:
-        made["max"] = _max(vectors, inside).float()
+        made["max"] = _max(vectors, token_mask).float()
     if "cls" in how:
         made["cls"] = _cls(vectors, mask, last=cls_last).float()
     if "mean-max" in how:
@@ -99,18 +99,18 @@ def pool(
     return [made[name] for name in how]
 
 
-def _max(vectors: "Tensor", inside: "Tensor | None") -> "Tensor":
+def _max(vectors: "Tensor", token_mask: "Tensor | None") -> "Tensor":
     """Returns (B, D); only rows in which something does not count are masked, for that writes them
     again.
     """
     import torch
 
     highest = vectors.max(dim=1).values
-    if inside is not None:
-        rows = (~inside.all(dim=1)).nonzero()[:, 0]
+    if token_mask is not None:
+        rows = (~token_mask.all(dim=1)).nonzero()[:, 0]
         if len(rows):
             highest[rows] = (
-                vectors[rows].masked_fill(~inside[rows][:, :, None], -torch.inf).amax(dim=1)
+                vectors[rows].masked_fill(~token_mask[rows][:, :, None], -torch.inf).amax(dim=1)
             )
     return highest
 
@@ -177,9 +177,9 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
     """
     import torch
 
-    inside = words >= 0
-    tokens = vectors[inside].float()
-    numbers = words[inside]
+    is_in_word = words >= 0
+    tokens = vectors[is_in_word].float()
+    numbers = words[is_in_word]
     out = torch.zeros((n_words, vectors.shape[1]), dtype=torch.float32, device=vectors.device)
     if how == "mean":
         counts = torch.zeros(n_words, device=vectors.device).index_add_(
@@ -188,10 +188,10 @@ def pool_words(vectors: "Tensor", words: "Tensor", n_words: int, how: str) -> "T
         return out.index_add_(0, numbers, tokens) / counts.clamp(min=1.0)[:, None]
     none = numbers.new_full((1,), -1)
     if how == "first":
-        taken = numbers.diff(prepend=none)
+        word_changes = numbers.diff(prepend=none)
     else:
-        taken = numbers.diff(append=none)
-    out[numbers[taken != 0]] = tokens[taken != 0]
+        word_changes = numbers.diff(append=none)
+    out[numbers[word_changes != 0]] = tokens[word_changes != 0]
     return out
 
 

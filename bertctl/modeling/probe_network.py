@@ -73,18 +73,20 @@ class ProbeNetwork(nn.Module):
             texts = len(inputs["input_ids"])
         else:
             texts = int(owners.max()) + 1
-        chunks = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
+        chunks = zip(*(torch.split(tensor, texts) for tensor in inputs.values()), strict=True)
         # The weights have the precision already: under autocast the same products would come out
         # differently.
         with torch.autocast(device_type=self.weight.device.type, enabled=False):
             parts = [self._vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks]
             vector, counts = (torch.cat(part) for part in zip(*parts, strict=True))
             if owners is not None:
-                own, number, of = (one.cpu().numpy() for one in (vector, owners, counts))
+                window_vectors, owner_numbers, token_counts = (
+                    tensor.cpu().numpy() for tensor in (vector, owners, counts)
+                )
                 joined = join_windows(
-                    own,
-                    number,
-                    of,
+                    window_vectors,
+                    owner_numbers,
+                    token_counts,
                     self._head.pooling,
                     self._head.windows,
                 )

@@ -125,11 +125,11 @@ def read_modules(folder: Path) -> SentenceModules | None:
             folder / parts[1].path / "config.json"
         ).stat()  # it must be there: who lacks it pools otherwise
         settings = [_settings(folder / part.path / "config.json") for part in parts[1:]]
-        for part, found in zip(parts[1:], settings, strict=True):
-            check_keys(found, MODULE_KEYS[part.kind], folder / part.path / "config.json")
+        for part, module_settings in zip(parts[1:], settings, strict=True):
+            check_keys(module_settings, MODULE_KEYS[part.kind], folder / part.path / "config.json")
         steps = tuple(
-            _dense(found, part.path, folder) if part.kind == "Dense" else None
-            for part, found in zip(parts[2:], settings[1:], strict=True)
+            _dense(module_settings, part.path, folder) if part.kind == "Dense" else None
+            for part, module_settings in zip(parts[2:], settings[1:], strict=True)
             if part.kind != "Dropout"
         )
         prompts, default_prompt, similarity = _read_comparison(
@@ -262,16 +262,16 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _poolings(settings: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
-    found = settings.get("pooling_mode")
-    if found is None:  # before version 6
+    modes = settings.get("pooling_mode")
+    if modes is None:  # before version 6
         old = {name for name in settings if name.startswith("pooling_mode_") and settings[name]}
-        found = [name for name, key in _OLD_MODES.items() if key in old] + sorted(
+        modes = [name for name, key in _OLD_MODES.items() if key in old] + sorted(
             old - {*_OLD_MODES.values()}
         )
-    if isinstance(found, str):
-        names = (found,)
+    if isinstance(modes, str):
+        names = (modes,)
     else:
-        names = tuple(found) or ("mean",)
+        names = tuple(modes) or ("mean",)
     if not {*names} <= {*_OLD_MODES}:
         message = (
             f"{folder / '1_Pooling' / 'config.json'} pools by "
@@ -301,29 +301,32 @@ def chosen_modules(
 
     Another pooling, or a new projection, takes the place of the folder's linear layers.
     """
-    said = read_modules(folder) or SentenceModules()
-    poolings = said.poolings
-    steps = said.steps
+    folder_modules = read_modules(folder) or SentenceModules()
+    poolings = folder_modules.poolings
+    steps = folder_modules.steps
     normalise = settings.normalize
     if settings.pooling is not None:
         poolings = {"mean-max": ("mean", "max")}.get(settings.pooling, (settings.pooling,))
     if normalise is None:
-        normalise = said.normalised
+        normalise = folder_modules.normalised
     else:
         normalise = normalise
-    if said.normalised:
+    if folder_modules.normalised:
         steps = steps[:-1]
     else:
         steps = steps
     if settings.projection is not None:
         steps = (Dense(settings.projection),)
-    elif poolings != said.poolings:
+    elif poolings != folder_modules.poolings:
         steps = ()
-    given = {"query": settings.query_prompt, "document": settings.document_prompt}
-    prompts = {**said.prompts, **{name: text for name, text in given.items() if text is not None}}
+    recipe_prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
+    prompts = {
+        **folder_modules.prompts,
+        **{name: text for name, text in recipe_prompts.items() if text is not None},
+    }
     steps = (*steps, None) if normalise else steps
     return replace(
-        said,
+        folder_modules,
         poolings=poolings,
         steps=steps,
         prompts=prompts,
@@ -374,14 +377,14 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
     }
     size *= len(modules.poolings)
     for part, step in zip(parts[2:], modules.steps, strict=True):
-        said: dict[str, Any] = {}
+        module_config: dict[str, Any] = {}
         if step is not None:
             if step.activation == "Identity":
                 module = "linear"
             else:
                 module = "activation"
-            said = {"in_features": size, "out_features": step.size, "bias": step.bias}
-            said["activation_function"] = f"torch.nn.modules.{module}.{step.activation}"
+            module_config = {"in_features": size, "out_features": step.size, "bias": step.bias}
+            module_config["activation_function"] = f"torch.nn.modules.{module}.{step.activation}"
             size = step.size
-        files[f"{part['path']}/config.json"] = said
+        files[f"{part['path']}/config.json"] = module_config
     return files

@@ -44,7 +44,7 @@ class SentenceHead(nn.Module):
     section 3).
 
     Args:
-        said: the parts.
+        sentence_modules: the parts.
         size: H.
         classes: C; 0 for none.
         widths: how much of the vectors the classes are told from beside all, each time the first so
@@ -55,14 +55,19 @@ class SentenceHead(nn.Module):
     """
 
     def __init__(
-        self, said: SentenceModules, size: int, *, classes: int = 0, widths: Sequence[int] = ()
+        self,
+        sentence_modules: SentenceModules,
+        size: int,
+        *,
+        classes: int = 0,
+        widths: Sequence[int] = (),
     ) -> None:
         super().__init__()
-        self.said = said
+        self.sentence_modules = sentence_modules
         self.token_size = size
         self.dense = nn.ModuleDict()
-        size *= len(said.poolings)
-        for i, step in enumerate(said.steps):
+        size *= len(sentence_modules.poolings)
+        for i, step in enumerate(sentence_modules.steps):
             if step is not None:
                 self.dense[str(i)] = nn.Linear(size, step.size, bias=step.bias)
                 size = step.size
@@ -78,8 +83,8 @@ class SentenceHead(nn.Module):
 
     def forward(self, states: Tensor, mask: Tensor | None) -> Tensor:
         """Returns (S, D) vectors of (S, T, H) tokens, those where the mask (S, T) is true."""
-        pooled = torch.cat(pool(states.float(), mask, self.said.poolings), dim=-1)
-        for i, step in enumerate(self.said.steps):
+        pooled = torch.cat(pool(states.float(), mask, self.sentence_modules.poolings), dim=-1)
+        for i, step in enumerate(self.sentence_modules.steps):
             if step is None:
                 pooled = functional.normalize(pooled, dim=-1)
             else:
@@ -93,11 +98,11 @@ class SentenceHead(nn.Module):
         if self.classifier is None or vectors.shape[1] < 2:
             return None
         columns = torch.arange(self.size, device=vectors.device)
-        found = []
+        logits_by_width = []
         for width in self.widths:
             u, v = (vectors[:, k] * (columns < width) for k in (0, 1))
-            found.append(self.classifier(torch.cat([u, v, (u - v).abs()], dim=-1)))
-        return torch.stack(found, dim=1)
+            logits_by_width.append(self.classifier(torch.cat([u, v, (u - v).abs()], dim=-1)))
+        return torch.stack(logits_by_width, dim=1)
 
 
 def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) -> SentenceHead:
@@ -121,15 +126,17 @@ def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) ->
         head.load_state_dict(weights, strict=False)
     steps = (
         step and replace(step, folder=f"{i}_Dense")
-        for i, step in enumerate(head.said.steps, start=2)
+        for i, step in enumerate(head.sentence_modules.steps, start=2)
     )
-    head.said = replace(head.said, steps=tuple(steps))  # where they will be written
+    head.sentence_modules = replace(
+        head.sentence_modules, steps=tuple(steps)
+    )  # where they will be written
     return head
 
 
 def make_vectors(
     network: nn.Module,
-    said: SentenceModules,
+    sentence_modules: SentenceModules,
     folder: Path,
     *,
     is_to_train: bool = False,
@@ -140,7 +147,7 @@ def make_vectors(
 
     Args:
         network: the encoder.
-        said: see `SentenceHead`.
+        sentence_modules: see `SentenceHead`.
         folder: the model's, which has the weights that were trained.
         is_to_train: Whether weights may be new.
         sizes: `classes` and `widths` of a `SentenceHead`.
@@ -150,7 +157,7 @@ def make_vectors(
     """
     config: Any = network.config
     head = load_head(
-        SentenceHead(said, config.hidden_size, **sizes), folder, is_to_train=is_to_train
+        SentenceHead(sentence_modules, config.hidden_size, **sizes), folder, is_to_train=is_to_train
     )
     setattr(network, _NAME, head)
     alone: Any = network.forward
@@ -178,36 +185,36 @@ def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
     head = sentence_head(network)
     if head is None:
         return {}
-    return {f"{_NAME}.{name}": one for name, one in _weights(head, folder).items()}
+    return {f"{_NAME}.{name}": tensor for name, tensor in _weights(head, folder).items()}
 
 
 def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
     """Returns in which folder, and under which name, each weight is saved; an empty folder for a
     new layer's.
     """
-    found = {}
+    locations = {}
     for name in head.state_dict():
         part, _, rest = name.partition(".")
         if part == "dense":
-            step = head.said.steps[int(rest.partition(".")[0])]
+            step = head.sentence_modules.steps[int(rest.partition(".")[0])]
         else:
             step = None
-        found[name] = (
+        locations[name] = (
             (step.folder, f"linear.{rest.partition('.')[2]}") if step else (_CLASSES, rest)
         )
-    return found
+    return locations
 
 
 def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
     """Returns the weights that a folder has."""
     from safetensors.torch import load_file
 
-    found = {}
-    for name, (place, there) in _places(head).items():
-        path = folder / place / "model.safetensors"
-        if place and (place != _CLASSES or path.is_file()):
-            found[name] = load_file(path)[there]
-    return found
+    weights = {}
+    for name, (subfolder, stored_name) in _places(head).items():
+        path = folder / subfolder / "model.safetensors"
+        if subfolder and (subfolder != _CLASSES or path.is_file()):
+            weights[name] = load_file(path)[stored_name]
+    return weights
 
 
 def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -221,15 +228,15 @@ def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -
     """
     from safetensors.torch import save_file
 
-    for name, document in files_of(head.said, size=head.token_size).items():
+    for name, document in files_of(head.sentence_modules, size=head.token_size).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(
             json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
         )
     tensors: dict[str, dict[str, Tensor]] = {}
-    for name, (place, there) in _places(head).items():
-        tensors.setdefault(place, {})[there] = copy_tensor(weights[f"{_NAME}.{name}"])
-    for place, of_place in tensors.items():
-        (folder / place).mkdir(exist_ok=True)
-        save_file(of_place, folder / place / "model.safetensors")
+    for name, (subfolder, stored_name) in _places(head).items():
+        tensors.setdefault(subfolder, {})[stored_name] = copy_tensor(weights[f"{_NAME}.{name}"])
+    for subfolder, of_subfolder in tensors.items():
+        (folder / subfolder).mkdir(exist_ok=True)
+        save_file(of_subfolder, folder / subfolder / "model.safetensors")
     return {name: tensor for name, tensor in weights.items() if not name.startswith(_NAME)}

@@ -113,12 +113,12 @@ class ModelSource:
         return choose_compute(runtime, only_fp32=only_fp32(self.config), reasons=reasons)
 
 
-def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
+def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> ModelSource:
     """Finds the model and checks what was asked of it.
 
     Args:
         settings: which model.
-        own: whether it is what a run has made, which no lock can know.
+        is_from_run: whether it is what a run has made, which no lock can know.
 
     Raises:
         UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong
@@ -131,14 +131,18 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
             "imported without them"
         )
         raise UsageError(message, remedy="Unset PYTHONOPTIMIZE, or set it to 1.")
-    folder = locate_model(settings.name, revision=settings.revision, own=own)
+    folder = locate_model(settings.name, revision=settings.revision, own=is_from_run)
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)
     refuse_family(config, settings.name)
-    there = [name for name in TOKENIZER_FILES if (folder / name).exists()]
-    if there and set(there) <= set(SENTENCEPIECE_FILES) and not all(map(find_spec, _CONVERTERS)):
+    tokenizer_files = [name for name in TOKENIZER_FILES if (folder / name).exists()]
+    if (
+        tokenizer_files
+        and set(tokenizer_files) <= set(SENTENCEPIECE_FILES)
+        and not all(map(find_spec, _CONVERTERS))
+    ):
         message = (
-            f"{folder / there[0]} is a tokenizer of sentencepiece, and what converts it is not "
+            f"{folder / tokenizer_files[0]} is a tokenizer of sentencepiece, and what converts it is not "
             "installed"
         )
         remedy = (
@@ -146,7 +150,7 @@ def inspect_model(settings: ModelSection, *, own: bool = False) -> ModelSource:
             "tokenizer.json."
         )
         raise UnavailableError(message, remedy=remedy)
-    if not there:
+    if not tokenizer_files:
         message = (
             f"the model folder {folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)})"
         )
@@ -270,10 +274,10 @@ def _check_added_tokens(tokenizer: dict[str, Any], folder: Path) -> None:
     files = {"tokenizer.json": tokenizer.get("added_tokens") or []}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).exists():
-            said = read_json(folder / name)
+            document = read_json(folder / name)
         else:
-            said = {}
-        files[name] = [*(said.get("added_tokens_decoder") or {}).values(), *said.values()]
+            document = {}
+        files[name] = [*(document.get("added_tokens_decoder") or {}).values(), *document.values()]
     for name, tokens in files.items():
         for token in tokens:
             unknown = (
@@ -312,17 +316,17 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
     Raises:
         UsageError: lower-casing that contradicts the name or the vocabulary, or that nothing tells.
     """
-    said = set(_said_lowercase(folder, tokenizer))
+    declared = set(_declared_lowercase(folder, tokenizer))
     if settings.lowercase is not None:
         lowercase = settings.lowercase
-    elif len(said) == 1:
-        lowercase = said.pop()
+    elif len(declared) == 1:
+        lowercase = declared.pop()
     else:
         lowercase = None
     evidence = _case_evidence(settings.name, _vocabulary(folder, tokenizer))
     if lowercase is None:
         bare = (
-            not said
+            not declared
             and (folder / "vocab.txt").exists()
             and not (folder / "tokenizer.json").exists()
         )
@@ -332,7 +336,7 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
                 "with do_lower_case)",
                 remedy="Add `model.lowercase=false` for a cased model, true for an uncased one.",
             )
-        if evidence is not None and (bare or said):
+        if evidence is not None and (bare or declared):
             return not evidence[0]
         return None
     if evidence is not None and evidence[0] == lowercase:
@@ -382,14 +386,14 @@ def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
     return [token for token in tokens if not (token.startswith("[") and token.endswith("]"))]
 
 
-def _said_lowercase(folder: Path, tokenizer: _Tokenizer) -> Iterator[bool]:
+def _declared_lowercase(folder: Path, tokenizer: _Tokenizer) -> Iterator[bool]:
     """Yields what each of the tokenizer's files says about lower-casing."""
     settings = folder / "tokenizer_config.json"
     normalizer = (tokenizer or {}).get("normalizer") or {}
-    found = [normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None]
-    if settings.exists() and (tokenizer is None or found[0] is not None):
-        found.append(read_json(settings).get("do_lower_case"))
-    for value in found:
+    values = [normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None]
+    if settings.exists() and (tokenizer is None or values[0] is not None):
+        values.append(read_json(settings).get("do_lower_case"))
+    for value in values:
         if not isinstance(value, bool | None):
             raise TypeError(f"{settings}: do_lower_case is {value!r}, neither true nor false")
         if value is not None:

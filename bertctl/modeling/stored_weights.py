@@ -82,10 +82,10 @@ def stored_weights(folder: Path) -> dict[str, StoredTensor]:
     Raises:
         UnavailableError: no weights, or files that are cut off or are no safetensors.
     """
-    whole = folder / "model.safetensors"
+    single_file = folder / "model.safetensors"
     index = folder / "model.safetensors.index.json"
-    if whole.is_file() or not index.is_file():
-        return tensors_in(whole)
+    if single_file.is_file() or not index.is_file():
+        return tensors_in(single_file)
     return {
         name: tensor for file in weight_files(index) for name, tensor in tensors_in(file).items()
     }
@@ -110,24 +110,24 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
             raise ValueError(f"a header of {length:,} bytes")
         header: dict[str, Any] = json.loads(opened.read(length))
         header.pop("__metadata__", None)
-        found = {}
-        for name, told in header.items():
-            first, last = told["data_offsets"]
-            shape = tuple(map(int, told["shape"]))
+        tensors = {}
+        for name, entry in header.items():
+            first, last = entry["data_offsets"]
+            shape = tuple(map(int, entry["shape"]))
             place = 8 + length + first
-            found[name] = StoredTensor(
+            tensors[name] = StoredTensor(
                 file,
                 name,
-                str(told["dtype"]),
+                str(entry["dtype"]),
                 shape,
                 last - first,
                 place,
             )
-        there = file.stat().st_size
-        told_of = 8 + length + sum(tensor.bytes for tensor in found.values())
-        if there != told_of:
-            raise ValueError(f"{there:,} bytes where its header tells of {told_of:,}")
-    return found
+        n_bytes = file.stat().st_size
+        expected_bytes = 8 + length + sum(tensor.bytes for tensor in tensors.values())
+        if n_bytes != expected_bytes:
+            raise ValueError(f"{n_bytes:,} bytes where its header tells of {expected_bytes:,}")
+    return tensors
 
 
 def places(names: Iterable[str]) -> dict[str, Place]:
@@ -138,11 +138,11 @@ def places(names: Iterable[str]) -> dict[str, Place]:
     }
     # what all of an encoder is in where a head is beside it
     if len(roots) == 1:
-        inside = f"{roots.pop()}."
+        encoder_prefix = f"{roots.pop()}."
     else:
-        inside = ""
+        encoder_prefix = ""
     return {
-        name: _place(name.removeprefix(inside), is_head=not name.startswith(inside))
+        name: _place(name.removeprefix(encoder_prefix), is_head=not name.startswith(encoder_prefix))
         for name in names
     }
 
@@ -175,9 +175,9 @@ def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
     """
     placed = places(weights)
     tables = [
-        one
-        for name, one in weights.items()
-        if placed[name].part == "embeddings" and len(one.shape) == 2
+        tensor
+        for name, tensor in weights.items()
+        if placed[name].part == "embeddings" and len(tensor.shape) == 2
     ]
     if not tables:
         raise UnavailableError(

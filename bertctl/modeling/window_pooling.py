@@ -98,23 +98,25 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
         # the little that is kept of each chunk stands in the holes of the heap, which would go on
         # growing
         trim_heap()
-        with last.register_forward_hook(lambda _, given, __: given[0]):
-            found: Tensor = alone(**inputs).logits
-        return found
+        with last.register_forward_hook(lambda _, hook_inputs, __: hook_inputs[0]):
+            last_inputs: Tensor = alone(**inputs).logits
+        return last_inputs
 
     def forward(*, owners: Tensor | None = None, **inputs: Tensor) -> Any:
         if owners is None:
             return alone(**inputs)
         texts = int(owners.max()) + 1
-        *others, final = zip(*(torch.split(one, texts) for one in inputs.values()), strict=True)
+        *others, final = zip(
+            *(torch.split(tensor, texts) for tensor in inputs.values()), strict=True
+        )
         run = (
             functools.partial(checkpoint, vectors, use_reentrant=False)
             if torch.is_grad_enabled()
             else vectors
         )
-        found = [run(**dict(zip(inputs, chunk, strict=True))) for chunk in others]
-        found.append(vectors(**dict(zip(inputs, final, strict=True))))
-        return SequenceClassifierOutput(logits=pooling(torch.cat(found), owners, last))
+        last_inputs = [run(**dict(zip(inputs, chunk, strict=True))) for chunk in others]
+        last_inputs.append(vectors(**dict(zip(inputs, final, strict=True))))
+        return SequenceClassifierOutput(logits=pooling(torch.cat(last_inputs), owners, last))
 
     network.forward = forward
 

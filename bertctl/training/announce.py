@@ -74,11 +74,11 @@ def announce(job: Job, *, listener: Listener) -> None:
             also = f" and every {training.checkpoint_every}"
         else:
             also = ""
-        kept = (
+        size_note = (
             f"{human_bytes(job.checkpoint_size)} each; the last two are kept until the run is "
             "finished"
         )
-        listener.say(f"checkpoints: at the end of each epoch{also}, {kept}")
+        listener.say(f"checkpoints: at the end of each epoch{also}, {size_note}")
     listener.say(first_example(job))
 
 
@@ -90,11 +90,11 @@ def lengths_of(job: Job) -> dict[str, Any]:
     """
     features = job.features["train"]
     is_pair = job.data.splits["train"].has("pair")
-    kept = LongText.of(job.recipe.model).kept(
+    coverage = LongText.of(job.recipe.model).kept(
         features.tokens + features.truncated_tokens, pair=is_pair
     )
-    if kept["too_long"] and job.recipe.answers_texts:
-        return kept
+    if coverage["too_long"] and job.recipe.answers_texts:
+        return coverage
     return {}
 
 
@@ -102,19 +102,21 @@ def beyond_plain(job: Job) -> list[str]:
     """Returns what the recipe does beyond plain fine-tuning, one sentence each."""
     from bertctl.tasks.objectives import ClassObjective
 
-    said = describe(job.recipe, job.source, job.epochs)
+    sentences = describe(job.recipe, job.source, job.epochs)
     objective = job.objective
     about_head = announcement(job)
     if about_head:
-        said.append(about_head)
+        sentences.append(about_head)
     if isinstance(objective, ClassObjective) and objective.class_weights:
         names = list(job.task.head()["id2label"].values())
         pairs = [
             f"{name} {weight:.3g}"
             for name, weight in zip(names, objective.class_weights, strict=True)
         ]
-        said.append(f"class weights: {', '.join(pairs[:12])}{', ...' if len(pairs) > 12 else ''}")
-    return said
+        sentences.append(
+            f"class weights: {', '.join(pairs[:12])}{', ...' if len(pairs) > 12 else ''}"
+        )
+    return sentences
 
 
 def first_example(job: Job) -> str:

@@ -159,8 +159,8 @@ def epochs(traits: TrainingTraits) -> int:
     """
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
     many_labels: float = max(1.0, traits.n_labels / _FEW_LABELS) ** _LABELS_POWER
-    wanted = round(_USUAL_EPOCHS * few_rows * many_labels)
-    return min(max(wanted, _USUAL_EPOCHS), _MOST_EPOCHS)
+    n_epochs = round(_USUAL_EPOCHS * few_rows * many_labels)
+    return min(max(n_epochs, _USUAL_EPOCHS), _MOST_EPOCHS)
 
 
 def is_one_sided(traits: TrainingTraits) -> bool:

@@ -64,9 +64,9 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
         UnavailableError: files that are not there, or a cache folder that can't be written.
     """
     section = recipe.pretraining
-    own = recipe.data.validation_file
+    validation_file = recipe.data.validation_file
     corpora, scored = corpora_of(recipe)
-    if own:
+    if validation_file:
         fraction = None
     else:
         fraction = recipe.data.validation_fraction
@@ -74,7 +74,7 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     folder = cache_folder() / "corpora" / _hash([key, tokenizer.to_str()])[:32] / "packed"
     with hold(folder.parent / ".lock", patient=True):
         if not folder.exists():
-            found = survey(
+            corpus_survey = survey(
                 corpora,
                 fraction=fraction,
                 allow_duplicates=section.allow_duplicates,
@@ -86,7 +86,7 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
                     corpora,
                     tokenizer,
                     aside,
-                    found,
+                    corpus_survey,
                     listener,
                 )
                 if key != _key(corpora, fraction, section.allow_duplicates):
@@ -102,9 +102,11 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
         (d.id, "\n".join(d.sentences)) for d in scored[0].documents(listener) if d.lines
     ]
     if not documents:
-        raise DataError(f"{own} holds no text", remedy="Give a file with text.")
+        raise DataError(f"{validation_file} holds no text", remedy="Give a file with text.")
     ids, texts = zip(*documents, strict=True)
-    validation = Rows("validation", {"text": texts}, ids, own or "the documents held out")
+    validation = Rows(
+        "validation", {"text": texts}, ids, validation_file or "the documents held out"
+    )
     hashes = {"train": key, "validation": content_hash(validation)}
     return CorpusData(
         open_packed(folder),
@@ -115,14 +117,14 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
     )
 
 
-def _key(corpora: Sequence[Corpus], *said: object) -> str:
+def _key(corpora: Sequence[Corpus], *inputs: object) -> str:
     """Returns the hash of what decides the texts; another format of the folder takes another number
     than 1.
     """
     settings = corpora[0].settings.model_dump(
         include={"text_column", "delimiter", "header", "encoding"}
     )
-    return _hash([1, [corpus.fingerprint() for corpus in corpora], settings, said])
+    return _hash([1, [corpus.fingerprint() for corpus in corpora], settings, inputs])
 
 
 def _hash(parts: object) -> str:
@@ -130,13 +132,17 @@ def _hash(parts: object) -> str:
 
 
 def _pack(
-    corpora: Sequence[Corpus], tokenizer: Tokenizer, folder: Path, found: Survey, listener: Listener
+    corpora: Sequence[Corpus],
+    tokenizer: Tokenizer,
+    folder: Path,
+    corpus_survey: Survey,
+    listener: Listener,
 ) -> None:
     """Packs the training documents into a new folder, and puts those held out and what was found
     beside them.
     """
     numbers = itertools.count()
-    held = frozenset(found.held_out)
+    held = frozenset(corpus_survey.held_out)
     held_out = list[tuple[str, str]]()
 
     def training(corpus: Corpus) -> Iterator[list[str]]:
@@ -150,7 +156,7 @@ def _pack(
         map(training, corpora),
         tokenizer,
         folder,
-        documents=found.documents,
+        documents=corpus_survey.documents,
         listener=listener,
     )
-    write_json(folder / "corpus.json", {"notes": found.notes, "held_out": held_out})
+    write_json(folder / "corpus.json", {"notes": corpus_survey.notes, "held_out": held_out})

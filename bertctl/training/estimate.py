@@ -136,7 +136,9 @@ def estimate_run(
         "evaluations": rehearsal.evaluations,
         "checkpoints": checkpoints,
         "timed_steps": min(steps, job.steps),
-        "seconds": {phase: _between(each, spread) for phase, each in seconds.items()},
+        "seconds": {
+            phase: _between(phase_seconds, spread) for phase, phase_seconds in seconds.items()
+        },
         "peak_memory_bytes": rehearsal.peak_memory(),
         "disk_bytes": {**disk, "free": free_bytes(place)},
         "sweep": {
@@ -269,14 +271,14 @@ class Rehearsal:
                 times[i] = self.step(self.plan[picked[i]])
                 listener.advance("timing", number * count + done + 1, rounds.size)
         listener.finish("timing")
-        whole, error = (
-            self.job.steps / len(order) * one
-            for one in extrapolate(shapes[picked], rounds[-1], shapes)
+        total, error = (
+            self.job.steps / len(order) * seconds
+            for seconds in extrapolate(shapes[picked], rounds[-1], shapes)
         )
-        whole += max(0.0, float(np.median((rounds - rounds[-1]).sum(0)))) * len(
+        total += max(0.0, float(np.median((rounds - rounds[-1]).sum(0)))) * len(
             np.unique(shapes, axis=0)
         )
-        return whole, max(_LEAST_SPREAD, 2 * error / whole)
+        return total, max(_LEAST_SPREAD, 2 * error / total)
 
     def evaluation(self, listener: Listener) -> tuple[float, float, float]:
         """Returns the seconds of all scoring of the run and of reading for the head, and the bytes
@@ -302,20 +304,22 @@ class Rehearsal:
                 recipe=job.recipe,
                 listener=listener,
             )
-            taken = time.perf_counter() - started
+            elapsed = time.perf_counter() - started
         lines = prediction_lines(result, settings=job.recipe.evaluation)
         size = sum(len(json.dumps(line, ensure_ascii=False).encode()) + 1 for line in lines)
-        each = taken / int(features.lengths.sum())
+        seconds_per_token = elapsed / int(features.lengths.sum())
         tokens = {
             split: int(job.features[split].lengths.sum())
             for split in {*job.evaluated, job.selection}
         }
-        scoring = each * (sum(tokens.values()) + (self.evaluations - 1) * tokens[job.selection])
+        scoring = seconds_per_token * (
+            sum(tokens.values()) + (self.evaluations - 1) * tokens[job.selection]
+        )
         if self.starts_head:
             read = job.features["train"].lengths[sampled_windows(job)].sum()
         else:
             read = 0
-        return scoring, each * int(read), size / len(sample)
+        return scoring, seconds_per_token * int(read), size / len(sample)
 
     def saving(self, checkpoints: int) -> float:
         """Returns the seconds of saving the weights of every evaluation, should each be the best,
@@ -326,7 +330,7 @@ class Rehearsal:
         weights = time.perf_counter() - started
         started = time.perf_counter()
         snapshot = take(self.engine, TrainingState(step=1, best_step=1), random_states(ALONE))
-        taken = time.perf_counter() - started
+        snapshot_seconds = time.perf_counter() - started
         if checkpoints:
             # Training goes on while a checkpoint is written: the memory is needed at once.
             self.step(max(self.plan, key=self._shape))
@@ -335,7 +339,7 @@ class Rehearsal:
         written = time.perf_counter() - started
         # Written behind the training, a checkpoint takes some of its time, between none and all
         # that it takes alone.
-        return weights * self.evaluations + (taken + written / 2) * checkpoints
+        return weights * self.evaluations + (snapshot_seconds + written / 2) * checkpoints
 
     def peak_memory(self) -> dict[str, int | None]:
         """Returns the peaks of this process and of the GPU; the widest batch was among the
@@ -449,10 +453,10 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str
 def _warn(document: dict[str, Any], spread: float, listener: Listener) -> None:
     disk = document["disk_bytes"]
     sweep = document["sweep"]
-    wanted = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
-    if wanted > disk["free"]:
+    needed_bytes = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
+    if needed_bytes > disk["free"]:
         listener.warn(
-            f"{human_bytes(wanted)} of disk will be needed, {human_bytes(disk['free'])} is free"
+            f"{human_bytes(needed_bytes)} of disk will be needed, {human_bytes(disk['free'])} is free"
         )
     if document["busy"]:
         listener.warn(

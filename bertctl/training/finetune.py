@@ -277,7 +277,7 @@ class _TrainingRun:
                 step = int(figures["step"])
                 tell(
                     engine.accelerator.trackers,
-                    lambda one: one.log(values, step=step),
+                    lambda tracker: tracker.log(values, step=step),
                     self.listener,
                 )
 
@@ -311,20 +311,20 @@ class _TrainingRun:
                     f"epoch {math.ceil(step / job.steps_per_epoch)} of {job.epochs}, step {step}"
                 )
                 self.listener.say(f"{place}: {job.selection} {job.primary} {score}{with_loss}")
-            shown = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
+            samples = job.task.samples(result.outputs, result.features, job.loaded.tokenizer)
             scores = {f"{job.selection}_{job.primary}": value, f"{job.selection}_loss": loss}
-            log({"step": step, **scores} | ({"samples": shown} if shown else {}))
+            log({"step": step, **scores} | ({"samples": samples} if samples else {}))
             if step > 0:  # the mean is of weights that were trained
                 self.selection.offer(state, evaluation)
             self.writer.set_status("running", step=step)
             if step == 0:
                 return evaluation
-            epoch, inside = divmod(step, job.steps_per_epoch)
+            epoch, step_in_epoch = divmod(step, job.steps_per_epoch)
             every_end = not job.steps_per_epoch % (
                 job.recipe.training.evaluate_every or 1
             )  # is scored
             strict = self.options.strict
-            over = not inside and every_end
+            over = not step_in_epoch and every_end
             look_for_collapse(
                 result,
                 state,
@@ -332,7 +332,7 @@ class _TrainingRun:
                 strict=strict,
                 listener=self.listener,
             )
-            if not inside and step < self.planned_steps:
+            if not step_in_epoch and step < self.planned_steps:
                 state.stop_reason = self.options.early_stopping.after_epoch(epoch, state)
                 state.stopped_early = bool(state.stop_reason)
             return evaluation

@@ -36,9 +36,9 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits
 
-    kept = slice(None, None, -(-int(windows.sizes.sum()) // _MOST))
-    begins = windows.starts[kept]
-    sizes = windows.sizes[kept]
+    sample = slice(None, None, -(-int(windows.sizes.sum()) // _MOST))
+    begins = windows.starts[sample]
+    sizes = windows.sizes[sample]
     ids = np.concatenate(
         [windows.text.ids[a : a + n] for a, n in zip(begins, sizes, strict=True)]
     ).astype(np.int32)
@@ -71,9 +71,9 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
         )
     vectors = left * np.sqrt(strengths)
     known = np.bincount(row[more], minlength=size) > 0
-    found: Floats32 = np.zeros_like(vectors)
-    found[known] = vectors[known] / np.linalg.norm(vectors[known], axis=1, keepdims=True)
-    return found
+    unit_vectors: Floats32 = np.zeros_like(vectors)
+    unit_vectors[known] = vectors[known] / np.linalg.norm(vectors[known], axis=1, keepdims=True)
+    return unit_vectors
 
 
 def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:

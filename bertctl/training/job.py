@@ -285,7 +285,7 @@ def assembled(
     check_evaluations(recipe.training, steps, steps_per_epoch(recipe, len(features["train"])))
     settings = recipe.training
     used = used_tokens(loaded.network, _tokens(features["train"], loaded.padding))
-    whole, held, trained = num_parameters(loaded.network, used)
+    total, held, trained = num_parameters(loaded.network, used)
     needed = estimate_memory(
         source.config,
         parameters=(held, trained),
@@ -306,11 +306,11 @@ def assembled(
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
-        checkpoint_size=(whole + trained * 2)
+        checkpoint_size=(total + trained * 2)
         * 4,  # in fp32: weights, and two moments of those that are trained
         used_tokens=used,
         started=started,
-        memory=needed + (resident_bytes() - (whole - held) * 4 if compute.device == "cpu" else 0),
+        memory=needed + (resident_bytes() - (total - held) * 4 if compute.device == "cpu" else 0),
         environment=describe_environment(
             resolved,
             compute,
@@ -401,10 +401,10 @@ def _find(
         try:
             inspect_model(recipe.model)
         except BertctlError as error:
-            said = f"{missing.message}\n{error.message}"
+            message = f"{missing.message}\n{error.message}"
             remedy = f"{missing.remedy}\n{error.remedy}"
             raise UnavailableError(
-                said, remedy=remedy, file=missing.file or error.file
+                message, remedy=remedy, file=missing.file or error.file
             ) from missing
         raise
     return data, inspect_model(recipe.model)

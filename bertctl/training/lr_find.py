@@ -78,7 +78,7 @@ def find_rate(
         listener.say("training.gradual_unfreezing: this test trains all layers from its first step")
     rates = [float(rate) for rate in np.geomspace(low, high, steps)]
     losses = _losses(job, rates, listener)
-    found = suggest(rates, losses)
+    suggestion = suggest(rates, losses)
     about = {
         "schema": SCHEMA,
         "recipe": job.recipe.name,
@@ -86,7 +86,7 @@ def find_rate(
         "device": job.compute.device,
     }
     about |= {"batch_size": job.recipe.training.batch_size, "seed": job.recipe.training.seed}
-    return about | {"steps": len(losses), "exploded": len(losses) < steps} | found
+    return about | {"steps": len(losses), "exploded": len(losses) < steps} | suggestion
 
 
 def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]:
@@ -161,9 +161,9 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
         The fields of `find_rate` from `rates` to `suggestion`; rates are None where the loss never
         falls.
     """
-    taken = list(rates[: len(losses)])
+    tried_rates = list(rates[: len(losses)])
     document: dict[str, Any] = {
-        "rates": taken,
+        "rates": tried_rates,
         "losses": list(losses),
         "smoothed": smoothed(losses),
     }
@@ -173,11 +173,11 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> dict[str, Any]:
     smooth = np.array(document["smoothed"])
     lowest = int(smooth.argmin())
     first = _FEWEST // 4  # a mean of few losses still jumps
-    slopes = np.gradient(smooth, np.log10(taken))[first : lowest + 1]
+    slopes = np.gradient(smooth, np.log10(tried_rates))[first : lowest + 1]
     if lowest <= first or slopes.min() >= 0.0:
         return document | nothing
-    steepest = taken[first + int(slopes.argmin())]
-    minimum = taken[lowest]
+    steepest = tried_rates[first + int(slopes.argmin())]
+    minimum = tried_rates[lowest]
     spread = float(np.std(np.array(losses)[: lowest + 1] - smooth[: lowest + 1]))
     return document | {
         "fall": float(smooth[first] - smooth[lowest]),

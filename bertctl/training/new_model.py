@@ -54,17 +54,21 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
         corpora = open_corpora(section.corpus, recipe.data)
     else:
         corpora = []
-    asked = recipe.model.lowercase
+    lowercase_setting = recipe.model.lowercase
     lowercase = recipe.model.lowercase is not False
     if section.vocab:
-        given = open_tokenizer(section.vocab, lowercase=asked, listener=listener)
+        opened_tokenizer = open_tokenizer(
+            section.vocab, lowercase=lowercase_setting, listener=listener
+        )
     else:
-        given = None
-    if given is not None:
-        require_bert(given, "`pretraining.from_scratch=True`")
+        opened_tokenizer = None
+    if opened_tokenizer is not None:
+        require_bert(opened_tokenizer, "`pretraining.from_scratch=True`")
     key = {
         "fields": fields,
-        "vocabulary": given.tokenizer.to_str() if given else [section.vocab_size, lowercase],
+        "vocabulary": opened_tokenizer.tokenizer.to_str()
+        if opened_tokenizer
+        else [section.vocab_size, lowercase],
         "corpora": [corpus.fingerprint() for corpus in corpora],
         "pairs": pairs,
         "seed": seed,
@@ -73,7 +77,7 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
     folder = cache_folder() / "models" / name
     if not folder.is_dir():
         with replacing(folder) as aside:
-            if given is None:
+            if opened_tokenizer is None:
                 if recipe.data.validation_file:
                     fraction = None
                 else:
@@ -90,7 +94,9 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
                 tokenizer = save(learned, aside, lowercase=lowercase)
             else:
                 tokenizer = save(
-                    given.tokenizer, aside, lowercase=given.tokenizer.normalizer.lowercase
+                    opened_tokenizer.tokenizer,
+                    aside,
+                    lowercase=opened_tokenizer.tokenizer.normalizer.lowercase,
                 )
             _require_tokens(tokenizer, folder)
             _write(
@@ -101,8 +107,10 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
                 pairs=pairs,
                 seed=seed,
             )
-    settings = ModelSection(name=str(folder), max_length=recipe.model.max_length, lowercase=asked)
-    source = inspect_model(settings, own=True)
+    settings = ModelSection(
+        name=str(folder), max_length=recipe.model.max_length, lowercase=lowercase_setting
+    )
+    source = inspect_model(settings, is_from_run=True)
     listener.say(f"model: a new BERT ({size}), {int(source.config['vocab_size']):,} tokens")
     return source
 
@@ -162,7 +170,7 @@ def _write(
 
     from bertctl.runtime.seeding import seed_everything
 
-    own = {
+    vocabulary_fields = {
         "vocab_size": len(tokens_by_id(tokenizer)),
         "pad_token_id": tokenizer.token_to_id("[PAD]"),
     }
@@ -173,7 +181,7 @@ def _write(
         kind=UsageError,
         remedy="Give the fields of a BertConfig that fit together.",
     ):
-        config = transformers.BertConfig(**{**fields, **own})
+        config = transformers.BertConfig(**{**fields, **vocabulary_fields})
         network: Any = (transformers.BertForPreTraining if pairs else transformers.BertForMaskedLM)(
             config
         )

@@ -106,11 +106,11 @@ def prepare(
         )
         train = _mixed(windows, recipe, corpus)
         if recipe.pretraining.from_scratch and recipe.pretraining.first_weights == "corpus":
-            told = (
+            message = (
                 "model: its first weights are the corpus's own: how often tokens occur, and how "
                 "often together"
             )
-            listener.say(told)
+            listener.say(message)
             begin_from(loaded.network, windows, counts)
         return {
             "train": train,
@@ -163,7 +163,7 @@ def _mixed(windows: CorpusWindows, recipe: Recipe, corpus: CorpusData) -> Corpus
     except KeyError as error:
         raise UsageError(
             f"`pretraining.mix=` has "
-            f"{listing([one.rpartition('=')[0] for one in section.mix])}, and the "
+            f"{listing([entry.rpartition('=')[0] for entry in section.mix])}, and the "
             "corpora are "
             f"{listing(corpus.names)}",
             remedy="Give each corpus one weight: "

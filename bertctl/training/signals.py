@@ -59,12 +59,12 @@ class Signals:
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
         """
-        asked = self._workers.sum(
+        requests = self._workers.sum(
             np.array([self._asked == number for number in STOPS], dtype=np.int64)
         )
-        if asked.any():
+        if requests.any():
             self.together = True
-            raise_for(SIGINT if asked[0] else STOPS[int(asked.argmax())])
+            raise_for(SIGINT if requests[0] else STOPS[int(requests.argmax())])
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         is_first = not self._request.number

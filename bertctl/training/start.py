@@ -70,40 +70,46 @@ def start(
     hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
     workers.agree(recipe_hash(alike, **hashes))
     if resume:
-        found = find_run(
+        existing_run = find_run(
             job,
             output,
             needed=resume is True,
             listener=listener,
         )
     else:
-        found = None
+        existing_run = None
     workers.agree(
-        found and (found.finished, found.has_draws, found.checkpoint and found.checkpoint.step)
+        existing_run
+        and (
+            existing_run.finished,
+            existing_run.has_draws,
+            existing_run.checkpoint and existing_run.checkpoint.step,
+        )
     )
-    if found:
-        path = found.folder.path
+    if existing_run:
+        path = existing_run.folder.path
     else:
         path = output or default_folder(job.recipe.name, job.hash)
     folder = RunFolder(
         Path(workers.share(str(path)))
     )  # the other processes might find another free name
     if workers.is_first and (
-        found is None or not (found.finished or found.checkpoint or found.has_draws)
+        existing_run is None
+        or not (existing_run.finished or existing_run.checkpoint or existing_run.has_draws)
     ):
-        RunFolder.create(folder.path, overwrite=overwrite or found is not None)
+        RunFolder.create(folder.path, overwrite=overwrite or existing_run is not None)
     workers.wait()
     listener.say(f"run folder: {folder.path}")
     with (
         folder.held() if workers.is_first else contextlib.nullcontext()
     ):  # which clears away what a kill has left
-        if found is not None and found.finished:
+        if existing_run is not None and existing_run.finished:
             listener.say("it is finished already; these are its results")
             result = Result(folder, folder.read_metrics(), folder.read_performance(), trained=False)
         else:
             if options.on_start is not None:
                 options.on_start(folder)
-            checkpoint = found.checkpoint if found else None
+            checkpoint = existing_run.checkpoint if existing_run else None
             result = (job.run or run)(
                 job,
                 folder,
@@ -247,7 +253,7 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         )
     recorded = load_recipe(str(folder.recipe))
     fields = differing(recorded, job.recipe)
-    shown = "".join(
+    differences = "".join(
         f"\n  {name}: {was_value} then, {value} now" for name, was_value, value in fields
     )
     if (
@@ -260,7 +266,7 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         )
     message = (
         f"the run in {folder.path} was started with other "
-        f"settings:{shown or ' see its recipe.yaml'}"
+        f"settings:{differences or ' see its recipe.yaml'}"
     )
     raise UsageError(
         message, remedy=f"Go on with its own: `{folder.command(job.verb, resume=True)}`. {again}"

@@ -48,14 +48,14 @@ def stdout_kept() -> Iterator[None]:
         yield
 
 
-def tell(trackers: list[Any], what: Callable[[Any], object], listener: Listener) -> None:
+def tell(trackers: list[Any], send: Callable[[Any], object], listener: Listener) -> None:
     """Sends something to each tracker; one that fails is ended and left out from then on: no run is
     lost by it.
     """
     for tracker in [*trackers]:
         try:
             with stdout_kept():
-                what(tracker)
+                send(tracker)
         except Exception as error:  # noqa: BLE001 - each library has its own
             trackers.remove(tracker)
             listener.warn(f"{tracker.name} gets no more of this run: {said_of(error)[:300]}")

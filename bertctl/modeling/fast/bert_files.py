@@ -57,14 +57,14 @@ class _Described:
         config: its config.json.
         sizes: that this says, and `pad`.
         stored: the weights in the files.
-        inside: how the names of the encoder's begin.
+        encoder_prefix: how the names of the encoder's begin.
     """
 
     family: Family
     config: Mapping[str, Any]
     sizes: Mapping[str, int]
     stored: Mapping[str, StoredTensor]
-    inside: str
+    encoder_prefix: str
 
     def encoder(self, shares: Shares, *, has_pooler: bool) -> Encoder:
         """Returns the encoder, its weights still to come."""
@@ -100,15 +100,17 @@ class _Described:
             shares.head,
         )
 
-    def found(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
+    def stored_tensors(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
         """Returns the weight in the files of each parameter of a network; None where there is none
         of its shape.
         """
-        found = {}
+        tensors = {}
         for name, parameter in network.named_parameters():
-            one = self.stored.get(self.stored_as(name, network))
-            found[name] = one if one is not None and one.shape == parameter.shape else None
-        return found
+            tensor = self.stored.get(self.stored_as(name, network))
+            tensors[name] = (
+                tensor if tensor is not None and tensor.shape == parameter.shape else None
+            )
+        return tensors
 
     def stored_as(self, name: str, network: Encoder | Network) -> str:
         """Returns what the files call a parameter of a network."""
@@ -117,7 +119,7 @@ class _Described:
         else:
             prefix = ""
         if name.startswith(prefix):
-            return self.inside + name.removeprefix(prefix)
+            return self.encoder_prefix + name.removeprefix(prefix)
         return name
 
 
@@ -135,13 +137,13 @@ def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | N
         name.endswith((".gamma", ".beta")) for name in stored
     ):  # older names, which transformers knows
         return None
-    inside = f"{family.encoder}."
+    prefix = f"{family.encoder}."
     return _Described(
         family,
         config,
         sizes,
         stored,
-        inside if any(name.startswith(inside) for name in stored) else "",
+        prefix if any(name.startswith(prefix) for name in stored) else "",
     )
 
 
@@ -156,29 +158,32 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
     Raises:
         UnavailableError: the weights can't be read.
     """
-    told = _described(source, source.config)
+    description = _described(source, source.config)
     kind = auto_class.removeprefix("AutoModelFor")
     still = Shares()
-    if told is None:
+    if description is None:
         return None
     with torch.device("meta"):
         if auto_class == BARE:
             has_pooler = (
-                told.family.has_pooler and f"{told.inside}pooler.dense.weight" in told.stored
+                description.family.has_pooler
+                and f"{description.encoder_prefix}pooler.dense.weight" in description.stored
             )
-            network: Encoder | Network | None = told.encoder(still, has_pooler=has_pooler)
+            network: Encoder | Network | None = description.encoder(still, has_pooler=has_pooler)
         else:
-            is_saved_so = told.inside and kind in str(source.config.get("architectures"))
+            is_saved_so = description.encoder_prefix and kind in str(
+                source.config.get("architectures")
+            )
             if is_saved_so:
-                network = told.network(kind, still)
+                network = description.network(kind, still)
             else:
                 network = None
     if network is None:
-        found = {}
+        tensors = {}
     else:
-        found = told.found(network)
-    weights = {name: one for name, one in found.items() if one is not None}
-    if network is None or len(weights) < len(found):
+        tensors = description.stored_tensors(network)
+    weights = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    if network is None or len(weights) < len(tensors):
         return None
     if isinstance(network, Network):
         keep_in_fp32(network)
@@ -205,49 +210,56 @@ def network_to_train(
     Raises:
         UnavailableError: the weights can't be read.
     """
-    told = _described(source, config)
+    description = _described(source, config)
     kind = auto_class.removeprefix("AutoModelFor")
-    if told is None:
+    if description is None:
         shares = None
     else:
-        shares = _shares(config, told.family, kind)
+        shares = _shares(config, description.family, kind)
     deviation = config.get("initializer_range")
     if (
-        told is None
+        description is None
         or shares is None
         or type(deviation) is not float
-        or not _is_valid(source.config, told.family)
+        or not _is_valid(source.config, description.family)
     ):
         return None
     network: Encoder | Network | None
     with torch.device("meta"):
         is_bare = auto_class == BARE
         if is_bare:
-            network = told.encoder(shares, has_pooler=told.family.has_pooler)
+            network = description.encoder(shares, has_pooler=description.family.has_pooler)
         else:
-            network = told.network(kind, shares)
+            network = description.network(kind, shares)
     if network is None:
-        found = {}
+        tensors = {}
     else:
-        found = told.found(network)
-    new = [name for name, one in found.items() if one is None]
-    prefix = f"{told.family.encoder}."
-    inside = "" if is_bare else prefix
-    if network is None or any(name.startswith(inside) and "pooler" not in name for name in new):
+        tensors = description.stored_tensors(network)
+    new = [name for name, tensor in tensors.items() if tensor is None]
+    prefix = f"{description.family.encoder}."
+    encoder_prefix = "" if is_bare else prefix
+    if network is None or any(
+        name.startswith(encoder_prefix) and "pooler" not in name for name in new
+    ):
         return None
     modules = dict.fromkeys(name.rpartition(".")[0] for name in new)
     halves = any(
-        one is not None and name.rpartition(".")[0] in modules for name, one in found.items()
+        tensor is not None and name.rpartition(".")[0] in modules
+        for name, tensor in tensors.items()
     )
-    of_others = {told.stored_as(name, network) for name in found}
+    of_others = {description.stored_as(name, network) for name in tensors}
     elsewhere = {
         other for name in new for other in (name, prefix + name, name.removeprefix(prefix))
     } - of_others
     if (
-        halves or elsewhere & told.stored.keys()
+        halves or elsewhere & description.stored.keys()
     ):  # transformers keeps a half, and looks under either name
         return None
-    _fill(network, {name: one for name, one in found.items() if one is not None}, is_trained=True)
+    _fill(
+        network,
+        {name: tensor for name, tensor in tensors.items() if tensor is not None},
+        is_trained=True,
+    )
     drawn = {name: torch.empty(network.get_parameter(name).shape) for name in new}
     network.load_state_dict(drawn, strict=False, assign=True)
     for name in modules:
@@ -260,15 +272,18 @@ def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
     """Returns the sizes that config.json has to say; None where it leaves one to a class, or says
     one in two ways.
     """
-    found = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
+    numbers = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
     says_two = any(
-        config.get(name, one) != one for name, one in zip(_USUAL_SIZES, found.values(), strict=True)
+        config.get(name, number) != number
+        for name, number in zip(_USUAL_SIZES, numbers.values(), strict=True)
     )
-    found["pad"] = config.get("pad_token_id")
+    numbers["pad"] = config.get("pad_token_id")
     sizes = {
-        size: one for size, one in found.items() if type(one) is int and (one > 0 or size == "pad")
+        size: number
+        for size, number in numbers.items()
+        if type(number) is int and (number > 0 or size == "pad")
     }
-    if says_two or sizes.keys() != found.keys() or sizes["hidden"] % sizes["heads"]:
+    if says_two or sizes.keys() != numbers.keys() or sizes["hidden"] % sizes["heads"]:
         return None
     return sizes
 
@@ -326,11 +341,11 @@ def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | No
     unusual way.
     """
     fields = [*family.dropouts, family.of_heads.get(kind)]
-    said = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
-    if said[-1] is None and fields[-1] == ("classifier_dropout", None):
-        said[-1] = said[-2]
-    if all(type(one) in (int, float) and 0 <= one < 1 for one in said):
-        return Shares(*said)
+    shares = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
+    if shares[-1] is None and fields[-1] == ("classifier_dropout", None):
+        shares[-1] = shares[-2]
+    if all(type(share) in (int, float) and 0 <= share < 1 for share in shares):
+        return Shares(*shares)
     return None
 
 
@@ -340,15 +355,15 @@ def _fill(
     """Gives a network weights of files; those that are trained are copied, since others may write
     over a file.
     """
-    for file in {found.file for found in weights.values()}:
+    for file in {tensor.file for tensor in weights.values()}:
         with safe_open(file, framework="pt") as opened:
-            for name, one in weights.items():
-                if one.file == file:
+            for name, tensor in weights.items():
+                if tensor.file == file:
                     if (
-                        is_trained and one.dtype == "F32"
+                        is_trained and tensor.dtype == "F32"
                     ):  # what is mapped and copied is in memory twice
-                        numbers = np.fromfile(file, "<f4", one.size, offset=one.first)
-                        read = torch.from_numpy(numbers).view(one.shape)
+                        numbers = np.fromfile(file, "<f4", tensor.size, offset=tensor.first)
+                        weight = torch.from_numpy(numbers).view(tensor.shape)
                     else:
-                        read = opened.get_tensor(one.name).to(torch.float32, copy=is_trained)
-                    network.load_state_dict({name: read}, strict=False, assign=True)
+                        weight = opened.get_tensor(tensor.name).to(torch.float32, copy=is_trained)
+                    network.load_state_dict({name: weight}, strict=False, assign=True)

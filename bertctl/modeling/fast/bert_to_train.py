@@ -139,39 +139,55 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
         UnavailableError: a file that can't be read.
     """
     names = ("special_tokens_map.json", "tokenizer_config.json")
-    more, said = (
+    special_tokens_map, tokenizer_config = (
         read_json(file) if (file := source.folder / name).exists() else {} for name in names
     )
     if "roberta" in family_of(source.config):
         of_family = "Roberta"
     else:
         of_family = "Bert"
-    named = said.get("tokenizer_class") or source.config.get("tokenizer_class") or of_family
-    kind = named.removesuffix("Fast").removesuffix("Tokenizer")
-    is_usual = kind in _ROLES and not any((more | said).get(name) for name in _UNUSUAL)
-    types_fit = all(type(said[name]) in types for name, types in _TYPES.items() if name in said)
+    class_name = (
+        tokenizer_config.get("tokenizer_class") or source.config.get("tokenizer_class") or of_family
+    )
+    kind = class_name.removesuffix("Fast").removesuffix("Tokenizer")
+    is_usual = kind in _ROLES and not any(
+        (special_tokens_map | tokenizer_config).get(name) for name in _UNUSUAL
+    )
+    types_fit = all(
+        type(tokenizer_config[name]) in types
+        for name, types in _TYPES.items()
+        if name in tokenizer_config
+    )
     if is_usual and types_fit:
-        found = whole_tokenizer(source.folder)
+        tokenizer_and_roles = whole_tokenizer(source.folder)
     else:
-        found = None
-    if found is None or (source.folder / "chat_template.jinja").exists():
+        tokenizer_and_roles = None
+    if tokenizer_and_roles is None or (source.folder / "chat_template.jinja").exists():
         return None
-    tokenizer, ids = found
+    tokenizer, ids = tokenizer_and_roles
     read_as(tokenizer, source, auto_class)
-    said |= {} if source.lowercase is None else {"do_lower_case": source.lowercase}
+    tokenizer_config |= {} if source.lowercase is None else {"do_lower_case": source.lowercase}
     added = {
         number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()
     }
-    silent = {role: text for role, text in _ROLES[kind].items() if role not in more | said}
+    silent = {
+        role: text
+        for role, text in _ROLES[kind].items()
+        if role not in special_tokens_map | tokenizer_config
+    }
     roles = silent | {role: added[number] for role, number in ids.items()}
     numbers = {text: number for number, text in added.items()}
     is_whole = {*roles.values()} <= numbers.keys() and {"pad_token", "cls_token"} <= roles.keys()
     if not is_whole or tokenizer.get_vocab_size() > source.config.get("vocab_size", 0):
         return None
     is_bert = _ROLES[kind] is _BERTS
-    if is_bert and not (roles.items() >= _BERTS.items() and is_bert_pipeline(tokenizer, said)):
+    if is_bert and not (
+        roles.items() >= _BERTS.items() and is_bert_pipeline(tokenizer, tokenizer_config)
+    ):
         return None
-    kept = {name: value for name, value in said.items() if name not in _PRIVATE}
+    public_config = {
+        name: value for name, value in tokenizer_config.items() if name not in _PRIVATE
+    }
     sides = dict.fromkeys(("padding_side", "truncation_side"), "right")
     # The second one reads tokenizer.json as it is; classes of other families make parts of it anew.
     if is_bert:
@@ -179,8 +195,8 @@ def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | Non
     else:
         name = "PreTrainedTokenizerFast"
     ours = {"clean_up_tokenization_spaces": False, "tokenizer_class": name, "backend": "tokenizers"}
-    length = model_positions(source.config) or said.get("model_max_length")
-    config = kept | roles | sides | ours | ({"model_max_length": length} if length else {})
+    length = model_positions(source.config) or tokenizer_config.get("model_max_length")
+    config = public_config | roles | sides | ours | ({"model_max_length": length} if length else {})
     return TokenizerFiles(tokenizer, config, {role: numbers[text] for role, text in roles.items()})
 
 
@@ -194,7 +210,7 @@ def _config(
         of_labels = {"num_labels"}
     else:
         of_labels = set()
-    kept = {
+    model_fields = {
         name: value
         for name, value in source.config.items()
         if name not in {*_NOT_OF_A_MODEL, *of_labels}
@@ -203,7 +219,7 @@ def _config(
     if "id2label" in head:
         of_head["id2label"] = {str(number): name for number, name in head["id2label"].items()}
     config = {
-        **kept,
+        **model_fields,
         "score_scale": None,
         **of_head,
         "dtype": "float32",

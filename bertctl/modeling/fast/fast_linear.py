@@ -83,10 +83,10 @@ class FastLinear(nn.Module):
         if not torch.is_grad_enabled():
             return self.product(x, self.weight, self.bias, "gelu" if self.has_gelu else "none")
         # Of a matrix: a view that it returned could not be changed in place.
-        found: Tensor = _through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])
+        outputs: Tensor = _through(x.flatten(0, -2), self).unflatten(0, x.shape[:-1])
         if self.has_gelu:
-            return nn.functional.gelu(found)
-        return found
+            return nn.functional.gelu(outputs)
+        return outputs
 
     def product(self, x: Tensor, weight: Tensor, bias: Tensor | None, then: str = "none") -> Tensor:
         """Returns the product, with `gelu` or nothing after it."""

@@ -56,17 +56,17 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
             padding = torch.zeros(windows, 1, 1, tokens).masked_fill_(
                 ~attn_mask[:, :, :1], float("-inf")
             )
-        found = q.new_empty(q.transpose(1, 2).shape).transpose(1, 2)
+        attended = q.new_empty(q.transpose(1, 2).shape).transpose(1, 2)
         count = max(1, BLOCK // tokens)
         for some in (slice(first, first + count) for first in range(0, windows, count)):
-            found[some] = _attend(
+            attended[some] = _attend(
                 q[some],
                 k[some],
                 v[some],
                 None if padding is None else padding[some],
                 more["scale"],
             )
-        return found
+        return attended
 
     for layer in network.modules():
         if isinstance(layer, Layer):
@@ -78,7 +78,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, scale: floa
     added to them.
     """
     heads, tokens = q.shape[1:3]
-    q, k, v = (each.flatten(0, 1) for each in (q, k, v))
+    q, k, v = (tensor.flatten(0, 1) for tensor in (q, k, v))
     # The numbers that fill up a row are -inf, and get no weight.
     scores = (
         functional.pad(torch.bmm(q, k.mT), (0, -tokens % LANES), value=float("-inf"))

@@ -73,7 +73,7 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
         is_real = mask[:, 0, -1]
     lengths = is_real.sum(1).numpy()
     order = np.argsort(-lengths, kind="stable")
-    places = (torch.from_numpy(order)[:, None] * width + torch.arange(width))[is_real[order]]
+    positions = (torch.from_numpy(order)[:, None] * width + torch.arange(width))[is_real[order]]
     blocks = []
     first = 0
     while len(order):
@@ -87,25 +87,25 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
             count = least
         indices, order = np.split(order, [count])
         end = first + int(lengths[indices].sum())
-        inside = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
-        flat = inside.flatten()
-        padding = torch.zeros(inside.shape).masked_fill_(~inside, float("-inf"))
+        is_token = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
+        flat = is_token.flatten()
+        padding = torch.zeros(is_token.shape).masked_fill_(~is_token, float("-inf"))
         gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]
         blocks.append(
             Block(slice(first, end), len(indices), longest, *(() if flat.all() else gaps))
         )
         first = end
-    return places, blocks
+    return positions, blocks
 
 
 def first_tokens(
-    places: Tensor, width: int, blocks: Sequence[Block]
+    positions: Tensor, width: int, blocks: Sequence[Block]
 ) -> tuple[Looks, Tensor] | None:
     """Returns how the first token of each window looks, and which of the N they are; None where one
     is padding.
     """
     ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
-    tokens = (places % width == 0).nonzero().flatten()
+    tokens = (positions % width == 0).nonzero().flatten()
     firsts = [Block(slice(begin, end), end - begin, 1) for begin, end in pairwise(ends)]
     if len(tokens) == ends[-1]:
         return (list(zip(blocks, firsts, strict=True)), tokens)
@@ -113,7 +113,12 @@ def first_tokens(
 
 
 def attend(
-    qkv: Tensor, shape: torch.Size, heads: int, looks: Looks, kept: Tensor | None, scale: float
+    qkv: Tensor,
+    shape: torch.Size,
+    heads: int,
+    looks: Looks,
+    dropout_mask: Tensor | None,
+    scale: float,
 ) -> tuple[Tensor, list[Tensor]]:
     """Returns attention of (N, 3 C) queries, keys and values, and for each block its (W x H, Q, L)
     weights.
@@ -123,10 +128,10 @@ def attend(
         shape: of what is returned: (N, C), or (B, C) where only first tokens look.
         heads: H.
         looks: which tokens look at which.
-        kept: masks of the weights' dropout.
+        dropout_mask: masks of the weights' dropout.
         scale: of weights that are kept.
     """
-    found = _room(qkv, shape, looks[-1][1])
+    attended = _room(qkv, shape, looks[-1][1])
     saved = []
     first = 0
     for block, to in looks:
@@ -136,13 +141,13 @@ def attend(
             scores.view(block.windows, heads, to.width, -1).add_(block.padding)
         weights = scores.softmax(-1).to(q.dtype)
         saved.append(weights)
-        if kept is None:
+        if dropout_mask is None:
             mask = None
         else:
-            mask = kept[first : first + weights.numel()]
+            mask = dropout_mask[first : first + weights.numel()]
         first = first + weights.numel()
-        _by_token(torch.bmm(keep(weights, mask), v).mul_(scale)[None], heads, to, found)
-    return found, saved
+        _by_token(torch.bmm(keep(weights, mask), v).mul_(scale)[None], heads, to, attended)
+    return attended, saved
 
 
 def attend_backward(
@@ -151,23 +156,23 @@ def attend_backward(
     saved: Sequence[Tensor],
     heads: int,
     looks: Looks,
-    kept: Tensor | None,
+    dropout_mask: Tensor | None,
     scale: float,
 ) -> Tensor:
     """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are
     those of `attend`.
     """
-    found = _room(qkv, qkv.shape, looks[-1][0])
+    qkv_gradient = _room(qkv, qkv.shape, looks[-1][0])
     first = 0
     for (block, to), weights in zip(looks, saved, strict=True):
         q, k, v = _by_head(qkv[block.tokens], 3, heads, block)
         g = _by_head(gradient[to.tokens], 1, heads, to)[0].mul_(scale)
         if to.padding is not None:
             g.view(to.windows, heads, to.width, -1).masked_fill_(to.padding.mT != 0, 0.0)
-        if kept is None:
+        if dropout_mask is None:
             mask = None
         else:
-            mask = kept[first : first + weights.numel()]
+            mask = dropout_mask[first : first + weights.numel()]
         first = first + weights.numel()
         of_weights = keep(torch.bmm(g, v.transpose(1, 2)), mask)
         if block.width < _LONG:
@@ -182,17 +187,17 @@ def attend_backward(
         torch.bmm(of_scores, k, out=of_qkv[0, :, : to.width])
         torch.bmm(of_scores.transpose(1, 2), q[:, : to.width], out=of_qkv[1])
         torch.bmm(keep(weights, mask).transpose(1, 2), g, out=of_qkv[2])
-        _by_token(of_qkv, heads, block, found)
-    return found
+        _by_token(of_qkv, heads, block, qkv_gradient)
+    return qkv_gradient
 
 
 def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
     """Returns a tensor to be filled block by block; rows after the last one are no window's, and
     0.
     """
-    found = like.new_empty(shape)
-    found[last.tokens.stop :] = 0
-    return found
+    output = like.new_empty(shape)
+    output[last.tokens.stop :] = 0
+    return output
 
 
 def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
@@ -221,7 +226,7 @@ def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
     )
 
 
-def _by_token(x: Tensor, heads: int, block: Block, found: Tensor) -> None:
+def _by_token(x: Tensor, heads: int, block: Block, packed: Tensor) -> None:
     """Puts (parts, W x H, L, D) to a block's tokens among the (N, parts x C)."""
     split = x.view(len(x), -1, heads, *x.shape[2:]).permute(
         1,
@@ -231,8 +236,8 @@ def _by_token(x: Tensor, heads: int, block: Block, found: Tensor) -> None:
         4,
     )
     if block.places is None:
-        found[block.tokens].view(split.shape).copy_(split)
+        packed[block.tokens].view(split.shape).copy_(split)
     else:
         torch.index_select(
-            split.reshape(-1, found.shape[1]), 0, block.places, out=found[block.tokens]
+            split.reshape(-1, packed.shape[1]), 0, block.places, out=packed[block.tokens]
         )

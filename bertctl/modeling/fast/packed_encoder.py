@@ -110,7 +110,7 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
     """
     kind = type(layer).__name__
     if isinstance(layer, Layer):
-        weights = [one for name in layer.names for one in layer.part(name).parameters()]
+        weights = [parameter for name in layer.names for parameter in layer.part(name).parameters()]
         return _Shape(layer.heads, (layer.epsilon, layer.epsilon), layer.dropouts, dtype), weights
     if kind in _LIKE_BERT:
         names = BERT_LAYER
@@ -135,7 +135,7 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
     if not is_plain or type(activation).__name__ != "GELUActivation":
         return None
     shape = _Shape(heads, (parts[4].eps, parts[7].eps), dropouts, dtype)
-    return shape, [one for part in parts for one in (part.weight, part.bias)]
+    return shape, [parameter for part in parts for parameter in (part.weight, part.bias)]
 
 
 def _reads_first_tokens(network: nn.Module) -> bool:
@@ -167,16 +167,16 @@ def _in_training(
     ) -> Any:
         if not encoder.training:
             return plain(hidden_states, attention_mask, *rest, **more)
-        places, blocks = pack(hidden_states, attention_mask)
+        positions, blocks = pack(hidden_states, attention_mask)
         flat = hidden_states.flatten(0, 1)
-        x = flat.index_select(0, places).float()
+        x = flat.index_select(0, positions).float()
         if layers[0][0].dtype is torch.bfloat16:
             rows = -len(x) % _MULTIPLES[len(x) > _FEW]
             x = functional.pad(
                 x, (0, 0, 0, rows)
             )  # rows that no window has: no gradient comes from them
         if reads_firsts:
-            firsts = first_tokens(places, hidden_states.shape[1], blocks)
+            firsts = first_tokens(positions, hidden_states.shape[1], blocks)
         else:
             firsts = None
         every = list(zip(blocks, blocks, strict=True)), None
@@ -193,12 +193,12 @@ def _in_training(
                 *weights,
             )
         if only is None:
-            places = places
+            positions = positions
         else:
-            places = places[only]
+            positions = positions[only]
         padded = (
             x.new_zeros(flat.shape)
-            .index_copy(0, places, x[: len(places)])
+            .index_copy(0, positions, x[: len(positions)])
             .view(hidden_states.shape)
         )
         return outputs(last_hidden_state=padded)
@@ -227,9 +227,10 @@ class _Layer(torch.autograd.Function):
         """Returns (N, C), or (B, C) of first tokens only, which are these of the N."""
         wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
         w_qkv, b_qkv = (
-            torch.cat([each.to(shape.dtype) for each in of]) for of in ((wq, wk, wv), (bq, bk, bv))
+            torch.cat([weight.to(shape.dtype) for weight in of])
+            for of in ((wq, wk, wv), (bq, bk, bv))
         )
-        wo, bo, wi, bi, wf, bf = (each.to(shape.dtype) for each in (wo, bo, wi, bi, wf, bf))
+        wo, bo, wi, bi, wf, bf = (weight.to(shape.dtype) for weight in (wo, bo, wi, bi, wf, bf))
         c = x.shape[1]
         of_attention, of_output, of_layer = shape.shares
         xb = x.to(shape.dtype)
@@ -237,20 +238,24 @@ class _Layer(torch.autograd.Function):
         qkv[:, :c] *= (c / shape.heads) ** -0.5
         x = x if only is None else x[only]
         looked_at = sum(block.windows * shape.heads * block.width * to.width for block, to in looks)
-        kept = (
+        dropout_masks = (
             draw_mask(looked_at, of_attention),
             draw_mask(x.numel(), of_output),
             draw_mask(x.numel(), of_layer),
         )
-        found, saved = attend(
+        attended, saved = attend(
             qkv,
             x.shape,
             shape.heads,
             looks,
-            kept[0],
+            dropout_masks[0],
             1 / (1 - of_attention),
         )
-        y = torch.add(x, keep(functional.linear(found, wo, bo), kept[1]), alpha=1 / (1 - of_output))
+        y = torch.add(
+            x,
+            keep(functional.linear(attended, wo, bo), dropout_masks[1]),
+            alpha=1 / (1 - of_output),
+        )
         x1, m1, r1 = torch.native_layer_norm(
             y,
             (c,),
@@ -261,7 +266,9 @@ class _Layer(torch.autograd.Function):
         x1b = x1.to(shape.dtype)
         h = functional.linear(x1b, wi, bi)
         a = functional.gelu(h)
-        z = torch.add(x1, keep(_product(a, wf.T).add_(bf), kept[2]), alpha=1 / (1 - of_layer))
+        z = torch.add(
+            x1, keep(_product(a, wf.T).add_(bf), dropout_masks[2]), alpha=1 / (1 - of_layer)
+        )
         out, m2, r2 = torch.native_layer_norm(
             z,
             (c,),
@@ -269,7 +276,7 @@ class _Layer(torch.autograd.Function):
             b2,
             shape.epsilons[1],
         )
-        products = xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf
+        products = xb, qkv, attended, x1b, h, a, w_qkv, wo, wi, wf
         context.save_for_backward(
             *products,
             y,
@@ -282,7 +289,7 @@ class _Layer(torch.autograd.Function):
             r2,
             g2,
             b2,
-            *kept,
+            *dropout_masks,
             *saved,
         )
         context.shape = shape
@@ -293,7 +300,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> Any:
         """Returns the gradients with respect to the hidden states and to the weights."""
-        xb, qkv, found, x1b, h, a, w_qkv, wo, wi, wf, *rest = context.saved_tensors
+        xb, qkv, attended, x1b, h, a, w_qkv, wo, wi, wf, *rest = context.saved_tensors
         y, m1, r1, g1, b1, z, m2, r2, g2, b2, of_attention, of_output, of_layer, *saved = rest
         shape = context.shape
         needed = context.needs_input_grad[4:]
@@ -344,8 +351,8 @@ class _Layer(torch.autograd.Function):
         dws, dbs = (
             ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
         )
-        of_qkv = [each for pair in zip(dws, dbs, strict=True) for each in pair]
-        of_wo = _of_linear(go, found, needed[6])
+        of_qkv = [part for pair in zip(dws, dbs, strict=True) for part in pair]
+        of_wo = _of_linear(go, attended, needed[6])
         of_wi = _of_linear(gh, x1b, needed[10])
         of_wf = _of_linear(gf, a, needed[12])
         return gx, None, None, None, *of_qkv, *of_wo, dg1, db1, *of_wi, *of_wf, dg2, db2

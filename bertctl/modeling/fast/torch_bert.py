@@ -83,7 +83,9 @@ class Family:
 
     def dropout_fields(self) -> set[str]:
         """Returns the fields of config.json that say how much dropouts leave out."""
-        return {one[0] for one in (*self.dropouts, *self.of_heads.values()) if one is not None}
+        return {
+            field[0] for field in (*self.dropouts, *self.of_heads.values()) if field is not None
+        }
 
     def has_dense_head(self, kind: str) -> bool:
         """Returns whether the head has a hidden layer of its own, in a module with its last one."""
@@ -226,8 +228,8 @@ class Layer(_Named):
             "dropout_p": of_attention if self.training else 0.0,
             "scale": q.shape[-1] ** -0.5,
         }
-        found = self.attend(q, k, v, **looks)
-        mixed = self.part("mixed")(found.transpose(1, 2).reshape(x.shape))
+        attended = self.attend(q, k, v, **looks)
+        mixed = self.part("mixed")(attended.transpose(1, 2).reshape(x.shape))
         x = self.part("first_norm")(functional.dropout(mixed, of_output, self.training) + x)
         outer = self.part("outer")(self.activation(self.part("inner")(x)))
         last: Tensor = self.part("last_norm")(
@@ -264,7 +266,7 @@ class _Saved(_Named):
 
     Attributes:
         architecture: name of its class there.
-        said: config.json.
+        saved_config: config.json.
         config: the same; `hidden_size` is H in each family, `num_hidden_layers` the number of
             layers.
         base_model_prefix: where the encoder is in a network with a head.
@@ -281,7 +283,7 @@ class _Saved(_Named):
     ) -> None:
         super().__init__(names)
         self.architecture = family.architecture + kind
-        self.said = dict(config)
+        self.saved_config = dict(config)
         self.base_model_prefix = family.encoder
         widths = {"hidden_size": sizes["hidden"], "num_hidden_layers": sizes["layers"]}
         self.config = SimpleNamespace(**{**config, **widths})
@@ -302,9 +304,9 @@ class _Saved(_Named):
     def save_pretrained(self, folder: Path, *, state_dict: Mapping[str, Tensor]) -> None:
         """Writes config.json and weights, as transformers does."""
         folder.mkdir(exist_ok=True)
-        said = self.said | {"architectures": [self.architecture]}
-        write_text(folder / "config.json", json.dumps(said, indent=2, sort_keys=True) + "\n")
-        weights = {name: one.contiguous() for name, one in state_dict.items()}
+        config = self.saved_config | {"architectures": [self.architecture]}
+        write_text(folder / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
+        weights = {name: tensor.contiguous() for name, tensor in state_dict.items()}
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -398,18 +400,20 @@ class Encoder(_Saved):
         is_ahead = self.training and input_ids.is_cuda
         if attention_mask is not None and (is_ahead or not bool(attention_mask.all())):
             mask = attention_mask.bool()[:, None, None].expand(-1, -1, input_ids.shape[1], -1)
-        found = self.part("stack")(x, mask, **({"keeps_all": True} if output_hidden_states else {}))
+        encoded = self.part("stack")(
+            x, mask, **({"keeps_all": True} if output_hidden_states else {})
+        )
         has_pooler = "pooler" in self.names
         if has_pooler:
-            pooled = torch.tanh(self.part("pooler")(found.last_hidden_state[:, 0]))
+            pooled = torch.tanh(self.part("pooler")(encoded.last_hidden_state[:, 0]))
         else:
             pooled = None
         if output_hidden_states:
-            states = found.hidden_states
+            states = encoded.hidden_states
         else:
             states = None
         return SimpleNamespace(
-            last_hidden_state=found.last_hidden_state, pooler_output=pooled, hidden_states=states
+            last_hidden_state=encoded.last_hidden_state, pooler_output=pooled, hidden_states=states
         )
 
     def _places(self, ids: Tensor) -> Tensor:
@@ -436,10 +440,10 @@ class _DenseHead(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """Returns (B, C) of (B, T, H)."""
-        found: Tensor = self.out_proj(
+        logits: Tensor = self.out_proj(
             self.dropout(self.activation(self.dense(self.dropout(states[:, 0]))))
         )
-        return found
+        return logits
 
 
 class Network(_Saved):
@@ -466,7 +470,7 @@ class Network(_Saved):
             names,
             family,
             f"For{kind}",
-            encoder.said,
+            encoder.saved_config,
             sizes,
         )
         self.kind = kind
@@ -486,19 +490,19 @@ class Network(_Saved):
         """
         choices = inputs["input_ids"].shape[1]
         if self.kind == "MultipleChoice":
-            inputs = {name: each.flatten(0, 1) for name, each in inputs.items()}
-        found = self.part("encoder")(**inputs)
-        if found.pooler_output is None:
-            x = found.last_hidden_state
+            inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
+        encoded = self.part("encoder")(**inputs)
+        if encoded.pooler_output is None:
+            x = encoded.last_hidden_state
         else:
-            x = found.pooler_output
+            x = encoded.pooler_output
         if "dense" in self.names and self._activation is not None:
             x = self._activation(self.part("dense")(x[:, 0]))
         logits = self.part("last")(
             x if isinstance(self.part("last"), _DenseHead) else self.dropout(x)
         )
         if self.kind == "QuestionAnswering":
-            first, last = (each.squeeze(-1).contiguous() for each in logits.split(1, dim=-1))
+            first, last = (tensor.squeeze(-1).contiguous() for tensor in logits.split(1, dim=-1))
             return Outputs(start_logits=first, end_logits=last)
         return Outputs(logits.view(-1, choices) if self.kind == "MultipleChoice" else logits)
 

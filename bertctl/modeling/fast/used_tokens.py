@@ -101,8 +101,8 @@ def save_with_tables(
         weights: by name.
         file: that it writes.
     """
-    tables = {name: one for name, one in weights.items() if isinstance(one, SavedRows)}
-    save({**weights, **{name: one.room() for name, one in tables.items()}})
+    tables = {name: weight for name, weight in weights.items() if isinstance(weight, SavedRows)}
+    save({**weights, **{name: weight.room() for name, weight in tables.items()}})
     for name, table in tables.items():
         with file.open("r+b") as out:
             out.seek(tensors_in(file)[name].first)
@@ -137,22 +137,22 @@ class UsedRows(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Returns (..., C) rows of (...) tokens; in training of used ones only."""
-        places = self.places[ids]
-        if self.training or bool((places >= 0).all()):
-            return functional.embedding(places, self.weight, self.padding)
-        found = functional.embedding(places.clamp(min=0), self.weight)
-        found[places < 0] = self.whole[ids[places < 0]].to(found) * self.decay
-        return found
+        positions = self.places[ids]
+        if self.training or bool((positions >= 0).all()):
+            return functional.embedding(positions, self.weight, self.padding)
+        rows = functional.embedding(positions.clamp(min=0), self.weight)
+        rows[positions < 0] = self.whole[ids[positions < 0]].to(rows) * self.decay
+        return rows
 
     def follow(self, optimizer: Optimizer) -> None:
         """Makes each step of an optimizer that decays the weight decay the other rows as much."""
 
-        def decay(told: Optimizer, *_: Any) -> None:
+        def decay(stepped_optimizer: Optimizer, *_: Any) -> None:
             # The group is looked up in each step: accelerate puts others in place of those that
             # were there.
             (group,) = (
                 param_group
-                for param_group in told.param_groups
+                for param_group in stepped_optimizer.param_groups
                 if any(parameter is self.weight for parameter in param_group["params"])
             )
             if self.weight.grad is not None:  # a weight without one is left alone
@@ -173,16 +173,16 @@ class UsedRows(nn.Module):
         )
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
-        given = state_dict.get(prefix + "weight")
-        if isinstance(given, SavedRows):
-            self.whole = given.whole
-            self.decay = given.decay
-            rows = given.trained
-        elif given is not None and given.shape == self.whole.shape:
-            if isinstance(given, Tensor):
-                self.whole = given.to(self.places.device)
+        saved = state_dict.get(prefix + "weight")
+        if isinstance(saved, SavedRows):
+            self.whole = saved.whole
+            self.decay = saved.decay
+            rows = saved.trained
+        elif saved is not None and saved.shape == self.whole.shape:
+            if isinstance(saved, Tensor):
+                self.whole = saved.to(self.places.device)
             else:
-                self.whole = given
+                self.whole = saved
             self.decay = 1.0
             rows = self.whole[self.used]
         else:
@@ -195,7 +195,7 @@ class UsedRows(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.used, self.places = map(fn, (self.used, self.places))
         self.whole, self.first = (
-            fn(one) if isinstance(one, Tensor) else one for one in (self.whole, self.first)
+            fn(rows) if isinstance(rows, Tensor) else rows for rows in (self.whole, self.first)
         )
         return self
 
@@ -224,7 +224,13 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
         or guesses_words is not None
     ):
         return None
-    if sum(one is plain.weight for _, one in network.named_parameters(remove_duplicate=False)) > 1:
+    if (
+        sum(
+            parameter is plain.weight
+            for _, parameter in network.named_parameters(remove_duplicate=False)
+        )
+        > 1
+    ):
         return None
     is_used = torch.zeros(len(plain.weight), dtype=torch.bool)
     for ids in batches:
@@ -243,18 +249,18 @@ def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
     names = {
         f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)
     }
-    told = {name: one for name, one in tensors_in(file).items() if name in names}
+    tables = {name: table for name, table in tensors_in(file).items() if name in names}
     return {
         name: StoredRows(
             np.memmap(
                 file,
                 "<f4",
                 "r",
-                one.first,
-                one.shape,
+                table.first,
+                table.shape,
             )
         )
-        for name, one in told.items()
+        for name, table in tables.items()
     }
 
 
@@ -262,7 +268,7 @@ def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, i
     """Returns how many parameters a network has, how many but for unused rows, and how many are
     trained.
     """
-    whole = sum(parameter.numel() for parameter in network.parameters())
+    total = sum(parameter.numel() for parameter in network.parameters())
     trained = sum(
         parameter.numel() for parameter in network.parameters() if parameter.requires_grad
     )
@@ -270,7 +276,7 @@ def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, i
     if used is not None:
         table: Any = network.get_input_embeddings()  # type: ignore[operator]
         unused = (len(table.weight) - len(used)) * table.weight.shape[1]
-    return whole, whole - unused, trained - unused
+    return total, total - unused, trained - unused
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:

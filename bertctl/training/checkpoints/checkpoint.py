@@ -143,10 +143,10 @@ class Checkpoints:
             self._listener.warn(f"the checkpoint {path} is not used: {trouble}")
         return None
 
-    def _compare_history(self, kept: Path) -> None:
+    def _compare_history(self, saved_history: Path) -> None:
         history = self._folder.history
-        if kept.exists():
-            before = kept.read_bytes()
+        if saved_history.exists():
+            before = saved_history.read_bytes()
         else:
             before = b""
         if history.is_file():
@@ -155,7 +155,7 @@ class Checkpoints:
             now = b""
         if not now.startswith(before):
             self._listener.warn(
-                f"{history} has been changed: it gets back what it held at {kept.parent}"
+                f"{history} has been changed: it gets back what it held at {saved_history.parent}"
             )
 
     def any(self) -> bool:
@@ -207,7 +207,7 @@ class Checkpoints:
         final = self._folder.checkpoints / part.name
         with begun:
             file = part / "model.safetensors"
-            save_with_tables(lambda given: save_file(given, file), snapshot.model, file)
+            save_with_tables(lambda tensors: save_file(tensors, file), snapshot.model, file)
             save_file(snapshot.optimizer, part / "optimizer.safetensors")
             save_file(snapshot.random, part / "random.safetensors")
             write_text(part / _STATE, json.dumps(snapshot.state, indent=2) + "\n")

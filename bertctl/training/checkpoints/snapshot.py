@@ -117,12 +117,12 @@ def restore(
         engine.accelerator.scaler.load_state_dict(checkpoint.state["scaler"])
     generators = load_file(checkpoint.path / "random.safetensors")
     if checkpoint.state["workers"] == workers.count:
-        own = f".{workers.rank}"
+        suffix = f".{workers.rank}"
         set_generators(
             {
-                name.removesuffix(own): state
+                name.removesuffix(suffix): state
                 for name, state in generators.items()
-                if name.endswith(own)
+                if name.endswith(suffix)
             }
         )
     else:

@@ -74,18 +74,20 @@ class BestWeights:
 
         ranked = sorted([*state.ranked, (evaluation.value, state.step)], key=order)
         ranked = ranked[: self._keep]
-        kept = {step for _, step in ranked}
-        if self._writes and state.step in kept:
+        kept_steps = {step for _, step in ranked}
+        if self._writes and state.step in kept_steps:
             from safetensors.torch import save_file
 
             from bertctl.modeling.fast.used_tokens import save_with_tables
 
             with replacing(average_file(self._folder, state.step)) as aside:
-                save_with_tables(lambda given: save_file(given, aside), model.copy_weights(), aside)
+                save_with_tables(
+                    lambda tensors: save_file(tensors, aside), model.copy_weights(), aside
+                )
         state.ranked = ranked
         state.ranked_losses = [loss_of.get(step, math.inf) for _, step in ranked]
         if self._writes:
-            for step in before - kept:
+            for step in before - kept_steps:
                 average_file(self._folder, step).unlink(missing_ok=True)
 
     def average_into(self, model: Model, state: TrainingState) -> None:

@@ -26,15 +26,15 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
             initialised anew at once.
     """
     training = recipe.training
-    asked = _about_layers(recipe)
-    if not asked:
+    requested_fields = _about_layers(recipe)
+    if not requested_fields:
         return
     if "num_hidden_groups" in source.config:
         raise UsageError(
-            f"{asked[0]}: the layers of '{source.name}' ({source.config.get('model_type')}) share "
+            f"{requested_fields[0]}: the layers of '{source.name}' ({source.config.get('model_type')}) share "
             "their weights, so "
             "one can't be treated in another way than the rest",
-            remedy=f"Leave {' and '.join(asked)} out, or choose another model.",
+            remedy=f"Leave {' and '.join(requested_fields)} out, or choose another model.",
         )
     n_layers = layer_count(source.config)
     frozen = training.freeze_layers
@@ -91,7 +91,9 @@ class Unfreezing:
         depths = parameter_depths(network)
         self._head = max(depths.values())
         self._parameters = [
-            (one, depths[name]) for name, one in network.named_parameters() if one.requires_grad
+            (parameter, depths[name])
+            for name, parameter in network.named_parameters()
+            if parameter.requires_grad
         ]
 
     def __call__(self, epoch: int) -> None:
@@ -105,9 +107,9 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
     each.
     """
     training = recipe.training
-    said = []
+    sentences = []
     if training.preset:
-        said.append(
+        sentences.append(
             f"preset {training.preset}: its values stand where nothing nearer says otherwise"
         )
     if recipe.optimizer.layer_decay < 1.0:
@@ -115,7 +117,7 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
             layer_count(source.config) + 1
         )
         head = f"{recipe.optimizer.learning_rate:g} for the head"
-        said.append(f"learning rates: {head}, down to {lowest:.3g} for the embeddings")
+        sentences.append(f"learning rates: {head}, down to {lowest:.3g} for the embeddings")
     if training.freeze_embeddings:
         frozen = ["the embeddings"]
     else:
@@ -123,13 +125,13 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
     if training.freeze_layers:
         frozen.append(f"the lower {training.freeze_layers} of {layer_count(source.config)} layers")
     if frozen:
-        said.append(f"frozen: {' and '.join(frozen)}")
+        sentences.append(f"frozen: {' and '.join(frozen)}")
     if training.reinit_layers is not None:
         if training.reinit_layers:
             top = f" and the top {counted(training.reinit_layers, 'layer')}"
         else:
             top = ""
-        said.append(f"new weights: the pooler (where there is one){top}")
+        sentences.append(f"new weights: the pooler (where there is one){top}")
     if training.gradual_unfreezing:
         n_layers = layer_count(source.config)
         if training.freeze_embeddings:
@@ -145,17 +147,17 @@ def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
         left += [] if lowest else ["the embeddings"]
         leave = f"{counted(epochs, 'epoch')} {'leaves' if epochs == 1 else 'leave'}"
         short = f"; {leave} {' and '.join(left)} as before"
-        said.append(
+        sentences.append(
             "unfreezing: the head in the first epoch, one layer more in each that follows, "
             "everything from epoch "
             f"{needed} on" + (short if epochs < needed else "")
         )
     if training.average_best:
-        said.append(
+        sentences.append(
             f"averaging: the weights of the {training.average_best} best evaluations are kept "
             "until the end"
         )
-    return said
+    return sentences
 
 
 def _about_layers(recipe: Recipe) -> list[str]:

@@ -283,15 +283,15 @@ def _step(
     """Takes one optimizer step; returns the figures of its line of history."""
     started = time.perf_counter()
     rate = float(engine.schedule.get_last_lr()[0])
-    found = step_with_oom_retry(
+    result = step_with_oom_retry(
         engine,
         features,
         indices,
         rng,
         micro_batches,
     )
-    loss = found.loss
-    norm = found.grad_norm
+    loss = result.loss
+    norm = result.grad_norm
     state.first_losses = [*state.first_losses, loss][:5]
     state.last_losses = [*state.last_losses, loss][-10:]
     is_fp16 = engine.compute.precision == "fp16"
@@ -320,8 +320,8 @@ def _step(
         "epoch": 0.0,
         "loss": loss,
         **(
-            {f"{name}_loss": each for name, each in found.losses.items()}
-            if len(found.losses) > 1
+            {f"{name}_loss": part_loss for name, part_loss in result.losses.items()}
+            if len(result.losses) > 1
             else {}
         ),
         "learning_rate": rate,
@@ -389,11 +389,11 @@ def _diverged(
             f"{np.mean(losses):.3g}" for losses in (state.last_losses, state.first_losses)
         )
         message = f"the last losses are {last} on average, the first ones were {first}"
-    shown = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
+    visible_ids = ", ".join(map(str, ids[:8])) + (", ..." if len(ids) > 8 else "")
     return DivergedError(
         f"training diverged at step {state.step + 1}: {message} (learning rate {rate:.2e}; "
         f"batch with "
-        f"ids {shown})",
+        f"ids {visible_ids})",
         remedy="Try a lower `optimizer.learning_rate=`, a longer warm-up "
         "(`optimizer.warmup_fraction=0.2`) or "
         "`runtime.precision=fp32`; look at those examples.",

@@ -49,7 +49,9 @@ def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, 
         depths = {}
     head = max(depths.values(), default=0)
     plain = _undecayed(network)
-    trained = {name: one for name, one in network.named_parameters() if one.requires_grad}
+    trained = {
+        name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad
+    }
     groups: list[dict[str, Any]] = []
     for depth in range(head, -1, -1):
         rate = settings.learning_rate * settings.layer_decay ** (head - depth)
@@ -180,6 +182,6 @@ def _undecayed(network: "nn.Module") -> set[str]:
     names: set[str] = set()
     for prefix, module in network.named_modules():
         is_norm = isinstance(module, nn.LayerNorm) or "norm" in type(module).__name__.lower()
-        own = module.named_parameters(prefix, recurse=False)
-        names |= {name for name, _ in own if is_norm or name.endswith("bias")}
+        parameters = module.named_parameters(prefix, recurse=False)
+        names |= {name for name, _ in parameters if is_norm or name.endswith("bias")}
     return names

@@ -101,16 +101,16 @@ def training_step(
     batches = [objective.batch(features, part if len(part) else indices[:1], rng) for part in mine]
     if objective.spans_batch:
         if len(mine[0]) == len(indices):
-            whole = batches[0]
+            global_batch = batches[0]
         else:
-            whole = objective.batch(features, indices, rng)
+            global_batch = objective.batch(features, indices, rng)
         sizes = [
             sum(map(len, parts[k * micro_batches : (k + 1) * micro_batches]))
             for k in range(workers.count)
         ]
         names, losses = _across_batch(
             engine,
-            whole,
+            global_batch,
             batches,
             [len(part) for part in mine],
             sizes,
@@ -135,11 +135,15 @@ def _clip(engine: TrainingEngine) -> float:
         return float(
             engine.accelerator.clip_grad_norm_(engine.network.parameters(), engine.max_grad_norm)
         )
-    found = [one for one in engine.network.parameters() if one.grad is not None]
+    parameters = [
+        parameter for parameter in engine.network.parameters() if parameter.grad is not None
+    ]
     # A norm of a whole tensor is one thread's work, those of its rows are all threads'.
-    norm = torch.cat([torch.linalg.vector_norm(one.grad, dim=-1).flatten() for one in found]).norm()
+    norm = torch.cat(
+        [torch.linalg.vector_norm(parameter.grad, dim=-1).flatten() for parameter in parameters]
+    ).norm()
     if norm > engine.max_grad_norm:
-        torch.nn.utils.clip_grads_with_norm_(found, engine.max_grad_norm, norm)
+        torch.nn.utils.clip_grads_with_norm_(parameters, engine.max_grad_norm, norm)
     return float(norm)
 
 
@@ -178,7 +182,7 @@ def _part_by_part(
 
 def _across_batch(
     engine: TrainingEngine,
-    whole: Batch,
+    global_batch: Batch,
     batches: Sequence[Batch],
     counted: Sequence[int],
     sizes: Sequence[int],
@@ -193,7 +197,7 @@ def _across_batch(
 
     Args:
         engine: the network and the processes.
-        whole: the global batch, for what its losses look at besides outputs.
+        global_batch: the global batch, for what its losses look at besides outputs.
         batches: this process's micro-batches.
         counted: windows of each of them that are its own.
         sizes: windows of each process.
@@ -210,13 +214,13 @@ def _across_batch(
         for batch in batches:
             states.append(generator_states())
             outputs.append(objective.forward(engine.backend, batch.to(device)))
-    own = outputs[0]
+    local_outputs = outputs[0]
     if is_cached:
-        own = torch.cat(
-            [each[:count] for each, count in zip(outputs, counted, strict=True)]
+        local_outputs = torch.cat(
+            [output[:count] for output, count in zip(outputs, counted, strict=True)]
         ).requires_grad_()
-    here = whole.to(device)
-    sums = objective.losses(_gathered(own, sizes, workers), here)
+    here = global_batch.to(device)
+    sums = objective.losses(_gathered(local_outputs, sizes, workers), here)
     counts = objective.counts(here)
     losses = {name: loss / max(1, counts[name]) for name, loss in sums.items()}
     # The exchange takes the mean over the processes, and the sum is meant.
@@ -224,7 +228,7 @@ def _across_batch(
     if not is_cached:
         engine.accelerator.backward(total)
     else:
-        (gradient,) = torch.autograd.grad(total, own)
+        (gradient,) = torch.autograd.grad(total, local_outputs)
         parts = gradient.split(list(counted))
         for number, (batch, part, state) in enumerate(zip(batches, parts, states, strict=True)):
             with _exchanged(engine, last=number + 1 == len(batches)), torch.random.fork_rng():
@@ -250,11 +254,13 @@ def _global_counts(
     """Returns what the losses count in all micro-batches of all processes, so that an uneven split
     changes nothing.
     """
-    found = [
+    counts_of_parts = [
         objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)
     ]
     names = list(objective.counts(batches[0]))
-    mine = np.array([sum(counts[name] for counts in found) for name in names], dtype=np.float64)
+    mine = np.array(
+        [sum(counts[name] for counts in counts_of_parts) for name in names], dtype=np.float64
+    )
     return dict(zip(names, workers.sum(mine).tolist(), strict=True))
 
 
@@ -271,14 +277,14 @@ def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Ten
         return outputs
     import torch
 
-    own = sizes[workers.rank]
+    n_local = sizes[workers.rank]
     padded = torch.zeros((max(sizes), *outputs.shape[1:]))
-    padded[:own] = outputs[:own].detach()
+    padded[:n_local] = outputs[:n_local].detach()
     pieces = [
         torch.from_numpy(values[:size]).to(outputs)
         for values, size in zip(workers.gather(padded.numpy()), sizes, strict=True)
     ]
-    pieces[workers.rank] = outputs[:own]
+    pieces[workers.rank] = outputs[:n_local]
     return (
         torch.cat(pieces) + 0.0 * outputs.sum()
     )  # which keeps a process without a window in the exchange

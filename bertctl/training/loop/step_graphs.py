@@ -53,20 +53,24 @@ class StepGraphs:
         """Does what `passes` does with a batch and divisors that may be on the CPU."""
         tensors = [*batch.tensors().values(), divisors]
         key = (
-            *(tuple(one.shape) for one in tensors),
-            *(each for each in vars(batch).values() if type(each) is tuple),
+            *(tuple(tensor.shape) for tensor in tensors),
+            *(value for value in vars(batch).values() if type(value) is tuple),
         )
         self._keep_gradients()
         if self.is_off or key not in self._recorded:
             self._recorded[key] = None
             losses = passes(batch.to("cuda"), divisors.to("cuda"))
-            self._gradients |= {one: one.grad for one in self.parameters if one.grad is not None}
+            self._gradients |= {
+                parameter: parameter.grad
+                for parameter in self.parameters
+                if parameter.grad is not None
+            }
             return losses
-        found = self._recorded[key] or self._record(key, passes, batch, divisors)
-        for to, given in zip(found.inputs, tensors, strict=True):
-            to.copy_(given, non_blocking=True)
-        found.graph.replay()
-        return found.losses.clone()
+        recorded = self._recorded[key] or self._record(key, passes, batch, divisors)
+        for to, tensor in zip(recorded.inputs, tensors, strict=True):
+            to.copy_(tensor, non_blocking=True)
+        recorded.graph.replay()
+        return recorded.losses.clone()
 
     def _record(self, key: Any, passes: Passes, batch: Batch, divisors: "Tensor") -> _Recorded:
         import torch
@@ -76,11 +80,16 @@ class StepGraphs:
         graph = torch.cuda.CUDAGraph()
         # They share their memory, as only one of them runs at a time; a checkpoint may be written
         # meanwhile.
-        pool = next((one.graph.pool() for one in self._recorded.values() if one is not None), None)
+        pool = next(
+            (earlier.graph.pool() for earlier in self._recorded.values() if earlier is not None),
+            None,
+        )
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             losses = passes(here, divisors)
-        self._recorded[key] = found = _Recorded(graph, [*here.tensors().values(), divisors], losses)
-        return found
+        self._recorded[key] = recorded = _Recorded(
+            graph, [*here.tensors().values(), divisors], losses
+        )
+        return recorded
 
     def turn_off(self) -> bool:
         """Gives their memory back for good; returns whether there was some."""
@@ -91,8 +100,12 @@ class StepGraphs:
 
     def _keep_gradients(self) -> None:
         """Puts gradients that a step has cleared to where recorded kernels add to them."""
-        cleared = {one: gradient for one, gradient in self._gradients.items() if one.grad is None}
+        cleared = {
+            parameter: gradient
+            for parameter, gradient in self._gradients.items()
+            if parameter.grad is None
+        }
         if cleared:
             fill_with_zeros([*cleared.values()])
-        for one, gradient in cleared.items():
-            one.grad = gradient
+        for parameter, gradient in cleared.items():
+            parameter.grad = gradient

@@ -250,6 +250,6 @@ def _has_unused_parameters(job: "Job") -> bool:
             TorchBackend(network, job.loaded.has_segments, job.compute), batch
         )
         torch.stack(list(objective.losses(outputs, batch).values())).sum().backward()  # type: ignore[no-untyped-call]
-    unused = any(one.grad is None for one in job.loaded.trainable_parameters().values())
+    unused = any(parameter.grad is None for parameter in job.loaded.trainable_parameters().values())
     network.zero_grad(set_to_none=True)
     return unused
