@@ -20,6 +20,7 @@ from bertctl.config.field_docs import documented_classes, field_docs, section_do
 from bertctl.config.schema import fields, recipe_schema
 from bertctl.run_documents.document_base import ABSENT, Document
 from bertctl.run_documents.environment_document import EnvironmentDocument
+from bertctl.run_documents.export_document import ExportDocument
 from bertctl.run_documents.index_document import IndexDocument
 from bertctl.run_documents.line_documents import HistoryLine, PredictionLine
 from bertctl.run_documents.lock_document import LockDocument
@@ -35,6 +36,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
 
 DOCUMENTS: tuple[type[Document], ...] = (
     EnvironmentDocument,
+    ExportDocument,
     HistoryLine,
     IndexDocument,
     LockDocument,

@@ -132,6 +132,7 @@ def agents_page() -> str:
 
 _SCHEMAS = {
     "environment": "`RUN/environment.json`: versions, device, precision, hashes of data and model",
+    "export": "`EXPORT/export.json`: what an exported model is, and its proof",
     "error": "the answer of a command that fails, with `--json`",
     "history": "a line of `RUN/history.jsonl`",
     "lock": "`bertctl.lock`",

@@ -1,0 +1,140 @@
+"""A converted model in ONNX Runtime or OpenVINO: arrays in, arrays out, without torch.
+
+Both run with the settings that the proof of an export was made with: all graph optimisations, and
+arithmetic in fp32 unless the graph itself has another precision.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertctl.arrays import Array
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError
+
+RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}
+"""The package that runs each format."""
+
+_Run = Callable[[Mapping[str, Array], Sequence[str]], Sequence[Array]]
+
+
+@dataclass(frozen=True)
+class GraphSession:
+    """A converted model, ready to compute.
+
+    Attributes:
+        inputs: Names of what it takes.
+        outputs: Names of what it can give.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    _run: _Run
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] = ()) -> dict[str, Array]:
+        """Returns outputs by name.
+
+        Args:
+            feeds: (B, T) int64 arrays by name: `input_ids`, and where they matter `attention_mask`
+                (otherwise ones) and `token_type_ids` (otherwise zeros). Others are left alone.
+            outputs: Those that are needed; all where none is named.
+        """
+        ids = feeds["input_ids"]
+        defaults = {"attention_mask": np.ones_like, "token_type_ids": np.zeros_like}
+        values = {
+            name: feeds[name] if name in feeds else defaults[name](ids) for name in self.inputs
+        }
+        names = tuple(outputs) or self.outputs
+        return dict(zip(names, self._run(values, names), strict=True))
+
+
+def open_graph(
+    path: Path,
+    file_format: str,
+    *,
+    threads: int,
+    outputs: Sequence[str] = (),
+    precision: str = "fp32",
+    remedy: str = "Export the model again.",
+) -> GraphSession:
+    """Opens a converted model.
+
+    Args:
+        path: The file that the runtime opens.
+        file_format: One of `RUNTIMES`.
+        threads: That compute.
+        outputs: Those that will be asked for, so that OpenVINO computes no others; all where none
+            is named.
+        precision: Of OpenVINO's arithmetic on a graph in fp32: `fp32` or `bf16`.
+        remedy: What to do about a file that can't be opened.
+
+    Raises:
+        UnavailableError: The runtime is not installed, or the file is damaged.
+    """
+    package = RUNTIMES[file_format]
+    if find_spec(package) is None:
+        raise UnavailableError(
+            f"{path} is for {package}, which is not installed",
+            remedy=f"Install it: pip install 'bertctl[{file_format}]'.",
+        )
+    with loading(path, kind=UnavailableError, remedy=remedy):
+        if file_format == "onnx":
+            return _open_onnx(path, threads)
+        return _open_openvino(path, threads, outputs, precision)
+
+
+def _open_onnx(path: Path, threads: int) -> GraphSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    session: Any = onnxruntime.InferenceSession(
+        str(path), options, providers=["CPUExecutionProvider"]
+    )
+    return GraphSession(
+        inputs=tuple(tensor.name for tensor in session.get_inputs()),
+        outputs=tuple(tensor.name for tensor in session.get_outputs()),
+        _run=lambda feeds, names: session.run(list(names), dict(feeds)),
+    )
+
+
+def _open_openvino(
+    path: Path, threads: int, outputs: Sequence[str], precision: str
+) -> GraphSession:
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(str(path))
+    if outputs:
+        ends = [model.output(name).get_node().input_value(0) for name in outputs]
+        # Only what is asked for is computed: layers above the highest one fall away.
+        model = openvino.Model(ends, model.get_parameters(), "part")
+        names = tuple(outputs)
+    else:
+        names = tuple(output.get_any_name() for output in model.outputs)
+    compiled = core.compile_model(
+        model,
+        "CPU",
+        {
+            "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+        },
+    )
+
+    def run(feeds: Mapping[str, Array], wanted_names: Sequence[str]) -> Sequence[Array]:
+        results = compiled(dict(feeds), share_inputs=True)
+        return [results[names.index(name)] for name in wanted_names]
+
+    return GraphSession(
+        inputs=tuple(tensor.get_any_name() for tensor in compiled.inputs),
+        outputs=names,
+        _run=run,
+    )
