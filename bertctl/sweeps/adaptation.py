@@ -2,7 +2,8 @@
 seeds and rows.
 
 DIR/pretrain   the run of pretraining
-DIR/sweep      the runs of fine-tuning: a sweep of two settings, the model as it was and as it is after pretraining
+DIR/sweep      the runs of fine-tuning: a sweep of two settings, the model as it was and as it is
+               after pretraining
 DIR/adapt.json what came of it
 """
 
@@ -56,15 +57,13 @@ class Adaptation:
         """Returns the folder of all."""
         if self.output is not None:
             return self.output
-        what = [
+        hashed_parts = [
             self.job.hash,
             recipe_hash(self.task, data_hashes={}, model_hash=""),
             str(self.seeds),
         ]
-        return (
-            Path("runs")
-            / f"adapt-{self.task.name}-{hashlib.sha256(repr(what).encode()).hexdigest()[:8]}"
-        )
+        digest = hashlib.sha256(repr(hashed_parts).encode()).hexdigest()
+        return Path("runs") / f"adapt-{self.task.name}-{digest[:8]}"
 
     def sweep(self, models: Sequence[str], listener: Listener = SILENT) -> Sweep:
         """Returns the fine-tuning of these models, made ready.
@@ -88,7 +87,7 @@ class Adaptation:
         return make_sweep(request, self.folder / "sweep", listener=listener)
 
 
-def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
+def check_adaptation(adaptation: Adaptation, listener: Listener = SILENT) -> Sweep:
     """Refuses what the fine-tuning would refuse, before the pretraining is paid for; returns the
     half without it.
 
@@ -96,29 +95,29 @@ def check_adaptation(asked: Adaptation, listener: Listener = SILENT) -> Sweep:
         UsageError: fewer than two seeds.
         BertctlError: see `Adaptation.sweep`.
     """
-    if len(asked.seeds) < 2:
+    if len(adaptation.seeds) < 2:
         raise UsageError(
             "one seed can't tell a gain from luck", remedy="Take two or more: `seeds=5`."
         )
-    if without_test(asked.task) != asked.task.evaluation.splits:
+    if without_test(adaptation.task) != adaptation.task.evaluation.splits:
         message = "evaluation.splits names test: the runs of adapt are not scored on it"
         listener.say(f"{message}; `{command('evaluate RUN', split='test')}` scores one")
-    return asked.sweep([asked.task.model.name], listener)
+    return adaptation.sweep([adaptation.task.model.name], listener)
 
 
 def estimate_adaptation(
-    asked: Adaptation, without: Sweep, *, listener: Listener = SILENT
+    adaptation: Adaptation, without: Sweep, *, listener: Listener = SILENT
 ) -> dict[str, Any]:
     """Returns the steps and the memory of the pretraining, and the time of the fine-tuning, twice
     that of one arm.
 
     Args:
-        asked: what is to be done.
+        adaptation: what is to be done.
         without: what `check_adaptation` returned.
         listener: hears of progress.
     """
     half = dry_run(without, listener=listener)
-    job = asked.job
+    job = adaptation.job
     seconds = {name: round(len(ARMS) * value, 3) for name, value in half["seconds"].items()}
     pretraining = {"steps": job.steps, "epochs": job.epochs, "memory_bytes": job.memory}
     finetuning = {
@@ -128,20 +127,20 @@ def estimate_adaptation(
     }
     return {
         "schema": SCHEMA,
-        "folder": str(asked.folder),
+        "folder": str(adaptation.folder),
         "pretraining": pretraining,
         "finetuning": finetuning,
     }
 
 
 def adapt(
-    asked: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
+    adaptation: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
 ) -> tuple[dict[str, Any], int]:
     """Pretrains, fine-tunes without and with it, and judges; what is done in the folder already
     stays.
 
     Args:
-        asked: what is to be done; checked.
+        adaptation: what is to be done; checked.
         options: of the run of pretraining.
         listener: hears of what happens.
 
@@ -152,27 +151,29 @@ def adapt(
         BertctlError: see `Adaptation.sweep`, `start` and `run_sweep`.
     """
     pretrained = start(
-        asked.job,
-        asked.folder / "pretrain",
+        adaptation.job,
+        adaptation.folder / "pretrain",
         resume="if any",
         options=options,
         listener=listener,
     )
-    made = asked.sweep([asked.task.model.name, str(pretrained.folder.path.absolute())], listener)
+    made = adaptation.sweep(
+        [adaptation.task.model.name, str(pretrained.folder.path.absolute())], listener
+    )
     made.folder.mkdir(parents=True, exist_ok=True)
     code = run_sweep(made, listener=listener)
-    found = conclude(made.folder, listener=listener)
+    sweep_document = conclude(made.folder, listener=listener)
     document = {
         "schema": SCHEMA,
-        "folder": str(asked.folder),
+        "folder": str(adaptation.folder),
         "pretraining": {
             "run": str(pretrained.folder.path),
             "metrics": pretrained.metrics.as_json()["metrics"],
         },
         "sweep": str(made.folder),
-        **judged(found),
+        **judged(sweep_document),
     }
-    write_json(asked.folder / "adapt.json", document)
+    write_json(adaptation.folder / "adapt.json", document)
     return document, code
 
 
@@ -188,10 +189,9 @@ def judged(document: SweepDocument) -> dict[str, Any]:
         can't be compared), `verdict` (`gain`, `worse`, `no gain`, `not compared`) and a `sentence`.
     """
     rows = {row.setting: row for row in document.settings}
-    arms = {
-        arm: {key: getattr(rows[i], key) for key in ("mean", "deviation", "min", "max", "n")}
-        for i, arm in enumerate(ARMS)
-    }
+    arms = {}
+    for i, arm in enumerate(ARMS):
+        arms[arm] = {key: getattr(rows[i], key) for key in ("mean", "deviation", "min", "max", "n")}
     compared = document.comparison
     primary = document.primary
     answer: dict[str, Any] = {
@@ -209,11 +209,11 @@ def judged(document: SweepDocument) -> dict[str, Any]:
         value, low, high = 0.0 - value, 0.0 - high, 0.0 - low
     words = {True: "gain", False: "worse"}
     away = sum(arm["n"] for arm in arms.values()) - len(ARMS) * len(compared.seeds)
-    told = (
+    is_significant = (
         compared.verdict == "different"
         and value * (arms["with"]["mean"] - arms["without"]["mean"]) > 0
     )
-    if told:
+    if is_significant:
         verdict = words[(value > 0) == primary.higher_is_better]
     else:
         verdict = "no gain"

@@ -19,6 +19,7 @@ examples), S seeds, R draws.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -65,7 +66,7 @@ class SettingComparison:
 
 
 def ranked(
-    plan: SweepPlan, found: Sequence[SettingScores], *, by: Choose = "mean"
+    plan: SweepPlan, settings: Sequence[SettingScores], *, by: Choose = "mean"
 ) -> list[SettingScores]:
     """Returns the settings, the best one first; by their mean or by their best score.
 
@@ -74,25 +75,25 @@ def ranked(
     were stopped at the later rung, the best score there first.
     """
 
-    def place(one: SettingScores) -> tuple[bool, bool, float, float, float, int]:
-        best = best_score(plan, one)
+    def place(setting: SettingScores) -> tuple[bool, bool, float, float, float, int]:
+        best = best_score(plan, setting)
         if by == "mean" or best is None:
-            value = one.mean
+            value = setting.mean
         else:
             value = best.value
-        epochs = one.values.get("training.epochs", 0)
+        epochs = setting.values.get("training.epochs", 0)
         has_collapsed = best is not None and best.state == "collapsed"
         stopped_at = 0.0
         if value is None:
-            stopped_at = -max((_rung_share(plan, cell) for cell in one.cells), default=0.0)
+            stopped_at = -max((_rung_share(plan, cell) for cell in setting.cells), default=0.0)
             value_or_rung = min(
-                (plan.sign * (cell.rung_value or 0.0) for cell in one.cells), default=0.0
+                (plan.sign * (cell.rung_value or 0.0) for cell in setting.cells), default=0.0
             )
         else:
             value_or_rung = plan.sign * value
-        return value is None, has_collapsed, stopped_at, value_or_rung, float(epochs), one.index
+        return value is None, has_collapsed, stopped_at, value_or_rung, float(epochs), setting.index
 
-    return sorted(found, key=place)
+    return sorted(settings, key=place)
 
 
 def _rung_share(plan: SweepPlan, cell: CellResult) -> float:
@@ -102,15 +103,17 @@ def _rung_share(plan: SweepPlan, cell: CellResult) -> float:
     return 1.0 + plan.rungs[cell.name].index(cell.step)
 
 
-def best_score(plan: SweepPlan, one: SettingScores) -> Score | None:
+def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
     """Returns the best score of a setting: among the seeds that went well, else among those trained
     to their end, else among all. Ties go to the first seed.
     """
-    valued = [score for score in one.scores if score.value is not None]
-    well = [score for score in valued if score.state == "done"]
-    whole = [score for score in valued if is_whole(score)]
+    valued = [score for score in setting.scores if score.value is not None]
+    succeeded = [score for score in valued if score.state == "done"]
+    completed = [score for score in valued if is_whole(score)]
     return min(
-        well or whole or valued, key=lambda score: plan.sign * (score.value or 0.0), default=None
+        succeeded or completed or valued,
+        key=lambda score: plan.sign * (score.value or 0.0),
+        default=None,
     )
 
 
@@ -121,11 +124,11 @@ def is_whole(score: Score) -> bool:
     return all(cell.state in ("done", "collapsed") and not cell.message for cell in score.cells)
 
 
-def best_cell(plan: SweepPlan, found: Sequence[SettingScores]) -> CellResult | None:
+def best_cell(plan: SweepPlan, settings: Sequence[SettingScores]) -> CellResult | None:
     """Returns the run that the sweep recommends: of the chosen setting that with its best score, of
     folds the first; None when no run has been trained to its end.
     """
-    score = best_score(plan, ranked(plan, found, by=plan.choose)[0])
+    score = best_score(plan, ranked(plan, settings, by=plan.choose)[0])
     if score is not None and is_whole(score):
         return score.cells[0]
     return None
@@ -156,21 +159,21 @@ def compare_settings(
         raise UnavailableError("the two have no seed with predictions in common")
     is_paired = len(compared) >= _FEWEST_PAIRED and _start_alike(first, second)
     difference = _difference(plan, compared, is_paired=is_paired)
-    told = difference.p < ALPHA and (len(compared) > 1 or plan.choose == "best-run")
-    taken = {id(score) for pair in compared for score in pair}
-    left_out = [score for one in (first, second) for score in one.scores if id(score) not in taken]
+    is_significant = difference.p < ALPHA and (len(compared) > 1 or plan.choose == "best-run")
+    paired_ids = {id(score) for score in chain.from_iterable(compared)}
+    left_out = [score for score in (*first.scores, *second.scores) if id(score) not in paired_ids]
     seeds = tuple(a.seed for a, _ in compared)
-    verdict: Verdict = "different" if told else "undecided"
+    verdict: Verdict = "different" if is_significant else "undecided"
     return SettingComparison(
         seeds, difference, verdict, () if plan.choose == "best-run" else tuple(left_out)
     )
 
 
-def _answered(one: SettingScores) -> dict[int, Score]:
+def _answered(setting: SettingScores) -> dict[int, Score]:
     """Returns the scores that stand on answers, by seed."""
     return {
         score.seed: score
-        for score in one.scores
+        for score in setting.scores
         if score.value is not None and score.state != "diverged"
     }
 
@@ -187,23 +190,24 @@ def _start_alike(first: SettingScores, second: SettingScores) -> bool:
 def _difference(
     plan: SweepPlan, compared: Sequence[tuple[Score, Score]], *, is_paired: bool
 ) -> Difference:
-    scored = contributions_of(plan, [score for pair in compared for score in pair])
+    scored = contributions_of(plan, list(chain.from_iterable(compared)))
     if len(compared) == 1:
         return scored[0].difference(scored[1])
-    a, b = (
-        np.stack([one.linear_parts() for one in side], axis=1)
-        for side in (scored[0::2], scored[1::2])
-    )
     if is_paired:
         compute_difference = paired_difference
     else:
         compute_difference = two_way_difference
     return compute_difference(
-        a,
-        b,
+        _linear_table(scored[0::2]),
+        _linear_table(scored[1::2]),
         n=len(scored[0].rows),
         clusters=number_of(scored[0].clusters),
     )
+
+
+def _linear_table(scored: Sequence[Contributions]) -> Floats:
+    """Returns (G, S): what each of G examples or clusters adds to each of S scores."""
+    return np.stack([contributions.linear_parts() for contributions in scored], axis=1)
 
 
 def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contributions]:
@@ -218,13 +222,16 @@ def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contribut
         read = read_lines(plan, score.cells)
         names = (scores[0].cells[0].name, score.cells[0].name)
         lines.append(aligned(lines[0], read, names=names) if lines else read)
-    found = [score_lines(plan, line) for line in lines]
-    if not found or (number_of(found[0].clusters) or len(found[0].rows)) < 2:
+    contributions = [score_lines(plan, line) for line in lines]
+    if (
+        not contributions
+        or (number_of(contributions[0].clusters) or len(contributions[0].rows)) < 2
+    ):
         raise UnavailableError("no run has answers to two examples that do not hang together")
-    return found
+    return contributions
 
 
-def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, float]:
+def expect(plan: SweepPlan, settings: Sequence[SettingScores]) -> tuple[float, float]:
     """Returns what to expect of the choice among these settings, without the luck of having been
     the best of many: of the chosen setting with another seed, and of its best run, on other
     examples. Diverged runs count with what they are worth.
@@ -232,8 +239,8 @@ def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, floa
     Raises:
         BertctlError: a score without predictions, or with others.
     """
-    valued = [one for one in found if one.mean is not None]
-    answered = [score for one in valued for score in _answered(one).values()]
+    valued = [setting for setting in settings if setting.mean is not None]
+    answered = list(chain.from_iterable(_answered(setting).values() for setting in valued))
     parts = {
         id(s): c.linear_parts()
         for s, c in zip(answered, contributions_of(plan, answered), strict=True)
@@ -243,17 +250,14 @@ def expect(plan: SweepPlan, found: Sequence[SettingScores]) -> tuple[float, floa
     # What a diverged run is worth moves with the examples as the others' scores do: a constant
     # would be chosen wherever hard ones are drawn, and be scored on the easy ones.
     usual = np.mean(list(parts.values()), axis=0)
-    tables = [
-        np.stack(
-            [
-                parts.get(id(s), usual - usual.mean() + s.value)
-                for s in one.scores
-                if s.value is not None
-            ],
-            axis=1,
-        )
-        for one in valued
-    ]
+    tables = []
+    for setting in valued:
+        columns = [
+            parts.get(id(score), usual - usual.mean() + score.value)
+            for score in setting.scores
+            if score.value is not None
+        ]
+        tables.append(np.stack(columns, axis=1))
     return scores_of_the_choice(tables, sign=-plan.sign, by_best_run=plan.choose == "best-run")
 
 
@@ -274,14 +278,14 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
     """
     of_examples = float((a_GS.mean(axis=1) - b_GS.mean(axis=1)).var(ddof=1)) / len(a_GS)
     tables = (a_GS, b_GS)
-    of_seeds = [float(each.mean(axis=0).var(ddof=1)) / each.shape[1] for each in tables]
+    of_seeds = [float(table.mean(axis=0).var(ddof=1)) / table.shape[1] for table in tables]
     variance = of_examples + max(0.0, sum(of_seeds) - sum(map(_noise, tables)))
     value = float(a_GS.mean() - b_GS.mean())
     if variance <= SAME**2:
         return _difference_without_spread(value, n=n, clusters=clusters)
     uncertain = [of_examples**2 / (len(a_GS) - 1)]
     uncertain += [
-        each**2 / (table.shape[1] - 1) for each, table in zip(of_seeds, tables, strict=True)
+        of_seed**2 / (table.shape[1] - 1) for of_seed, table in zip(of_seeds, tables, strict=True)
     ]
     # What is taken off must not leave fewer degrees than each part has.
     freedom = max(variance**2 / sum(uncertain), min(*a_GS.shape, *b_GS.shape) - 1)
@@ -403,7 +407,7 @@ def scores_of_the_choice(
             mean.
     """
     G = len(settings[0])
-    merit = np.max if by_best_run else np.mean
+    score_function = np.max if by_best_run else np.mean
     drawn = (
         np.random.Generator(np.random.PCG64(_SEED))
         .multinomial(G, np.full(G, 1 / G), size=_DRAWS)
@@ -411,27 +415,38 @@ def scores_of_the_choice(
     )
     drawn = drawn[(drawn == 0).any(axis=1)]
     others = (drawn == 0).astype(np.float64)
-    every = np.arange(len(drawn))
+    draws = np.arange(len(drawn))
     # einsum, not a matrix product: the same bits with any number of BLAS threads.
-    before = [sign * np.einsum("rg,gs->rs", drawn, each) for each in settings]
-    after = [
-        np.einsum("rg,gs->rs", others, each) / others.sum(axis=1, keepdims=True)
-        for each in settings
-    ]
-    # About the mean that they are drawn around: where nothing was chosen, nothing is corrected.
-    after = [
-        each - each.mean(axis=0) + of.mean(axis=0) for each, of in zip(after, settings, strict=True)
-    ]
+    scores_drawn = [sign * np.einsum("rg,gs->rs", drawn, table) for table in settings]
+    scores_left_out = []
+    for table in settings:
+        scores = np.einsum("rg,gs->rs", others, table) / others.sum(axis=1, keepdims=True)
+        # About the mean that they are drawn around: where nothing was chosen, nothing is corrected.
+        scores_left_out.append(scores - scores.mean(axis=0) + table.mean(axis=0))
+
     new_seed = []
-    for number in range(max(each.shape[1] for each in settings)):
-        kept = [
-            np.delete(each, number % each.shape[1], axis=1) if each.shape[1] > 1 else each
-            for each in before
-        ]
-        chosen = np.argmax([merit(each, axis=1) for each in kept], axis=0)
-        new_seed.append(
-            np.stack([each[:, number % each.shape[1]] for each in after])[chosen, every]
-        )
-    chosen = np.argmax([merit(each, axis=1) for each in before], axis=0)
-    best = [each[every, of.argmax(axis=1)] for each, of in zip(after, before, strict=True)]
-    return float(np.mean(new_seed)), float(np.stack(best)[chosen, every].mean())
+    for number in range(max(table.shape[1] for table in settings)):
+        other_seeds = [_without_seed(scores, number) for scores in scores_drawn]
+        chosen = np.argmax([score_function(scores, axis=1) for scores in other_seeds], axis=0)
+        of_seed = [scores[:, number % scores.shape[1]] for scores in scores_left_out]
+        new_seed.append(np.stack(of_seed)[chosen, draws])
+
+    chosen = np.argmax([score_function(scores, axis=1) for scores in scores_drawn], axis=0)
+    best = [
+        left_out[draws, scores.argmax(axis=1)]
+        for left_out, scores in zip(scores_left_out, scores_drawn, strict=True)
+    ]
+    return float(np.mean(new_seed)), float(np.stack(best)[chosen, draws].mean())
+
+
+def _without_seed(scores: Floats, number: int) -> Floats:
+    """Returns the scores of a setting without those of one seed, unless it is the only one.
+
+    Args:
+        scores: (R, S) by draw and seed.
+        number: Of the seed; settings with fewer seeds begin again at their first.
+    """
+    n_seeds = scores.shape[1]
+    if n_seeds == 1:
+        return scores
+    return np.delete(scores, number % n_seeds, axis=1)

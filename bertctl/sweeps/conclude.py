@@ -7,6 +7,7 @@ sweep that was stopped and went on writes the same one as an undisturbed sweep.
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +117,12 @@ def describe(
         cells: its runs, as `read_cells` gave them.
         test_split: see `conclude`.
     """
-    found = by_setting(plan, cells)
-    by_choice = ranked(plan, found, by=plan.choose)
-    values = [value for one in found for value in one.reached]
+    setting_scores = by_setting(plan, cells)
+    by_choice = ranked(plan, setting_scores, by=plan.choose)
+    values = list(chain.from_iterable(setting.reached for setting in setting_scores))
     chosen = _chosen(plan, by_choice, len(values))
     if chosen is not None:
-        chosen = chosen.model_copy(update=_expected(plan, found))
+        chosen = chosen.model_copy(update=_expected(plan, setting_scores))
     document = SweepDocument(
         schema_number=SCHEMA,
         name=plan.name,
@@ -134,8 +135,11 @@ def describe(
         folds=plan.folds,
         shard=None if plan.shard is None else list(plan.shard),
         counts=RunCounts(runs=len(cells), scores=len(values), **count_states(cells)),
-        settings=[_setting(plan, setting) for setting in ranked(plan, found)],
-        scores=[_score(score) for setting in found for score in setting.scores],
+        settings=[_setting(plan, setting) for setting in ranked(plan, setting_scores)],
+        scores=[
+            _score(score)
+            for score in chain.from_iterable(setting.scores for setting in setting_scores)
+        ],
         runs=[_run(cell) for cell in cells],
         halving=_halving(plan, cells),
         chosen=chosen,
@@ -144,14 +148,14 @@ def describe(
         expected_best=expected_best(values, higher_is_better=plan.primary.higher_is_better),
         test=_test(plan, cells, chosen) if test_split else None,
         notes=[],
-        performance=_times(found, cells),
+        performance=_times(setting_scores, cells),
     )
     return document.model_copy(update={"notes": _footnotes(document)})
 
 
-def _times(found: Sequence[SettingScores], cells: Sequence[CellResult]) -> SweepTimes:
+def _times(setting_scores: Sequence[SettingScores], cells: Sequence[CellResult]) -> SweepTimes:
     settings: dict[str, float | None] = {}
-    for setting in found:
+    for setting in setting_scores:
         seconds = setting.seconds
         settings[str(setting.index)] = None if seconds is None else round(seconds, 3)
     return SweepTimes(
@@ -269,12 +273,12 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSe
     )
 
 
-def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]:
+def _expected(plan: SweepPlan, settings: Sequence[SettingScores]) -> dict[str, Any]:
     """Returns what to expect of the choice, corrected for its having been the best; else why
     not.
     """
     try:
-        new_seed, best_run = expect(plan, found)
+        new_seed, best_run = expect(plan, settings)
     except BertctlError as error:
         return {
             "expected": None,
@@ -286,7 +290,7 @@ def _expected(plan: SweepPlan, found: Sequence[SettingScores]) -> dict[str, Any]
 
 def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> Comparison | NoComparison:
     """Returns the comparison of the first two settings, or why they are not compared."""
-    scored = [one for one in order if one.mean is not None]
+    scored = [setting for setting in order if setting.mean is not None]
     if len(scored) < 2:
         return _not_compared(
             "there is one setting only"
@@ -295,7 +299,7 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> Comparison |
         )
     first, second = scored[:2]
     try:
-        found = compare_settings(plan, first, second)
+        comparison = compare_settings(plan, first, second)
     except BertctlError as error:
         reason = _not_compared(_FOLDERS.sub("", error.message))
         return reason.model_copy(update={"first": first.index, "second": second.index})
@@ -303,29 +307,29 @@ def _comparison(plan: SweepPlan, order: Sequence[SettingScores]) -> Comparison |
     return Comparison(
         first=first.index,
         second=second.index,
-        seeds=list(found.seeds),
-        difference=found.difference.value,
-        low=found.difference.low,
-        high=found.difference.high,
-        p=found.difference.p,
-        n=found.difference.n,
-        method=found.difference.method,
-        clusters=found.difference.clusters,
+        seeds=list(comparison.seeds),
+        difference=comparison.difference.value,
+        low=comparison.difference.low,
+        high=comparison.difference.high,
+        p=comparison.difference.p,
+        n=comparison.difference.n,
+        method=comparison.difference.method,
+        clusters=comparison.difference.clusters,
         of=len(scored),
-        verdict=found.verdict,
-        sentence=_verdict(plan, found, names, len(scored)),
+        verdict=comparison.verdict,
+        sentence=_verdict(plan, comparison, names, len(scored)),
     )
 
 
-def _not_compared(why: str) -> NoComparison:
+def _not_compared(reason: str) -> NoComparison:
     return NoComparison(
         verdict="not compared",
-        sentence=f"the first two settings are not compared: {why}",
+        sentence=f"the first two settings are not compared: {reason}",
     )
 
 
-def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of: int) -> str:
-    difference = found.difference
+def _verdict(plan: SweepPlan, comparison: SettingComparison, names: Sequence[str], of: int) -> str:
+    difference = comparison.difference
     digits = (
         f"{difference.value:+.4f}, 95 % {difference.low:+.4f} to {difference.high:+.4f}, p "
         f"{difference.p:.2g}"
@@ -334,27 +338,27 @@ def _verdict(plan: SweepPlan, found: SettingComparison, names: Sequence[str], of
         better = "better"
     else:
         better = "worse"
-    said = f"{names[0]} is {better} than {names[1]}"
-    seeds = count(len(found.seeds), "seed")
+    sentence = f"{names[0]} is {better} than {names[1]}"
+    seeds = count(len(comparison.seeds), "seed")
     if plan.choose == "best-run":
         message = "the best run of each"
     else:
         message = f"the mean over {seeds} of each"
-    if found.verdict == "undecided":
-        said = f"{names[0]} and {names[1]} are not told apart"
-        said += ", which takes two seeds" if difference.p < ALPHA else ""
+    if comparison.verdict == "undecided":
+        sentence = f"{names[0]} and {names[1]} are not told apart"
+        sentence += ", which takes two seeds" if difference.p < ALPHA else ""
     elif plan.choose == "best-run":
-        said = f"the best run of {names[0]} is {better} than that of {names[1]}"
+        sentence = f"the best run of {names[0]} is {better} than that of {names[1]}"
     if of > 2:
         message += f", the first two of {of} settings"
-    said += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {message})"
-    if found.left_out:
-        away = count(len(found.left_out), "score")
-        said += (
+    sentence += f" ({digits}; {difference.method}, {count(difference.n, 'example')}, {message})"
+    if comparison.left_out:
+        away = count(len(comparison.left_out), "score")
+        sentence += (
             f"; {away} without predictions in both settings "
-            f"{'is' if len(found.left_out) == 1 else 'are'} left out"
+            f"{'is' if len(comparison.left_out) == 1 else 'are'} left out"
         )
-    return said
+    return sentence
 
 
 def _test(
@@ -365,12 +369,13 @@ def _test(
         RunFolder(cell.path) for cell in cells if chosen is not None and cell.name == chosen.run
     ]
     name = plan.primary.name
-    return [
-        TestScore(run=run.path.name, split=split, metric=name, **by_name[name].as_json())
-        for run in runs
-        for split, by_name in run.read_metrics().metrics.items()
-        if split.startswith("test") and name in by_name
-    ]
+    scores = []
+    for run in runs:
+        for split, by_name in run.read_metrics().metrics.items():
+            if split.startswith("test") and name in by_name:
+                metric = by_name[name].as_json()
+                scores.append(TestScore(run=run.path.name, split=split, metric=name, **metric))
+    return scores
 
 
 def _write_best(folder: Path, plan: SweepPlan, document: SweepDocument, listener: Listener) -> str:
@@ -416,7 +421,8 @@ def _header(plan: SweepPlan, chosen: ChosenSetting) -> Iterator[str]:
     if chosen.expected is None:
         yield f"Expect of a new seed at most {measured}."
     else:
-        yield f"Expect of a new seed: {figure(chosen.expected)}, corrected for the choice; measured {measured}."
+        expected = figure(chosen.expected)
+        yield f"Expect of a new seed: {expected}, corrected for the choice; measured {measured}."
         yield f"Expect of this run on new examples: {figure(chosen.run_expected)}."
     if chosen.fold is not None:
         yield "To train on more rows, take out data.folds and data.fold."

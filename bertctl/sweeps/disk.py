@@ -29,26 +29,30 @@ def delete_models(folder: Path, mine: Collection[str]) -> None:
         mine: names of the cells of this shard; others are left alone.
     """
     plan, cells = read_cells(folder)
-    own = [cell for cell in cells if cell.name in mine]
-    found = [one for one in by_setting(plan, own) if one.scores]
-    if all(cell.is_over for cell in own):
-        if found:
-            best = best_cell(plan, found)
+    shard_cells = [cell for cell in cells if cell.name in mine]
+    settings = [setting for setting in by_setting(plan, shard_cells) if setting.scores]
+    if all(cell.is_over for cell in shard_cells):
+        if settings:
+            best = best_cell(plan, settings)
         else:
             best = None
         if best is not None:
-            kept = {best.name}
+            kept_names = {best.name}
         else:
-            kept = set()
+            kept_names = set()
     else:
-        closed = [one for one in found if all(cell.is_over for cell in one.cells)]
-        scores = [
-            best_score(plan, one) for one in found if not all(cell.is_over for cell in one.cells)
-        ]
-        scores += [best_score(plan, one) for one in ranked(plan, closed, by=plan.choose)[:1]]
-        kept = {score.cells[0].name for score in scores if score is not None}
-    for cell in own:
-        if cell.is_over and cell.name not in kept:
+        closed = []
+        scores = []
+        for setting in settings:
+            if all(cell.is_over for cell in setting.cells):
+                closed.append(setting)
+            else:
+                scores.append(best_score(plan, setting))
+        if closed:
+            scores.append(best_score(plan, ranked(plan, closed, by=plan.choose)[0]))
+        kept_names = {score.cells[0].name for score in scores if score is not None}
+    for cell in shard_cells:
+        if cell.is_over and cell.name not in kept_names:
             shutil.rmtree(RunFolder(cell.path).model, ignore_errors=True)
 
 

@@ -47,19 +47,21 @@ def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
     mine = sweep.mine
     folder = sweep.folder
     if (folder / PLAN).exists():
-        there = {cell.name for cell in read_cells(folder)[1] if cell.is_over}
+        finished = {cell.name for cell in read_cells(folder)[1] if cell.is_over}
     else:
-        there = set()
-    waiting = [cell for cell in mine if cell.name not in there]
+        finished = set()
+    waiting = [cell for cell in mine if cell.name not in finished]
     timed = _timed(sweep, waiting, listener)
-    each = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
+    run_times = [_scaled(cell, sweep, timed) for cell in waiting] or [dict.fromkeys(_BOUNDS, 0.0)]
     if plan.rungs:
         share = most_steps(plan) / full_steps(plan)
     else:
         share = 1.0
-    worked = {name: share * sum(one[name] for one in each) for name in _BOUNDS}
-    longest = max(each, key=lambda one: one["estimate"])
-    shortest = min(one["estimate"] for one in each)
+    worked = {}
+    for name in _BOUNDS:
+        worked[name] = share * sum(run_time[name] for run_time in run_times)
+    longest = max(run_times, key=lambda run_time: run_time["estimate"])
+    shortest = min(run_time["estimate"] for run_time in run_times)
     jobs = min(plan.jobs, max(1, len(waiting)))
 
     needed = disk_needed(
@@ -133,21 +135,24 @@ def _timed(sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener) -> Ti
     return timed
 
 
+def _steps_and_epochs(cell: SweepCell, sweep: Sweep) -> tuple[int, float]:
+    """Returns how many steps a run takes, and how many epochs they are."""
+    n_examples = len(sweep.encoded[cell.key].features["train"])
+    steps = total_steps(cell.recipe, n_examples)
+    return steps, steps / steps_per_epoch(cell.recipe, n_examples)
+
+
 def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
     """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is
     written once.
     """
-    other, found = timed.get(_kind(cell)) or next(iter(timed.values()))
-    examples = [len(sweep.encoded[one.key].features["train"]) for one in (cell, other)]
-    steps = [total_steps(one.recipe, n) for one, n in zip((cell, other), examples, strict=True)]
-    epochs = [
-        s / steps_per_epoch(one.recipe, n)
-        for s, one, n in zip(steps, (cell, other), examples, strict=True)
-    ]
+    other, timing = timed.get(_kind(cell)) or next(iter(timed.values()))
+    steps, epochs = _steps_and_epochs(cell, sweep)
+    timed_steps, timed_epochs = _steps_and_epochs(other, sweep)
     shares = {
-        "train": steps[0] / steps[1],
-        "evaluate": epochs[0] / epochs[1],
-        "save": 1 / max(1, found["evaluations"]),
+        "train": steps / timed_steps,
+        "evaluate": epochs / timed_epochs,
+        "save": 1 / max(1, timing["evaluations"]),
     }
     limit = cell.recipe.training.time_limit
     if limit is None:
@@ -156,6 +161,6 @@ def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
         longest = seconds_in(limit)
     seconds = {}
     for name in _BOUNDS:
-        unlimited = sum(share * found["seconds"][phase][name] for phase, share in shares.items())
+        unlimited = sum(share * timing["seconds"][phase][name] for phase, share in shares.items())
         seconds[name] = min(unlimited, longest)
     return seconds

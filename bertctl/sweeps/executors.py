@@ -203,7 +203,7 @@ class Jobs:
                 return None
             try:
                 reply = CellReply(**self._engine.result(job))
-            except Exception as error:  # noqa: BLE001 - each engine has its own for a machine that is gone
+            except Exception as error:  # noqa: BLE001  # each engine has its own for a lost machine
                 reply = CellReply(cell, "interrupted", _said_of_loss(error))
             # In this order: a job that is refused now is not the first of the sweep.
             self._n_ended += 1

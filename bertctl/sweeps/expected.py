@@ -35,7 +35,7 @@ def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> 
     N = len(values)
     sign = 1.0 if higher_is_better else -1.0
     ordered = np.sort(sign * np.asarray(values, dtype=np.float64))
-    found = []
+    expected = []
     for n in range(1, N + 1):
         reached = (np.arange(N + 1) / N) ** n
         chances = np.diff(reached)
@@ -44,5 +44,5 @@ def expected_best(values: Sequence[float], *, higher_is_better: bool = True) -> 
         variance = math.fsum((chances * (ordered - ordered[-1] - mean) ** 2).tolist())
         value = sign * (float(ordered[-1]) + mean)
         deviation = math.sqrt(max(0.0, variance))
-        found.append(ExpectedBest(runs=n, value=value, deviation=deviation))
-    return found
+        expected.append(ExpectedBest(runs=n, value=value, deviation=deviation))
+    return expected

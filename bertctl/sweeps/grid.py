@@ -40,7 +40,7 @@ def _tables() -> Mapping[str, Mapping[str, Any]]:
     return read_document(Path(__file__).with_name("grids.yaml").read_text(encoding="utf-8")).values
 
 
-def read_grid(given: str) -> list[Setting]:
+def read_grid(argument: str) -> list[Setting]:
     """Reads the settings of `--grid`: a name, `field=v1,v2 field=v1`, or a YAML file.
 
     They are all combinations of the values, the last field the fastest.
@@ -51,7 +51,7 @@ def read_grid(given: str) -> list[Setting]:
         UsageError: an empty grid, or an unknown name.
         UnavailableError: a file that is not there.
     """
-    text = given.strip()
+    text = argument.strip()
     grids = _tables()["grids"]
     if text in grids:
         return _combinations(grids[text])
@@ -77,7 +77,7 @@ def read_grid(given: str) -> list[Setting]:
             remedy="`bertctl recipes show text-classification` prints every field.",
         )
     if not grid:
-        raise _empty(f"`grid={given}`")
+        raise _empty(f"`grid={argument}`")
     return _combinations(grid)
 
 
@@ -127,29 +127,29 @@ def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[S
     return [settings[i] for i in sorted(drawn.tolist())]
 
 
-def read_seeds(given: str, *, first: int) -> list[dict[str, int]]:
+def read_seeds(argument: str, *, first: int) -> list[dict[str, int]]:
     """Reads `--seeds`: `5` (initialisation and data order together), or `init=3,order=3` (each with
     each).
 
     Args:
-        given: as typed.
+        argument: as typed.
         first: the recipe's seed; the others count up from it.
 
     Raises:
         UsageError: no positive numbers.
     """
-    text = given.replace(" ", "")
+    text = argument.replace(" ", "")
     if re.fullmatch(r"[1-9]\d*", text):
         pairs = [(i, i) for i in range(int(text))]
     elif re.fullmatch(r"init=[1-9]\d*(,order=[1-9]\d*)?|order=[1-9]\d*(,init=[1-9]\d*)?", text):
-        counts = {
-            name: int(number)
-            for name, _, number in (part.partition("=") for part in text.split(","))
-        }
+        counts = {}
+        for part in text.split(","):
+            name, _, number = part.partition("=")
+            counts[name] = int(number)
         pairs = list(itertools.product(range(counts.get("init", 1)), range(counts.get("order", 1))))
     else:
         raise UsageError(
-            f"`seeds={given}`: this is no number of seeds",
+            f"`seeds={argument}`: this is no number of seeds",
             remedy="Such as `seeds=5`, or init=3,order=3.",
         )
     return [{"init": (first + i) % 2**32, "order": (first + j) % 2**32} for i, j in pairs]
@@ -178,7 +178,7 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
     problems: list[str] = []
     for file in read_files(expanded_path(name), name):
         document = file.document
-        own = []
+        file_pairs = []
         problems += [f"{file.shown}:{line}: {sentence}" for line, sentence in document.problems]
         for key, value in document.values.items():
             nested = isinstance(value, dict)
@@ -188,8 +188,8 @@ def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
             for dotted, values in (
                 ((f"{key}.{inner}", v) for inner, v in value.items()) if nested else [(key, value)]
             ):
-                own.append((dotted, values if isinstance(values, list) else [values]))
-        pairs = [pair for pair in pairs if pair[0] not in dict(own)] + own
+                file_pairs.append((dotted, values if isinstance(values, list) else [values]))
+        pairs = [pair for pair in pairs if pair[0] not in dict(file_pairs)] + file_pairs
     return pairs, problems
 
 
@@ -201,10 +201,10 @@ def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dic
             problems.append(f"{dotted}: given twice; put all its values in one list")
         elif dotted not in fields():
             problems.append(unknown_key(dotted))
-        elif why := next(
-            (why for why, names in _tables()["not_in_a_grid"].items() if dotted in names), ""
+        elif reason := next(
+            (reason for reason, names in _tables()["not_in_a_grid"].items() if dotted in names), ""
         ):
-            problems.append(f"{dotted}: not for a grid; {why}")
+            problems.append(f"{dotted}: not for a grid; {reason}")
         elif not values:
             problems.append(f"{dotted}: no value given")
         else:
@@ -212,24 +212,24 @@ def _checked(pairs: Iterable[tuple[str, list[Any]]], problems: list[str]) -> dic
     return grid
 
 
-def _values(dotted: str, given: Sequence[Any], problems: list[str]) -> list[Any]:
-    found: list[Any] = []
-    for one in given:
-        value, wrong = read_field(dotted, one)
+def _values(dotted: str, raw_values: Sequence[Any], problems: list[str]) -> list[Any]:
+    values: list[Any] = []
+    for raw_value in raw_values:
+        value, wrong = read_field(dotted, raw_value)
         problems.extend(wrong)
-        if value in found and not wrong:
+        if value in values and not wrong:
             problems.append(f"{dotted}: {value} is given twice")
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[Setting]:
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
-def _empty(what: str) -> UsageError:
+def _empty(argument: str) -> UsageError:
     return UsageError(
-        f"{what} is empty: there is nothing to run",
+        f"{argument} is empty: there is nothing to run",
         remedy="Such as `grid=paper`, `grid=glue`, or `grid='optimizer.learning_rate=1e-5,2e-5'`.",
     )
 

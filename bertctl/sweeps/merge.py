@@ -55,27 +55,27 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
         for folder in folders:
             if folder.resolve() != output.resolve():
                 _copy(folder, output)
-        found = read_cells(output)[1]
-        missing = [cell for cell in found if cell.state == "missing"]
-        listener.say(f"{len(found) - len(missing)} of {len(found)} runs are there")
+        cells = read_cells(output)[1]
+        missing = [cell for cell in cells if cell.state == "missing"]
+        listener.say(f"{len(cells) - len(missing)} of {len(cells)} runs are there")
         if missing:
             listener.warn(
-                f"{len(missing)} of {len(found)} runs are missing: the table is made of the "
+                f"{len(missing)} of {len(cells)} runs are missing: the table is made of the "
                 "others; "
                 "run their shards, and merge again"
             )
         if plan.keep == "best":
-            delete_models(output, {cell.name for cell in found})
+            delete_models(output, {cell.name for cell in cells})
 
 
 def _copy(folder: Path, output: Path) -> None:
     """Copies the runs that are over and better known here than there; a failed one gives way to one
     that succeeded.
     """
-    for cell, there in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
-        if there.is_over or STATES.index(cell.state) >= STATES.index(there.state):
+    for cell, existing in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
+        if existing.is_over or STATES.index(cell.state) >= STATES.index(existing.state):
             continue
-        with replacing(there.path) as aside:
+        with replacing(existing.path) as aside:
             ignored = shutil.ignore_patterns(".lock", "checkpoints", "*.part")
             shutil.copytree(
                 cell.path,
@@ -83,4 +83,4 @@ def _copy(folder: Path, output: Path) -> None:
                 symlinks=True,
                 ignore=ignored,
             )
-            RunFolder(there.path).clear()
+            RunFolder(existing.path).clear()

@@ -4,7 +4,7 @@ sweep.html.
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ def sweep_tables(document: SweepDocument) -> RenderableType:
     table = rich_table(
         _settings_table(document), title=f"{document.metric_text} over seeds, by setting"
     )
-    lines = [f"{what}: {text}" for what, text in _findings(document)]
+    lines = [f"{heading}: {text}" for heading, text in _findings(document)]
     notes = [f"- {note}" for note in document.notes]
     return Group(
         table,
@@ -153,10 +153,10 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
         yield f"chosen by {chosen_by(chosen)}", chosen.sentence
         if chosen.expected is not None:
             run = f"; of its best run on new examples {figure(chosen.run_expected)}"
-            said = (
+            expectation = (
                 f"{figure(chosen.expected)}, {_corrected(document)}; measured {figure(chosen.mean)}"
             )
-            yield "expect of a new seed", said + run
+            yield "expect of a new seed", expectation + run
         yield "comparison", document.comparison.sentence
         best = document.expected_best
         parts = [
@@ -193,8 +193,8 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
             f"run {chosen.run}, {seed_text(document.seeds[chosen.seed])}{fold}{value}",
         )
     time = human_seconds(document.performance.seconds)
-    there = counts.runs - counts.missing
-    yield "runs", f"{there:,} of {counts.runs:,}, {time} of computing"
+    n_present = counts.runs - counts.missing
+    yield "runs", f"{n_present:,} of {counts.runs:,}, {time} of computing"
 
 
 def _settings(document: SweepDocument, folder: Path) -> Section:
@@ -220,33 +220,26 @@ def grid_table(document: SweepDocument) -> TableBlock | None:
     Args:
         document: content of sweep.json, with a chosen setting.
     """
-    given = [row.values for row in document.settings]
-    values = {
-        axis: _sorted({repr(one[axis]): one[axis] for one in given if axis in one})
-        for axis in document.axes
-    }
+    assignments = [setting.values for setting in document.settings]
+    values = {axis: _axis_values(axis, assignments) for axis in document.axes}
     varied = [axis for axis in document.axes if len(values[axis]) > 1]
     varied.sort(key=lambda axis: axis != "optimizer.learning_rate")
     sizes = [len(values[axis]) for axis in varied]
     if (
         len(varied) not in (2, 3)
         or math.prod(sizes[1:]) > _MOST_COLUMNS
-        or len(given) < 0.6 * math.prod(sizes)
+        or len(assignments) < 0.6 * math.prod(sizes)
     ):
         return None
     combinations = list(itertools.product(*(values[axis] for axis in varied[1:])))
     names = dict(zip(document.axes, short_names(document.axes), strict=True))
-    settings = {repr([row.values.get(axis) for axis in varied]): row for row in document.settings}
-    rows: list[list[str | Cell]] = [
-        [
-            value_text(first),
-            *(
-                _mean_cell(settings.get(repr([first, *others])), document)
-                for others in combinations
-            ),
-        ]
-        for first in values[varied[0]]
-    ]
+    settings = {}
+    for setting in document.settings:
+        settings[repr([setting.values.get(axis) for axis in varied])] = setting
+    rows: list[list[str | Cell]] = []
+    for first in values[varied[0]]:
+        in_row = (settings.get(repr([first, *others])) for others in combinations)
+        rows.append([value_text(first), *(_mean_cell(setting, document) for setting in in_row)])
     columns = [Column(names[varied[0]])]
     for others in combinations:
         texts = [
@@ -254,7 +247,7 @@ def grid_table(document: SweepDocument) -> TableBlock | None:
             for axis, value in zip(varied[1:], others, strict=True)
         ]
         columns.append(Column(", ".join(texts), number=True))
-    has_deviation = any(row.deviation is not None for row in document.settings)
+    has_deviation = any(setting.deviation is not None for setting in document.settings)
     if has_deviation:
         message = "mean ± deviation over seeds"
     else:
@@ -264,6 +257,17 @@ def grid_table(document: SweepDocument) -> TableBlock | None:
         "setting."
     )
     return TableBlock(columns, rows, caption)
+
+
+def _axis_values(axis: str, assignments: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Returns the different values that settings have for a field, sorted."""
+    return _sorted(
+        {
+            repr(assignment[axis]): assignment[axis]
+            for assignment in assignments
+            if axis in assignment
+        }
+    )
 
 
 def _sorted(values: Mapping[str, Any]) -> list[Any]:
@@ -400,8 +404,8 @@ def _runs(document: SweepDocument) -> Section:
         else:
             took = ""
         score = figure(run.shown_value)
-        found = (run.state, score, took, Cell(run.message, data=True))
-        rows.append([Cell(run.run, code=True), setting, seed, fold, *found])
+        outcome = (run.state, score, took, Cell(run.message, data=True))
+        rows.append([Cell(run.run, code=True), setting, seed, fold, *outcome])
     return Section(
         "runs", "Runs", [TableBlock(columns, rows, "All runs of the plan; folders in cells/.")]
     )

@@ -40,9 +40,8 @@ def write_pictures(document: SweepDocument, folder: Path) -> None:
     Raises:
         UnavailableError: a file can't be written.
     """
-    scores, expected = (
-        [folder / f"{name}{kind}" for kind in (".png", ".svg")] for name in ("scores", "expected")
-    )
+    scores = [folder / "scores.png", folder / "scores.svg"]
+    expected = [folder / "expected.png", folder / "expected.svg"]
     if document.chosen is None:
         for path in (*scores, *expected):
             path.unlink(missing_ok=True)
@@ -69,15 +68,15 @@ def _draw_seeds(figure: "Figure", *, document: SweepDocument) -> None:
     majority dashed.
     """
     rows = document.settings[:_MOST_ROWS]
-    places = {row.setting: place for place, row in enumerate(rows)}
+    positions = {row.setting: place for place, row in enumerate(rows)}
     seeds = sorted({score.seed for score in document.scores})
     axes = figure.subplots()
-    scores = [score for score in document.scores if score.setting in places]
+    scores = [score for score in document.scores if score.setting in positions]
     for state, mark in _MARKS.items():
         marked = [score for score in scores if score.state == state and score.value is not None]
         # Seeds stand a little above and below each other: equal scores stay countable.
         y = [
-            places[score.setting] + 0.5 * ((seeds.index(score.seed) + 0.5) / len(seeds) - 0.5)
+            positions[score.setting] + 0.5 * ((seeds.index(score.seed) + 0.5) / len(seeds) - 0.5)
             for score in marked
         ]
         if marked:
@@ -91,8 +90,15 @@ def _draw_seeds(figure: "Figure", *, document: SweepDocument) -> None:
                 **mark,
             )
     means = [(row.mean, place) for place, row in enumerate(rows) if row.mean is not None]
-    axes.plot(*zip(*means, strict=True), marker="|", markersize=13, markeredgewidth=1.8, color=INK, linestyle="",
-              label="mean",)  # fmt: skip
+    axes.plot(
+        *zip(*means, strict=True),
+        marker="|",
+        markersize=13,
+        markeredgewidth=1.8,
+        color=INK,
+        linestyle="",
+        label="mean",
+    )
     values = [score.value for score in scores if score.value is not None]
     _draw_majority(document, values, axes, axes.axvline)
     labels = [one_line(values_text(row.values, document.axes), limit=50) for row in rows]
@@ -158,8 +164,8 @@ def _draw_expected(figure: "Figure", *, document: SweepDocument) -> None:
 
 def shows_majority(document: SweepDocument) -> bool:
     """Returns whether the chart of all seeds has the line of the answer that ignores the input."""
-    shown = {row.setting for row in document.settings[:_MOST_ROWS]}
-    scores = [score for score in document.scores if score.setting in shown]
+    drawn_settings = {row.setting for row in document.settings[:_MOST_ROWS]}
+    scores = [score for score in document.scores if score.setting in drawn_settings]
     values = [score.value for score in scores if score.value is not None]
     baseline = document.baseline
     return baseline is not None and _is_near(baseline, values)

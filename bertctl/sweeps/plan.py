@@ -5,6 +5,7 @@ refused.
 import hashlib
 import json
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,7 +94,7 @@ class SweepPlan(BaseModel):
     @cached_property
     def axes(self) -> list[str]:
         """Returns the fields that are varied."""
-        return list(dict.fromkeys(axis for values in self.settings for axis in values))
+        return list(dict.fromkeys(chain.from_iterable(self.settings)))
 
     @property
     def sign(self) -> float:
@@ -118,10 +119,11 @@ class SweepPlan(BaseModel):
         settings, seeds.
         """
         recipe = self.base_recipe().with_fields("runtime", threads=None)
-        own = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
-        own["early_kill"] = False  # an option of earlier versions; folders keep their names
+        identity_values = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
+        # An option of earlier versions; folders keep their names.
+        identity_values["early_kill"] = False
         text = recipe_hash(recipe, data_hashes=self.data_hashes, model_hash="") + json.dumps(
-            own, sort_keys=True
+            identity_values, sort_keys=True
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -202,13 +204,13 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     return plan
 
 
-def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str) -> None:
+def refuse_other_plan(before: SweepPlan, now: SweepPlan, opening: str, remedy: str) -> None:
     """Compares two plans in all that decides numbers.
 
     Args:
         before: a plan.
         now: the other.
-        what: begins the message, such as `the sweep in DIR was started`.
+        opening: begins the message, such as `the sweep in DIR was started`.
         remedy: ends it.
 
     Raises:
@@ -217,10 +219,10 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
         UsageError: other settings, seeds or folds.
     """
     recipes = before.base_recipe(), now.base_recipe()
-    shown = [f"{name}: {old} then, {new} now" for name, old, new in differing(*recipes)]
+    changes = [f"{name}: {old} then, {new} now" for name, old, new in differing(*recipes)]
     old = before.model_dump()
     new = now.model_dump()
-    shown += [
+    changes += [
         f"{name}: {_shown(old[name])} then, {_shown(new[name])} now"
         for name in ("primary", "settings", "seeds", "folds")
         if old[name] != new[name]
@@ -230,17 +232,18 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, what: str, remedy: str)
         for split, digest in now.data_hashes.items()
         if before.data_hashes.get(split, digest) != digest
     ]
-    if not shown and changed:
+    if not changes and changed:
         raise DataError(
-            f"{what} with other data: the rows of {', '.join(changed)} have changed", remedy=remedy
+            f"{opening} with other data: the rows of {', '.join(changed)} have changed",
+            remedy=remedy,
         )
-    if not shown and before.model_hash != now.model_hash:
+    if not changes and before.model_hash != now.model_hash:
         raise UnavailableError(
-            f"{what} with other files of the model '{recipes[1].model.name}'", remedy=remedy
+            f"{opening} with other files of the model '{recipes[1].model.name}'", remedy=remedy
         )
-    if shown or before.cells != now.cells:
-        lines = "".join(f"\n  {line}" for line in shown) or f" see its {PLAN}"
-        raise UsageError(f"{what} with other settings:{lines}", remedy=remedy)
+    if changes or before.cells != now.cells:
+        lines = "".join(f"\n  {line}" for line in changes) or f" see its {PLAN}"
+        raise UsageError(f"{opening} with other settings:{lines}", remedy=remedy)
 
 
 def _shown(value: Any) -> str:

@@ -126,14 +126,14 @@ class Pool:
                 self._dismiss()
 
     def _start(self, number: int) -> _Worker:
-        here, there = self._context.Pipe()
+        parent_end, worker_end = self._context.Pipe()
         if self._devices:
             device = self._devices[number % len(self._devices)]
         else:
             device = None
         settings = replace(self._settings, device=device)
         process = self._context.Process(
-            target=work, args=(there, settings, self._encoded), daemon=True
+            target=work, args=(worker_end, settings, self._encoded), daemon=True
         )
         with warnings.catch_warnings():
             # Python warns of threads: those of the tokenizer sleep, and no worker waits for them.
@@ -144,8 +144,8 @@ class Pool:
                 process.start()
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        there.close()
-        return _Worker(process, here, number)
+        worker_end.close()
+        return _Worker(process, parent_end, number)
 
     def _give(self, worker: _Worker, cell: str) -> None:
         worker.cell = cell
@@ -157,7 +157,7 @@ class Pool:
         are to stop.
         """
         ready = wait([worker.connection for worker in self._workers], timeout=0.5)
-        for worker in [one for one in self._workers if one.connection in ready]:
+        for worker in [worker for worker in self._workers if worker.connection in ready]:
             try:
                 reply = CellReply(**json.loads(worker.connection.recv_bytes()))
             except (EOFError, OSError):
@@ -261,7 +261,7 @@ def visible_devices() -> list[str]:
     """Returns the GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given:
-        return given.split(",")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible:
+        return visible.split(",")
     return [str(number) for number in range(torch.cuda.device_count())]

@@ -123,10 +123,10 @@ class Sweep:
             training = cell.recipe.training
             examples = len(self.encoded[cell.key].features["train"])
             if training.max_steps:
-                seen = training.max_steps * training.batch_size
+                examples_read = training.max_steps * training.batch_size
             else:
-                seen = training.epochs * examples
-            return -seen, -total_steps(cell.recipe, examples), cell.setting
+                examples_read = training.epochs * examples
+            return -examples_read, -total_steps(cell.recipe, examples), cell.setting
 
         return sorted(cells, key=cost)
 
@@ -323,10 +323,10 @@ def _cells(base: Recipe, request: SweepRequest) -> list[SweepCell]:
         try:
             recipe = with_values(base, values)
         except ValidationError as error:
-            found = disagreements_in(error)
-            if not found:
+            disagreements = disagreements_in(error)
+            if not disagreements:
                 raise
-            problems += [f"{item.fields[0]}: {item.message}" for item in found]
+            problems += [f"{item.fields[0]}: {item.message}" for item in disagreements]
         else:
             cells.append(
                 SweepCell(
@@ -357,23 +357,23 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
     """Returns the recipe with test splits left out: whoever sees 36 test scores will choose by
     them.
     """
-    kept = without_test(recipe)
-    if kept == recipe.evaluation.splits:
+    splits = without_test(recipe)
+    if splits == recipe.evaluation.splits:
         return recipe
     listener.say(
         "evaluation.splits names test: a sweep's runs are not scored on it; `test=True` scores the "
         "chosen one once"
     )
-    return recipe.with_fields("evaluation", splits=kept)
+    return recipe.with_fields("evaluation", splits=splits)
 
 
 def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
     """Returns a cell's recipe with the device and precision of the base, unless its setting names
     the precision.
     """
-    own = {name: value for name, value in setting.items() if name.startswith("runtime.")}
+    runtime_values = {name: value for name, value in setting.items() if name.startswith("runtime.")}
     runtime = base.runtime.model_copy(
-        update={name.removeprefix("runtime."): value for name, value in own.items()}
+        update={name.removeprefix("runtime."): value for name, value in runtime_values.items()}
     )
     return resolved_for(recipe.model_copy(update={"runtime": runtime}), choose_compute(runtime))
 
@@ -391,14 +391,18 @@ def _read(
             encoded[cell.key] = encode(cell.recipe, listener=listener)
         if cell.seed == 0:
             checked.setdefault(cell.key, check(cell.recipe, encoded[cell.key]))
-    splits = [one.data.splits.items() for one in encoded.values()]
-    counted = [", ".join(f"{len(rows)} {split} rows" for split, rows in found) for found in splits]
-    listener.say(f"tokenized once: {'; '.join(dict.fromkeys(counted))}, for all {len(cells)} runs")
+    row_counts = dict.fromkeys(_row_counts(encoded_data) for encoded_data in encoded.values())
+    listener.say(f"tokenized once: {'; '.join(row_counts)}, for all {len(cells)} runs")
     if auto_was_said:
         return encoded, checked
     for chosen in dict.fromkeys(inputs.chosen for inputs in checked.values() if inputs.chosen):
         listener.say(chosen)
     return encoded, checked
+
+
+def _row_counts(encoded: Encoded) -> str:
+    splits = encoded.data.splits
+    return ", ".join(f"{len(rows)} {split} rows" for split, rows in splits.items())
 
 
 def _plan(
@@ -411,7 +415,11 @@ def _plan(
     """Returns the plan without its cells, whose names depend on the number of threads."""
     first = next(iter(encoded))
     primary = checked[first].primary
-    baselines = [one.baseline for one in checked.values() if one.primary == primary]
+    baselines = [inputs.baseline for inputs in checked.values() if inputs.primary == primary]
+    data_hashes = {}
+    for key, label in _labels(cells).items():
+        for split, digest in encoded[key].data.hashes.items():
+            data_hashes[f"{label}: {split}" if label else split] = digest
     return SweepPlan(
         name=base.name,
         recipe=given_values(base),
@@ -423,21 +431,22 @@ def _plan(
         settings=[dict(setting) for setting in request.settings or []],
         seeds=[dict(seed) for seed in request.seeds],
         folds=request.folds,
-        baseline={
-            name: math.fsum(values[name] for values in baselines) / len(baselines)
-            for name in baselines[0]
-            if all(name in values for values in baselines)
-        },
+        baseline=_mean_of_common(baselines),
         choose=request.choose,
         keep=request.keep,
         shard=request.shard,
-        data_hashes={
-            f"{label}: {split}" if label else split: digest
-            for key, label in _labels(cells).items()
-            for split, digest in encoded[key].data.hashes.items()
-        },
-        model_hash=", ".join(dict.fromkeys(one.model_hash for one in encoded.values())),
+        data_hashes=data_hashes,
+        model_hash=", ".join(dict.fromkeys(data.model_hash for data in encoded.values())),
     )
+
+
+def _mean_of_common(baselines: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the mean of each metric that all baselines have."""
+    means = {}
+    for name in baselines[0]:
+        if all(name in baseline for baseline in baselines):
+            means[name] = math.fsum(baseline[name] for baseline in baselines) / len(baselines)
+    return means
 
 
 def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:

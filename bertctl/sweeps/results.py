@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -110,7 +111,7 @@ class SettingScores:
     @property
     def cells(self) -> list[CellResult]:
         """Returns all runs of the setting."""
-        return [cell for score in self.scores for cell in score.cells]
+        return list(chain.from_iterable(score.cells for score in self.scores))
 
     @property
     def reached(self) -> list[float]:
@@ -127,11 +128,11 @@ class SettingScores:
     @property
     def deviation(self) -> float | None:
         """Returns the standard deviation over the seeds, with n - 1; None for fewer than two."""
-        found = self.reached
+        values = self.reached
         mean = self.mean
-        if mean is None or len(found) < 2:
+        if mean is None or len(values) < 2:
             return None
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in found) / (len(found) - 1))
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
     @property
     def seconds(self) -> float | None:
@@ -147,8 +148,8 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def count_states(cells: Sequence[CellResult]) -> dict[State, int]:
     """Returns the number of runs by state, all states named."""
-    found = Counter(cell.state for cell in cells)
-    return {state: found[state] for state in STATES}
+    counts = Counter(cell.state for cell in cells)
+    return {state: counts[state] for state in STATES}
 
 
 def read_cells(folder: Path) -> tuple[SweepPlan, list[CellResult]]:
@@ -286,11 +287,12 @@ def by_setting(plan: SweepPlan, cells: Sequence[CellResult]) -> list[SettingScor
     by_seed: dict[tuple[int, int], list[CellResult]] = {}
     for cell in cells:
         by_seed.setdefault((cell.setting, cell.seed), []).append(cell)
-    scores = [_score(plan, found) for found in by_seed.values()]
-    return [
-        SettingScores(index, values, tuple(score for score in scores if score.setting == index))
-        for index, values in enumerate(plan.settings)
-    ]
+    scores = [_score(plan, fold_cells) for fold_cells in by_seed.values()]
+    settings = []
+    for index, values in enumerate(plan.settings):
+        of_setting = tuple(score for score in scores if score.setting == index)
+        settings.append(SettingScores(index, values, of_setting))
+    return settings
 
 
 def _score(plan: SweepPlan, cells: Sequence[CellResult]) -> Score:
@@ -343,16 +345,16 @@ def _pooled(plan: SweepPlan, cells: Sequence[CellResult]) -> float | None:
     """
     try:
         lines = [read_lines(plan, [cell]) for cell in cells]
-        own = [score_lines(plan, part) for part in lines]
-        found = score_lines(plan, [line for part in lines for line in part])
+        by_fold = [score_lines(plan, part) for part in lines]
+        pooled = score_lines(plan, list(chain.from_iterable(lines)))
     except BertctlError:
         return None
     fits = all(
         part.agrees_with(cell.value)
-        for part, cell in zip(own, cells, strict=True)
+        for part, cell in zip(by_fold, cells, strict=True)
         if cell.value is not None
     )
-    return found.value if fits else None
+    return pooled.value if fits else None
 
 
 def score_lines(plan: SweepPlan, lines: Sequence[Line]) -> Contributions:
@@ -366,13 +368,13 @@ def score_lines(plan: SweepPlan, lines: Sequence[Line]) -> Contributions:
         DataError: lines that don't give the metric.
     """
     name = plan.primary.name
-    found = answer_type(plan.task).from_lines(lines).contributions(lines, name)
-    if found is None:
+    contributions = answer_type(plan.task).from_lines(lines).contributions(lines, name)
+    if contributions is None:
         raise DataError(
             f"{name} can't be computed from the predictions of a {plan.task} run, example by "
             "example"
         )
-    return found
+    return contributions
 
 
 def read_lines(plan: SweepPlan, cells: Sequence[CellResult]) -> list[Line]:
@@ -381,10 +383,10 @@ def read_lines(plan: SweepPlan, cells: Sequence[CellResult]) -> list[Line]:
     Raises:
         BertctlError: a run that has none.
     """
-    lines = (
-        (fold, line)
-        for fold, cell in enumerate(cells)
-        for line in read_run(cell.path).lines(plan.primary.split)
-    )
-    # Each run numbers its clusters from 0, if it has any.
-    return [{**line, "cluster": (fold, line.get("cluster", line["id"]))} for fold, line in lines]
+    lines: list[Line] = []
+    for fold, cell in enumerate(cells):
+        for line in read_run(cell.path).lines(plan.primary.split):
+            # Each run numbers its clusters from 0, if it has any.
+            cluster = (fold, line.get("cluster", line["id"]))
+            lines.append({**line, "cluster": cluster})
+    return lines

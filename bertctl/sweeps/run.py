@@ -45,9 +45,9 @@ def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, .
         with hold(folder / ".lock") as number:
             yield (number,)
         return
-    own = folder / f".lock-{shard[0]}-of-{shard[1]}"
-    with hold(folder / ".lock", shared=True) as one, hold(own) as other:
-        yield (one, other)
+    shard_file = folder / f".lock-{shard[0]}-of-{shard[1]}"
+    with hold(folder / ".lock", shared=True) as sweep_lock, hold(shard_file) as shard_lock:
+        yield (sweep_lock, shard_lock)
 
 
 def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener = SILENT) -> int:
@@ -116,8 +116,8 @@ class SweepRunner:
         plan = self._plan
         listener = self._listener
         cells = read_cells(self._folder)[1]
-        there = {cell.name for cell in cells if cell.is_over}
-        waiting = [name for name in self._mine if name not in there]
+        finished = {cell.name for cell in cells if cell.is_over}
+        waiting = [name for name in self._mine if name not in finished]
         replies: list[CellReply] = []
         self._done = len(self._mine) - len(waiting)
         listener.say(self._about())
@@ -128,7 +128,7 @@ class SweepRunner:
         work = {
             cell.name: self._examples(cell) for cell in self._sweep.cells if cell.name in waiting
         }
-        whole = sum(work.values())
+        total_work = sum(work.values())
         listener.advance("runs", self._done, len(self._mine), share=0.0)
         first = self._sweep.encoded[self._sweep.cells[0].key]
         say_disk(self._folder, disk_needed(plan, first, cells=len(waiting)), plan, listener)
@@ -139,7 +139,7 @@ class SweepRunner:
             self._say(reply)
             work.pop(reply.cell, None)
             listener.advance(
-                "runs", self._done, len(self._mine), share=1 - sum(work.values()) / whole
+                "runs", self._done, len(self._mine), share=1 - sum(work.values()) / total_work
             )
             if plan.keep == "best":
                 delete_models(self._folder, self._mine)
@@ -216,9 +216,10 @@ class SweepRunner:
         """Reports how long this call took, and how much of that was training and evaluation."""
         listener = self._listener
         wall = time.perf_counter() - begun
-        worked = sum(
-            reply.seconds.get(phase, 0.0) for reply in replies for phase in ("train", "evaluate")
-        )
+        worked = 0.0
+        for reply in replies:
+            worked += reply.seconds.get("train", 0.0)
+            worked += reply.seconds.get("evaluate", 0.0)
         if self._plan.rungs:  # the times of runs that wait or stop are not known
             listener.say(f"{count(len(self._mine), 'run')} in {wall:.1f} s, {jobs} at a time")
         elif worked:
@@ -261,11 +262,11 @@ class SweepRunner:
         scripts = self._sweep.cells[
             0
         ].recipe.evaluation.metric_scripts  # of the recipe that was typed
-        named: dict[str, object] = {
+        options: dict[str, object] = {
             "evaluation.metric_scripts": scripts,
             "data.test_file": typed.data.test_file,
         }
-        evaluate_run(open_run(best.path, options=named), split="test", listener=self._listener)
+        evaluate_run(open_run(best.path, options=options), split="test", listener=self._listener)
 
     def _carry_out(
         self,
@@ -344,8 +345,8 @@ class SweepRunner:
             devices=devices,
         )
         if pool.forks:
-            for found in self._sweep.encoded.values():
-                import_what_runs_import(found.source, TASKS[self._plan.task].auto_class)
+            for encoded_data in self._sweep.encoded.values():
+                import_what_runs_import(encoded_data.source, TASKS[self._plan.task].auto_class)
         else:
             self._listener.say(
                 "each worker reads and tokenizes for itself, once: it can't be forked here"
@@ -363,7 +364,7 @@ class SweepRunner:
         parts = [count(len(plan.settings), "setting"), count(len(plan.seeds), "seed")]
         if plan.folds:
             parts.append(f"{plan.folds} folds")
-        whole = f"{count(len(plan.cells), 'run')}: {' x '.join(parts)}"
+        runs_text = f"{count(len(plan.cells), 'run')}: {' x '.join(parts)}"
         if len(self._mine) < len(plan.cells):
             share = f"; {len(self._mine)} of them here"
         else:
@@ -374,12 +375,11 @@ class SweepRunner:
             done = ""
         if plan.rungs:
             limit = round(100 * most_steps(plan) / full_steps(plan))
-            whole += (
+            runs_text += (
                 f", of which the best go on at two rungs: at most {limit} % of the steps of all"
             )
-        return (
-            f"{whole}{share}{done}; {plan.jobs} at a time with {count(plan.threads, 'thread')} each"
-        )
+        threads = count(plan.threads, "thread")
+        return f"{runs_text}{share}{done}; {plan.jobs} at a time with {threads} each"
 
     def _say(self, reply: CellReply) -> None:
         cell = self._planned[reply.cell]
@@ -416,13 +416,13 @@ class SweepRunner:
         return f"{setting}, {seed_text(self._plan.seeds[cell.seed])}{fold}"
 
     def _result_text(self, cell: PlannedCell, reply: CellReply) -> str:
-        found = read_cell(self._folder, self._plan, cell)
+        result = read_cell(self._folder, self._plan, cell)
         if reply.state == "failed":
-            return f"{'diverged' if found.state == 'diverged' else 'failed'}: {reply.message}"
-        if found.value is None:
+            return f"{'diverged' if result.state == 'diverged' else 'failed'}: {reply.message}"
+        if result.value is None:
             value = "no score"
         else:
-            value = f"{self._plan.primary.name} {found.value:.4f}"
-        if found.state == "done":
+            value = f"{self._plan.primary.name} {result.value:.4f}"
+        if result.state == "done":
             return value
-        return f"{value} ({found.state})"
+        return f"{value} ({result.state})"

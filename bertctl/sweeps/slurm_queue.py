@@ -30,16 +30,34 @@ _TIME_LIMIT = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})")
 """Time limit as `sbatch --time` takes it, such as `30`, `1:30:00`, `2-0` or `2-12:00:00`."""
 
 _OVER = (
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED",
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
     "TIMEOUT",
-)  # fmt: skip
+)
 """States of jobs without a process; PREEMPTED is one, as no job of ours is requeued."""
 
 _STUCK = (
-    "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS", "JobHeldAdmin",
-    "JobHeldUser", "PartitionConfig", "PartitionDown", "PartitionInactive", "PartitionNodeLimit", "PartitionTimeLimit",
+    "AccountNotAllowed",
+    "BadConstraints",
+    "DependencyNeverSatisfied",
+    "InvalidAccount",
+    "InvalidQOS",
+    "JobHeldAdmin",
+    "JobHeldUser",
+    "PartitionConfig",
+    "PartitionDown",
+    "PartitionInactive",
+    "PartitionNodeLimit",
+    "PartitionTimeLimit",
     "QOSNotAllowed",
-)  # fmt: skip
+)
 """Why a job waits until somebody changes something: most clusters accept jobs that can never
 start."""
 

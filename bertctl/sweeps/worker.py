@@ -2,7 +2,8 @@
 model is loaded anew.
 
 parent  -> {"cell": "0123456789abcdef"} for each cell, {} to leave
-worker  -> {"cell": ..., "state": "done", "message": "", "code": 0, "seconds": {...}} when it is over
+worker  -> {"cell": ..., "state": "done", "message": "", "code": 0, "seconds": {...}} when it is
+           over
 
 What a run came to is read from its folder (results.py).
 """
@@ -117,10 +118,10 @@ def work(connection: Connection, settings: WorkerSettings, encoded: dict[str, En
     with contextlib.suppress(KeyboardInterrupt, EOFError, OSError):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS_AT_START)  # see `Pool._start`
         while True:
-            asked = json.loads(connection.recv_bytes())
-            if not asked:
+            request = json.loads(connection.recv_bytes())
+            if not request:
                 return
-            reply = run_cell(asked["cell"], settings, encoded)
+            reply = run_cell(request["cell"], settings, encoded)
             connection.send_bytes(json.dumps(vars(reply)).encode())
             gc.collect()  # what a run leaves behind in cycles is as large as a model
 
