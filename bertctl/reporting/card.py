@@ -86,7 +86,7 @@ def base_model(name: str) -> str | None:
 def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
     from huggingface_hub import EvalResult
 
-    found = []
+    results = []
     for split, by_name in run.metrics.metrics.items():
         config, revision = _source(row, split)
         chosen = run.chosen_on(split)
@@ -95,7 +95,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
             value = by_name[name].value
             if is_chosen_here or value is None:
                 continue
-            found.append(
+            results.append(
                 EvalResult(
                     task_type=run.answers.pipeline or run.task,
                     dataset_type=row.hub.repo if row and row.hub else "unknown",
@@ -109,7 +109,7 @@ def _results(run: RunContents, row: DatasetRow | None) -> "list[EvalResult]":
                     metric_args={"chosen on this split": sorted(chosen)} if chosen else None,
                 )
             )
-    return found
+    return results
 
 
 def _hub_name(name: str) -> str:
@@ -188,10 +188,10 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
         else:
             longer = "cut"
         if long := config.get("long_text"):
-            said = ", ".join(f"{name} {value}" for name, value in long.items())
+            long_text_fields = ", ".join(f"{name} {value}" for name, value in long.items())
             longer = (
-                f"read by bertctl as config.json says ({said}: `bertctl docs long-texts`). Plain "
-                "transformers cuts"
+                f"read by bertctl as config.json says ({long_text_fields}: `bertctl docs "
+                "long-texts`). Plain transformers cuts"
             )
         trained = (
             f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."

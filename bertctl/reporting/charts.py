@@ -231,17 +231,9 @@ def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
                     linestyle="",
                 )
         axes.set_yticks(range(len(rows)), [name for name, _, _ in rows], color=INK)
-        low = min(
-            [
-                0.0,
-                *(
-                    value
-                    for _, metric, baseline in rows
-                    for value in (metric.low, baseline)
-                    if value
-                ),
-            ]
-        )
+        low = 0.0
+        for _, metric, baseline in rows:
+            low = min(low, metric.low or 0.0, baseline or 0.0)
         axes.set(xlim=(low - 0.02, 1.02), ylim=(len(rows) - 0.4, -0.6))
         axes.grid(visible=False, axis="y")
 
@@ -279,8 +271,14 @@ def loss_chart(training: Sequence[tuple[int, float]], held: Sequence[tuple[int, 
             label="training",
         )
         if held:
-            axes.plot(*zip(*held, strict=True), color=SECOND, linewidth=1.4, marker="o", markersize=4,
-                      label="validation",)  # fmt: skip
+            axes.plot(
+                *zip(*held, strict=True),
+                color=SECOND,
+                linewidth=1.4,
+                marker="o",
+                markersize=4,
+                label="validation",
+            )
         axes.set(xlabel="step", ylabel="loss", ylim=(0, None))
         axes.legend()
 
@@ -306,13 +304,13 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
             markersize=4,
         )
         if best is not None:
-            kept = dict(scores).get(best)
+            best_value = dict(scores).get(best)
         else:
-            kept = None
-        if best is not None and kept is not None:
+            best_value = None
+        if best is not None and best_value is not None:
             axes.plot(
                 [best],
-                [kept],
+                [best_value],
                 marker="o",
                 markersize=9,
                 fillstyle="none",
@@ -321,7 +319,7 @@ def score_chart(scores: Sequence[tuple[int, float]], *, name: str, best: int | N
             )
             axes.annotate(
                 "kept",
-                (best, kept),
+                (best, best_value),
                 textcoords="offset points",
                 xytext=(-8, 5),
                 ha="right",
@@ -382,8 +380,14 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
                 linewidth=2,
                 alpha=0.35,
             )
-        upper.plot([bin_.confidence for bin_ in full], [bin_.accuracy for bin_ in full], color=ACCENT, marker="o",
-                   markersize=4, linewidth=1,)  # fmt: skip
+        upper.plot(
+            [bin_.confidence for bin_ in full],
+            [bin_.accuracy for bin_ in full],
+            color=ACCENT,
+            marker="o",
+            markersize=4,
+            linewidth=1,
+        )
         upper.set(ylabel="share right", ylim=(-0.02, 1.02))
         width = 1 / len(bins)
         lower.bar(
@@ -419,19 +423,19 @@ def group_chart(
             sharex=True,
             height_ratios=[3, 1],
         )
-        places = range(len(names))
-        for place, found in zip(places, scores, strict=True):
-            if found["low"] is not None:
+        positions = range(len(names))
+        for place, group_score in zip(positions, scores, strict=True):
+            if group_score["low"] is not None:
                 upper.plot(
                     [place, place],
-                    [found["low"], found["high"]],
+                    [group_score["low"], group_score["high"]],
                     color=ACCENT,
                     linewidth=4,
                     alpha=0.35,
                 )
         upper.plot(
-            places,
-            [_or_gap(found["value"]) for found in scores],
+            positions,
+            [_or_gap(group_score["value"]) for group_score in scores],
             color=ACCENT,
             marker="o",
             markersize=5,
@@ -440,18 +444,18 @@ def group_chart(
         upper.set_ylabel(score)
         upper.margins(0.08, 0.1)
         lower.bar(
-            places,
-            [found["n"] for found in scores],
+            positions,
+            [group_score["n"] for group_score in scores],
             width=0.6,
             color=ACCENT,
         )
         lower.set(xlabel=group, ylabel="examples")
-        lower.set_xticks(places, names)
+        lower.set_xticks(positions, names)
         lower.grid(visible=False, axis="x")
 
     label = "; ".join(
-        f"{name}: {found['value']:.4f} of {found['n']}"
-        for name, found in zip(names, scores, strict=True)
+        f"{name}: {group_score['value']:.4f} of {group_score['n']}"
+        for name, group_score in zip(names, scores, strict=True)
     )
     return svg("length", label, draw, height=3.9)
 
@@ -466,12 +470,12 @@ def scatter_chart(
         predicted: answers, in the same order.
         same_unit: whether a line is drawn on which both are equal.
     """
-    kept = np.unique(np.linspace(0, len(gold) - 1, min(len(gold), MAX_POINTS)).astype(np.int64))
+    selected = np.unique(np.linspace(0, len(gold) - 1, min(len(gold), MAX_POINTS)).astype(np.int64))
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots()
-        x = np.asarray(gold, dtype=np.float64)[kept]
-        y = np.asarray(predicted, dtype=np.float64)[kept]
+        x = np.asarray(gold, dtype=np.float64)[selected]
+        y = np.asarray(predicted, dtype=np.float64)[selected]
         ends = [float(min(x.min(), y.min())), float(max(x.max(), y.max()))]
         if same_unit:
             axes.plot(
@@ -514,10 +518,10 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
             linestyle="",
             color=SECOND,
         )
-        for number, one in enumerate(others, start=1):
+        for number, point in enumerate(others, start=1):
             axes.plot(
-                one["x"],
-                one["y"],
+                point["x"],
+                point["y"],
                 marker="o",
                 markersize=5,
                 linestyle="",
@@ -525,7 +529,7 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
             )
             axes.annotate(
                 str(number),
-                (one["x"], one["y"]),
+                (point["x"], point["y"]),
                 xytext=(4, 3),
                 textcoords="offset points",
                 color=INK,

@@ -6,8 +6,9 @@ differences are paired by id; else they are unpaired, and that is said. The p va
 all metrics are adjusted by Holm's method.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,26 +58,22 @@ def compare(
         refuse_other_task(run, runs[0])
         run.split(chosen)
     by_name = [run.metrics.metrics[chosen] for run in runs]
-    names = headline(dict.fromkeys(name for found in by_name for name in found), runs[0].primary)
-    common = [name for name in names if all(name in found for found in by_name)]
+    names = headline(dict.fromkeys(chain.from_iterable(by_name)), runs[0].primary)
+    in_all = set(by_name[0]).intersection(*by_name)
+    common = [name for name in names if name in in_all]
     if not {*common} - {LOSS.name}:  # which is another one for each task
         raise UsageError(
             f"the runs have no metric of '{chosen}' in common",
             remedy="Compare runs of the same task.",
         )
-    metrics = {
-        name: [
-            run.metric(chosen, name).as_json() if name in found else None
-            for run, found in zip(runs, by_name, strict=True)
-        ]
-        for name in names
-    }
+    metrics = {name: _metric_by_run(runs, chosen, name) for name in names}
     if split is not None or chosen == "validation":
         notes = []
     else:
         notes = [f"the split is '{chosen}'"]
     pairs = _pairs(runs, chosen, notes)
     notes += _further_splits(runs)
+    changed_sides = [_changed_sides(pair, examples) for pair in pairs.values()]
     return {
         "schema": SCHEMA,
         "runs": [str(run.path) for run in runs],
@@ -90,19 +87,31 @@ def compare(
             pairs,
             notes,
         ),
-        "changed_sides": [
-            found
-            for pair in pairs.values()
-            if (found := _changed_sides(pair, examples)) is not None
-        ],
-        "recipe": _unequal(
-            [{k: v for k, v in flat(run.recipe).items() if k not in _UNTOLD} for run in runs]
-        ),
+        "changed_sides": [sides for sides in changed_sides if sides is not None],
+        "recipe": _unequal([_recipe_facts(run) for run in runs]),
         "data": _unequal(_common_splits([_data_facts(run) for run in runs])),
         "environment": _unequal([_environment_facts(run) for run in runs]),
         "speed": _speed(runs),
         "notes": notes,
     }
+
+
+def _metric_by_run(
+    runs: Sequence[FinishedRun], split: str, name: str
+) -> list[dict[str, Any] | None]:
+    """Returns a metric of each run; None where a run lacks it."""
+    values: list[dict[str, Any] | None] = []
+    for run in runs:
+        if name in run.metrics.metrics[split]:
+            values.append(run.metric(split, name).as_json())
+        else:
+            values.append(None)
+    return values
+
+
+def _recipe_facts(run: FinishedRun) -> dict[str, Any]:
+    fields = flat(run.recipe)
+    return {name: value for name, value in fields.items() if name not in _UNTOLD}
 
 
 def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
@@ -138,7 +147,7 @@ def _differences(
     pairs: dict[int, Pair],
     notes: list[str],
 ) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    differences: list[dict[str, Any]] = []
     for name in names:
         better = runs[0].metric(split, name).higher_is_better
         for number, run in enumerate(runs[1:], start=1):
@@ -171,11 +180,11 @@ def _differences(
                     "metric": name,
                     **difference.as_json(),
                 }
-                found.append(entry | {"verdict": way})
-    for entry, p in zip(found, holm([entry["p"] for entry in found]), strict=True):
+                differences.append(entry | {"verdict": way})
+    for entry, p in zip(differences, holm([entry["p"] for entry in differences]), strict=True):
         entry["p_adjusted"] = p
         entry["verdict"] = "undecided" if p >= _ALPHA else entry["verdict"]
-    return found
+    return differences
 
 
 def _difference(
@@ -212,7 +221,7 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
     lost = len(sides) - won
     lost_shown = min(lost, max(limit - won, (limit + 1) // 2))
     selected = [*sides[:lost_shown], *sides[lost : lost + limit - lost_shown]]
-    shown = [
+    examples = [
         {
             "id": line["id"],
             "won": is_won,
@@ -223,7 +232,7 @@ def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
         for _, is_won, line, first in selected
     ]
     paths = {"run": str(pair.ours.path), "against": str(pair.theirs.path)}
-    return {**paths, "won": won, "lost": lost, "examples": shown}
+    return {**paths, "won": won, "lost": lost, "examples": examples}
 
 
 def _text(line: Line, answers: Answers) -> str:
@@ -239,13 +248,12 @@ def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
     """Returns the facts in which the runs differ, in the order in which they come up; None where a
     run has none.
     """
-    names = dict.fromkeys(name for found in facts for name in found)
-    rows = {name: [found.get(name) for found in facts] for name in names}
-    return {
-        name: values
-        for name, values in rows.items()
-        if any(value != values[0] for value in values[1:])
-    }
+    unequal = {}
+    for name in dict.fromkeys(chain.from_iterable(facts)):
+        values = [run_facts.get(name) for run_facts in facts]
+        if any(value != values[0] for value in values[1:]):
+            unequal[name] = values
+    return unequal
 
 
 def _data_facts(run: FinishedRun) -> dict[str, Any]:
@@ -259,12 +267,17 @@ def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the facts about splits that all runs have: a split that one run alone was scored on
     is no difference.
     """
-    splits = [{name.partition(".")[0] for name in of_run} for of_run in facts]
-    common = set.intersection(*splits)
-    return [
-        {name: value for name, value in of_run.items() if name.partition(".")[0] in common}
-        for of_run in facts
-    ]
+    common = set.intersection(*({_split_of(name) for name in of_run} for of_run in facts))
+    return [_only_splits(of_run, common) for of_run in facts]
+
+
+def _split_of(name: str) -> str:
+    """Returns the split that a fact, such as `test.content`, is about."""
+    return name.partition(".")[0]
+
+
+def _only_splits(facts: Mapping[str, Any], splits: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if _split_of(name) in splits}
 
 
 def _further_splits(runs: Sequence[FinishedRun]) -> list[str]:
@@ -298,8 +311,9 @@ def _environment_facts(run: FinishedRun) -> dict[str, Any]:
 
 def _speed(runs: Sequence[FinishedRun]) -> dict[str, list[Any]]:
     facts = [flat(run.performance().as_json()) for run in runs]
-    return {
-        name: [found.get(name) for found in facts]
-        for name in SPEED
-        if any(name in found for found in facts)
-    }
+    measured = set(chain.from_iterable(facts))
+    speed = {}
+    for name in SPEED:
+        if name in measured:
+            speed[name] = [run_facts.get(name) for run_facts in facts]
+    return speed

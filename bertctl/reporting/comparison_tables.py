@@ -26,27 +26,24 @@ SPEED: Mapping[str, tuple[str, Callable[[float], str]]] = {
 """The figures of `speed`: what a person reads for each, and how it is written."""
 
 
-def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
+def tables(comparison: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     """Returns a comparison as tables: metrics, differences, settings, data, speed, examples that
     changed sides.
 
     Args:
-        found: what `compare` returned.
+        comparison: what `compare` returned.
         names: of the runs, for headers.
     """
-    named = dict(zip(found["runs"][1:], names[1:], strict=True))
+    names_by_run = dict(zip(comparison["runs"][1:], names[1:], strict=True))
     made: list[TextTable] = []
-    rows = [
-        [
-            f"{name} *" if name == found["primary"] else name,
-            *("" if v is None else _metric(v) for v in values),
-        ]
-        for name, values in found["metrics"].items()
-    ]
-    made.append((f"metrics of {found['split']}", ["metric", *names], rows))
-    several = len(found["differences"]) > 1
     rows = []
-    for difference in found["differences"]:
+    for name, values in comparison["metrics"].items():
+        label = f"{name} *" if name == comparison["primary"] else name
+        rows.append([label, *("" if value is None else _metric(value) for value in values)])
+    made.append((f"metrics of {comparison['split']}", ["metric", *names], rows))
+    several = len(comparison["differences"]) > 1
+    rows = []
+    for difference in comparison["differences"]:
         change = (
             f"{difference['value']:+.4f}",
             f"{difference['low']:+.4f} to {difference['high']:+.4f}",
@@ -60,7 +57,7 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
         rows.append(
             [
                 difference["metric"],
-                f"{named[difference['run']]} - {names[0]}",
+                f"{names_by_run[difference['run']]} - {names[0]}",
                 *change,
                 *chances,
                 method,
@@ -79,13 +76,13 @@ def tables(found: Mapping[str, Any], names: Sequence[str]) -> list[TextTable]:
     ]
     made.append(("differences", header, rows))
     for title, key in _FACTS.items():
-        if found[key]:
+        if comparison[key]:
             rows = _fact_rows(
-                found[key], counts=key == "data", absent="not set" if key == "recipe" else "-"
+                comparison[key], counts=key == "data", absent="not set" if key == "recipe" else "-"
             )
             made.append((title, ["", *names], rows))
-    for changed in found["changed_sides"]:
-        name = named[changed["run"]]
+    for changed in comparison["changed_sides"]:
+        name = names_by_run[changed["run"]]
         title = (
             f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']}"
         )
@@ -121,8 +118,8 @@ def _fact_rows(facts: Mapping[str, Sequence[Any]], *, counts: bool, absent: str)
     """
     rows = []
     for name, values in facts.items():
-        shown, written = SPEED.get(name, (name, "{:,}".format if counts else _short))
-        rows.append([shown, *(_fact(value, written, absent) for value in values)])
+        label, written = SPEED.get(name, (name, "{:,}".format if counts else _short))
+        rows.append([label, *(_fact(value, written, absent) for value in values)])
     return rows
 
 

@@ -7,6 +7,7 @@ set and may be anything: markup, a script, another direction of writing.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 
@@ -59,7 +60,13 @@ def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:
     """Returns the numbers of the columns in which some row has something; all of them where there
     are no rows.
     """
-    return [i for i in range(columns) if not rows or any(str(row[i]).strip() for row in rows)]
+    if not rows:
+        return list(range(columns))
+    return [i for i in range(columns) if _has_text(i, rows)]
+
+
+def _has_text(column: int, rows: Sequence[Sequence[object]]) -> bool:
+    return any(str(row[column]).strip() for row in rows)
 
 
 @dataclass(frozen=True)
@@ -81,15 +88,21 @@ class TableBlock:
     brief: int | None = None
 
     def __post_init__(self) -> None:
-        kept = filled(len(self.columns), self.rows)
-        object.__setattr__(self, "columns", [self.columns[i] for i in kept])
-        object.__setattr__(self, "rows", [[row[i] for i in kept] for row in self.rows])
+        filled_columns = filled(len(self.columns), self.rows)
+        object.__setattr__(self, "columns", [self.columns[i] for i in filled_columns])
+        object.__setattr__(self, "rows", [[row[i] for i in filled_columns] for row in self.rows])
 
     def cells(self) -> list[list[Cell]]:
         """Returns all rows with every cell as a `Cell`."""
-        return [
-            [Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows
-        ]
+        return [list(map(_as_cell, row)) for row in self.rows]
+
+
+def _as_cell(cell: str | Cell) -> Cell:
+    return Cell(cell) if isinstance(cell, str) else cell
+
+
+def _is_number_column(name: str, records: Sequence[Mapping[str, Any]]) -> bool:
+    return all(isinstance(record.get(name, 0), int | float) for record in records)
 
 
 def record_table(
@@ -108,23 +121,15 @@ def record_table(
         shaded: columns whose numbers, 0 to 1, are shaded by their size.
         data: columns with text of the data set.
     """
-    names = list(dict.fromkeys(name for record in records for name in record))
-    numbers = {
-        name
-        for name in names
-        if all(isinstance(record.get(name, 0), int | float) for record in records)
-    }
-    rows = [
-        [
-            Cell(
-                _shown(record.get(name, "")),
-                name in data,
-                shade=record.get(name, 0.0) if name in shaded else 0.0,
-            )
-            for name in names
-        ]
-        for record in records
-    ]
+    names = list(dict.fromkeys(chain.from_iterable(records)))
+    numbers = {name for name in names if _is_number_column(name, records)}
+    rows = []
+    for record in records:
+        row = []
+        for name in names:
+            shade = record.get(name, 0.0) if name in shaded else 0.0
+            row.append(Cell(_shown(record.get(name, "")), name in data, shade=shade))
+        rows.append(row)
     return TableBlock(
         [Column(name.replace("_", " "), name in numbers) for name in names], rows, caption
     )

@@ -21,26 +21,24 @@ def one_line(text: str, *, limit: int = _CUT) -> str:
 
     It starts no workflow command in a log either: neither `::` at its start nor `##[` within.
     """
-    shown = harmless(" ".join(text[: 4 * limit].split())).replace("##[", "# #[")
-    if shown.startswith("::"):
-        shown = ": :" + shown[2:]
-    else:
-        shown = shown
-    if len(shown) <= limit:
-        return shown
-    return shown[: limit - 1] + "…"
+    line = harmless(" ".join(text[: 4 * limit].split())).replace("##[", "# #[")
+    if line.startswith("::"):
+        line = ": :" + line[2:]
+    if len(line) <= limit:
+        return line
+    return line[: limit - 1] + "…"
 
 
 def markdown(text: str, *, limit: int = _CUT) -> str:
     """Returns a text as one line of Markdown that means nothing but itself, in a table cell and a
     list too.
     """
-    shown = (
+    escaped = (
         one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     )
-    shown = _MARKDOWN.sub(r"\\\g<0>", shown)
+    escaped = _MARKDOWN.sub(r"\\\g<0>", escaped)
     return _BLOCK_START.sub(
-        lambda start: start[0] + "\\" if start[0].isdigit() else "\\" + start[0], shown
+        lambda start: start[0] + "\\" if start[0].isdigit() else "\\" + start[0], escaped
     )
 
 

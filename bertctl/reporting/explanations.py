@@ -32,11 +32,11 @@ READING = (
 
 def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
     """Yields a shaded text for each number that a row was explained by, and each method."""
-    said = line["prediction"]
-    if isinstance(said, float):
-        answer = f"{said:.4g}"
+    prediction = line["prediction"]
+    if isinstance(prediction, float):
+        answer = f"{prediction:.4g}"
     else:
-        answer = shorten(str(said), 80)
+        answer = shorten(str(prediction), 80)
     if not line["targets"]:
         yield Passage(f"{line['id']}: nothing to explain in {answer}", (), "")
     for target in line["targets"]:
@@ -105,23 +105,25 @@ def coloured_passage(passage: Passage) -> Iterator[Text]:
 
 def _shaded(words: Sequence[Mapping[str, Any]], method: str) -> list[ShadedWord]:
     most = max((abs(word[method] or 0.0) for word in words), default=0.0) or 1.0
-    found: list[ShadedWord] = []
+    shaded_words: list[ShadedWord] = []
     column = ""
     end = 0
     for word in words:
         new = word["column"] != column
         apart = word["column"] == "words" or word["start"] > end
-        if found and (new or apart):
-            found.append(ShadedWord(" | " if new else " "))
+        if shaded_words and (new or apart):
+            shaded_words.append(ShadedWord(" | " if new else " "))
         if word[method] is None:
             number = ""
         else:
             number = format_number(word[method], most)
         share = (word[method] or 0.0) / most
-        found.append(ShadedWord(word["word"], share if abs(share) >= _SHADED else 0.0, number))
+        shaded_words.append(
+            ShadedWord(word["word"], share if abs(share) >= _SHADED else 0.0, number)
+        )
         column = word["column"]
         end = word["end"]
-    return found
+    return shaded_words
 
 
 def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> str:
@@ -190,10 +192,10 @@ def format_number(value: float, largest: float, *, sign: Literal["+", "-"] = "+"
         decimals = 1 - math.floor(math.log10(magnitude))
     if decimals > _MOST_DECIMALS:
         return f"{value:{sign}.1e}"
-    shown = f"{value:{sign}.{decimals}f}"
-    if float(shown) == 0:
-        return shown.removeprefix("-").removeprefix("+")
-    return shown
+    text = f"{value:{sign}.{decimals}f}"
+    if float(text) == 0:
+        return text.removeprefix("-").removeprefix("+")
+    return text
 
 
 def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
@@ -206,13 +208,12 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
         sentences.append(f"the sum is off by more than 1 % in {missed}: `converged` is false there")
     figures = summary.get("faithfulness", {})
     for method in (name for name in figures if name != "random"):
-        told = ", ".join(
+        figures_text = ", ".join(
             f"{name} {_against(figures, method, name)}"
             for name in ("comprehensiveness", "sufficiency")
         )
-        sentences.append(
-            f"faithfulness of {method}, {count(figures[method]['targets'], 'answer')}: {told}"
-        )
+        explained = count(figures[method]["targets"], "answer")
+        sentences.append(f"faithfulness of {method}, {explained}: {figures_text}")
     return sentences
 
 
@@ -230,11 +231,11 @@ def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
     figures = summary.get("faithfulness", {})
     sentences = []
     for method in (name for name in figures if name != "random"):
-        own = figures[method]["comprehensiveness"]
+        change = figures[method]["comprehensiveness"]
         chance = figures["random"]["comprehensiveness"]
-        if own <= chance:
-            most = max(abs(own), abs(chance))
-            of_top_words = format_number(own, most, sign="-")
+        if change <= chance:
+            most = max(abs(change), abs(chance))
+            of_top_words = format_number(change, most, sign="-")
             of_random_words = format_number(chance, most, sign="-")
             sentences.append(
                 f"without the words that {method} ranks highest the answer changes by "
@@ -248,13 +249,13 @@ def explained_section(
     lines: Sequence[Mapping[str, Any]], summary: Mapping[str, Any], *, title: str
 ) -> Section:
     """Returns explained rows as a section, with how to read it and the figures of all of them."""
-    found: list[Block] = [
+    blocks: list[Block] = [
         Note(READING),
         *map(Note, [*summary_sentences(summary), *doubts(summary, has_notes=True)]),
     ]
-    return Section(
-        "explained", title, [*found, *(passage for line in lines for passage in passages(line))]
-    )
+    for line in lines:
+        blocks += passages(line)
+    return Section("explained", title, blocks)
 
 
 def explained_page(
@@ -268,11 +269,11 @@ def explained_page(
         summary: asked once they are all there.
     """
     rows = iter(lines)
-    kept = list(islice(rows, MOST_ROWS))
+    first_rows = list(islice(rows, MOST_ROWS))
     more = sum(1 for _ in rows)
     if more:
-        shown = f"the first {MOST_ROWS} of {MOST_ROWS + more:,} rows"
+        rows_text = f"the first {MOST_ROWS} of {MOST_ROWS + more:,} rows"
     else:
-        shown = f"{len(kept):,} rows"
-    section = explained_section(kept, summary(), title="Explained answers")
-    return Report("What the answers rest on", f"{run} · {shown}", [], [section])
+        rows_text = f"{len(first_rows):,} rows"
+    section = explained_section(first_rows, summary(), title="Explained answers")
+    return Report("What the answers rest on", f"{run} · {rows_text}", [], [section])

@@ -53,8 +53,8 @@ def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
     """Returns how many checks have each verdict, the worst first; verdicts that don't occur are
     left out.
     """
-    given = [check.verdict for check in checks]
-    return {verdict: given.count(verdict) for verdict in BAD_FIRST if verdict in given}
+    verdicts = [check.verdict for check in checks]
+    return {verdict: verdicts.count(verdict) for verdict in BAD_FIRST if verdict in verdicts}
 
 
 def in_repository(file: str) -> str:
@@ -66,6 +66,6 @@ def in_repository(file: str) -> str:
     """
     path = Path(os.path.normpath(Path.cwd() / file))
     for root in (os.environ.get("GITHUB_WORKSPACE"), os.environ.get("CI_PROJECT_DIR"), "."):
-        if root and path.is_relative_to(found := Path(root).resolve()):
-            return path.relative_to(found).as_posix()
+        if root and path.is_relative_to(root_path := Path(root).resolve()):
+            return path.relative_to(root_path).as_posix()
     return file

@@ -182,27 +182,28 @@ class GateResult:
         """Returns the checks for pipelines, under the same names in every build; lenient makes
         warnings.
         """
-        shown: dict[Verdict, Verdict] = (
-            {"inconclusive": "warning"} if self.policy == "lenient" else {}
-        )
-        judged = ((one, shown.get(one.verdict, one.verdict)) for one in self.judgements)
         group = f"bertctl gate, {self.split}"
-        return [
-            Check(
-                judgement.limit.name,
-                group,
-                verdict,
-                judgement.message,
-                detail="\n".join(judgement.ways_out),
+        checks = []
+        for judgement in self.judgements:
+            verdict: Verdict = judgement.verdict
+            if verdict == "inconclusive" and self.policy == "lenient":
+                verdict = "warning"
+            checks.append(
+                Check(
+                    judgement.limit.name,
+                    group,
+                    verdict,
+                    judgement.message,
+                    detail="\n".join(judgement.ways_out),
+                )
             )
-            for judgement, verdict in judged
-        ]
+        return checks
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
         """Returns what a metrics report holds: every metric of the split, its interval, and the
         checks by verdict.
         """
-        found: list[tuple[str, dict[str, str], float]] = []
+        samples: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics.metrics[self.split]:
             metric = self.run.metric(self.split, name)
             ends = {
@@ -214,13 +215,13 @@ class GateResult:
             labels = {"split": self.split} | (
                 {"label": name.partition(":")[2]} if ":" in name else {}
             )
-            found += [
+            samples += [
                 (name + end, labels, value) for end, value in ends.items() if value is not None
             ]
         for verdict in ("pass", "fail", "inconclusive"):
             number = sum(judgement.verdict == verdict for judgement in self.judgements)
-            found.append(("gate_checks", {"verdict": verdict}, float(number)))
-        return found
+            samples.append(("gate_checks", {"verdict": verdict}, float(number)))
+        return samples
 
 
 def gate(
@@ -316,7 +317,9 @@ class _Judge:
         ):
             answers = self.answers = answer_type(str(ours.task)).from_lines(self.lines)
             self.constant = answers.constant_prediction(self.lines)
-            labels = Counter(name for line in self.lines for name in answers.labels_of(line) or ())
+            labels = Counter[str]()
+            for line in self.lines:
+                labels.update(answers.labels_of(line) or ())
             rare = sum(n_examples < _RARE for n_examples in labels.values())
             if rare and len(labels) > 2 and "f1_macro" in ours.metrics.metrics[split]:
                 seldom = f"{rare} of {len(labels)} labels have fewer than {_RARE} examples"
@@ -342,9 +345,9 @@ class _Judge:
             else:
                 better = "lower"
                 parameter = "max"
-            asked = f"`{parameter_of(limit.kind)}={limit.metric}`"
+            option = f"`{parameter_of(limit.kind)}={limit.metric}`"
             raise UsageError(
-                f"{asked}: the {limit.metric} is better when {better}",
+                f"{option}: the {limit.metric} is better when {better}",
                 remedy=f"Type `{parameter}={limit.metric}={limit.limit:g}`.",
             )
         if not metric.is_defined:
@@ -376,15 +379,15 @@ class _Judge:
             together = f" in {metric.clusters} clusters"
         else:
             together = ""
-        named = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
-        found = f"{named} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
+        metric_text = f"{metric_name(limit.metric, self.ours.metrics)}{where}"
+        finding = f"{metric_text} is {metric.value:.4f}{interval} on {metric.n} examples{together}"
         allowed = f"{'at least' if at_least else 'at most'} {limit.limit:g}"
         if at_least:
             is_good = metric.value >= limit.limit
         else:
             is_good = metric.value <= limit.limit
         message = _sentence(
-            found,
+            finding,
             verdict,
             policy,
             ends,
@@ -475,16 +478,16 @@ class _Judge:
     def _slice(self, limit: Limit, column: str, value: str) -> MetricValue:
         lines = self.lines
         task = str(self.ours.task)
-        found = slice_contributions(
+        contributions = slice_contributions(
             answer_type(task),
             lines,
             limit.metric,
             column=column,
             value=value,
         )
-        if found is None:
+        if contributions is None:
             raise not_computable(limit.metric, task)
-        return found.metric()
+        return contributions.metric()
 
     def _judge_drop(self, limit: Limit, policy: Policy, theirs: FinishedRun) -> Judgement:
         name = limit.metric
@@ -514,7 +517,7 @@ class _Judge:
             policy=policy,
             clusters=clusters,
         )
-        found = (
+        finding = (
             f"{metric_name(name, self.ours.metrics)} is {metric.value:.4f} against "
             f"{baseline.value:.4f}"
         )
@@ -523,10 +526,13 @@ class _Judge:
                 differing = ""
             else:
                 differing = f", {change.changed} of {change.n} examples differ"
-            found += (
+            if change.clusters:
+                together = f", {change.clusters} clusters"
+            else:
+                together = ""
+            finding += (
                 f", a change of {change.value:+.4f} ({low:+.4f} to {high:+.4f}; {change.method}, "
-                "p "
-                f"{change.p:.2g}{differing}{f', {change.clusters} clusters' if change.clusters else ''})"
+                f"p {change.p:.2g}{differing}{together})"
             )
         allowed = f"a {'drop' if at_least else 'rise'} of at most {limit.limit:g}"
         if at_least:
@@ -534,7 +540,7 @@ class _Judge:
         else:
             is_good = metric.value - baseline.value <= bound
         message = _sentence(
-            found,
+            finding,
             verdict,
             policy,
             (low, high),
@@ -726,7 +732,7 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
 
 
 def _sentence(
-    found: str,
+    finding: str,
     verdict: GateVerdict,
     policy: Policy,
     ends: tuple[float | None, float | None],
@@ -739,7 +745,7 @@ def _sentence(
     """Returns what a check found and why that is its verdict.
 
     Args:
-        found: Name, value and interval.
+        finding: Name, value and interval.
         verdict: Of the check.
         policy: Of the gate.
         ends: Of the interval.
@@ -753,29 +759,30 @@ def _sentence(
             meets = "meets"
         else:
             meets = "misses"
-        return f"{found}: the value {meets} the limit ({allowed})"
+        return f"{finding}: the value {meets} the limit ({allowed})"
     if None in ends:
         return (
-            f"{found}: the limit is {allowed}, and without an interval only `policy=point` decides"
+            f"{finding}: the limit is {allowed}, and without an interval only `policy=point` "
+            "decides"
         )
     if has_too_few(clusters):
+        too_few = count(clusters or 0, "cluster")
         return (
-            f"{found}: the limit is {allowed}, and {count(clusters or 0, 'cluster')} can't decide "
-            "that; "
+            f"{finding}: the limit is {allowed}, and {too_few} can't decide that; "
             f"it takes at least {TOO_FEW}"
         )
     if verdict == "pass":
-        return f"{found}: the whole 95 % interval meets the limit ({allowed})"
+        return f"{finding}: the whole 95 % interval meets the limit ({allowed})"
     if verdict == "fail":
-        return f"{found}: the whole 95 % interval misses the limit ({allowed})"
+        return f"{finding}: the whole 95 % interval misses the limit ({allowed})"
     bad, good = ("lower", "upper") if bad_end_is_low else ("upper", "lower")
     if is_good:
         return (
-            f"{found}: the value meets the limit ({allowed}), the {bad} end of its 95 % interval "
+            f"{finding}: the value meets the limit ({allowed}), the {bad} end of its 95 % interval "
             "does not"
         )
     return (
-        f"{found}: the value misses the limit ({allowed}), the {good} end of its 95 % interval "
+        f"{finding}: the value misses the limit ({allowed}), the {good} end of its 95 % interval "
         "meets it"
     )
 

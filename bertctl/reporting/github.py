@@ -120,13 +120,16 @@ def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMM
     """Returns tables as Markdown in fewer than `limit` bytes; those without rows are left out, and
     empty columns.
     """
-    found = []
+    parts = []
     for heading, header, rows in tables:
-        head, *kept = ([row[i] for i in filled(len(header), rows)] for row in (header, *rows))
-        found.append(
-            ([f"### {markdown(heading)}", "", *_table_head(head)], [_row(row) for row in kept])
-        )
-    return _fitted([f"## {markdown(title)}", ""], found, [], limit)
+        columns = filled(len(header), rows)
+        head = [header[i] for i in columns]
+        lines = []
+        for row in rows:
+            cells = [row[i] for i in columns]
+            lines.append(_row(cells))
+        parts.append(([f"### {markdown(heading)}", "", *_table_head(head)], lines))
+    return _fitted([f"## {markdown(title)}", ""], parts, [], limit)
 
 
 def _fitted(
@@ -141,16 +144,16 @@ def _fitted(
     lines = list(head)
     left_out = 0
     room = limit - _RESERVE - _size([*head, *tail])
-    for own_head, rows in tables:
-        room -= _size(own_head)
-        kept = []
+    for table_head, rows in tables:
+        room -= _size(table_head)
+        fitting_rows = []
         for row in rows:
             room -= _size([row])
             if room < 0:
                 break
-            kept.append(row)
-        left_out += len(rows) - len(kept)
-        lines += [*own_head, *kept, ""] if kept else []
+            fitting_rows.append(row)
+        left_out += len(rows) - len(fitting_rows)
+        lines += [*table_head, *fitting_rows, ""] if fitting_rows else []
     if left_out:
         lines += [f"… and {left_out:,} more rows that have no room here.", ""]
     return "\n".join([*lines[:-1], *tail]) + "\n"
@@ -162,24 +165,24 @@ def _annotation(kind: str, check: Check) -> str:
     else:
         file = in_repository(check.file)
     properties = {"file": file, "line": check.line, "title": one_line(check.name, limit=_TITLE)}
-    given = ",".join(
+    properties_text = ",".join(
         f"{name}={command_property(str(text))}"
         for name, text in properties.items()
         if text is not None
     )
-    return f"::{kind} {given}::{command_message(one_line(check.message, limit=1000))}"
+    return f"::{kind} {properties_text}::{command_message(one_line(check.message, limit=1000))}"
 
 
 def _check_row(check: Check) -> str:
     if check.place:
-        found = f"{check.message} ({check.place})"
+        message = f"{check.message} ({check.place})"
     else:
-        found = check.message
+        message = check.message
     if check.detail:
         more = f"<br>{markdown(check.detail, limit=400)}"
     else:
         more = ""
-    row = _row([_MARKS[check.verdict], check.verdict, check.name, found])
+    row = _row([_MARKS[check.verdict], check.verdict, check.name, message])
     return row.removesuffix(" |") + f"{more} |"
 
 

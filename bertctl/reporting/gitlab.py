@@ -36,10 +36,10 @@ def metrics_report(samples: Sequence[Sample]) -> str:
     lines = []
     for name, labels, value in samples:
         if math.isfinite(value):
-            inside = ",".join(
+            labels_text = ",".join(
                 f'{_NOT_A_NAME.sub("_", key)}="{_label(text)}"' for key, text in labels.items()
             )
-            lines.append(f"bertctl_{_NOT_A_NAME.sub('_', name)}{{{inside}}} {value:.10g}\n")
+            lines.append(f"bertctl_{_NOT_A_NAME.sub('_', name)}{{{labels_text}}} {value:.10g}\n")
     return "".join(dict.fromkeys(lines)) + "# EOF\n"
 
 
@@ -53,7 +53,7 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
             file).
     """
     issues = []
-    seen: dict[str, int] = {}
+    occurrences: dict[str, int] = {}
     for check in worst_first(checks):
         if check.verdict == "pass":
             continue
@@ -61,8 +61,10 @@ def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str
         # The same finding in the next pipeline must have the same fingerprint, and no other one: no
         # number, no message.
         key = f"{check.name}\0{check.file or ''}\0{check.line}"
-        seen[key] = seen.get(key, 0) + 1
-        digest = hashlib.sha256(f"{key}\0{seen[key]}".encode("utf-8", "surrogatepass")).hexdigest()
+        occurrences[key] = occurrences.get(key, 0) + 1
+        digest = hashlib.sha256(
+            f"{key}\0{occurrences[key]}".encode("utf-8", "surrogatepass")
+        ).hexdigest()
         issues.append(
             {
                 "description": one_line(f"{check.name}: {check.message}", limit=1000),

@@ -47,7 +47,8 @@ def _breakable(text: str) -> Markup:
     def broken(word: re.Match[str]) -> str:
         return re.sub(r"([_/.-])(?=[^_/.-])", r"\1<wbr>", word[0])
 
-    return Markup(re.sub(r"[^\s&;]{17,}", broken, str(escape(visible_text(text)))))  # noqa: S704  # escaped before
+    markup = str(escape(visible_text(text)))
+    return Markup(re.sub(r"[^\s&;]{17,}", broken, markup))  # noqa: S704  # escaped before
 
 
 def _columns(tiles: Sequence[Tile]) -> int:

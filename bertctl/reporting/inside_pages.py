@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -41,61 +42,62 @@ _SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
 """Attentions (128 tokens, 6 x 12 heads) up to which the numbers take the fewer bytes, and bytes."""
 
 
-def attention_page(found: Mapping[str, Any], texts: Sequence[str]) -> str:
+def attention_page(attention: Mapping[str, Any], texts: Sequence[str]) -> str:
     """Returns the page of what `read_attention` gives for a text, or pair."""
-    if found["cut"]:
-        cut = f" ({count(found['cut'], 'more token')} cut off)"
+    if attention["cut"]:
+        cut = f" ({count(attention['cut'], 'more token')} cut off)"
     else:
         cut = ""
     tokens, layers, heads = (
-        count(len(found[f"{noun}s"]), noun) for noun in ("token", "layer", "head")
+        count(len(attention[f"{noun}s"]), noun) for noun in ("token", "layer", "head")
     )
     data = {
-        name: found[name].tolist()
+        name: attention[name].tolist()
         for name in ("sides", "layers", "heads", "scaling")
-        if name in found
+        if name in attention
     }
-    data |= {"tokens": [harmless(token) for token in found["tokens"]], **_packed(found)}
+    data |= {"tokens": [harmless(token) for token in attention["tokens"]], **_packed(attention)}
     read = " · ".join(shorten(text, 160) for text in texts)
     size = f"{tokens}{cut}, {layers} × {heads}"
     return render_page(
         "attention.html.j2",
         scripts=["attention.js"],
         data=data,
-        found=found,
+        found=attention,
         text=read,
         size=size,
     )
 
 
-def _packed(found: Mapping[str, Any]) -> dict[str, Any]:
+def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
     """Returns attention, queries and keys as text for each layer, as fine as there is room for."""
-    if found["attentions"].size <= _SMALL:
+    if attention["attentions"].size <= _SMALL:
         room = _SMALL_BYTES
     else:
         room = _BYTES
-    vectors = {
-        one: found[several]
-        for one, several in (("query", "queries"), ("key", "keys"))
-        if several in found
-    }
-    scales = {
-        name: [np.abs(layer).max() or 1.0 for layer in each] for name, each in vectors.items()
-    }
-    packed: dict[str, Any] = {
-        f"{name}Scale": [float(scale) for scale in each] for name, each in scales.items()
-    }
+    vectors = {}
+    if "queries" in attention:
+        vectors["query"] = attention["queries"]
+    if "keys" in attention:
+        vectors["key"] = attention["keys"]
+    scales = {}
+    packed: dict[str, Any] = {}
+    for name, layers in vectors.items():
+        scales[name] = [np.abs(layer).max() or 1.0 for layer in layers]
+        packed[f"{name}Scale"] = [float(scale) for scale in scales[name]]
+
     for levels, steps in _LEVELS:
         packed |= {"levels": levels, "steps": steps}
         packed["attention"] = [
-            _text(np.sqrt(layer) * levels, np.uint8) for layer in found["attentions"]
+            _text(np.sqrt(layer) * levels, np.uint8) for layer in attention["attentions"]
         ]
-        for name, each in vectors.items():
+        for name, layers in vectors.items():
             shares = (
-                layer / scale * steps for layer, scale in zip(each, scales[name], strict=True)
+                layer / scale * steps for layer, scale in zip(layers, scales[name], strict=True)
             )
             packed[name] = [_text(share, np.int8) for share in shares]
-        if sum(len(text) for name in ("attention", *scales) for text in packed[name]) <= room:
+        texts = chain.from_iterable(packed[name] for name in ("attention", *scales))
+        if sum(map(len, texts)) <= room:
             break
     return packed
 
@@ -113,20 +115,17 @@ Records = Sequence[dict[str, Any]]
 
 def head_records(patterns: Found, importance: Found) -> list[dict[str, Any]]:
     """Returns what is known of each head, layer by layer, both counted from 1."""
-    columns = {
-        name: values
-        for found in (patterns, importance)
-        if found
-        for name, values in found["columns"].items()
-    }
-    return [
-        {
-            "layer": place[0] + 1,
-            "head": place[1] + 1,
-            **{name: each[place].item() for name, each in columns.items()},
-        }
-        for place in np.ndindex(*next(iter(columns.values())).shape)
-    ]
+    columns: dict[str, Any] = {}
+    for measured in (patterns, importance):
+        if measured:
+            columns |= measured["columns"]
+    records = []
+    for layer, head in np.ndindex(*next(iter(columns.values())).shape):
+        record: dict[str, Any] = {"layer": layer + 1, "head": head + 1}
+        for name, values in columns.items():
+            record[name] = values[layer, head].item()
+        records.append(record)
+    return records
 
 
 def heads_report(
@@ -147,29 +146,26 @@ def heads_report(
         tokens = count(patterns["tokens"], "token")
         cut = patterns["cut"]
         table = _strongest(patterns, records, f"{texts}, {tokens}; {count(cut, 'text')} cut.")
-        what = Note(
+        note = Note(
             "A share is the mean attention that a token pays to what the pattern names, over the "
             "tokens that have such "
             f"a thing. A head has a pattern if its share is over {MAJORITY}; else it is `{MIXED}`."
         )
-        sections.append(Section("patterns", "What heads attend to", [table, what]))
+        sections.append(Section("patterns", "What heads attend to", [table, note]))
     if importance is not None:
         if "loss_rise" in importance["columns"]:
             by = "loss_rise"
         else:
             by = "gradient"
-        ranked = sorted(records, key=lambda one: -float(one[by]))[:10]
-        first = [
-            {name: one[name] for name in ("layer", "head", *importance["columns"])}
-            for one in ranked
-        ]
-        whole = (
+        ranked = sorted(records, key=lambda record: -float(record[by]))[:10]
+        names = ("layer", "head", *importance["columns"])
+        first = [_with_columns(record, names) for record in ranked]
+        loss_text = (
             f"loss of the whole {importance['loss']:.4f}, {importance['metric']} "
             f"{importance['value']:.4f}"
         )
-        caption = (
-            f"The ten that matter most to '{importance['split']}' (Michel et al. 2019); {whole}."
-        )
+        split = importance["split"]
+        caption = f"The ten that matter most to '{split}' (Michel et al. 2019); {loss_text}."
         sections.append(
             Section("importance", "How much heads matter", [record_table(first, caption)])
         )
@@ -180,22 +176,26 @@ def heads_report(
     )
 
 
+def _with_columns(record: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: record[name] for name in names}
+
+
 def _strongest(patterns: Mapping[str, Any], records: Records, caption: str) -> TableBlock:
     """Returns each pattern with its strongest head."""
     rows = []
     for name, tokens in patterns["counts"].items():
         if name in PATTERNS:
-            best = max(records, key=lambda one: float(one[name]))
-            heads = sum(one["pattern"] == name for one in records)
+            best = max(records, key=lambda record: float(record[name]))
+            heads = sum(record["pattern"] == name for record in records)
             strongest = f"layer {best['layer']}, head {best['head']}"
-            what = {
+            facts = {
                 "pattern": name,
                 "attention to": PATTERNS[name],
                 "heads": heads,
                 "strongest": strongest,
             }
-            rows.append({**what, "share": best[name], "tokens": tokens})
-    mixed = sum(one["pattern"] == MIXED for one in records)
+            rows.append({**facts, "share": best[name], "tokens": tokens})
+    mixed = sum(record["pattern"] == MIXED for record in records)
     rows.append(
         {"pattern": MIXED, "attention to": "none of these with more than half", "heads": mixed}
     )
@@ -208,15 +208,15 @@ def _maps(records: Records) -> list[TableBlock]:
     heads = sorted({record["head"] for record in records})
     by_place = {(record["layer"], record["head"]): record for record in records}
     maps = []
-    for name, what in PATTERNS.items():
+    for name, meaning in PATTERNS.items():
         if any(name in record for record in records):
             columns = [Column("layer \\ head"), *(Column(str(head), number=True) for head in heads)]
-            rows: list[list[str | Cell]] = [
-                [str(layer), *(_map_cell(by_place[layer, head][name]) for head in heads)]
-                for layer in layers
-            ]
+            rows: list[list[str | Cell]] = []
+            for layer in layers:
+                cells = [_map_cell(by_place[layer, head][name]) for head in heads]
+                rows.append([str(layer), *cells])
             maps.append(
-                TableBlock(columns, rows, f"{name}: share of the attention that goes to {what}.")
+                TableBlock(columns, rows, f"{name}: share of the attention that goes to {meaning}.")
             )
     return maps
 
@@ -225,19 +225,19 @@ def _map_cell(share: float) -> Cell:
     return Cell(f"{share:.2f}", shade=share)
 
 
-def neighbours_page(found: Mapping[str, Any]) -> str:
+def neighbours_page(answer: Mapping[str, Any]) -> str:
     """Returns the page of an answer of `interpretability.neighbours`."""
-    near = found["neighbours"]
+    near = answer["neighbours"]
     rows = [
-        {"number": i, "text": one["text"], "cosine": one["score"]}
-        for i, one in enumerate(near, start=1)
+        {"number": i, "text": neighbour["text"], "cosine": neighbour["score"]}
+        for i, neighbour in enumerate(near, start=1)
     ]
     caption = "Principal components of the vectors; the star is what they are compared with."
-    picture = Chart(partial(places_chart, found["at"], near), caption, wide=True)
+    picture = Chart(partial(places_chart, answer["at"], near), caption, wide=True)
     table = replace(record_table(rows, data=["text"]), stacked=True)
-    if "context" in found:
-        about = f"{found['model']}, layer {found['layer']}: {found['context']}"
+    if "context" in answer:
+        about = f"{answer['model']}, layer {answer['layer']}: {answer['context']}"
     else:
-        about = found["model"]
+        about = answer["model"]
     section = Section("neighbours", "Neighbours", [picture, table])
-    return render_html(Report(f"Neighbours of {found['query']}", about, [], [section]))
+    return render_html(Report(f"Neighbours of {answer['query']}", about, [], [section]))

@@ -45,12 +45,12 @@ def render_markdown(report: Report) -> str:
     sections = [
         text for section in report.sections if section.brief and (text := _section(section))
     ]
-    kept = "\n".join(lines)
+    page = "\n".join(lines)
     for text in sections:
-        if len((kept + text).encode()) > MOST_BYTES:
-            return kept + "\nThe rest does not fit here.\n"
-        kept += text
-    return kept
+        if len((page + text).encode()) > MOST_BYTES:
+            return page + "\nThe rest does not fit here.\n"
+        page += text
+    return page
 
 
 def escaped(text: str) -> str:
@@ -99,7 +99,9 @@ def _block(block: Block) -> str:
 def _note(text: str) -> str:
     """Returns a part of a paragraph: escaped, its outer blanks kept."""
     middle = escaped(text.strip())
-    return f"{' ' if text[:1].isspace() else ''}{middle}{' ' if text[-1:].isspace() and middle else ''}"
+    before = " " if text[:1].isspace() else ""
+    after = " " if text[-1:].isspace() and middle else ""
+    return f"{before}{middle}{after}"
 
 
 def table_lines(table: TableBlock) -> str:
@@ -109,10 +111,9 @@ def table_lines(table: TableBlock) -> str:
         return ""
     lines = [_row([code_span(c.name) if c.data else escaped(c.name) for c in table.columns])]
     lines.append(_row(["---:" if column.number else "---" for column in table.columns]))
-    lines += [
-        _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
-        for row in rows
-    ]
+    for row in rows:
+        cells = [_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)]
+        lines.append(_row(cells))
     if table.caption:
         lines += ["", escaped(table.caption)]
     return "\n".join([*lines, ""])

@@ -51,12 +51,12 @@ RESAMPLES = 500
 
 def outcome_section(lines: Lines, answers: Answers) -> Section:
     """Returns what was right and what was taken for what, in the form that fits the task."""
-    found = answers.outcome(lines)
+    outcome = answers.outcome(lines)
     blocks: list[Block] = []
-    if found.points:
-        gold, predicted = map(list, zip(*found.points, strict=True))
-        chart = partial(charts.scatter_chart, gold, predicted, same_unit=found.same_unit)
-        if found.same_unit:
+    if outcome.points:
+        gold, predicted = map(list, zip(*outcome.points, strict=True))
+        chart = partial(charts.scatter_chart, gold, predicted, same_unit=outcome.same_unit)
+        if outcome.same_unit:
             caption = "On the dotted line a score is right"
         else:
             caption = "Gold scores and cosines"
@@ -65,35 +65,41 @@ def outcome_section(lines: Lines, answers: Answers) -> Section:
         else:
             more = ""
         blocks.append(Chart(chart, f"{caption}{more}."))
-    is_long = len(found.rows) > MOST_LABELS
-    if found.header:
+    is_long = len(outcome.rows) > MOST_LABELS
+    if outcome.header:
         blocks.append(
-            _worst_first(found) if is_long and "F1" in found.header else outcome_table(found)
+            _worst_first(outcome) if is_long and "F1" in outcome.header else outcome_table(outcome)
         )
-    if found.labels:
-        blocks.append(_confusion(lines, found.labels))
-    return Section("outcome", found.title, blocks)
+    if outcome.labels:
+        blocks.append(_confusion(lines, outcome.labels))
+    return Section("outcome", outcome.title, blocks)
 
 
-def outcome_table(found: Outcome, *, without: str = "nothing") -> TableBlock:
+def outcome_table(outcome: Outcome, *, without: str = "nothing") -> TableBlock:
     """Returns what was right as a table, without the columns that have a word in their name."""
-    kept = [number for number, name in enumerate(found.header) if without not in name]
-    columns = [Column(found.header[number], number=number > 0) for number in kept]
-    return TableBlock(columns, [[_cell(row[number]) for number in kept] for row in found.rows])
+    column_numbers = [number for number, name in enumerate(outcome.header) if without not in name]
+    columns = [Column(outcome.header[number], number=number > 0) for number in column_numbers]
+    rows = []
+    for row in outcome.rows:
+        cells = [_cell(row[number]) for number in column_numbers]
+        rows.append(cells)
+    return TableBlock(columns, rows)
 
 
-def _worst_first(found: Outcome) -> TableBlock:
+def _worst_first(outcome: Outcome) -> TableBlock:
     """Returns the table of many labels, the lowest F1 on top; labels that no answer named are
     marked.
     """
-    f1 = found.header.index("F1")
-    rows = sorted(found.rows, key=lambda row: as_number(row[f1]) if row[f1] is not None else -1.0)
+    f1 = outcome.header.index("F1")
+    rows = sorted(outcome.rows, key=lambda row: as_number(row[f1]) if row[f1] is not None else -1.0)
     never = [row[0] for row in rows if row[1] and not row[2]]
-    table = outcome_table(replace(found, rows=rows))
-    cells = [
-        [replace(cell, shade=0.4, wrong=True) for cell in row] if source[0] in never else row
-        for row, source in zip(table.cells(), rows, strict=True)
-    ]
+    table = outcome_table(replace(outcome, rows=rows))
+    cells = []
+    for row, source in zip(table.cells(), rows, strict=True):
+        if source[0] in never:
+            cells.append([replace(cell, shade=0.4, wrong=True) for cell in row])
+        else:
+            cells.append(row)
     if never:
         marked = f" Marked: never predicted ({len(never)} of {len(rows)})."
     else:
@@ -118,10 +124,12 @@ def closing_tables(
     for split in metrics.metrics if by_label else ():
         run = read_run(path)
         lines = run.lines(split)
-        found = answer_type(str(run.task)).from_lines(lines).outcome(lines)
-        shown = outcome_table(found, without="interval")
+        outcome = answer_type(str(run.task)).from_lines(lines).outcome(lines)
+        block = outcome_table(outcome, without="interval")
         tables += (
-            ["", rich_table(shown, title=f"{split}, {found.title.lower()}")] if found.header else []
+            ["", rich_table(block, title=f"{split}, {outcome.title.lower()}")]
+            if outcome.header
+            else []
         )
     few_shot = metrics.few_shot
     if few_shot is not None:
@@ -129,8 +137,8 @@ def closing_tables(
         tables += ["", rich_table(table), few_shot.sentence]
     by_windows = _window_scores(path, metrics)
     for split, scores in by_windows.items():
-        shown = _score_table("windows", [*scores["windows"].items()], scores["metric"], data=False)
-        tables += ["", rich_table(shown, title=f"{split}, by the windows that a text is read in")]
+        block = _score_table("windows", [*scores["windows"].items()], scores["metric"], data=False)
+        tables += ["", rich_table(block, title=f"{split}, by the windows that a text is read in")]
     return tables, by_windows
 
 
@@ -143,15 +151,18 @@ def _window_scores(path: Path, metrics: MetricsDocument) -> dict[str, dict[str, 
         metrics: content of its metrics.json.
     """
     run = read_run(path)
-    found = {}
+    window_scores = {}
     for split in metrics.metrics:
         counts = metrics.data.get(split)
         if counts is not None and counts.windowed:
             lines = run.lines(split)
             answers = answer_type(str(run.task)).from_lines(lines)
             scores = _slice_scores([str(line.get("windows", 1)) for line in lines], lines, answers)
-            found[split] = {"metric": answers.group_score(lines)[0], "windows": dict(scores)}
-    return found
+            window_scores[split] = {
+                "metric": answers.group_score(lines)[0],
+                "windows": dict(scores),
+            }
+    return window_scores
 
 
 def _cell(value: Any) -> str | Cell:
@@ -181,12 +192,12 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
         ]
         rows: list[list[str | Cell]] = [
             [
-                Cell(one, data=True),
-                Cell(other, data=True),
+                Cell(gold_label, data=True),
+                Cell(predicted_label, data=True),
                 f"{count:,}",
-                f"{100 * count / gold[one]:.1f} %",
+                f"{100 * count / gold[gold_label]:.1f} %",
             ]
-            for (one, other), count in mixed
+            for (gold_label, predicted_label), count in mixed
         ]
         return TableBlock(columns, rows, "The most frequent confusions.")
     turned = sum(map(len, labels)) > _MOST_OF_HEADINGS
@@ -203,15 +214,15 @@ def _confusion(lines: Lines, labels: Sequence[str]) -> Block:
         ),
     ]
     matrix: list[list[str | Cell]] = []
-    for one in labels:
-        row: list[str | Cell] = [Cell(one, data=True, strong=True)]
-        for other in labels:
-            count = pairs[one, other]
-            if gold[one]:
-                share = count / gold[one]
+    for gold_label in labels:
+        row: list[str | Cell] = [Cell(gold_label, data=True, strong=True)]
+        for predicted_label in labels:
+            count = pairs[gold_label, predicted_label]
+            if gold[gold_label]:
+                share = count / gold[gold_label]
             else:
                 share = 0.0
-            row.append(Cell(f"{count:,}", shade=share, wrong=one != other))
+            row.append(Cell(f"{count:,}", shade=share, wrong=gold_label != predicted_label))
         matrix.append(row)
     return TableBlock(
         columns,
@@ -290,14 +301,14 @@ def _calibration_words(
 
 
 def _of_all_labels(lines: Lines, answers: Answers) -> str:
-    found = answers.distributions(lines)
-    if found is None:
+    distributions = answers.distributions(lines)
+    if distributions is None:
         return ""
+    error = calibration.classwise_calibration_error(*distributions)
+    brier = calibration.brier_score(*distributions, multi_label=answers.multi_label)
     return (
-        f" Over all labels: ECE {figure(calibration.classwise_calibration_error(*found))} on "
-        "average, Brier score "
-        f"{figure(calibration.brier_score(*found, multi_label=answers.multi_label))} (0 is "
-        "perfect)."
+        f" Over all labels: ECE {figure(error)} on average, Brier score {figure(brier)} "
+        "(0 is perfect)."
     )
 
 
@@ -305,15 +316,17 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock
     names = ("probability", "answers", "mean probability", "share right", "95 % interval")
     columns = [Column(name, number=True) for name in names]
     rows: list[list[str | Cell]] = []
-    for one in (one for one in bins if one.n):
-        numbers = (one.confidence, one.accuracy, one.low, one.high)
-        confidence, accuracy, low, high = (figure(number or 0.0) for number in numbers)
+    for bin_ in bins:
+        if not bin_.n:
+            continue
+        low = figure(bin_.low or 0.0)
+        high = figure(bin_.high or 0.0)
         rows.append(
             [
-                f"{one.above:.2f} to {one.to:.2f}",
-                f"{one.n:,}",
-                confidence,
-                accuracy,
+                f"{bin_.above:.2f} to {bin_.to:.2f}",
+                f"{bin_.n:,}",
+                figure(bin_.confidence or 0.0),
+                figure(bin_.accuracy or 0.0),
                 f"{low} to {high}",
             ]
         )
@@ -378,20 +391,20 @@ def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
 
 
 def _score_table(
-    what: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool
+    heading: str, groups: Sequence[tuple[str, Mapping[str, Any]]], score: str, *, data: bool
 ) -> TableBlock:
     columns = [
-        Column(what, data=data),
+        Column(heading, data=data),
         *(Column(name, number=True) for name in ("n", score, "95 % interval")),
     ]
     rows: list[list[str | Cell]] = [
         [
             Cell(shorten(name, 60), data=data),
-            f"{found['n']:,}",
-            figure(found["value"]),
-            interval(found["low"], found["high"]),
+            f"{group_score['n']:,}",
+            figure(group_score["value"]),
+            interval(group_score["low"], group_score["high"]),
         ]
-        for name, found in groups
+        for name, group_score in groups
     ]
     return TableBlock(columns, rows)
 

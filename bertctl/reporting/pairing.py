@@ -88,20 +88,19 @@ class Pair:
         return ours.difference(theirs)
 
     def _contributions(self, run: FinishedRun, lines: Sequence[Line], name: str) -> Contributions:
-        found = self.answers.contributions(lines, name)
-        if found is None:
+        contributions = self.answers.contributions(lines, name)
+        if contributions is None:
             raise not_computable(name, self.task)
         written = run.metric(self.split, name).value
-        if not found.agrees_with(written):
+        if not contributions.agrees_with(written):
             raise DataError(
-                f"{run.path}: its predictions of '{self.split}' give {name} {found.value:.4f}, its "
-                "metrics.json says "
-                f"{written:.4f}",
+                f"{run.path}: its predictions of '{self.split}' give {name} "
+                f"{contributions.value:.4f}, its metrics.json says {written:.4f}",
                 remedy=f"Score it again: {command('evaluate', run.path, split=self.split)}. Or "
                 "compare without pairing: "
                 f"give {run.path / 'metrics.json'}.",
             )
-        return found
+        return contributions
 
 
 def not_computable(name: str, task: str) -> UsageError:
@@ -142,12 +141,11 @@ def _common_answers(
     a = _labels(kind, ours)
     b = _labels(kind, theirs)
     if set(a) != set(b) or kind.from_lines(ours).positive != kind.from_lines(theirs).positive:
-        only = [
-            [name for name in one if name not in other] or one for one, other in ((a, b), (b, a))
-        ]
+        only_a = [name for name in a if name not in b] or a
+        only_b = [name for name in b if name not in a] or b
         message = (
-            f"{names[0]} and {names[1]} have different labels: {listing(only[0])} and "
-            f"{listing(only[1])}"
+            f"{names[0]} and {names[1]} have different labels: {listing(only_a)} and "
+            f"{listing(only_b)}"
         )
         remedy = (
             "Compare models that answer with the same labels, of which the same one is positive."
@@ -163,9 +161,10 @@ def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
     answers = kind.from_lines(lines)
     if "probabilities" in lines[0]:
         return answers.labels
-    return sorted(
-        {name for line in lines for name in answers.labels_of(line) or ()}, key=natural_order
-    )
+    occurring = set[str]()
+    for line in lines:
+        occurring.update(answers.labels_of(line) or ())
+    return sorted(occurring, key=natural_order)
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:

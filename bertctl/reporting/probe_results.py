@@ -159,21 +159,21 @@ def _draw_layers(
     axes = figure.subplots()
     for number, pooling in enumerate(poolings):
         rows = [row for row in probe.table if row.pooling == pooling]
-        places = [
+        positions = [
             layers.index(row.layer) + 0.06 * (number - (len(poolings) - 1) / 2) for row in rows
         ]
         colour = SERIES[number % len(SERIES)]
         scores = [row.metric(primary).value for row in rows]
         values = [math.nan if score is None else score for score in scores]
         axes.plot(
-            places,
+            positions,
             values,
             marker="o",
             markersize=4,
             color=colour,
             label=pooling,
         )
-        for place, row in zip(places, rows, strict=True):
+        for place, row in zip(positions, rows, strict=True):
             low = row.metric(primary).low
             high = row.metric(primary).high
             if low is not None and high is not None:

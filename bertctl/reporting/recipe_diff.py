@@ -13,7 +13,7 @@ from bertctl.config.schema import Recipe, marked
 from bertctl.run_folder import SCHEMA, RunFolder
 
 
-def diff_recipes(one: str, other: str) -> dict[str, Any]:
+def diff_recipes(first_recipe: str, second_recipe: str) -> dict[str, Any]:
     """Compares two recipes, and returns the document of `--json`.
 
     Each entry of `differences` has a `field`, its `values` and whether it `moves_numbers`: None
@@ -22,34 +22,41 @@ def diff_recipes(one: str, other: str) -> dict[str, Any]:
     for themselves.
 
     Args:
-        one: a built-in recipe, a file or a run folder.
-        other: the same.
+        first_recipe: a built-in recipe, a file or a run folder.
+        second_recipe: the same.
 
     Raises:
         UsageError: no recipe has this name, or something in one is wrong.
         UnavailableError: a file or a run is not there.
     """
-    (first, here), (second, there) = (_read(name) for name in (one, other))
+    (first, first_hashes), (second, second_hashes) = (
+        _read(name) for name in (first_recipe, second_recipe)
+    )
     rows = [
         {
             "field": name,
             "values": [a, b],
-            "moves_numbers": _moves(name, (a, b), known=bool(here and there)),
+            "moves_numbers": _moves(name, (a, b), known=bool(first_hashes and second_hashes)),
         }
         for name, a, b in differing(first, second, but=())
     ]
-    for name in here | there if here and there else ():
-        if here.get(name) != there.get(name):
-            values = [known.get(name, "none")[:8] for known in (here, there)]
+    for name in first_hashes | second_hashes if first_hashes and second_hashes else ():
+        if first_hashes.get(name) != second_hashes.get(name):
+            values = [known.get(name, "none")[:8] for known in (first_hashes, second_hashes)]
             rows.append({"field": f"content of {name}", "values": values, "moves_numbers": True})
     moves = {row["moves_numbers"] for row in rows}
     if True in moves:
-        whole = True
+        moves_numbers = True
     elif None in moves:
-        whole = None
+        moves_numbers = None
     else:
-        whole = False
-    return {"schema": SCHEMA, "recipes": [one, other], "differences": rows, "moves_numbers": whole}
+        moves_numbers = False
+    return {
+        "schema": SCHEMA,
+        "recipes": [first_recipe, second_recipe],
+        "differences": rows,
+        "moves_numbers": moves_numbers,
+    }
 
 
 def _read(name: str) -> tuple[Recipe, dict[str, str]]:

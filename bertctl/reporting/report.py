@@ -4,10 +4,11 @@ each.
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from bertctl.config.load import load_recipe
@@ -324,6 +325,11 @@ def _layers(run: RunContents, probe: ProbeEntry) -> Section:
     return Section("layers", "Layers", blocks)
 
 
+def _curve(history: Sequence[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    """Returns step and value of a column of the history, where it has one."""
+    return [(line["step"], line[name]) for line in history if name in line]
+
+
 def _learning(run: RunContents) -> Section:
     path = run.folder.history
     remedy = "Delete it to have a report without curves."
@@ -332,10 +338,9 @@ def _learning(run: RunContents) -> Section:
     else:
         history = []
     selection = run.metrics.primary.split
-    training, held, scores = (
-        [(line["step"], line[name]) for line in history if name in line]
-        for name in ("loss", f"{selection}_loss", f"{selection}_{run.primary}")
-    )
+    training = _curve(history, "loss")
+    held = _curve(history, f"{selection}_loss")
+    scores = _curve(history, f"{selection}_{run.primary}")
     best = run.metrics.best_step
     blocks: list[Block] = []
     if training:
@@ -348,22 +353,18 @@ def _learning(run: RunContents) -> Section:
             best=best,
         )
         average = run.metrics.average
-        kept = f"the weights of step {best} were kept"
+        weights_text = f"the weights of step {best} were kept"
         if average is not None and average.kept:
-            kept = f"the mean of the weights of steps {', '.join(map(str, average.steps))} was kept"
-        blocks.append(Chart(drawn, f"{run.primary} on {selection}; {kept}."))
-    if samples := [line for line in history if line.get("samples")]:
-        shown = [
-            samples[i]
-            for i in sorted(
-                {round(k * (len(samples) - 1) / (_SAMPLED - 1)) for k in range(_SAMPLED)}
+            weights_text = (
+                f"the mean of the weights of steps {', '.join(map(str, average.steps))} was kept"
             )
-        ]
-        rows = [
-            {"step": f"{line['step']:,}", "text": text}
-            for line in shown
-            for text in line["samples"]
-        ]
+        blocks.append(Chart(drawn, f"{run.primary} on {selection}; {weights_text}."))
+    if samples := [line for line in history if line.get("samples")]:
+        last = len(samples) - 1
+        rows = []
+        for i in sorted({round(k * last / (_SAMPLED - 1)) for k in range(_SAMPLED)}):
+            step = f"{samples[i]['step']:,}"
+            rows += [{"step": step, "text": text} for text in samples[i]["samples"]]
         blocks.append(
             record_table(
                 rows, "Held-out text, as [masked token: what the model says].", data={"text"}
@@ -424,9 +425,9 @@ def _recipe(run: RunContents) -> Section:
             is_of_machine = section == "runtime" and name in _OF_MACHINE
             if name in known and known[name] != value and value is not None and not is_of_machine:
                 if not isinstance(value, str):
-                    shown = json.dumps(value, ensure_ascii=False)
+                    value_text = json.dumps(value, ensure_ascii=False)
                 else:
-                    shown = value
+                    value_text = value
                 if known[name] is not None:
                     default = json.dumps(known[name], ensure_ascii=False)
                 else:
@@ -434,7 +435,7 @@ def _recipe(run: RunContents) -> Section:
                 rows.append(
                     [
                         Cell(f"{section}.{name}", code=True),
-                        Cell(shown, data=True),
+                        Cell(value_text, data=True),
                         default.strip('"'),
                     ]
                 )

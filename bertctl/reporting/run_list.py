@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,11 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
     else:
         paths = sorted(folder.iterdir(), key=_by_name)
     folders = [RunFolder(path) for path in paths if not path.is_symlink()]
-    found = ((folder, folder.own_status()) for folder in folders)
+    with_status = ((folder, folder.own_status()) for folder in folders)
     now = (
         time.time()
     )  # one for all: runs of nearly one age stay in their order, however long the reading takes
-    runs = [_listed(run, status, now) for run, status in found if status is not None]
+    runs = [_listed(run, status, now) for run, status in with_status if status is not None]
     if order == "name":
         return sorted(runs, key=lambda run: natural_order(run.run))
     key = {"age": "age_seconds", "size": "bytes"}.get(order, order)
@@ -111,7 +112,7 @@ def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
     for run in sorted(runs, key=lambda run: (run.badness, run.age_seconds)):
         if run.state == "done" and run.score is not None and run.scored_on:
             kinds.setdefault((run.recipe, run.split, run.metric, run.scored_on), []).append(run)
-    return [run for kind in kinds.values() for run in kind[keep:]]
+    return list(chain.from_iterable(kind[keep:] for kind in kinds.values()))
 
 
 def _kind(folder: RunFolder, task: str, state: str) -> str:

@@ -8,6 +8,7 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ _LAYOUT = (
     '"n": 872}}}, "primary": {"split": "validation", "name": "accuracy"}}.'
 )
 
-TEXTS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.answer_type.texts))
+TEXTS = tuple(dict.fromkeys(chain.from_iterable(task.answer_type.texts for task in TASKS.values())))
 """Fields of prediction lines that are the input; the same in two runs on the same data."""
 
 
@@ -80,7 +81,7 @@ class FinishedRun:
         """Returns the name of the metric that picked the best weights."""
         return self.metrics.primary.name
 
-    def split(self, asked: str | None) -> str:
+    def split(self, requested: str | None) -> str:
         """Returns the split to look at: the one asked for, else `confirm`, else `validation`, else
         the one that chose.
 
@@ -88,22 +89,22 @@ class FinishedRun:
             UsageError: it has not been scored.
         """
         scored = list(self.metrics.metrics)
-        if asked is None:
+        if requested is None:
             choice = (CONFIRM, DEFAULT_SPLIT, self.metrics.primary.split)
-            asked = next((name for name in choice if name in scored), DEFAULT_SPLIT)
-        if asked not in scored:
+            requested = next((name for name in choice if name in scored), DEFAULT_SPLIT)
+        if requested not in scored:
             if self.folder:
-                evaluate = f" Or score it: {command('evaluate', self.path, split=asked)}."
+                evaluate = f" Or score it: {command('evaluate', self.path, split=requested)}."
             else:
                 evaluate = ""
-            if "file" in (asked, *scored):  # the scores of a file, which is no split of a run
+            if "file" in (requested, *scored):  # the scores of a file, which is no split of a run
                 evaluate = (
                     f" Score both runs on one file: "
                     f"{command('evaluate RUN', file='FILE', output='SCORES')}."
                 )
-            message = f"{self.path} has no metrics of the split '{asked}'"
+            message = f"{self.path} has no metrics of the split '{requested}'"
             raise UsageError(message, remedy=f"It has: {', '.join(scored) or 'none'}.{evaluate}")
-        return asked
+        return requested
 
     def metric(self, split: str, name: str) -> MetricValue:
         """Returns a metric of a split that has been scored.
@@ -113,8 +114,8 @@ class FinishedRun:
         """
         by_name = self.metrics.metrics[split]
         if name not in by_name:
-            what, remedy = no_such_metric(name, by_name)
-            raise UsageError(f"{self.metrics_file}, split '{split}': {what}", remedy=remedy)
+            message, remedy = no_such_metric(name, by_name)
+            raise UsageError(f"{self.metrics_file}, split '{split}': {message}", remedy=remedy)
         entry = by_name[name]
         return MetricValue(
             value=0.0 if entry.value is None else float(entry.value),
@@ -230,33 +231,33 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
         missing = [line["id"] for line in ours if line["id"] not in by_id]
         extra = by_id.keys() - {line["id"] for line in ours}
         if missing or extra or len(by_id) < len(theirs) or len(ours) != len(theirs):
-            one = missing or sorted(extra, key=str) or ["given twice"]
+            unmatched = missing or sorted(extra, key=str) or ["given twice"]
             raise _different(
                 names,
                 f"{len(ours)} and {len(theirs)} examples, {len(missing)} + {len(extra)} unmatched "
-                f"ids ({one[0]!r})",
+                f"ids ({unmatched[0]!r})",
             )
         ordered = [by_id[line["id"]] for line in ours]
-    for what in ("gold", *TEXTS):
-        both = [(a, b) for a, b in zip(ours, ordered, strict=True) if what in a and what in b]
-        pairs = [(a, b) for a, b in both if _comparable(a, what) != _comparable(b, what)]
+    for field in ("gold", *TEXTS):
+        both = [(a, b) for a, b in zip(ours, ordered, strict=True) if field in a and field in b]
+        pairs = [(a, b) for a, b in both if _comparable(a, field) != _comparable(b, field)]
         if pairs:
             first = pairs[0][0]["id"]
             raise _different(
                 names,
-                f"{len(pairs)} of {len(ours)} examples differ in '{what}', id {first!r} first",
+                f"{len(pairs)} of {len(ours)} examples differ in '{field}', id {first!r} first",
             )
     return ordered
 
 
-def _comparable(line: Line, what: str) -> Any:
+def _comparable(line: Line, field: str) -> Any:
     """Returns a field of a line; of several labels which they are, as their order is that of the
     run's columns.
     """
-    several = isinstance(line[what], list) and isinstance(line.get("probabilities"), Mapping)
+    several = isinstance(line[field], list) and isinstance(line.get("probabilities"), Mapping)
     if several:
-        return sorted(line[what])
-    return line[what]
+        return sorted(line[field])
+    return line[field]
 
 
 def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Slices of prediction lines: those with a value in a column, or with a gold label."""
 
+from itertools import chain
 from typing import Any
 
 from bertctl.errors import UsageError
@@ -58,7 +59,7 @@ def slice_contributions(
             message = f"no example has the gold label '{value}'"
         else:
             message = f"no example has {column}={value}"
-        occurring = sorted({each for of_line in values for each in of_line}, key=natural_order)
+        occurring = sorted(set(chain.from_iterable(values)), key=natural_order)
         raise UsageError(message, remedy=f"Values: {listing(occurring)}.")
     if by_label:
         of_label = answers.of_label(lines, name, value)

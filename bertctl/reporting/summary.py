@@ -46,7 +46,7 @@ def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> Ta
                 source = published.source
             else:
                 source = source
-            found = (
+            score_texts = (
                 metric_name(name, metrics),
                 figure(metric.value),
                 interval(metric.low, metric.high),
@@ -56,10 +56,10 @@ def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> Ta
                 known = f"{figure(published.value)} ({published.split})"
             else:
                 known = ""
-            strong = [Cell(text, strong=name == primary.name) for text in found]
+            strong = [Cell(text, strong=name == primary.name) for text in score_texts]
             rows.append([split, *strong, *stands_on, figure(baseline), known])
-    said = [*selection_sentences(metrics), *decision_sentences(metrics)]
-    caption = " ".join([*([f"Published: {source}."] if source else []), *said])
+    sentences = [*selection_sentences(metrics), *decision_sentences(metrics)]
+    caption = " ".join([*([f"Published: {source}."] if source else []), *sentences])
     return TableBlock(columns, rows, caption)
 
 
@@ -120,18 +120,17 @@ def decision_sentences(metrics: MetricsDocument) -> list[str]:
     """Returns with which threshold and temperature each split was scored, where they are not all
     scored alike.
     """
-    words = {
-        split: " and ".join(
-            f"{name.replace('_', ' ')} {value:.4g}" for name, value in decision.as_json().items()
-        )
-        or "neither"
-        for split, decision in metrics.decisions.items()
-    }
+    words = {}
+    for split, decision in metrics.decisions.items():
+        parts = []
+        for name, value in decision.as_json().items():
+            parts.append(f"{name.replace('_', ' ')} {value:.4g}")
+        words[split] = " and ".join(parts) or "neither"
     if len(set(words.values())) < 2 and set(words) == set(metrics.metrics):
         return []
     return [
-        f"{split} is scored with {'no threshold' if said == 'neither' else said}."
-        for split, said in words.items()
+        f"{split} is scored with {'no threshold' if decision_text == 'neither' else decision_text}."
+        for split, decision_text in words.items()
     ]
 
 

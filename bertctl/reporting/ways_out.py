@@ -63,8 +63,8 @@ def limit_that_passes(limit: Limit, end: float) -> str:
         number = math.ceil(end * scale - _SAME) / scale
     else:
         number = math.floor(end * scale + _SAME) / scale
-    kind, _, asked = limit.name.rpartition("=")[0].partition(" ")
-    return f"`{parameter_of(kind)}={asked}={number:g}`"
+    kind, _, metric = limit.name.rpartition("=")[0].partition(" ")
+    return f"`{parameter_of(kind)}={metric}={number:g}`"
 
 
 def ways_out(
