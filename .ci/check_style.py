@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CEILINGS = {
-    "packed assignments (a, b = x, y)": 20,
+    "packed assignments (a, b = x, y)": 19,
     "an inline if inside another one": 0,
-    "comprehensions of two loops, or inside one another": 233,
-    "functions that bind a word that says nothing": 775,
+    "comprehensions of two loops, or inside one another": 209,
+    "functions that bind a word that says nothing": 695,
     "docstrings that begin with Is, Has, Holds, Says": 0,
 }
 """What is counted -> the most that may be in the package."""

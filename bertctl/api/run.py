@@ -113,7 +113,7 @@ class Run:
             self._trained,
             self._engine,
             top_k=top_k,
-            kept=columns,
+            kept_columns=columns,
         )
         return predictor.predict(chunks)
 

@@ -2,6 +2,7 @@
 torch first.
 """
 
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -138,7 +139,8 @@ def fastest_backend(
         seconds = {name: min(of_rounds) for name, of_rounds in _in_turns(encoders, windows).items()}
         return {name: windows.rows / seconds[name] if name in seconds else 0.0 for name in names}
 
-    versions = [version(package) for name in names for package in PACKAGES[name]]
+    packages = itertools.chain.from_iterable(PACKAGES[name] for name in names)
+    versions = [version(package) for package in packages]
     about = [source.content_hash(), compute.precision, *names, *versions]
     speeds = measured_once(
         "backends",
@@ -174,17 +176,17 @@ def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindo
         encoder.engine.tokenizer,
         job.long,
         by_token=spec.by_token,
-        said=spec.said,
+        sentence_modules=spec.sentence_modules,
     )
     by_length = sorted(range(len(rows)), key=lambda i: len(rows.columns["text"][i]))
     return row_encoder.encode(rows.select(by_length[:: max(1, len(by_length) // _SAMPLE)]))
 
 
-def lowest_cosine(one: Encoder, other: Encoder, windows: EncodedWindows) -> float:
+def lowest_cosine(first: Encoder, second: Encoder, windows: EncodedWindows) -> float:
     """Returns the lowest cosine between the vectors of two encoders, over all layers, poolings and
     rows (or tokens).
     """
-    pairs = zip(_vectors(one, windows), _vectors(other, windows), strict=True)
+    pairs = zip(_vectors(first, windows), _vectors(second, windows), strict=True)
     return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)
 
 

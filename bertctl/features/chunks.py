@@ -40,34 +40,35 @@ def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:
 
 def chunks(stream: Iterable[Rows]) -> Iterator[Rows]:
     """Joins rows until there are `CHUNK_ROWS` of them, or `CHUNK_CHARACTERS` characters."""
-    kept: list[Rows] = []
+    pending: list[Rows] = []
     count = characters = 0
     for rows in stream:
-        kept.append(rows)
+        pending.append(rows)
         count += len(rows)
         characters += sum(map(len, rows.columns["text"]))
         if count >= CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
-            yield joined(kept)
-            kept = []
+            yield joined(pending)
+            pending = []
             count = 0
             characters = 0
-    if kept:
-        yield joined(kept)
+    if pending:
+        yield joined(pending)
 
 
 def joined(parts: list[Rows]) -> Rows:
     """Returns the rows of several parts of one source, with the columns that any of them has."""
     import numpy as np
 
-    lines = np.fromiter((line for rows in parts for line in rows.lines), dtype=np.int64)
+    together = itertools.chain.from_iterable
+    lines = np.fromiter(together(rows.lines for rows in parts), dtype=np.int64)
     return replace(
         parts[0],
         columns=joined_columns(parts),
-        ids=column_of(row_id for rows in parts for row_id in rows.ids),
+        ids=column_of(together(rows.ids for rows in parts)),
         lines=int_column(lines),
         numbers=(),
         groups=(),
-        file_ids=column_of(row_id for rows in parts for row_id in rows.file_ids),
+        file_ids=column_of(together(rows.file_ids for rows in parts)),
     )
 
 

@@ -4,6 +4,7 @@ are made of.
 Letters: N rows, U windows, T tokens of all windows together.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -102,7 +103,7 @@ class RowEncoder:
         tokenizer: with truncation and padding off.
         long: the longest window in tokens, and what is read of longer texts.
         by_token: whether tokens are asked for one by one, with their places in the text.
-        said: what the model's folder has put before each text.
+        sentence_modules: what the model's folder has put before each text.
 
     Raises:
         UsageError: windows that can't move forward; both ends of texts, token by token.
@@ -114,12 +115,12 @@ class RowEncoder:
         long: LongText,
         *,
         by_token: bool,
-        said: SentenceModules | None = None,
+        sentence_modules: SentenceModules | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._long = long
         self._by_token = by_token
-        self._said = said
+        self._sentence_modules = sentence_modules
         room = long.max_length - tokenizer.num_special_tokens_to_add(False)
         if long.mode == "window":
             check_stride(long.stride, room)
@@ -135,13 +136,17 @@ class RowEncoder:
         Raises:
             UsageError: windows over pairs.
         """
-        if self._said is None:
+        if self._sentence_modules is None:
             before = 0
         else:
-            before = len(self._said.prompt())
-        if self._said is not None:
+            before = len(self._sentence_modules.prompt())
+        if self._sentence_modules is not None:
             rows = replace(
-                rows, columns={**rows.columns, "text": self._said.prepared(rows.columns["text"])}
+                rows,
+                columns={
+                    **rows.columns,
+                    "text": self._sentence_modules.prepared(rows.columns["text"]),
+                },
             )
         texts = rows.columns["text"]
         if rows.has("pair"):
@@ -181,30 +186,30 @@ class RowEncoder:
         lengths = [side.tokens.lengths for side in sides]
         n = len(lengths[0])
         zeros = np.zeros(n, dtype=np.int64)
-        kept = lengths[0]
-        kept_of_pair = lengths[1] if len(sides) > 1 else None
+        kept_lengths = lengths[0]
+        kept_pair_lengths = lengths[1] if len(sides) > 1 else None
         if self._long.mode != "window":
-            kept, kept_of_pair = longest_first(kept, kept_of_pair, room)
-            windows = SlidingWindows(np.arange(n), zeros, kept)
+            kept_lengths, kept_pair_lengths = longest_first(kept_lengths, kept_pair_lengths, room)
+            windows = SlidingWindows(np.arange(n), zeros, kept_lengths)
         else:
             step = zeros + (room - self._long.stride)
             windows = sliding_windows(
                 zeros,
-                kept,
+                kept_lengths,
                 room=zeros + room,
                 step=step,
                 reach_back=True,
             )
         first = sides[0].tokens
-        inside = [
+        side_tokens = [
             Ragged(
                 first.flat, first.starts[windows.rows] + windows.first, windows.last - windows.first
             )
         ]
-        if kept_of_pair is not None:
-            inside.append(sides[1].tokens.cut(kept_of_pair))
-        ids, type_ids, starts = layout.fill(inside)
-        lost = sum(lengths) - kept - (0 if kept_of_pair is None else kept_of_pair)
+        if kept_pair_lengths is not None:
+            side_tokens.append(sides[1].tokens.cut(kept_pair_lengths))
+        ids, type_ids, starts = layout.fill(side_tokens)
+        lost = sum(lengths) - kept_lengths - (0 if kept_pair_lengths is None else kept_pair_lengths)
         unknown = unknown_id(self._tokenizer)
         return EncodedWindows(
             EncodedTexts(
@@ -222,13 +227,17 @@ class RowEncoder:
             places=_places(
                 layout,
                 sides,
-                inside,
+                side_tokens,
                 windows,
                 word_counts,
             )
             if self._by_token
             else None,
         )
+
+
+_Token = tuple[int, tuple[int, int], int | None]
+"""Id of a token, its characters, and the number of its word."""
 
 
 @dataclass(frozen=True)
@@ -257,26 +266,26 @@ class _Side:
         else:
             space = 0
         if space:
-            texts = [[f" {word}" for word in words] for words in texts]
-        encodings = [
-            encoding
-            for chunk in ([texts] if are_words else chunks(texts))
-            for encoding in tokenizer.encode_batch(
+            texts = [_with_spaces(words) for words in texts]
+        tokens_by_text: list[list[_Token]] = []
+        for chunk in [texts] if are_words else chunks(texts):
+            encodings = tokenizer.encode_batch(
                 list(chunk), is_pretokenized=are_words, add_special_tokens=False
             )
-        ]
-        found = [[*zip(each.ids, each.offsets, each.word_ids, strict=True)] for each in encodings]
+            for encoding in encodings:
+                columns = encoding.ids, encoding.offsets, encoding.word_ids
+                tokens_by_text.append(list(zip(*columns, strict=True)))
         if are_words and (unknown := unknown_id(tokenizer)) is not None:
             for words, tokens in zip(
-                texts, found, strict=True
+                texts, tokens_by_text, strict=True
             ):  # a word of which nothing is left is not known
                 gone = {*range(len(words))}.difference(word for *_, word in tokens)
                 tokens += [(unknown, (0, len(words[word])), word) for word in sorted(gone)]
                 tokens.sort(key=lambda token: token[2] or 0)
-        flat = [token for tokens in found for token in tokens]
+        flat = list(itertools.chain.from_iterable(tokens_by_text))
         spans = np.array([span for _, span, _ in flat], np.int32).reshape(-1, 2)
         ids = np.array([i for i, *_ in flat], np.int32)
-        lengths = np.array([*map(len, found)], np.int64)
+        lengths = np.array([*map(len, tokens_by_text)], np.int64)
         words = np.array([word for *_, word in flat], dtype=np.int64)
         return cls(
             Ragged.joined(ids, lengths),
@@ -285,10 +294,15 @@ class _Side:
         )
 
 
+def _with_spaces(words: Sequence[str]) -> list[str]:
+    """Returns words as they stand within a text, each behind a space."""
+    return [f" {word}" for word in words]
+
+
 def _places(
     layout: Layout,
     sides: Sequence[_Side],
-    inside: Sequence[Ragged],
+    side_tokens: Sequence[Ragged],
     windows: SlidingWindows,
     word_counts: Ints | None,
 ) -> TokenPlaces:
@@ -297,7 +311,7 @@ def _places(
     Args:
         layout: of the windows.
         sides: whose tokens they are.
-        inside: those of each side that stand in each window.
+        side_tokens: those of each side that stand in each window.
         windows: over the first side.
         word_counts: passed on.
     """
@@ -306,9 +320,9 @@ def _places(
     offsets = np.cumsum([0, *(len(side.spans) for side in sides)])
     numbered = [
         Ragged(
-            np.arange(offset, offset + len(each.flat), dtype=np.int32), each.starts, each.lengths
+            np.arange(offset, offset + len(part.flat), dtype=np.int32), part.starts, part.lengths
         )
-        for each, offset in zip(inside, offsets, strict=False)
+        for part, offset in zip(side_tokens, offsets, strict=False)
     ]
     source, _, starts = blank.fill(numbered)
     is_special = source < 0
@@ -318,15 +332,17 @@ def _places(
     is_first = np.diff(windows.rows, prepend=-1) > 0
     is_last = np.append(is_first[1:], True)
     column = np.arange(len(source)) - starts[window]
-    kept = np.where(column < layout.before(0), is_first[window], is_last[window])
-    begin, end = (sides[0].tokens.starts[windows.rows] + each for each in windows.answered())
+    is_kept = np.where(column < layout.before(0), is_first[window], is_last[window])
+    begin, end = (sides[0].tokens.starts[windows.rows] + bound for bound in windows.answered())
     in_first_side = ~is_special & (source < offsets[1])
-    kept = np.where(in_first_side, (source >= begin[window]) & (source < end[window]), kept)
+    is_kept = np.where(in_first_side, (source >= begin[window]) & (source < end[window]), is_kept)
     words = [side.words for side in sides]
     if len(sides) > 1:  # the second text's words are counted on
-        last = np.where(inside[0].lengths > 0, inside[0].starts + inside[0].lengths - 1, 0)
+        last = np.where(
+            side_tokens[0].lengths > 0, side_tokens[0].starts + side_tokens[0].lengths - 1, 0
+        )
         if len(words[0]):
-            shift = np.where(inside[0].lengths > 0, 1 + words[0][last], 0)
+            shift = np.where(side_tokens[0].lengths > 0, 1 + words[0][last], 0)
         else:
             shift = np.zeros_like(last)
         words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
@@ -334,7 +350,7 @@ def _places(
         [*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)]
     )  # -1: of special tokens
     return TokenPlaces(
-        kept,
+        is_kept,
         spans[source],
         np.concatenate([*words, [-1]])[source],
         word_counts,

@@ -5,6 +5,7 @@ longest of them, D size of a vector.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -67,7 +68,8 @@ class VectorSpec:
             tokens).
         normalize: whether each vector is brought to length 1.
         windows: how the vectors of a row's windows become one.
-        said: how the model's own folder makes a text's vector, where that is the pooling.
+        sentence_modules: how the model's own folder makes a text's vector, where that is the
+            pooling.
     """
 
     layers: tuple[LayerChoice, ...]
@@ -76,7 +78,7 @@ class VectorSpec:
     special_tokens: bool = True
     normalize: bool = False
     windows: str = "mean"
-    said: SentenceModules | None = None
+    sentence_modules: SentenceModules | None = None
 
     @classmethod
     def of(cls, names: VectorNames, source: ModelSource, windows: str = "mean") -> Self:
@@ -91,9 +93,9 @@ class VectorSpec:
         layers = choose_layers(names.layers, layer_count(source.config))
         poolings = check_poolings(names.poolings)
         if "model" in poolings or names.prompt:
-            said = folder_modules(source, names.prompt)
+            sentence_modules = folder_modules(source, names.prompt)
         else:
-            said = None
+            sentence_modules = None
         return cls(
             layers,
             poolings,
@@ -101,7 +103,7 @@ class VectorSpec:
             names.special_tokens,
             names.normalize,
             windows,
-            said,
+            sentence_modules,
         )
 
     @property
@@ -127,8 +129,7 @@ class VectorSpec:
                 raise UsageError(message, remedy="Add it: `layers=last`.")
         return [
             (layer, pooling)
-            for layer in self.layers
-            for pooling in self.poolings
+            for layer, pooling in itertools.product(self.layers, self.poolings)
             if pooling not in _OF_LAST or layer is last[0]
         ]
 
@@ -190,12 +191,12 @@ class Encoder:
         if "pooler" in spec.poolings:
             check_pooler(source, loaded)
         self.sentences: Any = None
-        if spec.said is not None:
+        if spec.sentence_modules is not None:
             from bertctl.modeling.sentence_head import SentenceHead, load_head
 
-            self.sentences = load_head(SentenceHead(spec.said, hidden), source.folder).to(
-                engine.compute.device
-            )
+            self.sentences = load_head(
+                SentenceHead(spec.sentence_modules, hidden), source.folder
+            ).to(engine.compute.device)
 
     @classmethod
     def open(cls, source: ModelSource, spec: VectorSpec, compute: Compute) -> Self:
@@ -222,17 +223,19 @@ class Encoder:
 
         Windows of one row are pooled together; see `join_windows`.
         """
-        found = [np.empty((len(windows.owner), size), dtype=np.float32) for size in self.sizes]
+        vectors_by_pair = [
+            np.empty((len(windows.owner), size), dtype=np.float32) for size in self.sizes
+        ]
         poolings = [how for how in self.spec.poolings if how not in _OF_LAST]
         for batch in self._forward(windows.encoded):
             by_layer = {layer: self._pooled(batch, layer, poolings) for layer in self.spec.layers}
-            for target, (layer, how) in zip(found, self.pairs, strict=True):
+            for target, (layer, how) in zip(vectors_by_pair, self.pairs, strict=True):
                 target[batch.indices] = by_layer[layer][how].float().cpu().numpy()
             if done is not None:
                 done(len(batch.indices))
         if len(windows.owner) != windows.rows:
             counts = self._counted(windows.encoded)
-            found = [
+            vectors_by_pair = [
                 join_windows(
                     vectors,
                     windows.owner,
@@ -240,23 +243,23 @@ class Encoder:
                     how,
                     self.spec.windows,
                 )
-                for vectors, (_, how) in zip(found, self.pairs, strict=True)
+                for vectors, (_, how) in zip(vectors_by_pair, self.pairs, strict=True)
             ]
         normalise = self.spec.normalize or (
             self.sentences is not None and self.sentences.sentence_modules.normalised
         )
         if normalise:
-            return [unit_length(vectors) for vectors in found]
-        return found
+            return [unit_length(vectors) for vectors in vectors_by_pair]
+        return vectors_by_pair
 
     def _pooled(
         self, batch: "_EncodedBatch", layer: LayerChoice, poolings: Sequence[str]
     ) -> "dict[str, Tensor]":
         """Returns the windows' vectors by pooling."""
         if batch.pooled is None:
-            found = {}
+            vectors_by_pooling = {}
         else:
-            found = {"pooler": batch.pooled}
+            vectors_by_pooling = {"pooler": batch.pooled}
         if poolings or "model" in self.spec.poolings:
             vectors = join_states(layer, batch.states)
             pooled = pool(
@@ -266,40 +269,42 @@ class Encoder:
                 counted=batch.counted,
                 cls_last=self.cls_last,
             )
-            found |= dict(zip(poolings, pooled, strict=True))
+            vectors_by_pooling |= dict(zip(poolings, pooled, strict=True))
             if "model" in self.spec.poolings:
-                found["model"] = self.sentences(vectors, batch.mask)
-        return found
+                vectors_by_pooling["model"] = self.sentences(vectors, batch.mask)
+        return vectors_by_pooling
 
     def tokens(self, windows: EncodedWindows) -> "TokenVectors":
         """Returns a vector for each token, or word, of each row."""
-        places = windows.places
-        if places is None:
+        token_places = windows.places
+        if token_places is None:
             raise ValueError("these windows were encoded without their tokens' places")
         encoded = windows.encoded
-        found = [np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes]
+        token_vectors = [
+            np.empty((len(encoded.ids), size), dtype=np.float32) for size in self.sizes
+        ]
         for batch in self._forward(encoded):
-            inside = np.concatenate(
+            positions = np.concatenate(
                 [np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in batch.indices]
             )
-            for target, (layer, _) in zip(found, self.pairs, strict=True):
+            for target, (layer, _) in zip(token_vectors, self.pairs, strict=True):
                 joined = join_states(layer, batch.states)
                 if batch.mask is None:
                     flat = joined.reshape(-1, joined.shape[-1])
                 else:
                     flat = joined[batch.mask]
-                target[inside] = flat.float().cpu().numpy()
-        kept = places.kept
+                target[positions] = flat.float().cpu().numpy()
+        is_kept = token_places.kept
         if self.spec.words is not None or not self.spec.special_tokens:
-            kept = kept & (places.words >= 0)
-        vectors = [part[kept] for part in found]
-        ids = encoded.ids[kept]
-        spans = places.spans[kept]
-        second = places.second[kept]
-        row_of = np.repeat(windows.owner, encoded.lengths)[kept]
+            is_kept = is_kept & (token_places.words >= 0)
+        vectors = [part[is_kept] for part in token_vectors]
+        ids = encoded.ids[is_kept]
+        spans = token_places.spans[is_kept]
+        second = token_places.second[is_kept]
+        row_of = np.repeat(windows.owner, encoded.lengths)[is_kept]
         if self.spec.words is not None:
-            words = places.words[kept]
-            per_row = places.word_counts
+            words = token_places.words[is_kept]
+            per_row = token_places.word_counts
             if per_row is None:
                 per_row = np.zeros(windows.rows, dtype=np.int64)
                 np.maximum.at(per_row, row_of, words + 1)
@@ -447,8 +452,8 @@ def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
     Raises:
         UsageError: it says nothing, or has no such prompt.
     """
-    said = read_modules(source.folder)
-    if said is None:
+    sentence_modules = read_modules(source.folder)
+    if sentence_modules is None:
         message = (
             f"the folder of '{source.name}' does not say how a text's vector is made (it has no "
             "modules.json)"
@@ -456,12 +461,16 @@ def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
         raise UsageError(
             message, remedy="Use `pooling=mean`, or cls; to search an index, leave `model=` out."
         )
-    if prompt is not None and prompt not in said.prompts:
-        message = unknown(f"prompt in the folder of '{source.name}'", prompt, said.prompts)
-        raise UsageError(message, remedy=f"Prompts: {', '.join(said.prompts) or 'none'}.")
+    if prompt is not None and prompt not in sentence_modules.prompts:
+        message = unknown(
+            f"prompt in the folder of '{source.name}'", prompt, sentence_modules.prompts
+        )
+        raise UsageError(
+            message, remedy=f"Prompts: {', '.join(sentence_modules.prompts) or 'none'}."
+        )
     if prompt is None:
-        return said
-    return replace(said, default_prompt=prompt)
+        return sentence_modules
+    return replace(sentence_modules, default_prompt=prompt)
 
 
 def check_pooler(source: ModelSource, loaded: "Model") -> None:

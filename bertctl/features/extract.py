@@ -233,7 +233,7 @@ def compute_features(
         encoder.engine.tokenizer,
         long,
         by_token=False,
-        said=spec.said,
+        sentence_modules=spec.sentence_modules,
     )
     stream = require_rows(rows.stream(listener=listener), rows.name)
     parts: list[Floats32] = []
@@ -258,8 +258,10 @@ def _opened_model(
     else:
         source = inspect_model(recipe.model)
     spec = VectorSpec.of(vectors, source, long.pooling)
-    if by_folder and spec.said is not None:
-        long = replace(long, max_length=spec.said.max_length or read_length(source.config))
+    if by_folder and spec.sentence_modules is not None:
+        long = replace(
+            long, max_length=spec.sentence_modules.max_length or read_length(source.config)
+        )
     return source, spec, long
 
 
@@ -311,7 +313,7 @@ def extract(
         folder = path.with_suffix("")
     # What another number of processes has begun is told apart by its settings.
     states = (
-        one for one in job.folder.glob("[0-9]*.json") if one.stem.isdecimal()
+        state_file for state_file in job.folder.glob("[0-9]*.json") if state_file.stem.isdecimal()
     )  # 1-of-3.json is a shard's
     if shard:
         begun_in = [path]
@@ -377,14 +379,14 @@ def _merge(
     for part in chunks(rows):
         state.add(part)
         state.progress.rows += len(part)
-    whole = state.document(complete=True)
+    document = state.document(complete=True)
     for number, path in enumerate(paths, start=1):
         left = read_json(path, kind=DataError, remedy=AGAIN)
-        wanted = {**whole, "shard": [number, len(paths)]}
+        expected = {**document, "shard": [number, len(paths)]}
         other = [
             name
             for name in (*_MUST_AGREE, "shard", "rows", "texts_sha256")
-            if left.get(name) != wanted.get(name)
+            if left.get(name) != expected.get(name)
         ]
         if other:
             raise UsageError(
@@ -407,17 +409,17 @@ def _compute_all(
         encoder.engine.tokenizer,
         job.long,
         by_token=encoder.spec.by_token,
-        said=encoder.spec.said,
+        sentence_modules=encoder.spec.sentence_modules,
     )
     progress = state.progress
     started = committed = time.monotonic()
-    seen = computed = 0
+    n_read = computed = 0
     to_skip = progress.rows
     for number, rows in enumerate(chunks(stream)):
         state.add(rows)
-        seen += len(rows)
-        if seen <= to_skip:
-            if seen == to_skip:
+        n_read += len(rows)
+        if n_read <= to_skip:
+            if n_read == to_skip:
                 state.check()
             continue
         vectors = 0
@@ -439,16 +441,18 @@ def _compute_all(
             ):  # to fill it again costs a sixtieth of a chunk's time
                 # vectors and layers of all sizes leave holes: 12 MB more every few chunks
                 trim_heap()
-        progress.rows = seen
+        progress.rows = n_read
         if workers.count > 1 or job.sharing.shard:
             progress.chunks.append([number % workers.count, len(rows), vectors])
         now = time.monotonic()
-        listener.advance("rows", seen, 0, {"rows/s": computed / max(1e-9, now - started)})
+        listener.advance("rows", n_read, 0, {"rows/s": computed / max(1e-9, now - started)})
         if now - committed > _SECONDS_BETWEEN_COMMITS:
             state.save(store.commit())
             committed = now
-    if seen < to_skip:
-        message = f"{job.source} has {seen} rows, and {to_skip} had been extracted: it has changed"
+    if n_read < to_skip:
+        message = (
+            f"{job.source} has {n_read} rows, and {to_skip} had been extracted: it has changed"
+        )
         raise DataError(message, remedy="Start again with `overwrite=True`.")
     state.save(store.commit())
 
@@ -519,9 +523,21 @@ def _left_by_an_earlier_attempt(
 
 
 _MUST_AGREE = (
-    "model_hash", "layers", "pooling", "special_tokens", "normalize", "prompt", "max_length", "stride", "long_text",
-    "precision", "backend", "dtype", "keep_text", "processes",
-)  # fmt: skip
+    "model_hash",
+    "layers",
+    "pooling",
+    "special_tokens",
+    "normalize",
+    "prompt",
+    "max_length",
+    "stride",
+    "long_text",
+    "precision",
+    "backend",
+    "dtype",
+    "keep_text",
+    "processes",
+)
 
 
 def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
@@ -572,7 +588,7 @@ def _settings(
         "pooling": layout.pooling,
         "special_tokens": spec.special_tokens,
         "normalize": spec.normalize,
-        **({} if spec.said is None else {"prompt": spec.said.prompt()}),
+        **({} if spec.sentence_modules is None else {"prompt": spec.sentence_modules.prompt()}),
         "max_length": job.long.max_length,
         "stride": job.long.stride if job.long.mode == "window" else None,
         **job.long.fields(),

@@ -106,14 +106,16 @@ def _write_jsonl(path: Path, layout: VectorLayout, folder: Path) -> None:
         for number, row in enumerate(stored_rows(folder)):
             document: dict[str, Any] = {"linex_index": number}
             if layout.by_token:
-                inside = slice(int(arrays["offsets"][number]), int(arrays["offsets"][number + 1]))
+                token_range = slice(
+                    int(arrays["offsets"][number]), int(arrays["offsets"][number + 1])
+                )
                 if "ids" in arrays:
-                    names = [layout.token_names[i] for i in arrays["ids"][inside].tolist()]
+                    names = [layout.token_names[i] for i in arrays["ids"][token_range].tolist()]
                 else:
                     names = row.get("words") or [
-                        row["text"][a:b] for a, b in arrays["spans"][inside].tolist()
+                        row["text"][a:b] for a, b in arrays["spans"][token_range].tolist()
                     ]
-                tokens = zip(names, vectors[inside], strict=True)
+                tokens = zip(names, vectors[token_range], strict=True)
                 document["features"] = [
                     {"token": name, "layers": _layers(layout.layers, v)} for name, v in tokens
                 ]
@@ -177,19 +179,20 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
     first = 0
     label = _label_type(folder)
     begun = False
-    while (inside := list(islice(rows, group))) or not begun:  # a shard may have no rows
+    while (row_group := list(islice(rows, group))) or not begun:  # a shard may have no rows
         begun = True
-        last = first + len(inside)
-        for row in inside:
+        last = first + len(row_group)
+        for row in row_group:
             if label == pa.string() and row.get("label") is not None:
                 row["label"] = str(row["label"])
-        names_of_rows = dict.fromkeys(name for row in inside for name in row)
-        if not inside:
-            names_of_rows = dict.fromkeys(["id", "text"] if layout.keep_text else ["id"])
-        of = {"id": pa.string(), "text": pa.string(), "label": label}
-        columns: dict[str, Any] = {
-            n: pa.array([row.get(n) for row in inside], of.get(n)) for n in names_of_rows
-        }
+        column_names = dict.fromkeys(chain.from_iterable(row_group))
+        if not row_group:
+            column_names = dict.fromkeys(["id", "text"] if layout.keep_text else ["id"])
+        types = {"id": pa.string(), "text": pa.string(), "label": label}
+        columns: dict[str, Any] = {}
+        for name in column_names:
+            cells = [row.get(name) for row in row_group]
+            columns[name] = pa.array(cells, types.get(name))
         begin = first
         end = last
         if layout.by_token:
@@ -209,8 +212,8 @@ def _tables(layout: VectorLayout, folder: Path) -> "Iterator[pa.Table]":
             if "ids" in arrays:
                 values["token_ids"] = np.array(arrays["ids"][begin:end])
             columns |= {
-                name: pa.ListArray.from_arrays(starts, pa.array(each))
-                for name, each in values.items()
+                name: pa.ListArray.from_arrays(starts, pa.array(array))
+                for name, array in values.items()
             }
         yield pa.table(columns)
         first = last

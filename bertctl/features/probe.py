@@ -78,12 +78,12 @@ def prepare(
     settings = _settings(recipe, task)
     read = time.perf_counter()
     compute = source.compute(recipe.runtime)
-    found = {
+    probe_fields = {
         "layers": [layer.name for layer in layers],
         "pooling": poolings,
         "classifier": settings.classifier,
     }
-    resolved = resolved_for(recipe, compute).with_fields("probe", **found)
+    resolved = resolved_for(recipe, compute).with_fields("probe", **probe_fields)
     section = resolved.probe
     model = load_frozen(source, compute)
     words = FIRST_OF_WORD if by_word else None
@@ -125,14 +125,14 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
             words for texts.
     """
     check_poolings([LongText.of(recipe.model).pooling], of="windows")
-    named: list[str] = list(dict.fromkeys(recipe.probe.pooling))
+    poolings: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
-        if named not in (
+        if poolings not in (
             ["mean"],
             [FIRST_OF_WORD],
         ):  # the default of texts stands for the only one there is
             message = (
-                f"'{named[0]}' makes one vector of a text, and {recipe.task} needs one for each "
+                f"'{poolings[0]}' makes one vector of a text, and {recipe.task} needs one for each "
                 "word"
             )
             remedy = (
@@ -149,12 +149,12 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
         raise UsageError(
             message, remedy="Fine-tune for it: `bertctl finetune` takes the same recipe or file."
         )
-    if FIRST_OF_WORD in named:
+    if FIRST_OF_WORD in poolings:
         raise UsageError(
             f"'{FIRST_OF_WORD}' is for words, and the task is {recipe.task}",
             remedy="Use cls or mean.",
         )
-    return named
+    return poolings
 
 
 def _refuse_repeats(recipe: Recipe, *, by_word: bool) -> None:
@@ -251,7 +251,8 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
     n_train = len(labels_of(train))
     hold_outs = [(np.arange(n_train), np.arange(n_train, len(labels))), *other_hold_outs(job)]
     folds = [trainer.check(rows) for rows, _ in hold_outs]
-    for sentence in dict.fromkeys(sentence for fold in folds for sentence in fold.sentences()):
+    sentences = itertools.chain.from_iterable(fold.sentences() for fold in folds)
+    for sentence in dict.fromkeys(sentences):
         listener.say(sentence)
     listener.say(
         f"features: the encoder reads "
@@ -306,19 +307,22 @@ def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
     """
     splits = ("train", job.selection)
     total = sum(len(job.features[split]) for split in splits)
-    seen = 0
+    n_done = 0
 
     def done(count: int) -> None:
-        nonlocal seen
-        seen += count
-        listener.advance("features", seen, total)
+        nonlocal n_done
+        n_done += count
+        listener.advance("features", n_done, total)
 
     try:
         features = [job.features[split] for split in splits]
         if job.by_word:
             return WordVectors(job.encoder, cast(Sequence[WordFeatures], features), done)
-        windows = [EncodedWindows.of(each) for each in cast(Sequence[SequenceFeatures], features)]
-        parts = [job.encoder.texts(each, done=done) for each in windows]
+        windows = [
+            EncodedWindows.of(split_part)
+            for split_part in cast(Sequence[SequenceFeatures], features)
+        ]
+        parts = [job.encoder.texts(split_part, done=done) for split_part in windows]
         return [np.concatenate([a, b]) for a, b in zip(*parts, strict=True)]
     finally:
         listener.finish("features")
@@ -342,11 +346,13 @@ class WordVectors(Sequence[Floats32]):
         }
         at = 0
         for part in parts:
-            inside = slice(at, at + part.num_predictions)
+            word_range = slice(at, at + part.num_predictions)
             encoder.first_tokens(
-                part, {state: values[inside] for state, values in self._states.items()}, done=done
+                part,
+                {state: values[word_range] for state, values in self._states.items()},
+                done=done,
             )
-            at = inside.stop
+            at = word_range.stop
 
     def __len__(self) -> int:
         return len(self._encoder.pairs)

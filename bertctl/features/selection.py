@@ -101,7 +101,7 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
     held = job.data.splits[job.selection]
     rows = joined([train, held])
     groups = job.data.groups_of("train", job.selection)
-    found = []
+    hold_outs = []
     fraction = len(held) / len(rows)
     stratify = not job.settings.is_regression
     for seed in range(job.recipe.data.split_seed + 1, job.recipe.data.split_seed + repeats):
@@ -112,8 +112,10 @@ def other_hold_outs(job: ProbeJob) -> list[tuple[Ints, Ints]]:
             stratify=stratify,
             groups=groups,
         )
-        found.append((np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids])))
-    return found
+        hold_outs.append(
+            (np.array([int(i) for i in left.ids]), np.array([int(i) for i in out.ids]))
+        )
+    return hold_outs
 
 
 class ProbeTrainer:
@@ -128,7 +130,9 @@ class ProbeTrainer:
         splits = ("train", job.selection)
         parts = [job.data.splits[split] for split in splits]
         self._rows = joined(parts)
-        self._gold = [job.task.gold(rows, i) for rows in parts for i in range(len(rows))]
+        self._gold = []
+        for rows in parts:
+            self._gold += [job.task.gold(rows, i) for i in range(len(rows))]
         self._clusters = job.data.groups_of(*splits)
         # What folds keep whole: sentences of words, and texts that hang together.
         if job.by_word:
@@ -162,10 +166,10 @@ class ProbeTrainer:
         others = hold_outs[1:]
         score, fitted = self._fit(layer, vectors, train)
         repeats = []
-        for inside, outside in others:
-            _, again = self._fit(layer, vectors, inside)
+        for train_rows, held_rows in others:
+            _, again = self._fit(layer, vectors, train_rows)
             repeats.append(
-                self._score(again, vectors, outside, resamples=100)[self._job.primary].value
+                self._score(again, vectors, held_rows, resamples=100)[self._job.primary].value
             )
         resamples = self._job.recipe.evaluation.bootstrap_resamples
         metrics = self._score(fitted, vectors, held, resamples=resamples)
@@ -181,7 +185,7 @@ class ProbeTrainer:
     def _fit(
         self, layer: LayerChoice, vectors: Floats32, rows: Ints
     ) -> tuple[float, LinearFunction]:
-        inside = vectors[rows]
+        train_vectors = vectors[rows]
         labels = self._labels[rows]
         settings = self._job.settings
         few = self._chosen_on(rows)
@@ -192,25 +196,25 @@ class ProbeTrainer:
 
         def score(logits: Floats32) -> float:
             lines = self._lines(logits[is_held_out], scored_rows)
-            found = self._job.task.answers.contributions(lines, self._job.primary)
-            if found is not None and np.isfinite(found.value):
-                return self._job.sign * found.value
+            contribution = self._job.task.answers.contributions(lines, self._job.primary)
+            if contribution is not None and np.isfinite(contribution.value):
+                return self._job.sign * contribution.value
             return -np.inf
 
         if not layer.is_learned:
             strength, value = choose_strength(
-                inside[few],
+                train_vectors[few],
                 labels[few],
                 settings,
                 score,
                 groups=groups,
                 on_step=self._on_step,
             )
-            return self._job.sign * value, fit(inside, labels, strength, settings)
+            return self._job.sign * value, fit(train_vectors, labels, strength, settings)
         n_layers = len(layer.states)
         # The strength of the plain mean of the layers: as many mixes would take as many times as
         # long.
-        mean = layer_mean(inside[few], n_layers)
+        mean = layer_mean(train_vectors[few], n_layers)
         strength, value = choose_strength(
             mean,
             labels[few],
@@ -220,7 +224,7 @@ class ProbeTrainer:
             on_step=self._on_step,
         )
         return self._job.sign * value, fit_mix(
-            inside,
+            train_vectors,
             labels,
             strength,
             settings,
@@ -257,7 +261,8 @@ class ProbeTrainer:
         read = self._rows
         if job.by_word:
             chosen, counts = np.unique(self._groups[rows], return_counts=True)
-            features = replace(features, starts=np.concatenate([[0], np.cumsum(counts)]))  # type: ignore[type-var]
+            starts = np.concatenate([[0], np.cumsum(counts)])
+            features = replace(features, starts=starts)  # type: ignore[type-var]
             read = read.select(chosen.tolist())
         answers = job.task.decode({"logits": logits}, features, read)
         texts = zip(chosen, answers, strict=True)
@@ -273,8 +278,8 @@ def labels_of(features: Features) -> Array:
 
 def _sentences(job: ProbeJob) -> Ints:
     """Returns the number of each word's sentence, those of the training rows first."""
-    starts = [job.features[split].starts for split in ("train", job.selection)]  # type: ignore[attr-defined]
-    counts = np.concatenate([np.diff(start) for start in starts])
+    features: list[Any] = [job.features[split] for split in ("train", job.selection)]
+    counts = np.concatenate([np.diff(part.starts) for part in features])
     return np.repeat(np.arange(len(counts)), counts)
 
 

@@ -1,5 +1,5 @@
-"""Where rows come from: a file or stdin by its format, rows in memory, words that are given as such,
-or a data set by its name.
+"""Where rows come from: a file or stdin by its format, rows in memory, words that are given as
+such, or a data set by its name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -91,7 +91,7 @@ class Input:
     def _read(
         self, source: Source | FileList, reader: Reader, listener: Listener
     ) -> Iterator[Reading]:
-        told = Told(
+        reader_options = Told(
             kind=self.kind,
             listener=listener,
             skipped=self.skipped,
@@ -101,7 +101,7 @@ class Input:
             source,
             self.settings,
             chunk_rows=READ_ROWS,
-            **told,
+            **reader_options,
         )
         return (replace(reading, rows=_with_text(reading.rows)) for reading in readings)
 

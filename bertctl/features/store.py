@@ -61,14 +61,14 @@ class VectorLayout:
     @property
     def arrays(self) -> dict[str, tuple[tuple[int, ...], DTypeLike]]:
         """Returns name -> shape of a row and type of its numbers, for each array of a folder."""
-        found: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
+        shapes: dict[str, tuple[tuple[int, ...], DTypeLike]] = {
             "vectors": (self.vector_shape, self.dtype)
         }
         if self.by_token:
-            found |= {"counts": ((), np.int64), "spans": ((2,), np.int32)}
+            shapes |= {"counts": ((), np.int64), "spans": ((2,), np.int32)}
             if not self.pooling.startswith("words"):
-                found["ids"] = ((), np.int32)
-        return found
+                shapes["ids"] = ((), np.int32)
+        return shapes
 
 
 @contextmanager
@@ -139,21 +139,22 @@ class VectorStore:
             if name != "vectors":
                 array.append(getattr(tokens, name))
         if self._layout.keep_text:
-            kept = ["text", "pair", "words", "label", "tags"]
+            column_names = ["text", "pair", "words", "label", "tags"]
         else:
-            kept = ["label"]
-        names = [name for name in kept if rows.has(name)]
-        lines = [
-            {"id": rows.ids[i]} | {name: rows.columns[name][i] for name in names}
-            for i in range(len(rows))
-        ]
+            column_names = ["label"]
+        names = [name for name in column_names if rows.has(name)]
+        lines: list[dict[str, Any]] = []
+        for i, row_id in enumerate(rows.ids):
+            values = {name: rows.columns[name][i] for name in names}
+            lines.append({"id": row_id, **values})
         if (
             tokens is not None and self._layout.token_names and rows.has("pair")
         ):  # words are named by their own text
-            places = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
+            token_spans = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
             for line, count in zip(lines, tokens.counts.tolist(), strict=True):
                 line["words"] = [
-                    line["pair" if of[1] else "text"][slice(*of[0])] for of in islice(places, count)
+                    line["pair" if of[1] else "text"][slice(*of[0])]
+                    for of in islice(token_spans, count)
                 ]
         encoded = [
             f"{json.dumps(line, ensure_ascii=False, default=str)}\n".encode() for line in lines
@@ -222,12 +223,12 @@ def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, Array]:
     """Returns the arrays of a folder, mapped into memory; `offsets` (N + 1,) in place of the
     counts.
     """
-    found = {name: open_array(folder / f"{name}.npy") for name in layout.arrays}
+    arrays = {name: open_array(folder / f"{name}.npy") for name in layout.arrays}
     if layout.by_token:
-        found["offsets"] = np.concatenate(
-            [np.zeros(1, dtype=np.int64), np.cumsum(found.pop("counts"))]
+        arrays["offsets"] = np.concatenate(
+            [np.zeros(1, dtype=np.int64), np.cumsum(arrays.pop("counts"))]
         )
-    return found
+    return arrays
 
 
 def stored_rows(folder: Path) -> Iterator[dict[str, Any]]:

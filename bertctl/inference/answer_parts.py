@@ -282,7 +282,9 @@ class _PartLines:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offset = 0
-        self._packed = gzip.open(path) if path.suffix == ".gz" else None  # noqa: SIM115 - closed by `close`
+        self._packed = None
+        if path.suffix == ".gz":
+            self._packed = gzip.open(path)  # noqa: SIM115 - closed by `close`
 
     def read(self, count: int) -> list[bytes]:
         """Returns the next lines, at most so many."""

@@ -84,10 +84,9 @@ def calibrate_run(
         "before": result.metrics,
         "after": decided.answers.score(lines, resamples=resamples, seed=seed),
     }
-    metrics = {
-        when: {name: value.as_json() for name, value in found.items()}
-        for when, found in both.items()
-    }
+    metrics = {}
+    for when, scores in both.items():
+        metrics[when] = {name: value.as_json() for name, value in scores.items()}
     names = ("calibration_error", "classwise_calibration_error", "brier")
     errors: dict[str, dict[str, float | None]] = {name: {} for name in names}
     if task.multi_label:

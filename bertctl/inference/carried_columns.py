@@ -48,18 +48,19 @@ class KeptColumns:
         """
         if self.names == ():
             return {}
-        shown = {*canonical, *_INTERNAL} - {"label"}
+        answer_columns = {*canonical, *_INTERNAL} - {"label"}
         available = {
             _name_in_file(column, rows, canonical): values
             for column, values in rows.columns.items()
-            if column not in shown and not (column == "id" and rows.file_names.get("id") == "id")
+            if column not in answer_columns
+            and not (column == "id" and rows.file_names.get("id") == "id")
         }
         if self.names is None:
             return available
 
         by_other_name = {
             **available,
-            **{name: rows.columns[column] for column, name in _texts(rows, shown).items()},
+            **{name: rows.columns[column] for column, name in _texts(rows, answer_columns).items()},
         }
         for name in self.names:
             if name not in by_other_name and name != "id":
@@ -72,14 +73,14 @@ class KeptColumns:
         return {name: by_other_name[name] for name in self.names if name in by_other_name}
 
 
-def _texts(rows: Rows, shown: Iterable[str]) -> dict[str, str]:
+def _texts(rows: Rows, answer_columns: Iterable[str]) -> dict[str, str]:
     """Returns canonical name -> name in the file, of the columns that answers show under their
     canonical names.
     """
     return {
         column: name
         for column, name in rows.file_names.items()
-        if column in shown and rows.has(column)
+        if column in answer_columns and rows.has(column)
     }
 
 
@@ -119,9 +120,9 @@ def beside(columns: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
+def free_name(name: str, used_names: Collection[str]) -> str:
     """Returns a name with as many suffixes as it takes to be free."""
-    while name in taken:
+    while name in used_names:
         name += SUFFIX
     return name
 

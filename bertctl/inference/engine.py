@@ -21,7 +21,7 @@ from bertctl.runtime.launch import ALONE, Workers
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.runtime.side_by_side import side_by_side
 from bertctl.tasks.base import Features, Task
-from bertctl.tasks.batches import padded_inputs
+from bertctl.tasks.batches import Batch, padded_inputs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -204,36 +204,34 @@ class Engine:
         tokens = 0
         all_tokens = sum(int(features.lengths[indices].sum()) for indices in mine)
         try:
-            threads = self.at_once(
-                max((int(features.lengths[one].max()) * len(one) for one in mine), default=0)
-            )
+            batch_sizes = (int(features.lengths[some].max()) * len(some) for some in mine)
+            threads = self.at_once(max(batch_sizes, default=0))
             batches = (
                 (indices, objective.batch(features, indices, rng).to(self.compute.device))
                 for indices in mine
             )
+
+            def forward(numbered: tuple[Ints, Batch]) -> tuple[Ints, Batch, Any]:
+                indices, batch = numbered
+                return indices, batch, objective.forward(self.backend, batch)
+
             with self.backend.inference():
-                work = side_by_side(
-                    lambda one: (*one, objective.forward(self.backend, one[1])), batches, threads
-                )
-                for indices, batch, found in work:
+                for indices, batch, batch_outputs in side_by_side(forward, batches, threads):
                     predictions = features.prediction_indices(indices)
                     for name, values in task.collect_outputs(
-                        found, batch, features, indices
+                        batch_outputs, batch, features, indices
                     ).items():
                         if name not in outputs:
                             outputs[name] = np.zeros(
                                 (features.num_predictions, *values.shape[1:]), dtype=values.dtype
                             )
                         outputs[name][predictions] = values
-                    if batch.labels is None:
-                        of_windows = None
-                    else:
-                        of_windows = objective.window_losses(found, batch)
+                    of_windows = None
+                    if batch.labels is not None:
+                        of_windows = objective.window_losses(batch_outputs, batch)
                     if of_windows is not None:
                         if losses is None:
                             losses = np.zeros(len(features), dtype=np.float32)
-                        else:
-                            losses = losses
                         losses[indices] = of_windows.cpu().numpy()
                     done = min(done + len(indices) * workers.count, len(features))
                     tokens += int(
@@ -248,9 +246,7 @@ class Engine:
             name: workers.sum(values if factor else np.zeros_like(values))
             for name, values in outputs.items()
         }
-        if losses is None:
-            losses = losses
-        else:
+        if losses is not None:
             losses = workers.sum(losses if factor else np.zeros_like(losses))
         return ForwardResult(outputs, losses)
 
@@ -266,11 +262,9 @@ class Engine:
         """
         lengths = np.array([len(line.ids) for line in lines], dtype=np.int64)
         for indices in token_budget_plan(lengths, budget, one_length=self.padding.unwanted):
-            ids, types = (
-                np.concatenate([getattr(lines[i], name) for i in indices])
-                for name in ("ids", "type_ids")
-            )
-            inputs = padded_inputs(ids, types, lengths[indices], self.padding)
+            ids = np.concatenate([lines[i].ids for i in indices])
+            type_ids = np.concatenate([lines[i].type_ids for i in indices])
+            inputs = padded_inputs(ids, type_ids, lengths[indices], self.padding)
             yield indices, {name: tensor.to(self.compute.device) for name, tensor in inputs.items()}
 
     def line_outputs(

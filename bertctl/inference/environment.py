@@ -14,8 +14,16 @@ from bertctl.session import command_words
 from bertctl.version import __version__
 
 _PACKAGES = (
-    "torch", "transformers", "tokenizers", "accelerate", "datasets", "safetensors", "numpy", "scikit-learn", "scipy",
-)  # fmt: skip
+    "torch",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "datasets",
+    "safetensors",
+    "numpy",
+    "scikit-learn",
+    "scipy",
+)
 
 
 def describe_environment(

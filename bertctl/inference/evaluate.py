@@ -108,10 +108,10 @@ def evaluate_split(
         phase=phase,
         listener=listener,
     )
-    found = (
+    window_losses = (
         passed.losses if passed.losses is not None else task.row_losses(passed.outputs, features)
     )
-    if found is None:
+    if window_losses is None:
         raise ValueError(f"the split '{rows.split}' has no labels")
     if choose:
         decision = task.tune(passed.outputs, features, rows)
@@ -124,7 +124,7 @@ def evaluate_split(
         lines = with_clusters(lines, clusters)
     sums, weights = (
         np.bincount(features.rows, values, minlength=len(rows)).astype(np.float64)
-        for values in (found, features.weights)
+        for values in (window_losses, features.weights)
     )
     losses = np.divide(
         sums,
@@ -210,7 +210,10 @@ def data_document(
     hash.
     """
     hashed = {split: {"sha256": hashes[split]} if split in hashes else {} for split in features}
-    return {split: truncation_counts(each) | hashed[split] for split, each in features.items()}
+    return {
+        split: truncation_counts(split_features) | hashed[split]
+        for split, split_features in features.items()
+    }
 
 
 def truncation_counts(features: Features) -> dict[str, int]:
@@ -245,9 +248,9 @@ def warn_of_truncation(
     truncated = counts["truncated"]
     if truncated:
         share = truncated / examples
-        what = message.what.format(max_length=max_length)
+        effect = message.what.format(max_length=max_length)
         text = (
-            f"{split}: {truncated} of {examples} examples ({100 * share:.1f} %) {what} "
+            f"{split}: {truncated} of {examples} examples ({100 * share:.1f} %) {effect} "
             f"and lose {counts['lost_tokens']} tokens"
         )
         if share > TRUNCATION_WARNING_SHARE:
@@ -264,8 +267,8 @@ def warn_of_truncation(
     unknown = counts["unknown_tokens"]
     tokens = counts["tokens"] + counts["lost_tokens"]
     if unknown > TRUNCATION_WARNING_SHARE * max(1, tokens):
-        found = f"{split}: {unknown} of {tokens} tokens are unknown to the model"
-        listener.warn(f"{found}; is the language or the case the model's?")
+        sentence = f"{split}: {unknown} of {tokens} tokens are unknown to the model"
+        listener.warn(f"{sentence}; is the language or the case the model's?")
 
 
 def report_truncation(
@@ -339,10 +342,9 @@ def metrics_document(
 ) -> dict[str, Any]:
     """Returns the layout of metrics.json: nothing in it changes from one equal run to the next."""
     positive = next((result.task.answers.positive for result in results.values()), None)
-    metrics = {
-        split: {name: one.as_json() for name, one in of.metrics.items()}
-        for split, of in results.items()
-    }
+    metrics = {}
+    for split, result in results.items():
+        metrics[split] = {name: metric.as_json() for name, metric in result.metrics.items()}
     return {
         "schema": SCHEMA,
         "metrics": metrics,

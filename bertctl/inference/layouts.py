@@ -3,6 +3,7 @@ task has of its own.
 """
 
 import csv
+import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -58,10 +59,8 @@ def check_known(layout: str) -> None:
     Raises:
         UsageError: with those that there are.
     """
-    known = [
-        *GENERAL_FORMATS,
-        *dict.fromkeys(name for task in TASKS.values() for name in task.formats),
-    ]
+    formats_of_tasks = itertools.chain.from_iterable(task.formats for task in TASKS.values())
+    known = [*GENERAL_FORMATS, *dict.fromkeys(formats_of_tasks)]
     if layout not in known:
         raise UsageError(
             unknown("format", layout, known), remedy=f"Choose from {', '.join(known)}."
@@ -74,13 +73,17 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
     Raises:
         UsageError: with those it has.
     """
-    own = run.task.formats
-    known = (*GENERAL_FORMATS, *own)
+    task_formats = run.task.formats
+    known = (*GENERAL_FORMATS, *task_formats)
     if layout not in known:
         message = unknown(f"format of {run.task.name}", layout, known)
         raise UsageError(message, remedy=f"Choose from {', '.join(known)}.")
-    if layout in own and (own[layout].extra or own[layout].to_file) and not to_file:
-        if own[layout].extra:
+    if (
+        layout in task_formats
+        and (task_formats[layout].extra or task_formats[layout].to_file)
+        and not to_file
+    ):
+        if task_formats[layout].extra:
             message = "writes several files"
         else:
             message = "is no text for a terminal or a pipe"
@@ -205,12 +208,12 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
         dataset = find_dataset(data.name, data.datasets_file)
     else:
         dataset = None
-    found = [
+    split_rows = [
         row
         for row in (dataset.splits if dataset else ())
         if row.glue_file and (row.name == split or row.name.startswith(f"{split}_"))
     ]
-    if dataset is None or not found:
+    if dataset is None or not split_rows:
         if data.name:
             message = f"the data set '{data.name}'"
         else:
@@ -222,7 +225,7 @@ def glue_splits(data: DataSection, split: str) -> tuple[DatasetRow, list[SplitRo
             f"the GLUE server takes no predictions for the split '{split}' of {message}",
             remedy=remedy,
         )
-    return dataset, found
+    return dataset, split_rows
 
 
 def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: DatasetRow) -> None:
@@ -238,10 +241,10 @@ def write_glue(answers: Iterable[dict[str, Any]], path: Path, *, dataset: Datase
         for index, answer in enumerate(answers):
             prediction = answer["prediction"]
             if not dataset.labels:
-                shown = f"{min(max(prediction, 0.0), 5.0):.3f}"
+                cell = f"{min(max(prediction, 0.0), 5.0):.3f}"
             else:
                 if dataset.name in GLUE_WORDS:
-                    shown = prediction
+                    cell = prediction
                 else:
-                    shown = str(number[prediction])
-            out.write(f"{index}\t{shown}\n")
+                    cell = str(number[prediction])
+            out.write(f"{index}\t{cell}\n")

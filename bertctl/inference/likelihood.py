@@ -57,11 +57,11 @@ class Scorer:
         number = 0
         for chunk in chunks:
             sides = [self._scores(side, number) for side in chunk.sides]
-            for found in zip(*sides, strict=True):
-                if len(found) == 1:
-                    yield {"id": number, **found[0]}
+            for answers in zip(*sides, strict=True):
+                if len(answers) == 1:
+                    yield {"id": number, **answers[0]}
                 else:
-                    good, bad = found
+                    good, bad = answers
                     difference = good["log_likelihood"] - bad["log_likelihood"]
                     self._pairs += 1
                     self._right += difference > 0
@@ -82,13 +82,13 @@ class Scorer:
         """Returns the figures of all texts so far; of pairs the share in which the first was the
         likelier.
         """
-        found = {"model": self._model.name, "pll": self._variant, "texts": self._texts}
-        found |= _figures(self._sum, self._tokens)
+        figures = {"model": self._model.name, "pll": self._variant, "texts": self._texts}
+        figures |= _figures(self._sum, self._tokens)
         if self._pairs:
             low, high = wilson_interval(self._right, self._pairs)
             share = {"value": self._right / self._pairs, "low": low, "high": high, "n": self._pairs}
-            found |= {"pairs": self._pairs, "right": self._right, "accuracy": share}
-        return found
+            figures |= {"pairs": self._pairs, "right": self._right, "accuracy": share}
+        return figures
 
     def _scores(self, texts: Sequence[str], first: int) -> Iterator[dict[str, Any]]:
         for i in range(0, len(texts), _TEXTS):
@@ -112,41 +112,43 @@ class Scorer:
         return encoding
 
     def _answers(self, texts: Sequence[tuple[str, Encoding]]) -> Iterator[dict[str, Any]]:
-        each = [self._lines(encoding) for _, encoding in texts]
-        lines = [line for own in each for line in own]
-        gold = [
-            encoding.ids[line.places[0]]
-            for (_, encoding), own in zip(texts, each, strict=True)
-            for line in own
-        ]
+        lines: list[MaskedLine] = []
+        gold: list[int] = []
+        lines_of_texts = [self._lines(encoding) for _, encoding in texts]
+        for (_, encoding), text_lines in zip(texts, lines_of_texts, strict=True):
+            lines += text_lines
+            gold += [encoding.ids[line.places[0]] for line in text_lines]
+
         scores = np.zeros(len(lines))
         for i, logarithms in self._model.logarithms(lines):
             scores[i] = float(logarithms[0, gold[i]])
+
         last = 0
-        for (text, encoding), own in zip(texts, each, strict=True):
+        for (text, encoding), text_lines in zip(texts, lines_of_texts, strict=True):
             first = last
-            last = last + len(own)
+            last = last + len(text_lines)
             total = float(finite(scores[first:last], self._model.name).sum())
-            self._texts, self._tokens, self._sum = (
-                self._texts + 1,
-                self._tokens + len(own),
-                self._sum + total,
-            )
-            pieces = [
-                {
-                    "piece": encoding.tokens[line.places[0]],
-                    "start": start,
-                    "end": end,
-                    "log_likelihood": float(score),
-                }
-                for line, score in zip(own, scores[first:last], strict=True)
-                for start, end in [encoding.offsets[line.places[0]]]
-            ]
-            yield {"text": text, **_figures(total, len(own)), "pieces": pieces}
+            self._texts += 1
+            self._tokens += len(text_lines)
+            self._sum += total
+
+            pieces = []
+            for line, score in zip(text_lines, scores[first:last], strict=True):
+                [place] = line.places
+                start, end = encoding.offsets[place]
+                pieces.append(
+                    {
+                        "piece": encoding.tokens[place],
+                        "start": start,
+                        "end": end,
+                        "log_likelihood": float(score),
+                    }
+                )
+            yield {"text": text, **_figures(total, len(text_lines)), "pieces": pieces}
 
     def _lines(self, encoding: Encoding) -> list[MaskedLine]:
         """Returns the text as often as it has tokens, with another one masked each time."""
-        found = []
+        lines = []
         words = encoding.word_ids
         for place in (i for i, side in enumerate(encoding.sequence_ids) if side is not None):
             ids = np.array(encoding.ids, dtype=np.int32)
@@ -155,8 +157,8 @@ class Scorer:
                 ids[[i for i in range(place, len(ids)) if words[i] == words[place]]] = (
                     self._model.mask_id
                 )
-            found.append(MaskedLine(ids, encoding.type_ids, [place]))
-        return found
+            lines.append(MaskedLine(ids, encoding.type_ids, [place]))
+        return lines
 
 
 def _figures(total: float, tokens: int) -> dict[str, Any]:

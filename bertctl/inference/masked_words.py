@@ -4,9 +4,10 @@ masked words.
 Letters: T tokens of a text, V tokens in the vocabulary.
 """
 
+import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -109,19 +110,19 @@ class MaskedModel:
         budget = min(_TOKENS, together * max(1, _LOGITS // self.tokenizer.get_vocab_size()))
         for indices, inputs in self._engine.line_batches(lines, budget):
             first = inputs["attention_mask"].argmax(dim=1).tolist()  # behind padding on the left
-            asked = [
-                (row, first[row] + place)
-                for row, i in enumerate(indices)
-                for place in lines[i].places
-            ]
-            at = tuple(map(list, zip(*asked, strict=True)))
+            positions = []
+            for row, i in enumerate(indices):
+                positions += [(row, first[row] + place) for place in lines[i].places]
+            at = tuple(map(list, zip(*positions, strict=True)))
             # Only these places go through the vocabulary's matrix, as (1, K, V) logits, where that
             # is a layer.
             head: Any = self._engine.network.get_output_embeddings()
-            alone = head.register_forward_pre_hook(lambda _, given, at=at: (given[0][at][None],))
+            alone = head.register_forward_pre_hook(
+                lambda _, hook_inputs, at=at: (hook_inputs[0][at][None],)
+            )
             with self._engine.backend.inference(), alone:
                 logits = self._engine.backend(**inputs).logits
-            if logits.shape[:2] == (1, len(asked)):
+            if logits.shape[:2] == (1, len(positions)):
                 logits = logits[0]
             else:
                 logits = logits[at]
@@ -154,35 +155,30 @@ class MaskedModel:
             DataError: a text without a mask, or with more tokens than the model reads.
             UsageError: a target that the vocabulary does not know.
         """
-        wanted = [word_ids(self.tokenizer, target) for target in dict.fromkeys(targets)]
+        target_ids = [word_ids(self.tokenizer, target) for target in dict.fromkeys(targets)]
+        mask_counts = {1, *map(len, target_ids)}
         number = 0
-        for part in (
-            chunk[i : i + _TEXTS] for chunk in texts for i in range(0, len(chunk), _TEXTS)
-        ):
+        for part in _parts(texts):
             encodings = [self._encode(text, number + i) for i, text in enumerate(part)]
-            variants = [self._variants(encoding, {1, *map(len, wanted)}) for encoding in encodings]
-            lines = [one for each in variants for one in each]
-            given = {i: finite(one.cpu().numpy(), self.name) for i, one in self.logarithms(lines)}
-            logarithms = (given[i] for i in range(len(lines)))
-            for text, encoding, each in zip(part, encodings, variants, strict=True):
-                found: dict[int, dict[int, Floats32]] = {}  # by the mask's place, by how many
-                for one in each:
-                    found.setdefault(one.places[0], {})[len(one.places)] = next(logarithms)
+            variants = [self._variants(encoding, mask_counts) for encoding in encodings]
+            lines = list(itertools.chain.from_iterable(variants))
+            logarithms_of_line = {
+                i: finite(values.cpu().numpy(), self.name) for i, values in self.logarithms(lines)
+            }
+            logarithms = (logarithms_of_line[i] for i in range(len(lines)))
+            for text, encoding, text_lines in zip(part, encodings, variants, strict=True):
+                by_place: dict[int, dict[int, Floats32]] = {}  # by the mask's place, by how many
+                for line in text_lines:
+                    by_place.setdefault(line.places[0], {})[len(line.places)] = next(logarithms)
+
                 masks = []
-                for place, rows in found.items():
+                for place, by_count in by_place.items():
                     begin, end = encoding.offsets[place]
-                    words = wanted or np.argsort(-rows[1][0], kind="stable")[:top_k, None].tolist()
-                    sums = [
-                        float(rows[len(ids)][range(len(ids)), ids].sum(dtype=np.float64))
-                        for ids in words
+                    answers = [
+                        self._answer(ids, score, text[:begin], text[end:])
+                        for score, ids in _ranked(by_count, target_ids, top_k)
                     ]
-                    ranked = sorted(zip(sums, words, strict=True), key=lambda one: -one[0])
-                    masks.append(
-                        [
-                            self._answer(ids, score, text[:begin], text[end:])
-                            for score, ids in ranked
-                        ]
-                    )
+                    masks.append(answers)
                 yield {"id": number, "text": text, "masks": masks}
                 number += 1
             listener.advance("filling", number, 0)
@@ -196,19 +192,18 @@ class MaskedModel:
 
     def _variants(self, encoding: Encoding, lengths: Iterable[int]) -> list[MaskedLine]:
         """Returns the text with each of its masks written as so many."""
-        found = []
+        lines = []
         for place in (i for i, number in enumerate(encoding.ids) if number == self.mask_id):
             for count in lengths:
                 order = [*range(place), *[place] * count, *range(place + 1, len(encoding))]
-                ids, types = (
-                    [each[i] for i in order] for each in (encoding.ids, encoding.type_ids)
-                )
-                found.append(MaskedLine(ids, types, range(place, place + count)))
-        longest = max(len(one.ids) for one in found)
+                ids = [encoding.ids[i] for i in order]
+                type_ids = [encoding.type_ids[i] for i in order]
+                lines.append(MaskedLine(ids, type_ids, range(place, place + count)))
+        longest = max(len(line.ids) for line in lines)
         if longest > self.length:
-            told = f"a text has {longest} tokens, and the model reads {self.length}"
-            raise DataError(told, remedy="Give what stands around the mask.")
-        return found
+            message = f"a text has {longest} tokens, and the model reads {self.length}"
+            raise DataError(message, remedy="Give what stands around the mask.")
+        return lines
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
         word = self.tokenizer.decode(
@@ -229,6 +224,33 @@ class MaskedModel:
             "pieces": pieces,
             "text": text,
         }
+
+
+def _parts(chunks: Iterable[Lines]) -> Iterator[Sequence[str]]:
+    """Yields the texts of chunks, `_TEXTS` of them at most at once."""
+    for chunk in chunks:
+        for first in range(0, len(chunk), _TEXTS):
+            yield chunk[first : first + _TEXTS]
+
+
+def _ranked(
+    by_count: Mapping[int, Floats32], target_ids: Sequence[list[int]], top_k: int
+) -> list[tuple[float, list[int]]]:
+    """Returns the words for one mask with the logarithm of their scores, the likeliest first.
+
+    Args:
+        by_count: For each number of masks in the place of one, (K, V) logarithms of probabilities.
+        target_ids: Tokens of each word that is scored. Without any, the vocabulary's likeliest.
+        top_k: Number of words, where there are no targets.
+    """
+    words = target_ids
+    if not words:
+        words = np.argsort(-by_count[1][0], kind="stable")[:top_k, None].tolist()
+    sums = []
+    for ids in words:
+        logarithms = by_count[len(ids)][range(len(ids)), ids]
+        sums.append(float(logarithms.sum(dtype=np.float64)))
+    return sorted(zip(sums, words, strict=True), key=lambda scored: -scored[0])
 
 
 def filled_text(
@@ -267,12 +289,12 @@ def filled_text(
     return before + word + after
 
 
-def _no_head(source: ModelSource, why: str) -> UsageError:
+def _no_head(source: ModelSource, reason: str) -> UsageError:
     names = ", ".join(
         row.name for row in MODELS.values() if re.match("masked(?!.*, then)", row.objective)
     )
     return UsageError(
-        f"'{source.name}' has no trained masked-word head: {why}",
+        f"'{source.name}' has no trained masked-word head: {reason}",
         remedy=f"Models that have one: {names}; or give the folder of a model that was saved with "
         "its head, such as "
         "a BertForMaskedLM.",

@@ -16,7 +16,7 @@ _LIMITS = ("max_eval_rows", "max_train_rows", "train_rows_per_label", "first_tra
 def refuse_changed_rows(
     folder: RunFolder,
     recipe: Recipe,
-    named: Sequence[str],
+    named_fields: Sequence[str],
     data: LoadedData,
     *,
     used: Sequence[str],
@@ -29,7 +29,7 @@ def refuse_changed_rows(
     Args:
         folder: The run.
         recipe: The run's, with what the caller changed.
-        named: Fields that the caller named.
+        named_fields: Fields that the caller named.
         data: The splits as they were read now.
         used: The splits that are scored or answered: a training file may have grown beside a
             validation file.
@@ -66,7 +66,7 @@ def refuse_changed_rows(
                 rows.source,
                 f"columns {', '.join(recorded.evaluation.slice_columns)}",
             )
-        if split not in hashes and f"data.{split}_file" not in named:
+        if split not in hashes and f"data.{split}_file" not in named_fields:
             _compare_with_scored(folder, recipe, data, split)
     if "labels" in hashes and hashes["labels"] != data.hashes.get("labels"):
         _refuse(folder, "the data set", str(recipe.data.datasets_file), "labels")
@@ -80,17 +80,19 @@ def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callabl
     before = {limit: getattr(recorded.data, limit) for limit in _LIMITS}
 
     def hashes(split: str) -> set[str]:
-        found = set()
+        digests = set()
         if current == before:
-            found.add(data.hashes[split])
+            digests.add(data.hashes[split])
         else:
-            found.add(load_data(recipe.with_fields("data", **before), splits=[split]).hashes[split])
+            digests.add(
+                load_data(recipe.with_fields("data", **before), splits=[split]).hashes[split]
+            )
         if (
             split == "train" and before["train_rows_per_label"] is not None
         ):  # few-shot runs keep the whole file's
             every_row = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
-            found.add(load_data(every_row, splits=[split]).hashes[split])
-        return found
+            digests.add(load_data(every_row, splits=[split]).hashes[split])
+        return digests
 
     return hashes
 
@@ -106,14 +108,14 @@ def _compare_with_scored(folder: RunFolder, recipe: Recipe, data: LoadedData, sp
         _refuse(folder, split, data.splits[split].source, "rows")
 
 
-def _refuse(folder: RunFolder, split: str, source: str, what: str) -> None:
+def _refuse(folder: RunFolder, split: str, source: str, part: str) -> None:
     """Raises the error.
 
     Raises:
         DataError: Always.
     """
     raise DataError(
-        f"the {what} of {split} ({source}) are not those that the run in {folder.path} was made "
+        f"the {part} of {split} ({source}) are not those that the run in {folder.path} was made "
         "with: the file has "
         "changed since",
         remedy="Give the same file again. To score or answer other rows, name them as a file: "

@@ -66,34 +66,36 @@ class Destination:
     stdout: TextIO
     safe_csv: bool = False
 
-    def write(self, answers: Iterable[dict[str, Any]], own: AnswerFormat | None) -> list[str]:
+    def write(
+        self, answers: Iterable[dict[str, Any]], task_format: AnswerFormat | None
+    ) -> list[str]:
         """Writes the answers, and returns the files.
 
         Args:
             answers: as `Predictor.predict` gives them.
-            own: the layout, where the task has it and not `write_answers`.
+            task_format: the layout, where the task has it and not `write_answers`.
         """
-        if own:
-            write = own.write
+        if task_format:
+            write = task_format.write
         else:
             write = functools.partial(write_answers, layout=self.layout, safe_csv=self.safe_csv)
         if self.output is None:
             write(answers, self.stdout)
             return []
-        return self._write_files(answers, write, own)
+        return self._write_files(answers, write, task_format)
 
     def merge(
-        self, parts: MergedParts, chunks: Iterable[Rows], own: AnswerFormat | None
+        self, parts: MergedParts, chunks: Iterable[Rows], task_format: AnswerFormat | None
     ) -> list[str]:
         """Writes the answers of all shards, and returns the files.
 
         Args:
             parts: The shards.
             chunks: All rows, some at a time.
-            own: The layout, where the task has it and not `write_answers`.
+            task_format: The layout, where the task has it and not `write_answers`.
         """
-        if own is not None or self.layout not in LAYOUTS_OF_LINES:
-            return self.write(parts.answers(chunks), own)
+        if task_format is not None or self.layout not in LAYOUTS_OF_LINES:
+            return self.write(parts.answers(chunks), task_format)
         assert self.output is not None  # noqa: S101 - `Sharing.read` refuses a merge without -o
         with replacing_text(self.output) as out:
             parts.copy(chunks, out)
@@ -103,19 +105,19 @@ class Destination:
         self,
         answers: Iterable[dict[str, Any]],
         write: Callable[..., None],
-        own: AnswerFormat | None,
+        task_format: AnswerFormat | None,
     ) -> list[str]:
         """Writes a file, and those that the layout has beside it."""
         assert self.output is not None  # noqa: S101 - as `write` has seen
-        extra = own.extra if own else {}
-        kept = list(answers) if extra else answers  # several files need them several times
+        extra = task_format.extra if task_format else {}
+        repeatable = list(answers) if extra else answers  # several files need them several times
         writers = {
             self.output: write,
             **{self.output.with_name(self.output.stem + end): extra[end] for end in extra},
         }
         for path, writer in writers.items():
             with replacing_text(path) as out:
-                writer(kept, out)
+                writer(repeatable, out)
         return [str(path) for path in writers]
 
 
@@ -126,7 +128,7 @@ class Predictor:
         run: Opened.
         engine: Its model.
         top_k: Answer with so many labels, where the answers are labels.
-        kept: Columns of the file that are carried over.
+        kept_columns: Columns of the file that are carried over.
         one_table: Whether all answers have the columns of the first ones, as in CSV.
 
     Attributes:
@@ -142,7 +144,7 @@ class Predictor:
         engine: Engine,
         *,
         top_k: int | None = None,
-        kept: KeptColumns = KeptColumns(),  # noqa: B008
+        kept_columns: KeptColumns = KeptColumns(),  # noqa: B008
         one_table: bool = False,
     ) -> None:
         if run.recipe.task == PRETRAINING:
@@ -154,7 +156,7 @@ class Predictor:
         self.run = run
         self._engine = engine
         self._top_k = top_k
-        self._kept = kept
+        self._kept = kept_columns
         self._one_table = one_table
         self._carried: dict[str, Sequence[Any]] = {}
         self._table_columns: list[str] | None = None
@@ -194,11 +196,13 @@ class Predictor:
                 for i in range(len(rows)):
                     yield self.line(answered, i, reads)
 
-    def answer(self, given: Rows) -> Answered:
+    def answer(self, source_rows: Rows) -> Answered:
         """Returns rows with their answers; prediction looks at no labels."""
         rows = replace(
-            given,
-            columns={name: values for name, values in given.columns.items() if name != "label"},
+            source_rows,
+            columns={
+                name: values for name, values in source_rows.columns.items() if name != "label"
+            },
         )
         task = self.run.task
         recipe = self.run.recipe
@@ -208,7 +212,7 @@ class Predictor:
         ).outputs
         for name, count in truncation_counts(features).items():
             self.counts[name] = self.counts.get(name, 0) + count
-        return Answered(given, features, outputs, task.decode(outputs, features, rows))
+        return Answered(source_rows, features, outputs, task.decode(outputs, features, rows))
 
     def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the answer to a row as files show it: id, texts, prediction, probabilities,
@@ -280,7 +284,7 @@ class Predictor:
                 "labels of a text"
             )
             raise UsageError(message, remedy="Leave `top_k=` out.")
-        likeliest = sorted(probabilities.items(), key=lambda each: -each[1])[: self._top_k]
+        likeliest = sorted(probabilities.items(), key=lambda pair: -pair[1])[: self._top_k]
         top = [{"label": label, "probability": probability} for label, probability in likeliest]
         return {name: value for name, value in answer.items() if name != "probabilities"} | {
             "top": top
@@ -320,8 +324,8 @@ def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     probabilities = answer.get("probabilities")
     if probabilities is None or isinstance(prediction, list) or "probability" in answer:
         return answer
-    own = {"prediction": prediction, "probability": probabilities[prediction]}
-    return own | {name: value for name, value in answer.items() if name != "prediction"}
+    leading = {"prediction": prediction, "probability": probabilities[prediction]}
+    return leading | {name: value for name, value in answer.items() if name != "prediction"}
 
 
 def unlabelled_rows(
@@ -352,21 +356,21 @@ def unlabelled_rows(
     """
     reader = READERS[run.recipe.task]
     by_id = _is_by_id(run, layout)
-    told = Told(
+    reader_options = Told(
         kind=kind,
         listener=listener,
         hints=run.column_hints,
         skipped=skipped,
     )
     if layout in run.task.formats and "label" in run.task.formats[layout].reads:
-        told["keep_labels"] = True  # gold labels are written beside the answers
+        reader_options["keep_labels"] = True  # gold labels are written beside the answers
     if isinstance(source, str):
         source = [source]
     chunks = reader.stream(
         source if isinstance(source, MemoryFile) else files_of(source),
         run.file_settings,
         chunk_rows=None if by_id else CHUNK,
-        **told,
+        **reader_options,
     )
     first = next(chunks, None)
     if first is None:
@@ -432,10 +436,10 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
         )
         raise UsageError(message, remedy=remedy)
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
-    named = DataSection(
+    section = DataSection(
         text_column="text", pair_column="pair" if pairs else None
     )  # no pair is guessed beside a name
-    options = ReadOptions(named, "predict", keep_labels=False)
+    options = ReadOptions(section, "predict", keep_labels=False)
     [reading] = reader.table_readings([Table(columns, "the command line")], options)
     return reading.rows
 
@@ -469,7 +473,7 @@ def predict_rows(
     *,
     total: int = 0,
     top_k: int | None = None,
-    kept: KeptColumns = KeptColumns(),  # noqa: B008
+    kept_columns: KeptColumns = KeptColumns(),  # noqa: B008
     workers: Workers = ALONE,
     sharing: Sharing = Sharing(),  # noqa: B008
     listener: Listener = SILENT,
@@ -482,7 +486,7 @@ def predict_rows(
         destination: Where the answers go.
         total: Number of rows in all the chunks, where that is known.
         top_k: Answer with so many labels.
-        kept: Columns of the file that general layouts carry over.
+        kept_columns: Columns of the file that general layouts carry over.
         workers: The processes that share the work; the first one writes.
         sharing: Says whether this is a shard of the work, or the merge of all shards.
         listener: Receives the progress.
@@ -491,13 +495,13 @@ def predict_rows(
         UsageError: Shards that are to be merged were made of other rows, or with other settings.
         DataError: Such a shard is damaged.
     """
-    own = run.task.formats.get(destination.layout)
-    kept = KeptColumns() if own else kept
-    settings_hash = _settings_hash(run, destination, top_k, kept)
+    task_format = run.task.formats.get(destination.layout)
+    kept_columns = KeptColumns() if task_format else kept_columns
+    settings_hash = _settings_hash(run, destination, top_k, kept_columns)
     if sharing.is_merge:
         merged = MergedParts(sharing.paths, settings_hash, destination.layout)
         watched = _watched(chunks, total, listener)
-        files = destination.merge(merged, watched, own)
+        files = destination.merge(merged, watched, task_format)
         listener.finish("merging")
         _tell_truncation(run, merged.counts, listener)
         return {"examples": 0, **merged.counts, "files": files}
@@ -506,10 +510,10 @@ def predict_rows(
         run,
         run.load(workers),
         top_k=top_k,
-        kept=kept,
+        kept_columns=kept_columns,
         one_table=destination.layout in ("csv", "tsv"),
     )
-    reads = own.reads if own else ()
+    reads = task_format.reads if task_format else ()
     if sharing.shard is not None and sharing.paths:
         shard = AnswerShard(*sharing.shard, settings_hash, part_layout(destination.layout))
         answers = predictor.predict(
@@ -544,7 +548,7 @@ def predict_rows(
             answers, maxlen=0
         )  # its share of the work is done, and another one writes
         return dict(predictor.counts)
-    files = destination.write(answers, own)
+    files = destination.write(answers, task_format)
     predictor.finish(listener)
     return {"examples": 0, **predictor.counts, "files": files}
 
@@ -579,12 +583,18 @@ def _write_part(
 
 
 def _settings_hash(
-    run: TrainedRun, destination: Destination, top_k: int | None, kept: KeptColumns
+    run: TrainedRun, destination: Destination, top_k: int | None, kept_columns: KeptColumns
 ) -> str:
     """Returns the hash of everything but the rows that decides what stands in the answers."""
-    own = run.task.formats.get(destination.layout)
-    layout = [part_layout(destination.layout), destination.safe_csv, own.reads if own else ()]
-    return hashlib.sha256(json.dumps([run.hash, layout, top_k, kept.names]).encode()).hexdigest()
+    task_format = run.task.formats.get(destination.layout)
+    layout = [
+        part_layout(destination.layout),
+        destination.safe_csv,
+        task_format.reads if task_format else (),
+    ]
+    return hashlib.sha256(
+        json.dumps([run.hash, layout, top_k, kept_columns.names]).encode()
+    ).hexdigest()
 
 
 def _watched(chunks: Iterable[Rows], total: int, listener: Listener) -> Iterator[Rows]:
@@ -624,21 +634,21 @@ def predict_glue(
         UsageError: not a GLUE data set, or a split that the server takes no answers for.
     """
     about = _about(run, data)
-    dataset, wanted = glue_splits(about.recipe.data, name)
-    splits = about.load_data([row.name for row in wanted], listener=listener).splits
+    dataset, split_rows = glue_splits(about.recipe.data, name)
+    splits = about.load_data([row.name for row in split_rows], listener=listener).splits
     destination = Destination(output, "glue", io.StringIO())
     settings_hash = _settings_hash(run, destination, None, KeptColumns())
-    chunks = itertools.chain.from_iterable(splits[row.name].parts(CHUNK) for row in wanted)
-    total = sum(len(splits[row.name]) for row in wanted)
+    chunks = itertools.chain.from_iterable(splits[row.name].parts(CHUNK) for row in split_rows)
+    total = sum(len(splits[row.name]) for row in split_rows)
     if sharing.is_merge:
         merged = MergedParts(sharing.paths, settings_hash, "glue")
         predictions = [{"prediction": answer["prediction"]} for answer in merged.answers(chunks)]
         merged_answers = iter(predictions)
-        for row in wanted:
+        for row in split_rows:
             of_split = itertools.islice(merged_answers, len(splits[row.name]))
             write_glue(of_split, output / row.glue_file, dataset=dataset)
         _tell_truncation(run, merged.counts, listener)
-        return {**merged.counts, "files": [str(output / row.glue_file) for row in wanted]}
+        return {**merged.counts, "files": [str(output / row.glue_file) for row in split_rows]}
 
     if sharing.shard is not None:
         predictor = Predictor(run, run.load())
@@ -661,7 +671,7 @@ def predict_glue(
     splits = dict(zip(splits, workers.seen(splits.values()), strict=True))
     predictor = Predictor(run, run.load(workers))
     files = []
-    for row in wanted:
+    for row in split_rows:
         rows = splits[row.name]
         answers = predictor.predict(rows.parts(CHUNK), total=len(rows), listener=listener)
         if not workers.is_first:

@@ -217,6 +217,7 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
     for index, label in enumerate(rows.columns["label"]):
         for name in label if isinstance(label, list) else [label]:
             if label_name(name) in lost:
+                all_labels = sorted({*task.answers.labels, *lost})
                 raise DataError(
                     f"{rows.where(index)}: no training row has the label {label_name(name)!r}: the "
                     "sample of "
@@ -225,7 +226,7 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
                     "the same "
                     "number of each label "
                     "(`data.train_rows_per_label=N`), or name all labels: "
-                    f"`text_classification.labels='[{', '.join(sorted({*task.answers.labels, *lost}))}]'`.",
+                    f"`text_classification.labels='[{', '.join(all_labels)}]'`.",
                 )
 
 
@@ -300,10 +301,10 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
     """
     constant = task.constant_answer(data.splits["train"])
     known = [*task.baseline(constant, data.splits[data.validation_splits[0]]), "loss"]
-    asked = recipe.evaluation.primary_metric
-    if asked is not None and asked not in known:
-        what, remedy = no_such_metric(asked, known)
-        raise UsageError(f"evaluation.primary_metric: {what}", remedy=remedy)
+    requested = recipe.evaluation.primary_metric
+    if requested is not None and requested not in known:
+        message, remedy = no_such_metric(requested, known)
+        raise UsageError(f"evaluation.primary_metric: {message}", remedy=remedy)
     if data.dataset:
         catalog = data.dataset.primary_metric
     else:
@@ -313,7 +314,7 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
         usual = task.primary_metric
     else:
         usual = known[0]
-    return asked or (catalog if catalog in known else None) or usual
+    return requested or (catalog if catalog in known else None) or usual
 
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:

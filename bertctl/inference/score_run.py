@@ -83,8 +83,8 @@ def evaluate_run(
         )
         if run.recipe.data.max_eval_rows is not None:  # a sample's hash is not that of its file
             document = {
-                name: told | {"max_eval_rows": run.recipe.data.max_eval_rows}
-                for name, told in document.items()
+                name: split_document | {"max_eval_rows": run.recipe.data.max_eval_rows}
+                for name, split_document in document.items()
             }
         metrics["data"] = metrics.get("data", {}) | document
         after = MetricsDocument.model_validate(metrics)
@@ -122,7 +122,7 @@ def evaluate_file(
         DataError: rows without labels, or with labels the model doesn't know.
     """
     reader = READERS[run.recipe.task]
-    told = Told(
+    reader_options = Told(
         listener=listener,
         hints=run.column_hints,
         skipped=skipped,
@@ -136,7 +136,7 @@ def evaluate_file(
         settings,
         split="file",
         label_needed=True,
-        **told,
+        **reader_options,
     )
     rows = limited({"file": reading.rows}, run.recipe, listener)["file"]
     groups = groups_of(rows, run.recipe, reading.columns, required=False)
@@ -264,7 +264,7 @@ def _baseline(
     """
     if constant is None:
         return {}
-    return {name: run.task.baseline(constant, one.rows) for name, one in results.items()}
+    return {name: run.task.baseline(constant, result.rows) for name, result in results.items()}
 
 
 def _write(

@@ -103,14 +103,14 @@ class SessionBackend:
             name: value.numpy() for name, value in inputs.items() if isinstance(value, torch.Tensor)
         }
         feeds.setdefault("attention_mask", np.ones_like(feeds["input_ids"]))
-        found = SimpleNamespace(hidden_states={})
+        outputs = SimpleNamespace(hidden_states={})
         for name, values in zip(self.outputs, self.run(feeds), strict=True):
             head, _, number = name.partition(".")
             if number:
-                getattr(found, head)[int(number)] = torch.from_numpy(values)
+                getattr(outputs, head)[int(number)] = torch.from_numpy(values)
             else:
-                setattr(found, head, torch.from_numpy(values))
-        return found
+                setattr(outputs, head, torch.from_numpy(values))
+        return outputs
 
     def inference(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context without gradients; a session has nothing else to switch."""
@@ -152,11 +152,11 @@ def _openvino(path: Path, outputs: Sequence[str], compute: Compute) -> Run:
     import openvino
 
     core = openvino.Core()
-    whole = core.read_model(str(path))
-    ends = [whole.output(name).get_node().input_value(0) for name in outputs]
+    model = core.read_model(str(path))
+    ends = [model.output(name).get_node().input_value(0) for name in outputs]
     # Only what is asked for is computed: layers above the highest one fall away.
     compiled = core.compile_model(
-        openvino.Model(ends, whole.get_parameters(), "encoder"),
+        openvino.Model(ends, model.get_parameters(), "encoder"),
         "CPU",
         {
             "INFERENCE_PRECISION_HINT": "bf16" if compute.precision == "bf16" else "f32",
@@ -168,8 +168,8 @@ def _openvino(path: Path, outputs: Sequence[str], compute: Compute) -> Run:
     takes = [tensor.get_any_name() for tensor in compiled.inputs]
 
     def run(feeds: Mapping[str, Array]) -> Sequence[Array]:
-        found = compiled({name: feeds[name] for name in takes}, share_inputs=True)
-        return [found[i] for i in range(len(outputs))]
+        results = compiled({name: feeds[name] for name in takes}, share_inputs=True)
+        return [results[i] for i in range(len(outputs))]
 
     return run
 
@@ -261,12 +261,13 @@ def _named_outputs(
         def forward(self, *tensors: "Tensor") -> "tuple[Tensor, ...]":
             """Returns the outputs in their order."""
             several = any(name.startswith("hidden_states") for name in outputs)
-            found = self.network(
+            computed = self.network(
                 **dict(zip(names, tensors, strict=True)), output_hidden_states=several
             )
             parts = [name.partition(".") for name in outputs]
             return tuple(
-                getattr(found, head)[int(i)] if i else getattr(found, head) for head, _, i in parts
+                getattr(computed, head)[int(i)] if i else getattr(computed, head)
+                for head, _, i in parts
             )
 
     return NamedOutputs().eval()

@@ -51,18 +51,18 @@ def shard_name(number: int, count: int) -> str:
     return f"{number:05}-of-{count:05}"
 
 
-def read_shard(given: str | None) -> tuple[int, int] | None:
+def read_shard(text: str | None) -> tuple[int, int] | None:
     """Reads `--shard`: `2/8` is the second of eight.
 
     Raises:
         UsageError: not of this form, or out of range.
     """
-    if given is None:
+    if text is None:
         return None
-    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", given)
+    match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(
-            f"`shard={given}`: there is no such shard",
+            f"`shard={text}`: there is no such shard",
             remedy="Such as `shard=2`/8, the second of eight.",
         )
     return int(match[1]), int(match[2])
@@ -145,8 +145,10 @@ class Sharing:
                 "Run the same command with `shard=K/N` for each that is missing; delete those of "
                 "another N."
             )
-            shown = shorten(", ".join(unexpected), 200)
-            raise UsageError(f"{folder}: missing, or of another whole: {shown}", remedy=remedy)
+            shard_names = shorten(", ".join(unexpected), 200)
+            raise UsageError(
+                f"{folder}: missing, or of another whole: {shard_names}", remedy=remedy
+            )
         return cls(None, tuple(folder / f"{name}{suffix}" for name in expected))
 
     @property
@@ -163,14 +165,14 @@ class Sharing:
         return Path(str(output).replace(PLACEHOLDER, shard_name(*self.shard)))
 
     @contextmanager
-    def workers(self, run: "TrainedRun", whole: Workers) -> Iterator[Workers]:
+    def workers(self, run: "TrainedRun", all_workers: Workers) -> Iterator[Workers]:
         """Yields those who share the work: one shard, all of them, or those who do the whole.
 
         Raises:
             DataError: a file that is damaged.
         """
         if not self.paths:
-            yield whole
+            yield all_workers
             return
         if self.shard:
             with replacing(self.paths[0]) as aside, zipfile.ZipFile(aside, "w") as file:

@@ -139,7 +139,8 @@ class TrainedRun:
         Raises:
             UnavailableError: With which split it misses.
         """
-        folder = Path(os.path.abspath(self.folder.path / "rows"))  # noqa: PTH100 - no link is followed
+        rows = self.folder.path / "rows"
+        folder = Path(os.path.abspath(rows))  # noqa: PTH100 - no link is followed
         for split, file in self.recipe.data.own_files.items():
             is_read = splits is None or split in splits or split == "train"
             if file is None or not is_read or Path(file).parent != folder or Path(file).exists():
@@ -243,8 +244,8 @@ def open_run(
         UnavailableError: no run, or one without a model.
         UsageError: options that don't fit.
     """
-    own = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
-    is_hub_id = not own and len(path.parts) == 2
+    is_local_path = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
+    is_hub_id = not is_local_path and len(path.parts) == 2
     is_model = str(path) in MODELS or (
         not (path / "status.json").exists() and (path / "config.json").exists()
     )
@@ -314,13 +315,13 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     source = inspect_model(ModelSection(name=str(path), max_length=4))
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
     heads = {task: task.auto_class.removeprefix("AutoModel") for task in TASKS.values()}
-    said = read_modules(source.folder)
+    sentence_modules = read_modules(source.folder)
     fitting = [
         task
         for task, head in heads.items()
         if head and architecture.removesuffix("Simple").endswith(head)
     ]
-    if not fitting and said is not None:
+    if not fitting and sentence_modules is not None:
         fitting = [task for task, head in heads.items() if not head]
     if not fitting:
         raise DataError(
@@ -329,7 +330,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             "one: "
             f"{command('finetune FILE', model=path)}",
         )
-    config = {**source.config, SAID: said}
+    config = {**source.config, SAID: sentence_modules}
     with loading(
         path / "config.json", kind=UnavailableError, remedy="Give files that save_pretrained wrote."
     ):
@@ -348,19 +349,19 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             is_score=is_score,
         )
     fields = {"name": recipe_name(path.name), "model.name": str(path)}
-    if said is None:
+    if sentence_modules is None:
         max_length = None
     else:
-        max_length = said.max_length
+        max_length = sentence_modules.max_length
     long = config.get("long_text") or _reading_of(source, max_length, kind.name, listener)
     with loading(path / "config.json", remedy="Its `long_text` has fields of `model` in a recipe."):
         lengths = {f"model.{name}": value for name, value in long.items()}
     recipe = load_recipe(kind.name, options={**lengths, **options, **fields})
     if heads[kind]:
-        shown = f", labels {listing(labels)}"
+        labels_note = f", labels {listing(labels)}"
     else:
-        shown = ""
-    listener.say(f"{path} is a model for {kind.name}: {architecture}{shown}")
+        labels_note = ""
+    listener.say(f"{path} is a model for {kind.name}: {architecture}{labels_note}")
     if (
         recipe.task in CLASSIFIERS
         and not is_score
@@ -415,9 +416,9 @@ def _check_outputs(
         of_task = of_tasks.get("text-classification")
     else:
         of_task = None
-    for said in (config, of_task):
-        if isinstance(said, Mapping):
-            function = said.get("function_to_apply")
+    for settings in (config, of_task):
+        if isinstance(settings, Mapping):
+            function = settings.get("function_to_apply")
         else:
             function = None
         if function is not None and function != usual:

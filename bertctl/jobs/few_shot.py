@@ -304,7 +304,7 @@ class _TextEncoder:
     """An encoder whose vectors of texts a logistic regression learns from."""
 
     def __init__(self, job: FewShotJob, source: ModelSource) -> None:
-        self.said = chosen_modules(
+        self.sentence_modules = chosen_modules(
             source.folder, SentenceEmbeddingsSection(), max_length=source.max_length
         )
         self.windows = LongText.of(job.recipe.model).pooling
@@ -315,7 +315,7 @@ class _TextEncoder:
         spec = VectorSpec(
             layers,
             ("model",),
-            said=self.said,
+            sentence_modules=self.sentence_modules,
             windows=self.windows,
         )
         self._encoder = Encoder(source, self.loaded, spec, frozen_engine(self.loaded, job.compute))
@@ -357,7 +357,7 @@ def _keep(
         "last",
         "model",
         True,
-        tuned.said.normalised,
+        tuned.sentence_modules.normalised,
         LOGISTIC,
         *function,
         windows=tuned.windows,

@@ -96,7 +96,7 @@ class TextVectors:
             self._encoder.engine.tokenizer,
             long,
             by_token=False,
-            said=spec.said,
+            sentence_modules=spec.sentence_modules,
         )
 
     def stream(

@@ -125,7 +125,7 @@ def predict(
                 destination,
                 total=total,
                 top_k=top_k,
-                kept=kept,
+                kept_columns=kept,
                 workers=shared,
                 sharing=sharing,
                 listener=listener,
