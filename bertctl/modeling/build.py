@@ -105,6 +105,9 @@ def build_model(
         )
     _fill_up(model, source, compute)
     freeze(model.network, recipe.training)
+    model.frozen = frozenset(
+        name for name, parameter in model.network.named_parameters() if not parameter.requires_grad
+    )
     if recipe.training.gradient_checkpointing:
         _recompute_activations(model.network, source)
     return model

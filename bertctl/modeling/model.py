@@ -31,6 +31,7 @@ class Model:
         cls_id: id of the token that stands for a text; None where there is none.
         new_weights: names of weights that were not in the model's files, so that they were drawn by
             chance.
+        frozen: Names of the parameters that a training run leaves as they are.
     """
 
     network: "nn.Module"
@@ -40,6 +41,7 @@ class Model:
     has_segments: bool
     cls_id: int | None = None
     new_weights: tuple[str, ...] = ()
+    frozen: frozenset[str] = frozenset()
 
     def trainable_parameters(self) -> "dict[str, nn.Parameter]":
         """Returns the parameters that training changes, by name."""
@@ -49,25 +51,39 @@ class Model:
             if parameter.requires_grad
         }
 
-    def copy_weights(self) -> dict[str, Any]:
-        """Returns copies of all weights in host memory, by name; tied weights are copied once.
+    def trainable_state(self) -> dict[str, Any]:
+        """Returns the weights that a training run changes, by name; tied weights are there once.
 
-        They are tensors; of a word table of which rows are trained, `SavedRows`.
+        This is what checkpoints, the best weights and their average hold. They are tensors that
+        share the network's memory; of a word table of which rows are trained, `SavedRows`.
         """
+        return {name: weight for name, weight in self._weights().items() if name not in self.frozen}
+
+    def copy_weights(self) -> dict[str, Any]:
+        """Returns copies of the trainable state in host memory, by name."""
+        from bertctl.modeling.fast.used_tokens import SavedRows
+
+        copies: dict[str, Any] = {}
+        for name, weight in self.trainable_state().items():
+            if isinstance(weight, SavedRows):
+                copies[name] = replace(weight, trained=copy_tensor(weight.trained))
+            else:
+                copies[name] = copy_tensor(weight)
+        return copies
+
+    def _weights(self) -> dict[str, Any]:
+        """Returns all weights by name, tied ones once, as `trainable_state` does."""
         from bertctl.modeling.fast.used_tokens import SavedRows
 
         weights: dict[str, Any] = {}
         data_pointers: set[int] = set()
-        for name, weight in self.network.state_dict(keep_vars=True).items():
+        for name, weight in self.network.state_dict().items():
             if isinstance(weight, SavedRows):
                 tensor = weight.trained
             else:
                 tensor = weight
             if tensor.data_ptr() not in data_pointers or not tensor.numel():
-                copied = copy_tensor(tensor)
-                weights[name] = (
-                    replace(weight, trained=copied) if isinstance(weight, SavedRows) else copied
-                )
+                weights[name] = weight
             data_pointers.add(tensor.data_ptr())
         return weights
 
@@ -87,7 +103,7 @@ class Model:
 
         Args:
             folder: where to.
-            weights: by name, if others than the network's.
+            weights: A trainable state in place of the network's.
 
         Raises:
             UnavailableError: the disk is full, or the place can't be written.
@@ -96,17 +112,22 @@ class Model:
         from bertctl.modeling.heads import score_heads
         from bertctl.modeling.sentence_head import save_head, sentence_head
 
-        for name, head in score_heads(self.network).items():
-            weights = head.folded(weights or self.copy_weights(), name)
         network: Any = self.network
+        state: dict[str, Any]
+        if weights is None:
+            state = network.state_dict()
+        else:
+            state = {**self._weights(), **weights}
+        for name, head in score_heads(network).items():
+            state = head.folded(state, name)
         with replacing(folder) as aside:
             with failures_of(folder / "model.safetensors", replaced=True):
                 if (sentences := sentence_head(self.network)) is not None:
                     aside.mkdir()
-                    weights = save_head(sentences, aside, weights or self.copy_weights())
+                    state = save_head(sentences, aside, state)
                 save_with_tables(
                     lambda tensors: network.save_pretrained(aside, state_dict=tensors),
-                    weights or network.state_dict(),
+                    state,
                     aside / "model.safetensors",
                 )
             self.saved_tokenizer.save_pretrained(aside)

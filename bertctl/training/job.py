@@ -306,8 +306,9 @@ def assembled(
         evaluated=read.evaluated,
         primary=read.primary,
         steps=steps,
-        checkpoint_size=(total + trained * 2)
-        * 4,  # in fp32: weights, and two moments of those that are trained
+        # In fp32: the weights that are trained, with the rest of the word table that some of
+        # these are rows of, and two moments.
+        checkpoint_size=(trained * 3 + total - held) * 4,
         used_tokens=used,
         started=started,
         memory=needed + (resident_bytes() - (total - held) * 4 if compute.device == "cpu" else 0),

@@ -53,7 +53,7 @@ def estimate_memory(
     if device != "cpu":
         return (held + trained * 3) * 4 + activations
     if checkpoints:
-        copied = held + trained * 2
+        copied = trained * 3
     else:
         copied = 0
     return (copied + trained * 3) * 4 + 150_000_000 + activations

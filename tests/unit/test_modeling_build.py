@@ -64,6 +64,28 @@ def test_weights_that_were_copied_can_be_put_back(tiny_model: Path) -> None:
         model.set_weights({name: tensor[:1] for name, tensor in copied.items()})
 
 
+def test_the_trainable_state_leaves_out_what_is_frozen_and_a_model_saved_of_it_is_whole(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    model = build(tiny_model, **{"training.freeze_embeddings": True, "training.freeze_layers": 1})
+    state = model.trainable_state()
+    assert state.keys() == model.trainable_parameters().keys()
+    assert all(
+        state[name].data_ptr() == parameter.data_ptr()
+        for name, parameter in model.trainable_parameters().items()
+    )
+    copied = model.copy_weights()
+    model.save(tmp_path / "before")
+    with torch.no_grad():
+        for parameter in model.trainable_parameters().values():
+            parameter.add_(1.0)
+    model.save(tmp_path / "copied", weights=copied)
+    before = load_file(tmp_path / "before" / "model.safetensors")
+    saved = load_file(tmp_path / "copied" / "model.safetensors")
+    assert before.keys() == saved.keys() > state.keys()
+    assert all(torch.equal(saved[name], tensor) for name, tensor in before.items())
+
+
 @pytest.mark.parametrize("large", [0, 2**40], ids=["in a file", "in memory"])
 def test_a_table_of_which_a_part_is_trained_is_put_together_when_it_is_saved(
     large: int, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
