@@ -59,46 +59,54 @@ class Outcome:
 
     @classmethod
     def counted(
-        cls, title: str, what: str, names: Sequence[str], lines: Lines, pairs: Pairs
+        cls, title: str, heading: str, names: Sequence[str], lines: Lines, pairs: Pairs
     ) -> Self:
         """Returns a row for each name: how often it is there, is answered, and is right.
 
         Args:
             title: of all.
-            what: is named.
+            heading: Of the column of names.
             names: of the rows.
             lines: labelled.
             pairs: of each line, what is there and what is answered in its place; None for nothing.
         """
-        there = defaultdict[str | None, list[tuple[Hashable, bool]]](list)
+        occurrences = defaultdict[str | None, list[tuple[Hashable, bool]]](list)
         answers = Counter[str | None]()
         for number, (line, of_line) in enumerate(zip(lines, pairs, strict=True)):
             for gold, predicted in of_line:
-                there[gold].append((line.get("cluster", number), gold == predicted))
+                occurrences[gold].append((line.get("cluster", number), gold == predicted))
                 answers[predicted] += 1
         rows: list[list[Value]] = []
         for name in names:
-            right = sum(hit for _, hit in there[name])
-            wanted = len(there[name])
-            answered = answers[name]
-            recall, within = _recall(there[name]) if wanted else (None, None)
-            if wanted + answered:
-                f1 = 2 * right / (wanted + answered)
+            right = sum(hit for _, hit in occurrences[name])
+            n_gold = len(occurrences[name])
+            n_answered = answers[name]
+            recall, within = _recall(occurrences[name]) if n_gold else (None, None)
+            if n_gold + n_answered:
+                f1 = 2 * right / (n_gold + n_answered)
             else:
                 f1 = None
             rows.append(
-                [name, wanted, answered, right / answered if answered else None, recall, within, f1]
+                [
+                    name,
+                    n_gold,
+                    n_answered,
+                    right / n_answered if n_answered else None,
+                    recall,
+                    within,
+                    f1,
+                ]
             )
-        return cls(title, (what, *_COUNTED), rows)
+        return cls(title, (heading, *_COUNTED), rows)
 
 
-def _recall(there: Sequence[tuple[Hashable, bool]]) -> tuple[float, tuple[float, float]]:
+def _recall(occurrences: Sequence[tuple[Hashable, bool]]) -> tuple[float, tuple[float, float]]:
     """Returns the share that was found, and its interval, of what was there: its cluster, and
     whether it was found.
     """
-    clusters, hits = zip(*there, strict=True)
-    found = replace(contributions.share(hits), clusters=numbered(clusters)).metric()
-    return found.value, (found.low or 0.0, found.high or 0.0)
+    clusters, hits = zip(*occurrences, strict=True)
+    recall = replace(contributions.share(hits), clusters=numbered(clusters)).metric()
+    return recall.value, (recall.low or 0.0, recall.high or 0.0)
 
 
 @dataclass(frozen=True)
@@ -197,8 +205,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         plug-ins.
         """
         names = {metric.name for metric in cls.metrics}
-        added = (each for each in all_plugins("metrics").values() if each.task == cls.task)
-        return (*cls.metrics, *(each.metric for each in added if each.metric.name not in names))
+        plugins = all_plugins("metrics").values()
+        added = [plugin.metric for plugin in plugins if plugin.task == cls.task]
+        return (*cls.metrics, *(metric for metric in added if metric.name not in names))
 
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric.
@@ -216,11 +225,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
         defined = (*self.defined_metrics(), LOSS)
         metric = next((metric for metric in defined if metric.name == name), None)
         if metric and metric.contribute:
-            found = metric.contribute(self, lines)
+            by_line = metric.contribute(self, lines)
         else:
-            found = None
-        if metric and found:
-            return clustered(replace(found, higher_is_better=metric.higher_is_better), lines)
+            by_line = None
+        if metric and by_line:
+            return clustered(replace(by_line, higher_is_better=metric.higher_is_better), lines)
         return None
 
     def all_contributions(self, lines: Lines) -> dict[str, Contributions]:
@@ -246,8 +255,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
             thorough: see `Contributions.metric`.
         """
         scored = {
-            name: each.metric(resamples=resamples, seed=seed, thorough=thorough)
-            for name, each in self.each_contributions(lines)
+            name: by_line.metric(resamples=resamples, seed=seed, thorough=thorough)
+            for name, by_line in self.each_contributions(lines)
         }
         figures = {
             name: MetricValue(value, None, None, len(lines))
@@ -288,7 +297,7 @@ model = {auto_class}.from_pretrained(MODEL)"""
             lines: labelled, at least one; they need no prediction.
         """
         answered = [self.answered(line, constant) for line in lines]
-        return {name: each.value for name, each in self.each_contributions(answered)}
+        return {name: by_line.value for name, by_line in self.each_contributions(answered)}
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
         """Returns a metric of the constant answer that is best by it, given that of the most
@@ -303,8 +312,8 @@ model = {auto_class}.from_pretrained(MODEL)"""
         gold, predicted = sides(lines)
         if (
             len(lines) < 2
-            or any(each != predicted[0] for each in predicted)
-            or all(each == gold[0] for each in gold)
+            or any(answer != predicted[0] for answer in predicted)
+            or all(answer == gold[0] for answer in gold)
         ):
             return None
         return repr(predicted[0])
@@ -385,11 +394,11 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns the score that groups of lines are compared by, and its name for a person."""
-        found = (
+        scores = (
             (metric.name.replace("_", " "), self.contributions(lines, metric.name))
             for metric in self.metrics
         )
-        return next((name, each) for name, each in found if each is not None)
+        return next((name, by_line) for name, by_line in scores if by_line is not None)
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns what was right and what was taken for what."""
@@ -455,15 +464,15 @@ def accuracy(answers: Answers, lines: Lines) -> Contributions:
     return contributions.share(answers.rights(lines))
 
 
-def clustered(found: Contributions, lines: Lines) -> Contributions:
+def clustered(by_line: Contributions, lines: Lines) -> Contributions:
     """Returns what these lines add, with the clusters that they name; where each stands by itself
     they name none.
     """
-    if found.clusters is not None or len(found.rows) != len(lines) or "cluster" not in lines[0]:
-        return found
+    if by_line.clusters is not None or len(by_line.rows) != len(lines) or "cluster" not in lines[0]:
+        return by_line
     if isinstance(lines, ClassLines):
-        return replace(found, clusters=lines.clusters)
-    return replace(found, clusters=numbered([field(line, "cluster") for line in lines]))
+        return replace(by_line, clusters=lines.clusters)
+    return replace(by_line, clusters=numbered([field(line, "cluster") for line in lines]))
 
 
 def with_clusters(lines: Sequence[dict[str, Any]], clusters: Ints) -> Sequence[dict[str, Any]]:

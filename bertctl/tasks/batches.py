@@ -45,9 +45,9 @@ class Batch:
         """Returns all tensors by name, the inputs first."""
         import torch
 
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        attributes = {field.name: getattr(self, field.name) for field in fields(self)}
         return self.inputs | {
-            name: value for name, value in own.items() if isinstance(value, torch.Tensor)
+            name: value for name, value in attributes.items() if isinstance(value, torch.Tensor)
         }
 
     def to(self, device: str) -> Self:

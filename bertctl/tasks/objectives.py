@@ -148,7 +148,8 @@ class FocalLoss(CrossEntropy):
     Detection", section 3.2.
 
     Example:
-        With gamma 2, an example with p = 0.9 has 1 % of its cross-entropy, one with p = 0.5 has 25 %::
+        With gamma 2, an example with p = 0.9 has 1 % of its cross-entropy, one with p = 0.5 has
+        25 %::
 
             -(1 - 0.9) ** 2 * log(0.9)  # 0.0011 instead of 0.105
 

@@ -10,5 +10,5 @@ def softmax(logits_NC: Floats32) -> Floats32:
     the last bit.
     """
     powers = np.exp(logits_NC - logits_NC.max(axis=1, keepdims=True))
-    found: Floats32 = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    probabilities: Floats32 = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities

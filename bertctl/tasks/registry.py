@@ -73,8 +73,10 @@ def known_metrics() -> dict[str, Metric]:
     first.
     """
     tasks: list[type[Task]] = [*TASKS.values(), Pretraining]
-    rows = [metric for task in tasks for metric in (*task.answer_type.metrics, LOSS)]
-    return {metric.name: metric for metric in reversed(rows)}
+    metrics: list[Metric] = []
+    for task in tasks:
+        metrics += (*task.answer_type.metrics, LOSS)
+    return {metric.name: metric for metric in reversed(metrics)}
 
 
 def find_metric(name: str) -> Metric | None:
@@ -85,7 +87,7 @@ def find_metric(name: str) -> Metric | None:
     known = known_metrics().get(name)
     if known is not None:
         return known
-    added = (each.metric for each in all_plugins("metrics").values())
+    added = (plugin_metric.metric for plugin_metric in all_plugins("metrics").values())
     return next((metric for metric in added if metric.name == name), None)
 
 
@@ -94,14 +96,14 @@ def headline(names: Collection[str], primary: str | None) -> list[str]:
     label or type.
     """
     known = known_metrics()
-    shown = [
+    main_names = [
         name for name in names if ":" not in name and not (name in known and known[name].is_detail)
     ]
     if primary is not None and primary in names:
         first = [primary]
     else:
         first = []
-    return [*first, *(name for name in shown if name != primary)]
+    return [*first, *(name for name in main_names if name != primary)]
 
 
 def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
@@ -109,7 +111,9 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
     several.
     """
     known = list(known)
-    several = [each for each in known if each.startswith((f"{name}_", f"{name}:"))]
+    several = [
+        known_name for known_name in known if known_name.startswith((f"{name}_", f"{name}:"))
+    ]
     if several:
         if name == "f1":
             message = "needs two labels, of which one is positive"
@@ -120,13 +124,13 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
             f"Choose from {', '.join(several[:12])}{', ...' if several[12:] else ''}.",
         )
     message = unknown("metric", name, known)
-    meant = other_metric(name)
-    if meant in known:
-        message = f"there is no metric '{name}': did you mean {meant}?"
+    alternative = other_metric(name)
+    if alternative in known:
+        message = f"there is no metric '{name}': did you mean {alternative}?"
     return message, f"Choose from {', '.join(headline(known, None))}."
 
 
 def higher_is_better(metric: str) -> bool:
     """Returns the direction of a metric; up for one that is not ours."""
-    found = find_metric(metric)
-    return found is None or found.higher_is_better
+    definition = find_metric(metric)
+    return definition is None or definition.higher_is_better

@@ -27,8 +27,8 @@ class ChoiceAnswers(Answers):
         Chance is the mean over rows of 1 / number of choices.
         """
         chance = float(np.mean([1 / len(line["choices"]) for line in lines]))
-        found = super().baseline(constant, lines)
-        return found | {"accuracy": max(found["accuracy"], chance)}
+        baselines = super().baseline(constant, lines)
+        return baselines | {"accuracy": max(baselines["accuracy"], chance)}
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the only place that was chosen, where rows have the right one in several."""

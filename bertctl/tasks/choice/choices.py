@@ -111,10 +111,11 @@ def encode_choices(
     starts = np.concatenate(
         [np.zeros(1, dtype=np.int64), np.cumsum([len(row) for row in choices], dtype=np.int64)]
     )
-    contexts = [
-        context for context, row in zip(rows.columns["context"], choices, strict=True) for _ in row
-    ]
-    endings = [choice for row in choices for choice in row]
+    contexts: list[str] = []
+    endings: list[str] = []
+    for context, row in zip(rows.columns["context"], choices, strict=True):
+        contexts += [context] * len(row)
+        endings += row
     return ChoiceFeatures(
         encode_texts(tokenizer, contexts, endings, max_length=max_length), starts, labels
     )

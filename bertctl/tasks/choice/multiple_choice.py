@@ -132,8 +132,10 @@ class MultipleChoice(Task):
         if not rows.has("label"):
             return f"{span} choices"
         counts = Counter(rows.columns["label"])
-        shown = ", ".join(f"{number}: {counts[number]}" for number in range(min(sizes[-1], 10)))
-        return f"{span} choices; right one {shown}" + (", ..." if sizes[-1] > 10 else "")
+        counts_text = ", ".join(
+            f"{number}: {counts[number]}" for number in range(min(sizes[-1], 10))
+        )
+        return f"{span} choices; right one {counts_text}" + (", ..." if sizes[-1] > 10 else "")
 
     def gold(self, rows: Rows, index: int) -> int:
         """Returns the number of the right choice."""

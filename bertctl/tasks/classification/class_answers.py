@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
@@ -59,14 +59,14 @@ def _mean_f1(
 
 
 def _ranking(name: ranking.Name, answers: "ClassAnswers", lines: Lines) -> Contributions | None:
-    found = answers.distributions(lines)
-    if found is None:
+    distributions = answers.distributions(lines)
+    if distributions is None:
         return None
-    probabilities, gold = found
+    probabilities, gold = distributions
     if answers.positive is not None:
-        one = [answers.labels.index(answers.positive)]
-        probabilities = probabilities[:, one]
-        gold = gold[:, one]
+        column = [answers.labels.index(answers.positive)]
+        probabilities = probabilities[:, column]
+        gold = gold[:, column]
     return ranking.ranking(name, gold, probabilities)
 
 
@@ -136,16 +136,13 @@ answer({example})"""
         """
         probabilities = lines[0].get("probabilities")
         if isinstance(probabilities, Mapping):
-            found = list(probabilities)
+            model_labels = list(probabilities)
         else:
-            found = []
-        occurring = {
-            name
-            for line in lines
-            for key in ("gold", "prediction")
-            for name in _names(field(line, key))
-        }
-        labels = (*found, *sorted(occurring - set(found), key=label_order))
+            model_labels = []
+        occurring = set[str]()
+        for line in lines:
+            occurring.update(_names(field(line, "gold")), _names(field(line, "prediction")))
+        labels = (*model_labels, *sorted(occurring - set(model_labels), key=label_order))
         if isinstance(field(lines[0], "gold"), list):
             return LabelSetAnswers(labels)
         if len(labels) != 2:
@@ -195,10 +192,10 @@ answer({example})"""
             return f1_today if name == "f1" else name
 
         def with_new_names(by_split: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-            return {
-                split: {renamed(name): value for name, value in by_name.items()}
-                for split, by_name in by_split.items()
-            }
+            new = {}
+            for split, by_name in by_split.items():
+                new[split] = {renamed(name): value for name, value in by_name.items()}
+            return new
 
         primary = metrics.primary
         changes: dict[str, Any] = {
@@ -225,8 +222,8 @@ answer({example})"""
 
     def _each_of_labels(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
         gold, predicted = self.present(lines)
-        for label, there, said in zip(self.labels, gold.T, predicted.T, strict=True):
-            rows = np.stack([there, said, there & said], axis=1)
+        for label, is_gold, is_predicted in zip(self.labels, gold.T, predicted.T, strict=True):
+            rows = np.stack([is_gold, is_predicted, is_gold & is_predicted], axis=1)
             for name in OF_LABEL:
                 yield f"{name}:{label}", clustered(entity_score(f"entity_{name}", rows), lines)
 
@@ -235,23 +232,26 @@ answer({example})"""
         if isinstance(lines, ClassLines) and lines.labels == self.labels:
             return lines.gold, lines.predicted
         number = {label: i for i, label in enumerate(self.labels)}
-        gold, predicted = (
-            np.array([number[str(name)] for name in side], dtype=np.int64) for side in sides(lines)
+        gold, predicted = sides(lines)
+        return (
+            np.array([number[str(name)] for name in gold], dtype=np.int64),
+            np.array([number[str(name)] for name in predicted], dtype=np.int64),
         )
-        return gold, predicted
 
     def present(self, lines: Lines) -> tuple[Bools, Bools]:
         """Returns (N, C) whether each label is there, and whether it was answered."""
         if isinstance(lines, ClassLines) and lines.labels == self.labels:
             return lines.present()
-        gold, predicted = (
-            np.array(
-                [[label in names for label in self.labels] for names in map(_names, side)],
-                dtype=np.bool_,
-            )
-            for side in sides(lines)
-        )
-        return gold, predicted
+        gold, predicted = sides(lines)
+        return self._present_in(gold), self._present_in(predicted)
+
+    def _present_in(self, side: Sequence[Any]) -> Bools:
+        """Returns (N, C) whether each label is among the gold answers, or among the predictions."""
+        rows = []
+        for names in map(_names, side):
+            row = [label in names for label in self.labels]
+            rows.append(row)
+        return np.array(rows, dtype=np.bool_)
 
     def answered(self, line: Line, constant: Any) -> Line:
         """Returns a line with the constant answer, which is sure of itself."""
@@ -301,9 +301,9 @@ answer({example})"""
         """Returns precision, recall or F1 of a label against all else."""
         if name not in OF_LABEL:
             return None
-        gold, predicted = (
-            np.array([label in _names(each) for each in side]) for side in sides(lines)
-        )
+        gold_side, predicted_side = sides(lines)
+        gold = np.array([label in _names(labels) for labels in gold_side])
+        predicted = np.array([label in _names(labels) for labels in predicted_side])
         if name == "recall":
             return clustered(contributions.share(predicted[gold]), list(compress(lines, gold)))
         if name == "precision" and not predicted.any():
@@ -316,14 +316,11 @@ answer({example})"""
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per label."""
-        both = [(set(_names(line["gold"])), set(_names(line["prediction"]))) for line in lines]
-        pairs = [
-            [
-                (name if name in wanted else None, name if name in answered else None)
-                for name in wanted | answered
-            ]
-            for wanted, answered in both
-        ]
+        pairs: list[list[tuple[str | None, str | None]]] = []
+        for line in lines:
+            gold = set(_names(line["gold"]))
+            predicted = set(_names(line["prediction"]))
+            pairs.append([_pair(name, gold, predicted) for name in gold | predicted])
         return Outcome.counted("By label", "label", self.labels, lines, pairs)
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
@@ -334,19 +331,20 @@ answer({example})"""
             return lines.probabilities.astype(np.float64), lines.present()[0]
         if not isinstance(lines[0].get("probabilities"), Mapping):
             return None
-        probabilities = [
-            [line["probabilities"].get(name, 0.0) for name in self.labels] for line in lines
-        ]
+        probabilities = []
+        for line in lines:
+            by_name = line["probabilities"]
+            probabilities.append([by_name.get(name, 0.0) for name in self.labels])
         return np.array(probabilities), self.present(lines)[0]
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
         """Returns a temperature fitted on these lines and what `stated` gives with it; None where
         none can be.
         """
-        found = self.distributions(lines)
-        if found is None:
+        distributions = self.distributions(lines)
+        if distributions is None:
             return None
-        logits = calibration.log_odds(found[0], multi_label=self.multi_label)
+        logits = calibration.log_odds(distributions[0], multi_label=self.multi_label)
         gold = self.targets(lines)
         try:
             temperature = calibration.fit_temperature(logits, gold, multi_label=self.multi_label)
@@ -424,9 +422,11 @@ class LabelSetAnswers(ClassAnswers):
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the most frequent set of labels of the training rows."""
-        sets = Counter(tuple(label in names for label in self.labels) for names in gold)
+        sets = Counter[tuple[bool, ...]]()
+        for names in gold:
+            sets[tuple(label in names for label in self.labels)] += 1
         chosen = max(sorted(sets), key=sets.__getitem__)
-        return [label for label, there in zip(self.labels, chosen, strict=True) if there]
+        return [label for label, is_present in zip(self.labels, chosen, strict=True) if is_present]
 
     def constant_for(self, label: str | None) -> Any:
         """Returns all labels: whatever is asked for is then found."""
@@ -448,11 +448,19 @@ class LabelSetAnswers(ClassAnswers):
         """Returns the probability of every label, and whether it is there."""
         if not lines or not lines[0].get("probabilities"):
             return super().stated(lines)
-        pairs = [
-            (p, name in line["gold"]) for line in lines for name, p in line["probabilities"].items()
-        ]
-        probabilities = np.clip([p for p, _ in pairs], 0.0, 1.0)
-        return probabilities, np.array([held for _, held in pairs], dtype=np.bool_)
+        probabilities: list[float] = []
+        is_gold: list[bool] = []
+        for line in lines:
+            probabilities += line["probabilities"].values()
+            is_gold += [name in line["gold"] for name in line["probabilities"]]
+        return np.clip(probabilities, 0.0, 1.0), np.array(is_gold, dtype=np.bool_)
+
+
+def _pair(
+    name: str, gold: Collection[str], predicted: Collection[str]
+) -> tuple[str | None, str | None]:
+    """Returns a label as it is in gold and in the prediction; None where it is not there."""
+    return name if name in gold else None, name if name in predicted else None
 
 
 def _names(side: Any) -> list[str]:

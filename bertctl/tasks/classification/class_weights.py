@@ -20,9 +20,9 @@ def check_weights(training: TrainingSection, labels: Sequence[str]) -> None:
     Raises:
         UsageError: with both counts and the order.
     """
-    given = training.class_weights
-    if isinstance(given, list) and len(given) != len(labels):
-        message = f"training.class_weights: {len(given)} given, for {len(labels)} labels"
+    weights = training.class_weights
+    if isinstance(weights, list) and len(weights) != len(labels):
+        message = f"training.class_weights: {len(weights)} given, for {len(labels)} labels"
         raise UsageError(
             message, remedy=f"Give one for each, in this order: {listing(labels)}; or `balanced`."
         )
@@ -45,15 +45,15 @@ def class_weights(
         UsageError: a list that is not one for each label.
     """
     check_weights(training, labels)
-    given = training.class_weights
-    if given is None or isinstance(given, list):
-        if given is None:
+    weights = training.class_weights
+    if weights is None or isinstance(weights, list):
+        if weights is None:
             return None
-        return tuple(given)
+        return tuple(weights)
     if gold.ndim == 2:
         present = gold.astype(np.float64).sum(axis=0)
         absent = len(gold) - present
         return tuple(float(a / p) if p and a else 1.0 for p, a in zip(present, absent, strict=True))
     counts = np.bincount(gold.astype(np.int64), minlength=len(labels))
-    there = int((counts > 0).sum())
-    return tuple(float(counts.sum() / (there * count)) if count else 1.0 for count in counts)
+    n_present = int((counts > 0).sum())
+    return tuple(float(counts.sum() / (n_present * count)) if count else 1.0 for count in counts)

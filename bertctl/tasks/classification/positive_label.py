@@ -9,18 +9,19 @@ from bertctl.errors import UsageError
 from bertctl.words import listing, unknown
 
 _YES = re.compile(
-    r"1|true|yes|y|pos|positive|spam|toxic|hate\w*|abus\w*|off?en[sc]\w*|insult\w*|sarcas\w*|ironic|irony|fake|fraud\w*|"
-    r"defect\w*|relevant|duplicate|paraphrase|equivalent|entail\w*|acceptable|correct|positiv|ja|oui|si|sí",
+    r"1|true|yes|y|pos|positive|spam|toxic|hate\w*|abus\w*|off?en[sc]\w*|insult\w*|sarcas\w*|"
+    r"ironic|irony|fake|fraud\w*|defect\w*|relevant|duplicate|paraphrase|equivalent|entail\w*|"
+    r"acceptable|correct|positiv|ja|oui|si|sí",
     re.IGNORECASE,
 )
 _NO = re.compile(
-    r"0|-1|false|no|n|neg|negative|negativ|none|ham|other|others|rest|normal|neutral|clean|benign|nein|non|"
-    r"(not|non|no)[-_ ].+",
+    r"0|-1|false|no|n|neg|negative|negativ|none|ham|other|others|rest|normal|neutral|clean|benign|"
+    r"nein|non|(not|non|no)[-_ ].+",
     re.IGNORECASE,
 )
 
 
-def positive_label(labels: Sequence[str], multi_label: bool, asked: str | None) -> str | None:
+def positive_label(labels: Sequence[str], multi_label: bool, requested: str | None) -> str | None:
     """Returns the positive label: the one asked for, else a guess; None where a row may have
     several, or of more.
 
@@ -29,19 +30,20 @@ def positive_label(labels: Sequence[str], multi_label: bool, asked: str | None) 
     """
     field = "evaluation.positive_label"
     if multi_label or len(labels) != 2:
-        if asked is not None:
+        if requested is not None:
             raise UsageError(
-                f"{field}={asked}: only one of two labels is positive, and a row has "
+                f"{field}={requested}: only one of two labels is positive, and a row has "
                 f"{'any number' if multi_label else 'one'} of {len(labels)}",
                 remedy=f"Leave it out. Metrics of one label are called f1:{labels[0]}, "
                 f"recall:{labels[0]}, ...",
             )
         return None
-    if asked is not None and asked not in labels:
+    if requested is not None and requested not in labels:
         raise UsageError(
-            f"{field}: {unknown('label', asked, labels)}", remedy=f"Choose from {listing(labels)}."
+            f"{field}: {unknown('label', requested, labels)}",
+            remedy=f"Choose from {listing(labels)}.",
         )
-    return asked or _guess(labels)
+    return requested or _guess(labels)
 
 
 def _guess(labels: Sequence[str]) -> str:

@@ -120,12 +120,12 @@ class TextClassification(Task):
             multi_label = has_several
         else:
             multi_label = settings.multi_label
-        named = tuple(settings.labels or labels or ())
-        task = cls(named, multi_label, settings.label_separator, settings.threshold)
+        known_labels = tuple(settings.labels or labels or ())
+        task = cls(known_labels, multi_label, settings.label_separator, settings.threshold)
         counts = task._label_counts(train)
-        if not (named or multi_label):
+        if not (known_labels or multi_label):
             _refuse_odd_numbers(counts, train)
-        names = named or tuple(sorted(counts, key=label_order))
+        names = known_labels or tuple(sorted(counts, key=label_order))
         if len(set(names)) != len(names):
             raise DataError(f"the label list names a label twice: {listing(names)}")
         if len(counts) < (1 if multi_label else 2):
@@ -135,7 +135,7 @@ class TextClassification(Task):
                 f"{f' ({only})' if only else ''}; nothing can be learned",
                 remedy="Check `data.label_column=`, or add rows with another label.",
             )
-        if len(names) > max(50, counts.total() // 2) and not named:
+        if len(names) > max(50, counts.total() // 2) and not known_labels:
             message = f"{train.source}: {len(names)} different labels in {len(train)} rows"
             raise DataError(
                 message,
@@ -158,8 +158,8 @@ class TextClassification(Task):
         multi_label = model_config.get("problem_type") == "multi_label_classification"
         positive = None
         if len(labels) == 2 and not multi_label:  # in older runs it was the second one
-            said = model_config.get("positive_label")
-            positive = said if said in labels else labels[1]
+            configured = model_config.get("positive_label")
+            positive = configured if configured in labels else labels[1]
         task = cls(
             labels,
             multi_label,
@@ -296,13 +296,13 @@ class TextClassification(Task):
         probabilities = np.zeros((len(rows), len(self.labels)), dtype=np.float32)
         probabilities[:, number] = 1.0
         lines = ClassLines(self.labels, self._numbers(rows), predicted, probabilities)
-        return {name: each.value for name, each in self.answers.each_contributions(lines)}
+        return {name: by_line.value for name, by_line in self.answers.each_contributions(lines)}
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Returns the logit of each label that was answered; where several are possible and none
         was, the likeliest.
         """
-        found: list[Target] = []
+        targets: list[Target] = []
         for i, answer in enumerate(answered.answers):
             chosen = answer["prediction"]
             probabilities = answer["probabilities"]
@@ -315,7 +315,7 @@ class TextClassification(Task):
                 names = [label]
             else:
                 names = names or [max(probabilities, key=probabilities.__getitem__)]
-            found += [
+            targets += [
                 Target(
                     i,
                     i,
@@ -325,7 +325,7 @@ class TextClassification(Task):
                 )
                 for name in names
             ]
-        return found
+        return targets
 
     def describe(self, rows: Rows) -> str:
         """Returns how many of each label; of many labels, of the rarest and the most frequent
@@ -405,10 +405,12 @@ class TextClassification(Task):
     def _label_counts(self, rows: Rows) -> Counter[str]:
         """Returns how many rows have each label, in the order in which the labels come."""
         column = rows.columns["label"]
+        counts = Counter[str]()
         if not isinstance(column, CodedValues):
-            return Counter(name for i in range(len(rows)) for name in self._names(rows, i))
+            for i in range(len(rows)):
+                counts.update(self._names(rows, i))
+            return counts
         n_rows = np.bincount(column.codes, minlength=len(column.values))
-        counts: Counter[str] = Counter()
         for i in _first_rows(rows):
             for name in self._names(rows, i):
                 counts[name] += int(n_rows[column.codes[i]])
@@ -420,33 +422,33 @@ class TextClassification(Task):
         Raises:
             DataError: missing, a float, or a list where one label is expected.
         """
-        found = rows.columns["label"][index]
+        label = rows.columns["label"][index]
         if self.multi_label:
-            if isinstance(found, list | tuple):
+            if isinstance(label, list | tuple):
                 names = [
-                    str(name) if str(name) in self.labels else label_name(name) for name in found
+                    str(name) if str(name) in self.labels else label_name(name) for name in label
                 ]
                 return list(
                     dict.fromkeys(
-                        name for name, cell in zip(names, found, strict=True) if cell is not None
+                        name for name, cell in zip(names, label, strict=True) if cell is not None
                     )
                 )
-            if found is None or found == "":
+            if label is None or label == "":
                 return []
             require_label(rows, index)
             if self.separator:
-                parts = str(found).split(self.separator)
+                parts = str(label).split(self.separator)
             else:
-                parts = [str(found)]
+                parts = [str(label)]
             return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
         require_label(rows, index)
-        if isinstance(found, list | tuple):
+        if isinstance(label, list | tuple):
             remedy = "For several labels per example add `text_classification.multi_label=true`."
-            raise DataError(f"{rows.where(index)}: the label is a list ({found!r})", remedy=remedy)
-        if found not in self.labels:  # a name that was given is a name, whatever it looks like
-            _refuse_number(found, rows.where(index))
-            return [label_name(found)]
-        return [str(found)]
+            raise DataError(f"{rows.where(index)}: the label is a list ({label!r})", remedy=remedy)
+        if label not in self.labels:  # a name that was given is a name, whatever it looks like
+            _refuse_number(label, rows.where(index))
+            return [label_name(label)]
+        return [str(label)]
 
 
 def _first_rows(rows: Rows) -> Sequence[int]:

@@ -108,15 +108,15 @@ class CorpusWindows(OneAnswer):
     @cached_property
     def unknown(self) -> Ints:
         """(D,) unknown tokens of each document."""
-        found = np.zeros(len(self._ends) - 1, dtype=np.int64)
+        counts = np.zeros(len(self._ends) - 1, dtype=np.int64)
         for begin in range(0, len(self.text.ids) if self.unknown_id is not None else 0, _CHUNK):
-            places = begin + np.flatnonzero(
+            positions = begin + np.flatnonzero(
                 self.text.ids[begin : begin + _CHUNK] == self.unknown_id
             )
-            found += np.bincount(
-                np.searchsorted(self._ends, places, side="right") - 1, minlength=len(found)
+            counts += np.bincount(
+                np.searchsorted(self._ends, positions, side="right") - 1, minlength=len(counts)
             )
-        return found
+        return counts
 
     def collate(self, indices: Ints, padding: Padding) -> MaskedBatch:
         """Returns some windows as an evaluation has them, or the first epoch."""
@@ -136,7 +136,7 @@ class CorpusWindows(OneAnswer):
         ids, types, labels, order = zip(
             *(self.window(i, rng) for i in indices.tolist()), strict=True
         )
-        lengths = np.array([len(each) for each in ids], dtype=np.int64)
+        lengths = np.array([len(window_ids) for window_ids in ids], dtype=np.int64)
         mask = padding.mask(lengths)
         padded = np.full(mask.shape, IGNORED, dtype=np.int64)
         padded[mask] = np.concatenate(labels)
@@ -151,20 +151,18 @@ class CorpusWindows(OneAnswer):
         of its parts.
         """
         begin = int(self.starts[index])
-        whole = (begin, begin + int(self.sizes[index]))
+        span = (begin, begin + int(self.sizes[index]))
         if self.held_out:
-            rng = np.random.default_rng(zlib.crc32(self.text.ids[slice(*whole)].tobytes()))
+            rng = np.random.default_rng(zlib.crc32(self.text.ids[slice(*span)].tobytes()))
         else:
             rng = np.random.default_rng([step.seed, step.epoch, index])
-        parts, order = (
-            self._parts(whole, int(self.rows[index]), rng) if self.pairs else ([whole], 0)
-        )
+        parts, order = self._parts(span, int(self.rows[index]), rng) if self.pairs else ([span], 0)
         tokens = np.concatenate([self.text.ids[a:b] for a, b in parts]).astype(np.int64)
         begins = np.concatenate([word_begins(self.text, a, b) for a, b in parts])
-        places, groups = self.masking.choose(begins, rng)
+        positions, groups = self.masking.choose(begins, rng)
         labels = np.full(len(tokens), IGNORED, dtype=np.int64)
-        labels[places] = tokens[places]
-        tokens[places] = self.masking.disguise(tokens[places], groups, rng)
+        labels[positions] = tokens[positions]
+        tokens[positions] = self.masking.disguise(tokens[positions], groups, rng)
         cut = parts[0][1] - parts[0][0]
         slots = [
             (slot, slice(0, cut) if slot.sequence == 0 else slice(cut, None))
@@ -178,11 +176,11 @@ class CorpusWindows(OneAnswer):
             labels[part] if slot.sequence is not None else np.full(len(slot.ids), IGNORED)
             for slot, part in slots
         ]
-        types = np.repeat([slot.type_id for slot, _ in slots], [len(each) for each in ids])
+        types = np.repeat([slot.type_id for slot, _ in slots], [len(slot_ids) for slot_ids in ids])
         return np.concatenate(ids), types, np.concatenate(golds), order
 
     def _parts(
-        self, whole: tuple[int, int], document: int, rng: np.random.Generator
+        self, span: tuple[int, int], document: int, rng: np.random.Generator
     ) -> tuple[list[tuple[int, int]], int]:
         """Returns the two parts of a window as places in the ids, and 1 where the second does not
         follow the first.
@@ -190,13 +188,13 @@ class CorpusWindows(OneAnswer):
         A window is cut where a sentence ends, at random; one of a single sentence where a word
         ends.
         """
-        begin, end = whole
+        begin, end = span
         bounds = self.text.sentences
-        inside = bounds[np.searchsorted(bounds, begin, side="right") : np.searchsorted(bounds, end)]
-        if not len(inside):
-            inside = begin + 1 + np.flatnonzero(word_begins(self.text, begin + 1, end))
-        if len(inside):
-            cut = int(rng.choice(inside))
+        cuts = bounds[np.searchsorted(bounds, begin, side="right") : np.searchsorted(bounds, end)]
+        if not len(cuts):
+            cuts = begin + 1 + np.flatnonzero(word_begins(self.text, begin + 1, end))
+        if len(cuts):
+            cut = int(rng.choice(cuts))
         else:
             cut = (begin + end) // 2
         if rng.random() < 0.5:
@@ -229,9 +227,9 @@ def _at_word(text: PackedText, begin: int, end: int) -> int:
     """
     if end >= len(text.ids) or word_begins(text, end, end + 1)[0]:
         return end
-    inside = np.flatnonzero(word_begins(text, begin + 1, end))
-    if len(inside):
-        return begin + 1 + int(inside[-1])
+    word_ends = np.flatnonzero(word_begins(text, begin + 1, end))
+    if len(word_ends):
+        return begin + 1 + int(word_ends[-1])
     return end
 
 
@@ -291,12 +289,12 @@ def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
     """
     counts = np.bincount(corpora, minlength=len(weights))
     total = max(count / weight for count, weight in zip(counts.tolist(), weights, strict=True))
-    wanted = [
+    n_windows = [
         max(count, round(total * weight))
         for count, weight in zip(counts.tolist(), weights, strict=True)
     ]
     return np.concatenate(
-        [np.resize(np.flatnonzero(corpora == i), n) for i, n in enumerate(wanted)]
+        [np.resize(np.flatnonzero(corpora == i), n) for i, n in enumerate(n_windows)]
     )
 
 
@@ -317,11 +315,11 @@ def weights_of(
     if temperature is not None:
         raw = [size ** (1 / temperature) for size in sizes.values()]
     elif mix:
-        named = [one.rpartition("=") for one in mix]
-        given = {name: float(weight) for name, _, weight in named}
-        if sorted(name for name, *_ in named) != sorted(sizes):
-            raise KeyError(*(set(given) ^ set(sizes)))
-        raw = [given[name] for name in sizes]
+        parts = [entry.rpartition("=") for entry in mix]
+        by_name = {name: float(weight) for name, _, weight in parts}
+        if sorted(name for name, *_ in parts) != sorted(sizes):
+            raise KeyError(*(set(by_name) ^ set(sizes)))
+        raw = [by_name[name] for name in sizes]
     else:
         return None
-    return [each / sum(raw) for each in raw]
+    return [raw_weight / sum(raw) for raw_weight in raw]

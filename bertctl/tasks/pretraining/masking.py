@@ -42,10 +42,10 @@ class Masking:
             rng: of the window.
         """
         length = len(begins)
-        wanted = int(self.settings.rate * length + rng.random())
+        n_masked = int(self.settings.rate * length + rng.random())
         if not (self.settings.whole_word or self.settings.spans):
-            places = np.sort(rng.permutation(length)[:wanted])
-            return places, places
+            positions = np.sort(rng.permutation(length)[:n_masked])
+            return positions, positions
         first = np.flatnonzero(begins)
         if len(first) and first[0] == 0:
             first = first
@@ -56,9 +56,9 @@ class Masking:
         if alone:
             spans = rng.permutation(len(first))[:, None].tolist()
         else:
-            spans = self._spans(sizes, wanted, rng)
+            spans = self._spans(sizes, n_masked, rng)
         of_word = np.full(len(first), -1, dtype=np.int64)
-        left = wanted
+        left = n_masked
         for number, words in enumerate(spans):
             for word in words:
                 if of_word[word] < 0 and sizes[word] <= left:
@@ -67,18 +67,18 @@ class Masking:
             if not left:
                 break
         of_token = np.repeat(of_word, sizes)
-        places = np.flatnonzero(of_token >= 0)
-        return places, of_token[places]
+        positions = np.flatnonzero(of_token >= 0)
+        return positions, of_token[positions]
 
-    def _spans(self, sizes: Ints, wanted: int, rng: np.random.Generator) -> list[range]:
+    def _spans(self, sizes: Ints, n_masked: int, rng: np.random.Generator) -> list[range]:
         """Returns spans of words in the order in which they are tried, at least as many as are
         wanted.
         """
         # Modulo cuts the distribution off and keeps its shape: 3.8 on average, where a minimum
         # makes it 4.5.
-        lengths = (rng.geometric(_SPAN, size=wanted + len(sizes)) - 1) % _LONGEST_SPAN + 1
+        lengths = (rng.geometric(_SPAN, size=n_masked + len(sizes)) - 1) % _LONGEST_SPAN + 1
         begins = np.concatenate(
-            [rng.integers(len(sizes), size=wanted), rng.permutation(len(sizes))]
+            [rng.integers(len(sizes), size=n_masked), rng.permutation(len(sizes))]
         )
         return [
             range(a, min(a + n, len(sizes)))
@@ -100,6 +100,6 @@ class Masking:
         drawn = rng.random(int(of_token.max(initial=-1)) + 1)[of_token]
         others = self.ids[rng.integers(len(self.ids), size=len(tokens))]
         settings = self.settings
-        found: Ints = np.where(drawn < settings.replaced + settings.random, others, tokens)
-        found[drawn < settings.replaced] = self.mask_id
-        return found
+        disguised: Ints = np.where(drawn < settings.replaced + settings.random, others, tokens)
+        disguised[drawn < settings.replaced] = self.mask_id
+        return disguised

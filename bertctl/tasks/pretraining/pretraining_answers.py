@@ -30,8 +30,7 @@ def _perplexity_statistic(rows_MS: Any) -> Statistic:
 
 def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
     rows = np.array(
-        [[field(line, name) for name in (numerator, denominator)] for line in lines],
-        dtype=np.float64,
+        [(field(line, numerator), field(line, denominator)) for line in lines], dtype=np.float64
     )
     return Contributions(
         rows,
@@ -56,15 +55,15 @@ def _perplexity(_: Answers, lines: Lines) -> Contributions:
 
 
 def _share(lines: Lines, right: str, of: str) -> Contributions:
-    found = _ratio(lines, right, of)
-    usual = max(1.0, float(np.median(found.rows[:, 1])))
+    ratio = _ratio(lines, right, of)
+    usual = max(1.0, float(np.median(ratio.rows[:, 1])))
     # Kinds that could occur and perhaps did not: a document of usual length with one wrong, or one
     # right.
     unseen = np.array([(usual - 1, usual), (1, usual)])
     possible = np.array([(1.0, 1, 0, 1), (0, 1, 1, 1)])
-    hits, trials = found.rows.T
+    hits, trials = ratio.rows.T
     return replace(
-        found,
+        ratio,
         family="statistic",
         unseen=unseen,
         possible=possible,
@@ -146,6 +145,7 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
         rows: list[list[Value]] = []
         for name, (right, of) in words.items():
             if of in lines[0]:
-                hits, count = (sum(int(line[key]) for line in lines) for key in (right, of))
+                hits = sum(int(line[right]) for line in lines)
+                count = sum(int(line[of]) for line in lines)
                 rows.append([name, count, hits, hits / count if count else None])
         return Outcome("Masked tokens", ("what", "asked", "right", "share"), rows)

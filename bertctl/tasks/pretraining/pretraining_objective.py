@@ -56,14 +56,14 @@ class PretrainingObjective(Objective):
     def forward(self, network: Any, batch: MaskedBatch) -> PretrainingOutputs:
         """Returns the logits of masked words and of the order."""
         labels = batch.gold.flatten()
-        places = (labels != IGNORED).nonzero()[:, 0]
-        with read_only_at(network.network, places):
+        positions = (labels != IGNORED).nonzero()[:, 0]
+        with read_only_at(network.network, positions):
             output = network(**batch.inputs)
         width = batch.gold.shape[1]
-        words = word_logits(output, places)
+        words = word_logits(output, positions)
         order = order_logits(output)
         return PretrainingOutputs(
-            words, places // width, labels[places], order if batch.order is not None else None
+            words, positions // width, labels[positions], order if batch.order is not None else None
         )
 
     def counts(self, batch: MaskedBatch) -> Mapping[str, float]:
@@ -75,17 +75,17 @@ class PretrainingObjective(Objective):
 
     def losses(self, outputs: PretrainingOutputs, batch: MaskedBatch) -> dict[str, Tensor]:
         """Returns the sums over masked words and over pairs."""
-        found = {"words": self._of_words(outputs).sum()}
+        losses = {"words": self._of_words(outputs).sum()}
         if outputs.order is not None and batch.order is not None:
-            found["order"] = functional.cross_entropy(
+            losses["order"] = functional.cross_entropy(
                 outputs.order.float(), batch.order, reduction="sum"
             )
-        return found
+        return losses
 
     def window_losses(self, outputs: PretrainingOutputs, batch: MaskedBatch) -> Tensor:
         """Returns the (B,) sums over the masked words."""
-        each = self._of_words(outputs)
-        return each.new_zeros(len(batch.gold)).index_add_(0, outputs.windows, each)
+        word_losses = self._of_words(outputs)
+        return word_losses.new_zeros(len(batch.gold)).index_add_(0, outputs.windows, word_losses)
 
     @staticmethod
     def _of_words(outputs: PretrainingOutputs) -> Tensor:

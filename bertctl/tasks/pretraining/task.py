@@ -150,7 +150,9 @@ class Pretraining(Task):
         Raises:
             DataError: so little text that none of it is masked.
         """
-        text = pack_in_memory((each.split("\n") for each in rows.columns["text"]), tokenizer)
+        text = pack_in_memory(
+            (document.split("\n") for document in rows.columns["text"]), tokenizer
+        )
         windows = self.windows(text, tokenizer, max_length, held_out=True)
         if not windows.weights.any():
             message = f"{rows.source}: no token of its text is masked, so there is nothing to score"
@@ -173,15 +175,15 @@ class Pretraining(Task):
         """
         size = len(batch.gold)
         right = outputs.words.argmax(dim=-1) == outputs.gold
-        found = {
+        collected = {
             "gold": outputs.windows.bincount(minlength=size),
             "prediction": outputs.windows[right].bincount(minlength=size),
             "masked_loss": self.objective(Padding(0)).window_losses(outputs, batch),
             "guesses": _first_guesses(outputs, size),
         }
         if outputs.order is not None and batch.order is not None:
-            found["pairs_right"] = outputs.order.argmax(dim=-1) == batch.order
-        return {name: tensor.cpu().numpy().astype(np.float32) for name, tensor in found.items()}
+            collected["pairs_right"] = outputs.order.argmax(dim=-1) == batch.order
+        return {name: tensor.cpu().numpy().astype(np.float32) for name, tensor in collected.items()}
 
     def decode(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
         """Returns the counts of each document."""
@@ -193,19 +195,19 @@ class Pretraining(Task):
             name: np.bincount(features.rows, values, minlength=len(rows))
             for name, values in counted.items()
         }
-        return [
-            {
-                name: float(values[i]) if name == "masked_loss" else int(values[i])
-                for name, values in sums.items()
-            }
-            for i in range(len(rows))
-        ]
+        answers = []
+        for i in range(len(rows)):
+            answer: dict[str, Any] = {}
+            for name, values in sums.items():
+                answer[name] = float(values[i]) if name == "masked_loss" else int(values[i])
+            answers.append(answer)
+        return answers
 
     def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: Tokenizer) -> list[str]:
         """Returns the beginnings of a few windows, with what the model says in place of each masked
         token.
         """
-        found = []
+        samples = []
         for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
             ids, _, labels, _ = features.window(i)
             guesses = iter(outputs["guesses"][i].astype(int).tolist())
@@ -216,13 +218,14 @@ class Pretraining(Task):
                     plain.append(number)
                     continue
                 guess = next(guesses, -1)
-                asked, said = (
-                    tokenizer.decode([each]) if each >= 0 else "?" for each in (label, guess)
+                gold_token, guessed_token = (
+                    tokenizer.decode([token_id]) if token_id >= 0 else "?"
+                    for token_id in (label, guess)
                 )
-                words += [tokenizer.decode(plain), f"[{asked}: {said}]"]
+                words += [tokenizer.decode(plain), f"[{gold_token}: {guessed_token}]"]
                 plain = []
-            found.append(" ".join([*words, tokenizer.decode(plain)]).strip())
-        return found
+            samples.append(" ".join([*words, tokenizer.decode(plain)]).strip())
+        return samples
 
     def lines(self, outputs: Outputs, features: CorpusWindows, rows: Rows) -> list[dict[str, Any]]:
         """Returns the counts of each document."""
@@ -247,14 +250,14 @@ def _first_guesses(outputs: Any, windows: int) -> Any:
     """
     import torch
 
-    found = outputs.gold.new_full((windows, _GUESSES), -1)
+    guesses = outputs.gold.new_full((windows, _GUESSES), -1)
     first = torch.searchsorted(
         outputs.windows, outputs.windows
     )  # the places are in the order of their windows
     place = torch.arange(len(first), device=first.device) - first
-    kept = place < _GUESSES
-    found[outputs.windows[kept], place[kept]] = outputs.words[kept].argmax(dim=-1)
-    return found
+    is_first = place < _GUESSES
+    guesses[outputs.windows[is_first], place[is_first]] = outputs.words[is_first].argmax(dim=-1)
+    return guesses
 
 
 def _mask_id(tokenizer: Tokenizer) -> int:
@@ -264,8 +267,8 @@ def _mask_id(tokenizer: Tokenizer) -> int:
         UsageError: there is none.
     """
     for name in ("[MASK]", "<mask>"):
-        if (found := tokenizer.token_to_id(name)) is not None:
-            return int(found)
+        if (mask_id := tokenizer.token_to_id(name)) is not None:
+            return int(mask_id)
     raise UsageError(
         "the model's tokenizer has no mask token",
         remedy="Take a model that was trained on masked words.",

@@ -88,18 +88,18 @@ def best_spans(
         device=logits_BT2.device,
     )
     ends = starts.clone()
-    kept = min(n_best, T * A)
+    n_spans = min(n_best, T * A)
     chunk = max(1, _SCORES_AT_ONCE // (T * A))
     for first in range(0, B, chunk):
         part = slice(first, first + chunk)
         begin = logits_BT2[part, :, 0].masked_fill(~starts_BT[part], lowest)
         end = logits_BT2[part, :, 1].masked_fill(~ends_BT[part], lowest)
         band_BTA = torch.nn.functional.pad(end, (0, A - 1), value=lowest).unfold(1, A, 1)
-        scores, places = (begin[:, :, None] + band_BTA).flatten(1).topk(kept, dim=1)
-        at = places // A
-        there = torch.isfinite(scores)
-        starts[part, :kept] = torch.where(there, at, -1)
-        ends[part, :kept] = torch.where(there, at + places % A, -1)
+        scores, positions = (begin[:, :, None] + band_BTA).flatten(1).topk(n_spans, dim=1)
+        at = positions // A
+        is_possible = torch.isfinite(scores)
+        starts[part, :n_spans] = torch.where(is_possible, at, -1)
+        ends[part, :n_spans] = torch.where(is_possible, at + positions % A, -1)
     return starts, ends
 
 
@@ -141,17 +141,16 @@ def keep_spans(
     starts_BT = ends_BT.copy()
     starts_BT[ends_BT] = most[np.arange(most.shape[1]) < features.counts[indices][:, None]]
     device = logits_BT2.device
-    starts, ends = (torch.from_numpy(each).to(device) for each in (starts_BT, ends_BT))
     first, last = best_spans(
         logits_BT2,
-        starts,
-        ends,
+        torch.from_numpy(starts_BT).to(device),
+        torch.from_numpy(ends_BT).to(device),
         longest=longest,
         n_best=n_best,
     )
-    places = torch.stack([first, last], dim=2)
-    scores = logits_BT2.gather(1, places.clamp(min=0)).cpu().numpy()
-    spans = places.cpu().numpy()
+    positions = torch.stack([first, last], dim=2)
+    scores = logits_BT2.gather(1, positions.clamp(min=0)).cpu().numpy()
+    spans = positions.cpu().numpy()
     null_at = torch.from_numpy(offset + features.null_at[indices]).to(device)
     null = logits_BT2[torch.arange(B, device=device), null_at].cpu().numpy()
     into_context = (features.first[indices] - begin)[:, None, None]
@@ -178,9 +177,9 @@ def ranked_answers(
     """
     spans = outputs["spans"].reshape(-1, 2)
     scores = outputs["scores"].reshape(-1, 2)
-    kept = outputs["spans"].shape[1]
+    n_spans = outputs["spans"].shape[1]
     real = np.flatnonzero(spans[:, 0] >= 0)
-    rows = features.rows[real // kept]
+    rows = features.rows[real // n_spans]
     order = np.lexsort((-scores[real].sum(axis=1), rows))
     real = real[order]
     rows = rows[order]
@@ -189,32 +188,32 @@ def ranked_answers(
     begins = encoded.char_starts[base + spans[real, 0]].tolist()
     stops = encoded.char_ends[base + spans[real, 1]].tolist()
     logits = scores[real].tolist()
-    windows = real // kept
+    windows = real // n_spans
     positions = spans[real] + (features.context_at[windows] - features.first[windows])[:, None]
     bounds = np.searchsorted(rows, np.arange(len(contexts) + 1)).tolist()
     null_sums = outputs["null"].sum(axis=1)
     for i, context in enumerate(contexts):
-        found: dict[str, Candidate] = {}
+        by_text: dict[str, Candidate] = {}
         for j in range(bounds[i], bounds[i + 1]):
             text = context[begins[j] : stops[j]].strip()
-            if text and text not in found:
+            if text and text not in by_text:
                 start = context.index(text, begins[j])
                 tokens = (int(positions[j, 0]), int(positions[j, 1]))
-                found[text] = Candidate(
+                by_text[text] = Candidate(
                     text,
                     start,
                     int(windows[j]),
                     tokens,
                     *logits[j],
                 )
-                if len(found) == n_best:
+                if len(by_text) == n_best:
                     break
         first = features.first_window[i]
         behind = features.first_window[i + 1]
         lowest = first + int(null_sums[first:behind].argmin())
         tokens = (int(features.null_at[lowest]),) * 2
         yield (
-            list(found.values()),
+            list(by_text.values()),
             Candidate(
                 "",
                 None,
@@ -251,32 +250,34 @@ def answer(
         odds = null.score - candidates[0].score
     else:
         odds = NEVER
-    shown = list(candidates)
-    if unanswerable or not shown:
+    visible = list(candidates)
+    if unanswerable or not visible:
         # As in run_squad.py "no answer" is always among those shown, whatever its rank.
-        shown = sorted([*shown[: max(1, n_best - 1)], null], key=lambda candidate: -candidate.score)
-    scores = np.array([candidate.score for candidate in shown], dtype=np.float64)
+        visible = sorted(
+            [*visible[: max(1, n_best - 1)], null], key=lambda candidate: -candidate.score
+        )
+    scores = np.array([candidate.score for candidate in visible], dtype=np.float64)
     weights = np.exp(scores - scores.max())
     probabilities = (weights / weights.sum()).tolist()
     silent = not candidates or (unanswerable and odds > threshold)
     if silent:
-        chosen = shown.index(null)
+        chosen = visible.index(null)
     else:
-        chosen = shown.index(candidates[0])
+        chosen = visible.index(candidates[0])
     listed = [
         {
-            "text": one.text,
-            **one.place,
+            "text": candidate.text,
+            **candidate.place,
             "probability": p,
-            "start_logit": one.start_logit,
-            "end_logit": one.end_logit,
+            "start_logit": candidate.start_logit,
+            "end_logit": candidate.end_logit,
         }
-        for one, p in zip(shown, probabilities, strict=True)
+        for candidate, p in zip(visible, probabilities, strict=True)
     ]
     return {
-        "prediction": shown[chosen].text,
+        "prediction": visible[chosen].text,
         "probability": probabilities[chosen],
-        **shown[chosen].place,
+        **visible[chosen].place,
         "null_odds": odds,
         "n_best": listed,
     }

@@ -46,9 +46,9 @@ class Contexts:
         there is none.
         """
         at = int(self.tokens.starts[context])
-        inside = slice(at, at + int(self.tokens.lengths[context]))
-        first = int(np.searchsorted(self.char_ends[inside], start, side="right"))
-        last = int(np.searchsorted(self.char_starts[inside], end, side="left")) - 1
+        of_context = slice(at, at + int(self.tokens.lengths[context]))
+        first = int(np.searchsorted(self.char_ends[of_context], start, side="right"))
+        last = int(np.searchsorted(self.char_starts[of_context], end, side="left")) - 1
         if first <= last:
             return (first, last)
         return None
@@ -148,9 +148,9 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
         return None
     if context.startswith(text, start):
         return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
-    found = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
-    if found:
-        return (found.end() - len(found[0].lstrip()), found.end())
+    match = re.compile(r"\s*" + r"\s+".join(map(re.escape, words))).match(context, start)
+    if match:
+        return (match.end() - len(match[0].lstrip()), match.end())
     return None
 
 
@@ -165,7 +165,7 @@ def offset_units(context: str, text: str, start: int) -> set[str]:
     """
     if start < 0:
         return set()
-    places = {
+    offsets = {
         "UTF-16 units, as JavaScript and Java do": _characters_in(
             context.encode("utf-16-le")[: 2 * start], "utf-16-le"
         ),
@@ -175,8 +175,8 @@ def offset_units(context: str, text: str, start: int) -> set[str]:
     }
     return {
         unit
-        for unit, place in places.items()
-        if place >= 0 and place != start and context.startswith(text, place)
+        for unit, offset in offsets.items()
+        if offset >= 0 and offset != start and context.startswith(text, offset)
     }
 
 

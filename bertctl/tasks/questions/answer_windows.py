@@ -137,9 +137,9 @@ class AnswerFeatures(OneAnswer):
         questions = self.questions
         tokens = self.contexts.tokens
         starts = tokens.starts[self.context_of[rows]] + self.first[indices]
-        asked = Ragged(questions.flat, questions.starts[rows], questions.lengths[rows])
+        question_tokens = Ragged(questions.flat, questions.starts[rows], questions.lengths[rows])
         ids, type_ids, _ = self.layout.fill(
-            [asked, Ragged(tokens.flat, starts, self.counts[indices])]
+            [question_tokens, Ragged(tokens.flat, starts, self.counts[indices])]
         )
         lengths = self.lengths[indices]
         inputs = padded_inputs(ids, type_ids, lengths, padding)
@@ -171,7 +171,7 @@ class AnswerFeatures(OneAnswer):
         """
         width = int(self.counts[indices].max(initial=0))
         place = self.first[indices][:, None] + np.arange(width)
-        first, after = (each[indices][:, None] for each in self.answered)
+        first, after = (bound[indices][:, None] for bound in self.answered)
         return (place >= first) & (place < after)
 
 
@@ -199,41 +199,41 @@ def encode_questions(
         raise UsageError(message, remedy="Take more: `model.max_length=384`.")
     context_of, different = numbers_of(rows.columns["context"])
     contexts = encode_contexts(different, tokenizer)
-    asked = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
+    questions = TextEncoder(tokenizer, special_tokens=False).encode(rows.columns["question"])
     # Where windows are short, half of one is the context's all the same.
-    kept = np.minimum(asked.lengths, min(settings.max_question_length, room // 2))
+    cut_lengths = np.minimum(questions.lengths, min(settings.max_question_length, room // 2))
     lengths = contexts.tokens.lengths[context_of]
     zeros = np.zeros_like(lengths)
     steps = np.full_like(lengths, settings.doc_stride)
     windows = sliding_windows(
         zeros,
         lengths,
-        room=room - kept,
+        room=room - cut_lengths,
         step=steps,
     )
-    places = windows.rows
+    window_rows = windows.rows
     first = windows.first
     counts = windows.last - windows.first
     targets = gold = None
     if rows.has("label"):
         gold = [label["text"] for label in rows.columns["label"]]
         spans = _answer_tokens(rows, contexts, context_of)
-        nulls = null_positions(layout, layout.special + kept[places] + counts)
+        nulls = null_positions(layout, layout.special + cut_lengths[window_rows] + counts)
         targets = _targets(
-            spans[places],
+            spans[window_rows],
             first,
             counts,
-            layout.before(1) + kept[places],
+            layout.before(1) + cut_lengths[window_rows],
             nulls,
         )
     return AnswerFeatures(
         layout=layout,
-        questions=Ragged(asked.ids, asked.starts[:-1], kept),
-        question_lengths=asked.lengths,
-        question_unknown=asked.unknown,
+        questions=Ragged(questions.ids, questions.starts[:-1], cut_lengths),
+        question_lengths=questions.lengths,
+        question_unknown=questions.unknown,
         contexts=contexts,
         context_of=context_of,
-        rows=places,
+        rows=window_rows,
         first=first,
         counts=counts,
         targets=targets,
@@ -276,9 +276,9 @@ def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: In
     """Returns (U, 2) positions of the answers in their windows; of [CLS] where the whole answer is
     not there.
     """
-    inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
+    is_inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
     targets = np.where(
-        inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None]
+        is_inside[:, None], (spans - first[:, None]) + context_at[:, None], nulls[:, None]
     )
     targets[spans[:, 0] == _LOST] = IGNORED
     return targets

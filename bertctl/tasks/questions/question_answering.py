@@ -211,13 +211,13 @@ class QuestionAnswering(Task):
         may_be_none = self.unanswerable or self._is_asked
         return [
             answer(
-                found,
+                candidates,
                 null,
                 unanswerable=may_be_none,
                 threshold=self.null_threshold,
                 n_best=n_best,
             )
-            for found, null in ranked_answers(
+            for candidates, null in ranked_answers(
                 outputs, features, rows.columns["context"], n_best=n_best
             )
         ]
@@ -229,29 +229,29 @@ class QuestionAnswering(Task):
         features = answered.features
         columns = answered.rows.columns
         first = answered.features.first.tolist()
-        found: list[Target] = []
+        targets: list[Target] = []
         for i, (best, null) in enumerate(
             ranked_answers(answered.outputs, features, columns["context"], n_best=1)
         ):
             if answered.answers[i]["start"] is None:
-                one = null
+                candidate = null
             else:
-                one = best[0]
+                candidate = best[0]
             parts = (
                 Part("question", columns["question"][i]),
-                Part("context", columns["context"][i], first[one.window]),
+                Part("context", columns["context"][i], first[candidate.window]),
             )
-            places = ((one.tokens[0], 0), (one.tokens[1], 1))
-            found.append(
+            logit_positions = ((candidate.tokens[0], 0), (candidate.tokens[1], 1))
+            targets.append(
                 Target(
                     i,
-                    one.window,
-                    places,
-                    {"answer": one.text, **one.place},
+                    candidate.window,
+                    logit_positions,
+                    {"answer": candidate.text, **candidate.place},
                     parts,
                 )
             )
-        return found
+        return targets
 
     def describe(self, rows: Rows) -> str:
         """Returns how many contexts, how many questions without an answer, how many answers that
@@ -260,8 +260,8 @@ class QuestionAnswering(Task):
         contexts = len(set(rows.columns["context"]))
         without = sum(not label["text"] for label in rows.columns["label"])
         lost = sum(bool(_lost(rows, i)) for i in range(len(rows)))
-        said = f"about {contexts} texts, {without} unanswerable"
-        return said + (
+        text = f"about {contexts} texts, {without} unanswerable"
+        return text + (
             f", {lost} with an answer that is not at its offset: left out of the loss"
             if lost
             else ""
@@ -291,11 +291,11 @@ def _units(rows: Rows, lost: Sequence[int]) -> set[str]:
         context = rows.columns["context"][index]
         label = rows.columns["label"][index]
         for number in _lost(rows, index):
-            found = offset_units(context, label["text"][number], label["answer_start"][number])
+            possible = offset_units(context, label["text"][number], label["answer_start"][number])
             if units is None:
-                units = found
+                units = possible
             else:
-                units = units & found
+                units = units & possible
             if not units:
                 return set()
     return units or set()
@@ -319,10 +319,10 @@ def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
                 else "no more characters"
             )
         )
-        places = (
-            found.start() for found in re.finditer(f"(?={re.escape(text)})", context)
+        offsets = (
+            match.start() for match in re.finditer(f"(?={re.escape(text)})", context)
         )  # they may overlap
-        nearest = min(places, key=lambda place: abs(place - start), default=None)
+        nearest = min(offsets, key=lambda offset: abs(offset - start), default=None)
         message += "" if nearest is None else f"; it stands at {nearest}"
     if len(lost) > 1:
         many = f" ({len(lost)} questions of {len(rows)} have such answers)"

@@ -34,16 +34,16 @@ def raw(lines: Lines) -> tuple[Floats, Floats, Bools]:
 
 
 def _exact(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
-    found = _of_kind(lines, answerable)
-    if found:
-        return clustered(contributions.share(found[0] > 0), found[2])
+    scored = _of_kind(lines, answerable)
+    if scored:
+        return clustered(contributions.share(scored[0] > 0), scored[2])
     return None
 
 
 def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contributions | None:
-    found = _of_kind(lines, answerable)
-    if found:
-        return clustered(contributions.fraction(found[1]), found[2])
+    scored = _of_kind(lines, answerable)
+    if scored:
+        return clustered(contributions.fraction(scored[1]), scored[2])
     return None
 
 
@@ -107,7 +107,7 @@ class SpanAnswers(Answers):
             return {}
         odds = np.array([line["null_odds"] for line in lines], dtype=np.float64)
         answered = np.array([bool(line["prediction"]) for line in lines], dtype=np.bool_)
-        found: dict[str, float] = {}
+        thresholds: dict[str, float] = {}
         for name, scores in (("best_exact", exact), ("best_f1", f1)):
             best, threshold = best_threshold(
                 scores,
@@ -115,8 +115,8 @@ class SpanAnswers(Answers):
                 answerable=answerable,
                 answered=answered,
             )
-            found |= {name: best, f"{name}_thresh": threshold}
-        return found
+            thresholds |= {name: best, f"{name}_thresh": threshold}
+        return thresholds
 
     def losses(self, lines: Lines) -> None:
         """Returns None: the loss is a mean over windows, and the lines don't say how many there
@@ -149,8 +149,8 @@ class SpanAnswers(Answers):
         """Returns a row per kind of question: with an answer, and without."""
         rows: list[list[Value]] = []
         for name, kind in {"all": None, "answerable": True, "unanswerable": False}.items():
-            if found := _of_kind(lines, kind):
-                exact, f1, group = found
+            if scored := _of_kind(lines, kind):
+                exact, f1, group = scored
                 right = clustered(contributions.share(exact > 0), group).metric()
                 silent = sum(not line["prediction"] for line in group) / len(group)
                 within = (right.low or 0.0, right.high or 0.0)

@@ -135,8 +135,8 @@ answer({example})"""
 
     def group_score(self, lines: Lines) -> tuple[str, Contributions]:
         """Returns the mean absolute error, which is in the scores' own unit."""
-        found = contributions.mean(np.abs(np.array([self.gravity(line) for line in lines])))
-        return "mean absolute error", clustered(replace(found, higher_is_better=False), lines)
+        errors = contributions.mean(np.abs(np.array([self.gravity(line) for line in lines])))
+        return "mean absolute error", clustered(replace(errors, higher_is_better=False), lines)
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns gold and predicted scores, to be drawn."""

@@ -77,11 +77,11 @@ def _accuracy(answers: Answers, lines: Lines) -> Contributions | None:
 def _mean(figure: retrieval.Figure, answers: Answers, lines: Lines) -> Contributions:
     """Returns what queries add to a figure, each once."""
     queries = [lines[position] for position in answers.unit_positions(lines)]
-    found = retrieval.mean_of(figure, [(line["ranks"], line["relevant"]) for line in queries])
+    mean = retrieval.mean_of(figure, [(line["ranks"], line["relevant"]) for line in queries])
     answerable = [line for line in queries if line["ranks"]]
     if answerable:
-        return clustered(found, answerable)
-    return found
+        return clustered(mean, answerable)
+    return mean
 
 
 class SentenceAnswers(Answers):
@@ -216,7 +216,8 @@ model.similarity(vectors, vectors)"""
             is_scored = self.kind(lines[0]) == "scores"
             gold = [float(line["gold" if is_scored else "gold_match"]) for line in lines]
             points = [
-                (each, float(line["prediction"])) for each, line in zip(gold, lines, strict=True)
+                (gold_score, float(line["prediction"]))
+                for gold_score, line in zip(gold, lines, strict=True)
             ]
             return Outcome("Similarity", points=points, same_unit=not is_scored)
         names = ("1", "2 to 5", "6 to 10", "beyond")

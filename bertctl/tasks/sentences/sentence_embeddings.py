@@ -126,8 +126,8 @@ class SentenceEmbeddings(Task):
         settings = recipe.sentence_embeddings
         model = recipe.model
         folder = locate_model(model.name, revision=model.revision)
-        said = chosen_modules(folder, settings, max_length=model.max_length)
-        task = cls(said, settings, labels=tuple(labels or ()))
+        modules = chosen_modules(folder, settings, max_length=model.max_length)
+        task = cls(modules, settings, labels=tuple(labels or ()))
         kind = task.kind_of(train)
         if kind is SCORES and settings.loss in losses_for(SENTENCE_LOSSES, CLASSES.name):
             kind = CLASSES  # whose names are numbers
@@ -143,13 +143,13 @@ class SentenceEmbeddings(Task):
                 message, remedy="Check `data.label_column=`, or add rows with other labels."
             )
         loss = _choose_loss(recipe, kind, names, train)
-        asked = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
+        requested = positive = recipe.evaluation.positive_label  # other rows may be labelled pairs
         if kind is CLASSES and len(names) == 2:
-            positive = positive_label(names, False, asked)
-        elif kind is CLASSES and asked not in names:
+            positive = positive_label(names, False, requested)
+        elif kind is CLASSES and requested not in names:
             raise unknown_positive(names)
         return cls(
-            said,
+            modules,
             settings,
             kind.name,
             loss,
@@ -164,10 +164,12 @@ class SentenceEmbeddings(Task):
         """Returns the task that the model's config.json describes; of a model of others, one that
         gives cosines.
         """
-        told = model_config.get("sentence_task") or {}
-        said = model_config.get(SAID) or SentenceModules()
+        task_config = model_config.get("sentence_task") or {}
+        modules = model_config.get(SAID) or SentenceModules()
         return cls(
-            said, recipe.sentence_embeddings, **{**told, "labels": tuple(told.get("labels") or ())}
+            modules,
+            recipe.sentence_embeddings,
+            **{**task_config, "labels": tuple(task_config.get("labels") or ())},
         )
 
     def head(self) -> dict[str, Any]:
@@ -234,13 +236,13 @@ class SentenceEmbeddings(Task):
         else:
             near = None
             classes = np.zeros(len(rows), dtype=np.int64)
-        places, texts = different(columns)
+        text_numbers, texts = different(columns)
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
         keys = text_keys([rows.columns[name] for name in names])
         apart = self.loss == "multiple-negatives"
         return SentenceFeatures(
             encoded,
-            places,
+            text_numbers,
             keys,
             near,
             classes,
@@ -409,7 +411,9 @@ class SentenceEmbeddings(Task):
             positive = self.learned.positive_among(labels)
             for line, label in zip(lines, labels, strict=True):
                 line |= {"gold_match": label == positive, "match": False}
-        return {name: found.value for name, found in self.answers.all_contributions(lines).items()}
+        return {
+            name: by_line.value for name, by_line in self.answers.all_contributions(lines).items()
+        }
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
         """Refuses: a cosine rests on two lines of input, and what is explained rests on one.

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -153,11 +154,11 @@ class SentenceFeatures(RowFeatures):
         batch = self._batch(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
         return replace(batch, labels=torch.from_numpy(targets))
 
-    def _batch(self, places: Ints, rows: Ints, keys: Ints, padding: Padding) -> SentenceBatch:
+    def _batch(self, text_numbers: Ints, rows: Ints, keys: Ints, padding: Padding) -> SentenceBatch:
         import torch
 
         return SentenceBatch(
-            inputs_of(self.encoded, places, padding),
+            inputs_of(self.encoded, text_numbers, padding),
             None if self.labels is None else torch.from_numpy(self.labels[rows]),
             torch.from_numpy(self.classes[rows]),
             torch.from_numpy(keys),
@@ -175,23 +176,23 @@ class DifferentTexts(SequenceFeatures):
         return Batch(inputs_of(self.encoded, indices[:, None], padding), None)
 
 
-def inputs_of(texts: EncodedTexts, places: Ints, padding: Padding) -> "dict[str, Tensor]":
+def inputs_of(texts: EncodedTexts, text_numbers: Ints, padding: Padding) -> "dict[str, Tensor]":
     """Returns the model's inputs for the texts at (B, K) places, (B, K, T) each."""
-    found = padded_texts(texts, places.flatten(), padding)
-    return {name: tensor.reshape(*places.shape, -1) for name, tensor in found.items()}
+    inputs = padded_texts(texts, text_numbers.flatten(), padding)
+    return {name: tensor.reshape(*text_numbers.shape, -1) for name, tensor in inputs.items()}
 
 
 def text_keys(columns: Sequence[Sequence[str]]) -> Ints:
     """Returns (N, K) numbers, the same for equal texts; -1 for a blank third text."""
-    found, _ = different(columns)
+    keys, _ = different(columns)
     for k, column in enumerate(columns[2:], start=2):
-        found[[not text.strip() for text in column], k] = -1
-    return found
+        keys[[not text.strip() for text in column], k] = -1
+    return keys
 
 
 def different(columns: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
     """Returns (N, K) which text each one is, and the different texts in the order of their
     columns.
     """
-    numbers, texts = numbers_of(text for column in columns for text in column)
+    numbers, texts = numbers_of(chain.from_iterable(columns))
     return numbers.reshape(len(columns), -1).T, texts

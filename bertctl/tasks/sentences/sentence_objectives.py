@@ -63,8 +63,8 @@ class SentenceObjective(Objective):
 
     def forward(self, network: Any, batch: SentenceBatch) -> Tensor:
         """Returns (B, K, D) vectors; what a loss reads in their place."""
-        found: Tensor = getattr(network(**batch.inputs), self.output)
-        return found
+        vectors: Tensor = getattr(network(**batch.inputs), self.output)
+        return vectors
 
     def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
         """Returns how many rows there are."""
@@ -172,11 +172,11 @@ class MultipleNegatives(SentenceObjective):
         candidates = (
             unit[:, 1:].transpose(0, 1).flatten(0, 1)
         )  # the second texts, then the third ones
-        own = torch.arange(len(near), device=near.device)[near]
+        targets = torch.arange(len(near), device=near.device)[near]
         scores = (self.scale * unit[near, 0] @ candidates.T).masked_fill(
             not_negative(batch)[near], -torch.inf
         )
-        loss = functional.cross_entropy(scores, own, reduction="sum")
+        loss = functional.cross_entropy(scores, targets, reduction="sum")
         if self.symmetric:
             scores = scores[:, : len(near)][:, near].T
             back = functional.cross_entropy(
@@ -202,8 +202,8 @@ def not_negative(batch: SentenceBatch) -> Tensor:
     out = (of_right > 0) | (first[:, None] == candidates[None, :]) | (candidates == -1)[None, :]
     if batch.kind == "texts":
         out |= (batch.classes[:, None] == batch.classes[None, :]).repeat(1, len(candidates) // size)
-    own = torch.arange(size, device=keys.device)
-    out[own, own] = False
+    diagonal = torch.arange(size, device=keys.device)
+    out[diagonal, diagonal] = False
     return out
 
 

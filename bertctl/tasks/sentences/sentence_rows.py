@@ -159,8 +159,8 @@ class BarePairs(RowKind):
         """Returns lines of a search in random order."""
         texts = rows.columns["text"]
         partners = rows.columns["pair"]
-        found = Counter(text for text, _ in {*zip(texts, partners, strict=True)})
-        n_relevant_of = {text: found[text] for text in texts}
+        n_partners = Counter(text for text, _ in {*zip(texts, partners, strict=True)})
+        n_relevant_of = {text: n_partners[text] for text in texts}
         return random_search(n_relevant_of, n_candidates=len({*partners}))
 
     def describe(self, rows: Rows) -> str:

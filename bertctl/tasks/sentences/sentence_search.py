@@ -90,14 +90,14 @@ def _result(
             "similarity": 0.0,
         }
         return SearchResult(line, loss=0.0)
-    own = plan.own_candidate[query]
-    is_itself = own >= 0 and own not in relevant
+    itself = plan.own_candidate[query]
+    is_itself = itself >= 0 and itself not in relevant
     if is_itself:
         cosines = cosines.copy()
-        cosines[own] = -np.inf  # as in training, where a text is never its own negative
+        cosines[itself] = -np.inf  # as in training, where a text is never its own negative
     if is_itself and plan.leaves_out_itself:
         similarities = similarities.copy()
-        similarities[own] = -np.inf
+        similarities[itself] = -np.inf
     ranks = ranks_of(similarities, relevant)
     scaled = cosines * scale
     loss = np.logaddexp.reduce(scaled) - np.logaddexp.reduce(scaled[relevant])

@@ -1,9 +1,10 @@
 """What the tags of words mean: token classification."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -51,10 +52,14 @@ def _macro(answers: "TagAnswers", lines: Lines) -> Contributions | None:
         by_type = _counts_by_type(lines)
     else:
         by_type = {}
-    there = [counts for counts in by_type.values() if any(wanted for wanted, _, _ in counts)]
-    if there:
-        return tagging.macro_f1(there)
+    occurring = [counts for counts in by_type.values() if _has_gold(counts)]
+    if occurring:
+        return tagging.macro_f1(occurring)
     return None
+
+
+def _has_gold(counts: Sequence[tuple[int, int, int]]) -> bool:
+    return any(n_gold for n_gold, _, _ in counts)
 
 
 def _counts_by_type(
@@ -64,19 +69,36 @@ def _counts_by_type(
 
     With `of_words` for each tag, of which every word has one.
     """
-    marked = _words if of_words else entity_set
-    found = [[marked(tuple(tags)) for tags in pair] for pair in zip(*sides(lines), strict=True)]
-    counted = [
-        [Counter(kind for kind, _, _ in spans) for spans in (there, answered, there & answered)]
-        for there, answered in found
-    ]
-    kinds = sorted(
-        {kind for there, answered, _ in counted for kind in (*there, *answered)}, key=natural_order
-    )
-    return {
-        kind: [(there[kind], said[kind], right[kind]) for there, said, right in counted]
-        for kind in kinds
-    }
+    spans_of = _words if of_words else entity_set
+    counted = []
+    for gold_tags, predicted_tags in zip(*sides(lines), strict=True):
+        gold = spans_of(tuple(gold_tags))
+        predicted = spans_of(tuple(predicted_tags))
+        counted.append((_by_kind(gold), _by_kind(predicted), _by_kind(gold & predicted)))
+
+    kinds = set[str]()
+    for n_gold, n_predicted, _ in counted:
+        kinds.update(n_gold, n_predicted)
+    counts = {}
+    for kind in sorted(kinds, key=natural_order):
+        counts[kind] = [
+            (n_gold[kind], n_predicted[kind], n_right[kind])
+            for n_gold, n_predicted, n_right in counted
+        ]
+    return counts
+
+
+def _by_kind(spans: Iterable[tagging.Entity]) -> Counter[str]:
+    """Returns how many spans there are of each type or tag."""
+    return Counter(kind for kind, _, _ in spans)
+
+
+def _tags_of(lines: Lines) -> list[str]:
+    """Returns the tags in gold answers and predictions, sorted."""
+    tags = set[str]()
+    for side in sides(lines):
+        tags.update(*side)
+    return sorted(tags, key=natural_order)
 
 
 def _words(tags: Sequence[str]) -> frozenset[tagging.Entity]:
@@ -130,21 +152,19 @@ answer("Ada Lovelace lived in London.")"""
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
         """Returns the tags, sorted as found; they mark entities where the lines list entities."""
-        tags = sorted(
-            {tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order
-        )
+        tags = _tags_of(lines)
         marked = any(tag[:2] in ("B-", "I-", "S-", "E-") for tag in tags)
         return cls(tuple(tags), "entities" in lines[0] or marked)
 
     def contributions(self, lines: Lines, name: str) -> Contributions | None:
         """Returns what each line adds to a metric; `entity_f1:PER` is that of one type."""
-        what, _, kind = name.partition(":")
+        metric, _, kind = name.partition(":")
         if not kind:
             return super().contributions(lines, name)
-        if not self.mark_entities or what not in tagging.ENTITY_METRICS:
+        if not self.mark_entities or metric not in tagging.ENTITY_METRICS:
             return None
         return clustered(
-            entity_score(what, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines))), lines
+            entity_score(metric, _counts_by_type(lines).get(kind, [(0, 0, 0)] * len(lines))), lines
         )
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
@@ -169,7 +189,7 @@ answer("Ada Lovelace lived in London.")"""
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
         """Returns the most frequent tag of the training rows: O, where entities are marked."""
-        return super().baseline_answer([tag for tags in gold for tag in tags])
+        return super().baseline_answer(list(chain.from_iterable(gold)))
 
     def answered(self, line: Line, constant: Any) -> Line:
         """Returns a line with the constant tag at every word."""
@@ -179,13 +199,17 @@ answer("Ada Lovelace lived in London.")"""
         """Returns the metrics of one tag for every word; of single types those that are there, as
         no model has more.
         """
-        there = {"", *(kind for line in lines for kind in self.labels_of(line))}
-        found = super().baseline(constant, lines)
-        return {name: value for name, value in found.items() if name.partition(":")[2] in there}
+        occurring = {""}
+        for line in lines:
+            occurring.update(self.labels_of(line))
+        baselines = super().baseline(constant, lines)
+        return {
+            name: value for name, value in baselines.items() if name.partition(":")[2] in occurring
+        }
 
     def constant_prediction(self, lines: Lines) -> str | None:
         """Returns the only tag that was answered, such as O for every word."""
-        tags = [tag for line in lines for tag in line["prediction"]]
+        tags = list(chain.from_iterable(line["prediction"] for line in lines))
         if len(tags) > 1 and set(tags) == {tags[0]}:
             return repr(tags[0])
         return None
@@ -209,19 +233,21 @@ answer("Ada Lovelace lived in London.")"""
         gold = line["gold"]
         predicted = line["prediction"]
         if self.mark_entities:
-            wanted = set(entities(gold))
-            given = set(entities(predicted))
+            gold_entities = set(entities(gold))
+            predicted_entities = set(entities(predicted))
             return (
                 self.shown_input(line),
-                _entities(line, wanted - given),
-                _entities(line, given - wanted),
+                _entities(line, gold_entities - predicted_entities),
+                _entities(line, predicted_entities - gold_entities),
             )
         words: Sequence[str] = line.get("words") or [str(i) for i in range(len(gold))]
-        wrong = [
-            i for i, (one, other) in enumerate(zip(gold, predicted, strict=True)) if one != other
-        ]
-        both = ("; ".join(f"{words[i]}: {tags[i]}" for i in wrong) for tags in (gold, predicted))
-        return self.shown_input(line), *both  # type: ignore[return-value]
+        gold_texts = []
+        predicted_texts = []
+        for i, (gold_tag, predicted_tag) in enumerate(zip(gold, predicted, strict=True)):
+            if gold_tag != predicted_tag:
+                gold_texts.append(f"{words[i]}: {gold_tag}")
+                predicted_texts.append(f"{words[i]}: {predicted_tag}")
+        return self.shown_input(line), "; ".join(gold_texts), "; ".join(predicted_texts)
 
     def shown_input(self, line: Line) -> str:
         """Returns the words."""
@@ -261,13 +287,13 @@ answer("Ada Lovelace lived in London.")"""
             by_type = _counts_by_type(lines)
             pairs: list[list[tuple[str | None, str | None]]] = [[] for _ in lines]
             for kind, counts in by_type.items():
-                for of_line, (wanted, answered, right) in zip(pairs, counts, strict=True):
-                    missed = wanted - right
-                    wrong = answered - right
+                for of_line, (n_gold, n_answered, n_right) in zip(pairs, counts, strict=True):
+                    n_missed = n_gold - n_right
+                    n_wrong = n_answered - n_right
                     of_line += [
-                        *[(kind, kind)] * right,
-                        *[(kind, None)] * missed,
-                        *[(None, kind)] * wrong,
+                        *[(kind, kind)] * n_right,
+                        *[(kind, None)] * n_missed,
+                        *[(None, kind)] * n_wrong,
                     ]
             errors = tagging.entity_errors(*sides(lines))
             counted = Outcome.counted(
@@ -277,14 +303,12 @@ answer("Ada Lovelace lived in London.")"""
                 lines,
                 pairs,
             )
-            rows = [
-                [*row, *(of_kind[str(row[0])] for of_kind in errors.values())]
-                for row in counted.rows
-            ]
+            rows = []
+            for row in counted.rows:
+                kind = str(row[0])
+                rows.append([*row, *(n_errors[kind] for n_errors in errors.values())])
             return replace(counted, header=(*counted.header, *errors), rows=rows)
-        names = sorted(
-            {tag for side in sides(lines) for tags in side for tag in tags}, key=natural_order
-        )
+        names = _tags_of(lines)
         opposite = [list(zip(*tags, strict=True)) for tags in zip(*sides(lines), strict=True)]
         return Outcome.counted(
             "By tag",
@@ -295,11 +319,11 @@ answer("Ada Lovelace lived in London.")"""
         )
 
 
-def _entities(line: Line, found: set[tagging.Entity]) -> str:
+def _entities(line: Line, marked: set[tagging.Entity]) -> str:
     words = line.get("words") or []
-    named = sorted(found, key=lambda span: span[1])
-    shown = [
+    ordered = sorted(marked, key=lambda span: span[1])
+    texts = [
         f"{kind}: {' '.join(words[start:end]) or f'words {start} to {end - 1}'}"
-        for kind, start, end in named
+        for kind, start, end in ordered
     ]
-    return "; ".join(shown) or "(nothing)"
+    return "; ".join(texts) or "(nothing)"

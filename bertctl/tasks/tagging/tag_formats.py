@@ -102,9 +102,9 @@ def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
                 else:
                     answered = []
                 misc = [
-                    each
-                    for each in columns[-1].split("|")
-                    if each != "_" and not each.startswith("NER=")
+                    feature
+                    for feature in columns[-1].split("|")
+                    if feature != "_" and not feature.startswith("NER=")
                 ]
                 columns[-1] = "|".join([*misc, *answered]) or "_"
             out.write("\t".join(columns) + "\n")
@@ -123,9 +123,10 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
                 "these answers mark no entities", remedy="Take `format=conll`, conllu or jsonl."
             )
         text, offsets = _placed(answer, _words(answer))
-        found = answer["entities"]
+        answered = answer["entities"]
         spans = [
-            (offsets[each["start"]][0], offsets[each["end"] - 1][1], each["type"]) for each in found
+            (offsets[entity["start"]][0], offsets[entity["end"] - 1][1], entity["type"])
+            for entity in answered
         ]
         gold = None
         if answer.get("label") is not None and all(map(_MARK.fullmatch, answer["label"])):
@@ -133,7 +134,7 @@ def documents_of(answers: Iterable[dict[str, Any]]) -> Iterator[Document]:
                 (offsets[start][0], offsets[end - 1][1], kind)
                 for kind, start, end in entities(answer["label"])
             ]
-        probabilities = [each["probability"] for each in found]
+        probabilities = [entity["probability"] for entity in answered]
         yield Document(
             str(answer["id"]),
             text,

@@ -6,6 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -125,7 +126,7 @@ class TokenClassification(Task):
         numbered = tuple(settings.labels or ())
         renamed = _renamed(recipe)
         tags = [_tags(train, i, numbered, renamed) for i in range(len(train))]
-        if any(tags) and all(tag.isdecimal() for row in tags for tag in row):
+        if any(tags) and all(tag.isdecimal() for tag in chain.from_iterable(tags)):
             message = f"{train.source}: the tags are numbers, and nothing says what they stand for"
             raise DataError(
                 message,
@@ -144,27 +145,26 @@ class TokenClassification(Task):
                 "named by a column "
                 "`document` (JSONL); else leave token_classification.context out.",
             )
-        named = list(settings.labels or labels or ())
-        found = Counter(tag for row in tags for tag in row)
-        if len(found) < 2:
+        known_labels = list(settings.labels or labels or ())
+        tag_counts = Counter(chain.from_iterable(tags))
+        if len(tag_counts) < 2:
             if kind.entities:
                 few = "no entity"
             else:
-                few = f"one tag ({', '.join(found)})"
+                few = f"one tag ({', '.join(tag_counts)})"
             message = f"{train.source}: the training rows have {few}; nothing can be learned"
             raise DataError(
                 message, remedy="Check `data.label_column=`, or add rows with other tags."
             )
         if not kind.entities:
-            names = named or sorted(found)
+            names = known_labels or sorted(tag_counts)
         else:
-            types = entity_types(named) or sorted(entity_types(found))
-            names = [
-                "O",
-                *(f"{letter}-{name}" if name else letter for name in types for letter in "BI"),
-            ]
-            if set(named) == set(names):
-                names = named
+            types = entity_types(known_labels) or sorted(entity_types(tag_counts))
+            names = ["O"]
+            for name in types:
+                names += [f"B-{name}", f"I-{name}"] if name else ["B", "I"]
+            if set(known_labels) == set(names):
+                names = known_labels
         return cls(tuple(names), kind.answered, context, *_of_answers(recipe))
 
     @classmethod
@@ -208,7 +208,7 @@ class TokenClassification(Task):
                 unmarked = learned == "O" != tag  # NN, or PER without B- or I-
                 if unmarked or learned not in known:
                     plain = unmarked or self.scheme is None
-                    what, names = (
+                    kind, names = (
                         ("tag", self.labels)
                         if plain
                         else ("entity type", entity_types(self.labels))
@@ -219,7 +219,7 @@ class TokenClassification(Task):
                         name = tag.partition("-")[2]
                     raise UnknownLabelError(
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): "
-                        f"the {what} {name!r} "
+                        f"the {kind} {name!r} "
                         f"is not one the model knows ({listing(names)})",
                         remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model "
                         "calls it "
@@ -241,8 +241,10 @@ class TokenClassification(Task):
         if not rows.has("label"):
             return features
         number = {name: i for i, name in enumerate(self.labels)}
-        tags = (tag for i in range(len(rows)) for tag in self._learned(self._gold_tags(rows, i)))
-        return replace(features, labels=np.array([number[tag] for tag in tags], dtype=np.int64))
+        labels: list[int] = []
+        for i in range(len(rows)):
+            labels += [number[tag] for tag in self._learned(self._gold_tags(rows, i))]
+        return replace(features, labels=np.array(labels, dtype=np.int64))
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
@@ -318,7 +320,7 @@ class TokenClassification(Task):
         else:
             kind = "type"
         numbers, _ = self._chosen(answered.outputs, features)
-        found: list[Target] = []
+        targets: list[Target] = []
         for i, (start, answer) in enumerate(
             zip(features.starts.tolist(), answered.answers, strict=False)
         ):
@@ -334,43 +336,50 @@ class TokenClassification(Task):
                     self.labels[numbers[start + at]],
                 ):
                     continue
-                window, places = features.places_beside(start + at)
+                window, positions = features.places_beside(start + at)
                 first = int(features.first[window]) - start  # of the row
-                inside = range(start + at, min(start + end, int(features.last[window])))
-                outputs = tuple((int(features.places[word]), int(numbers[word])) for word in inside)
-                named = {kind: span[kind], "start": at, "end": end, "text": " ".join(words[at:end])}
-                part = Part("words", words[first : first + len(places)], first, places=places)
-                found.append(
+                answered_words = range(start + at, min(start + end, int(features.last[window])))
+                outputs = tuple(
+                    (int(features.places[word]), int(numbers[word])) for word in answered_words
+                )
+                facts = {kind: span[kind], "start": at, "end": end, "text": " ".join(words[at:end])}
+                part = Part("words", words[first : first + len(positions)], first, places=positions)
+                targets.append(
                     Target(
                         i,
                         window,
                         outputs,
-                        named,
+                        facts,
                         (part,),
                     )
                 )
-        return found
+        return targets
 
     def describe(self, rows: Rows) -> str:
         """Returns how many entities of each type, or words of each tag, and the scheme of the
         tags.
         """
         if self.scheme is None:
-            counts = Counter(tag for i in range(len(rows)) for tag in self._gold_tags(rows, i))
+            counts = Counter[str]()
+            for i in range(len(rows)):
+                counts.update(self._gold_tags(rows, i))
             return _counted(counts, "tags")
-        counts = Counter(
-            kind for i in range(len(rows)) for kind, _, _ in entities(self._gold_tags(rows, i))
-        )
+        counts = self._entity_counts(rows)
         return f"{_counted(counts, 'types')}; learned in IOB2, answered in {self._scheme_of(rows)}"
 
     def doubts(self, train: Rows) -> list[str]:
         """Returns which types of entities differ in case or spacing alone."""
         if self.scheme is None:
             return []
-        counts = Counter(
-            kind for i in range(len(train)) for kind, _, _ in entities(self._gold_tags(train, i))
-        )
+        counts = self._entity_counts(train)
         return [alike_labels(usual, others, counts) for usual, others in spelt_alike(counts)]
+
+    def _entity_counts(self, rows: Rows) -> Counter[str]:
+        """Returns how many entities of each type the rows have."""
+        counts = Counter[str]()
+        for i in range(len(rows)):
+            counts.update(kind for kind, _, _ in entities(self._gold_tags(rows, i)))
+        return counts
 
     def gold(self, rows: Rows, index: int) -> list[str]:
         """Returns the tags of a row as the file has them; in the scheme that was asked for, where
@@ -390,10 +399,10 @@ class TokenClassification(Task):
     def _scheme_of(self, rows: Rows) -> Scheme | None:
         """Returns the scheme in which rows are answered; None where tags mark no entities."""
         if rows.tag_kind:
-            own = rows.tag_kind.answered
+            scheme_of_rows = rows.tag_kind.answered
         else:
-            own = None
-        return self.scheme and (self.asked or own or self.scheme)
+            scheme_of_rows = None
+        return self.scheme and (self.asked or scheme_of_rows or self.scheme)
 
     def _learned(self, tags: Sequence[str]) -> Sequence[str]:
         """Returns tags as the model learns them."""
@@ -474,10 +483,10 @@ def _tags(rows: Rows, index: int, numbered: Sequence[str], renamed: Mapping[str,
     words = rows.columns["words"][index]
     if not isinstance(tags, list | tuple) or len(tags) != len(words):
         if isinstance(tags, list | tuple):
-            found = f"{len(tags)} tags"
+            tags_text = f"{len(tags)} tags"
         else:
-            found = "no tags"
-        message = f"{rows.where(index)}: a sentence of {len(words)} words has {found}"
+            tags_text = "no tags"
+        message = f"{rows.where(index)}: a sentence of {len(words)} words has {tags_text}"
         raise DataError(message, remedy="Every row of a labelled split needs a tag for each word.")
     if not numbered or not all(tag.isdecimal() for tag in tags):
         if renamed:

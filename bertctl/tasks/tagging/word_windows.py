@@ -8,6 +8,7 @@ different words, T tokens of a window.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -121,9 +122,9 @@ class WordFeatures(SplitFeatures):
             its last.
         """
         window = int(np.searchsorted(self.first, word, side="right")) - 1
-        there = slice(self.first[window], self.last[window])
+        words = slice(self.first[window], self.last[window])
         return window, np.stack(
-            [self.places[there], self.places[there] + self.sizes[there]], axis=1
+            [self.places[words], self.places[words] + self.sizes[words]], axis=1
         )
 
     def collate(self, indices: Ints, padding: Padding) -> WordBatch:
@@ -167,7 +168,7 @@ def encode_words(
     """
     layout = Layout.of(tokenizer, pair=False)
     room = max_length - layout.special
-    numbers, vocabulary = numbers_of(word for sentence in sentences for word in sentence)
+    numbers, vocabulary = numbers_of(chain.from_iterable(sentences))
     tokens, cut, unknown = _tokens_of(vocabulary, tokenizer, layout, room)
     of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
     words = merge(len(numbers), [(np.arange(len(numbers)), of_words)])
@@ -186,13 +187,13 @@ def encode_words(
     answered = np.concatenate(
         [np.arange(a, b) for a, b in zip(first, last, strict=True)] or [np.zeros(0, np.int64)]
     )
-    places = np.zeros(len(numbers), dtype=np.int64)
-    places[answered] = layout.before(0) + ends[answered] - ends[left[window_of_word]]
+    positions = np.zeros(len(numbers), dtype=np.int64)
+    positions[answered] = layout.before(0) + ends[answered] - ends[left[window_of_word]]
 
     def of_rows(values: Ints) -> Ints:
         return np.diff(np.concatenate([[0], np.cumsum(values[numbers])])[starts])
 
-    own = np.diff(ends[starts])
+    n_tokens = np.diff(ends[starts])
     return WordFeatures(
         encoded=EncodedTexts(
             ids,
@@ -204,10 +205,10 @@ def encode_words(
         rows=rows,
         first=first,
         last=last,
-        places=places,
+        places=positions,
         sizes=words.lengths,
         starts=starts,
-        tokens=np.where(own > 0, own + layout.special, 0),
+        tokens=np.where(n_tokens > 0, n_tokens + layout.special, 0),
         truncated_tokens=of_rows(cut),
         unknown=of_rows(unknown),
     )
@@ -231,18 +232,18 @@ def _tokens_of(
         encodings = tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
         ids = [encoding.ids or [unknown] for encoding in encodings]
         lengths += map(len, ids)
-        flat.append(np.array([i for word in ids for i in word], dtype=np.int32))
+        flat.append(np.array(list(chain.from_iterable(ids)), dtype=np.int32))
     full = np.array(lengths, dtype=np.int64)
     tokens = Ragged.joined(np.concatenate(flat), full)
-    kept = np.minimum(full, room)
-    return tokens.cut(kept), full - kept, tokens.count(unknown)
+    n_kept = np.minimum(full, room)
+    return tokens.cut(n_kept), full - n_kept, tokens.count(unknown)
 
 
 def _unknown(tokenizer: Tokenizer, layout: Layout) -> int:
     """Returns id of the unknown token; of a special one where a vocabulary needs none (bytes)."""
-    special = [i for slot in layout.slots for i in slot.ids]
-    named = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
-    return next((i for i in (unknown_id(tokenizer), *named, *special) if i is not None), 0)
+    special = chain.from_iterable(slot.ids for slot in layout.slots)
+    by_name = (tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
+    return next((i for i in (unknown_id(tokenizer), *by_name, *special) if i is not None), 0)
 
 
 def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
@@ -268,14 +269,14 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
     """
     a = starts[:-1]
     b = starts[1:]
-    own = ends[b] - ends[a]
-    short = np.flatnonzero((own <= room) & (own > 0))
+    n_tokens = ends[b] - ends[a]
+    short = np.flatnonzero((n_tokens <= room) & (n_tokens > 0))
     a = a[short]
     b = b[short]
-    own = own[short]
+    n_tokens = n_tokens[short]
     there_left = ends[a] - ends[bounds[0][short]]
     there_right = ends[bounds[1][short]] - ends[b]
-    free = room - own
+    free = room - n_tokens
     # Half of the free room on each side; what one side has no words for goes to the other.
     take_left = np.minimum(there_left, np.maximum(free // 2, free - there_right))
     left = np.searchsorted(ends, ends[a] - take_left, side="left")
@@ -296,5 +297,5 @@ def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> 
     )
     first, after = windows.answered(ends)
     of_long = np.stack([long[windows.rows], windows.first, windows.last, first, after], axis=1)
-    found = np.concatenate([of_short, of_long[first < after]]).astype(np.int64)
-    return found[np.argsort(found[:, 3], kind="stable")]
+    spans = np.concatenate([of_short, of_long[first < after]]).astype(np.int64)
+    return spans[np.argsort(spans[:, 3], kind="stable")]
