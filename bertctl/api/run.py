@@ -267,7 +267,7 @@ def _opened(run: Run | Path | str) -> Run:
 
 
 def _values(document: MetricsDocument) -> Scores:
-    return {
-        split: {name: metric.value for name, metric in by_name.items()}
-        for split, by_name in document.metrics.items()
-    }
+    scores = {}
+    for split, metrics in document.metrics.items():
+        scores[split] = {name: metric.value for name, metric in metrics.items()}
+    return scores

@@ -198,13 +198,13 @@ def _request(fields: Mapping[str, Any], **options: str | None) -> VectorRequest:
     return VectorRequest(as_options(fields), options)
 
 
-def _texts(given: str | RowsInMemory, name: str) -> MemoryFile:
+def _texts(texts: str | RowsInMemory, name: str) -> MemoryFile:
     """Returns texts as a file in memory; a text alone is one of them.
 
     Raises:
         UsageError: There are none.
     """
-    rows = [given] if isinstance(given, str) else given
+    rows = [texts] if isinstance(texts, str) else texts
     file = memory_file(rows, name)
     if file is None:
         raise UsageError(f"{name} has no texts", remedy="Give at least one.")

@@ -4,6 +4,7 @@ word for words.
 Letters: N rows or words, V features, C outputs.
 """
 
+import itertools
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -77,7 +78,9 @@ class TextFeatures:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         self._columns = [column for column in ("text", "pair") if rows.has(column)]
-        texts = [text for column in self._columns for text in _texts(rows, column)]
+        texts: list[str] = []
+        for column in self._columns:
+            texts += _texts(rows, column)
         by_characters = counts_characters([texts[:_SAMPLED_TEXTS]])
         self._vectorizer = TfidfVectorizer(
             analyzer="char" if by_characters else "word",
@@ -222,4 +225,4 @@ class WordTags:
 
 
 def _words(rows: Rows) -> list[str]:
-    return [str(word) for words in rows.columns["words"] for word in words]
+    return [str(word) for word in itertools.chain.from_iterable(rows.columns["words"])]

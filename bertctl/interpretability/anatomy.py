@@ -64,7 +64,6 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
         parameters = sum(layers) + sum(count for part, count in parts.items() if part != "layers")
         frozen = sum(layers[: run.get("freeze_layers", 0)])
         frozen += parts["embeddings"] if run.get("freeze_embeddings") else 0
-        kinds = dict.fromkeys(weight.dtype for weight in weights.values())
         return {
             "schema": SCHEMA,
             "model": name,
@@ -76,15 +75,20 @@ def inspect_model(name: str, *, length: int | None = None, batch_size: int = 32)
             "parameters": parameters,
             "trainable": probe or parameters - frozen,
             "parts": parts,
-            "bytes": {
-                kind: sum(weight.bytes for weight in weights.values() if weight.dtype == kind)
-                for kind in kinds
-            },
+            "bytes": _bytes_by_type(weights),
             "sizes": sizes | {"positions": positions},
             "flops": flops(weights, sizes, length),
             "memory_bytes": _memory(config, parameters, length, batch_size),
             "tokenizer": _tokenizer(folder),
         }
+
+
+def _bytes_by_type(weights: Mapping[str, StoredTensor]) -> dict[str, int]:
+    """Returns how many bytes the weights of each type of number take."""
+    n_bytes: dict[str, int] = {}
+    for weight in weights.values():
+        n_bytes[weight.dtype] = n_bytes.get(weight.dtype, 0) + weight.bytes
+    return n_bytes
 
 
 def _labels(model_config: Mapping[str, Any]) -> list[str]:
@@ -111,11 +115,11 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
 
     run = open_run(path)
     if is_probe(path):
-        probe = sum(one.size for one in tensors_in(path / WEIGHTS).values())
+        probe = sum(tensor.size for tensor in tensors_in(path / WEIGHTS).values())
     else:
         probe = 0
     frozen = run.recipe.training.model_dump(include={"freeze_embeddings", "freeze_layers"})
-    told = {
+    run_facts = {
         "recipe": run.recipe.name,
         "task": run.recipe.task,
         "model": run.recipe.model.name,
@@ -125,7 +129,7 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
         head = read_probe(path)[1].head
     else:
         head = None
-    return run.source.folder, told | frozen, probe, head
+    return run.source.folder, run_facts | frozen, probe, head
 
 
 def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
@@ -140,11 +144,13 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
         counts[place.part, place.layer, place.block] += (
             weights[name].size if weights[name].is_parameter else 0
         )
-    layers = sorted({layer for _, layer, _ in counts if layer})
-    parts = {part: counts[part, (), ""] for part in ("embeddings", "pooler", "head", "other")}
-    return parts | {
-        "layers": [{block: counts["layer", layer, block] for block in _BLOCKS} for layer in layers]
-    }
+    parts: dict[str, Any] = {}
+    for part in ("embeddings", "pooler", "head", "other"):
+        parts[part] = counts[part, (), ""]
+    parts["layers"] = []
+    for layer in sorted({layer for _, layer, _ in counts if layer}):
+        parts["layers"].append({block: counts["layer", layer, block] for block in _BLOCKS})
+    return parts
 
 
 def flops(
@@ -157,9 +163,9 @@ def flops(
     4 T H for a token in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as
     dense, also where a family's is not. Training takes about three times as many.
     """
-    inside = {name: place.layer for name, place in places(weights).items() if place.layer}
-    matrices = sum(weights[name].size for name in inside if len(weights[name].shape) > 1)
-    stored = len(set(inside.values())) or 1
+    layer_of_name = {name: place.layer for name, place in places(weights).items() if place.layer}
+    matrices = sum(weights[name].size for name in layer_of_name if len(weights[name].shape) > 1)
+    stored = len(set(layer_of_name.values())) or 1
     layers = sizes["layers"] or stored
     token = (
         2 * matrices * layers // stored + 4 * length * sizes["hidden"] * layers

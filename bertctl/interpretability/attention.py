@@ -48,7 +48,7 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
     Raises:
         UsageError: no number, or none from 1 to `count`.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in (f"1-{count}" if typed is None else typed).split(","):
         span = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", part)
         first, last = (int(span[1]), int(span[2] or span[1])) if span else (0, 0)
@@ -59,8 +59,8 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
                 "last."
             )
             raise UsageError(f"the model has no {noun} '{part.strip()}'", remedy=remedy)
-        found.update(range(ends[0], ends[1] + 1))
-    return tuple(sorted(found))
+        numbers.update(range(ends[0], ends[1] + 1))
+    return tuple(sorted(numbers))
 
 
 class AttentionReader:
@@ -108,11 +108,11 @@ class AttentionReader:
         limits = Truncation(self.max_length)
         tokenizer = self.model.tokenizer
         limits.check(tokenizer, pair=texts.pairs is not None)
-        found = WindowEncoder(tokenizer, limits).encode(texts)
-        if not all(len(one.windows[0]) for one in found):
+        encoded = WindowEncoder(tokenizer, limits).encode(texts)
+        if not all(len(encoded_text.windows[0]) for encoded_text in encoded):
             raise UsageError("a text has no tokens", remedy="Give texts with words in them.")
-        return [one.windows[0] for one in found], [
-            one.full_length - len(one.windows[0]) for one in found
+        return [encoded_text.windows[0] for encoded_text in encoded], [
+            encoded_text.full_length - len(encoded_text.windows[0]) for encoded_text in encoded
         ]
 
     def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[Ints, list[Tensor]]]":
@@ -132,16 +132,18 @@ class AttentionReader:
         for indices, mask, output in self.engine.line_outputs(
             encodings, budget, output_attentions=True
         ):
-            found = [layer.float() for layer in getattr(output, "attentions", None) or ()]
+            attentions = [layer.float() for layer in getattr(output, "attentions", None) or ()]
             size = (*mask.shape, mask.shape[1])
-            whole = len(found) == self.layers and all(
-                (len(one), *one.shape[2:]) == size for one in found
+            is_complete = len(attentions) == self.layers and all(
+                (len(attention), *attention.shape[2:]) == size for attention in attentions
             )
             off = [
-                float(((one.sum(dim=-1) - 1).abs() * mask[:, None]).max()) for one in found if whole
+                float(((attention.sum(dim=-1) - 1).abs() * mask[:, None]).max())
+                for attention in attentions
+                if is_complete
             ]
-            if not whole or max(off) > _SUM_TOLERANCE:
-                if whole:
+            if not is_complete or max(off) > _SUM_TOLERANCE:
+                if is_complete:
                     rows = "rows of attention that do not sum to 1"
                 else:
                     rows = "no attention of all tokens to all"
@@ -151,7 +153,7 @@ class AttentionReader:
                     remedy="Give an encoder that has, such as BERT, RoBERTa, DeBERTa or "
                     "ModernBERT.",
                 )
-            yield indices, found
+            yield indices, attentions
 
 
 def read_attention(
@@ -192,32 +194,35 @@ def read_attention(
     def of_layers(tensors: "Sequence[Tensor]") -> Floats32:
         return np.stack([tensor[0].cpu().numpy() for tensor in tensors])[picked]
 
-    own = (
+    reason = (
         f"the family '{reader.family}' computes its scores in a way of its own, as a rule not "
         "query · key alone"
     )
-    told = f"query and key are not shown: {own}"
-    shown = {
+    note = f"query and key are not shown: {reason}"
+    facts = {
         "tokens": encoding.tokens,
         "sides": sides_of(encoding),
         "layers": chosen,
         "heads": numbers,
     }
-    arrays = {name: np.asarray(each) for name, each in shown.items()} | {
+    arrays = {name: np.asarray(values) for name, values in facts.items()} | {
         "attentions": of_layers(read)
     }
-    found: dict[str, Any] = {"model": reader.source.name, "scores": told, "cut": cut, **arrays}
+    document: dict[str, Any] = {"model": reader.source.name, "scores": note, "cut": cut, **arrays}
     with tapped(reader.model.network) as tap:
         list(reader.engine.line_outputs([encoding], len(encoding)))
     scores = tap.scores
     if not scores or scores[0].query.shape[1] != read[0].shape[1]:
-        return found
-    off = max(float((one.weights() - it).abs().max()) for one, it in zip(scores, read, strict=True))
+        return document
+    differences = [
+        layer.weights() - probabilities for layer, probabilities in zip(scores, read, strict=True)
+    ]
+    off = max(float(difference.abs().max()) for difference in differences)
     if off > SAME:
-        return found
-    return found | {
-        "queries": of_layers([one.query for one in scores]),
-        "keys": of_layers([one.key for one in scores]),
+        return document
+    return document | {
+        "queries": of_layers([layer.query for layer in scores]),
+        "keys": of_layers([layer.key for layer in scores]),
         "scaling": np.array([scores[layer - 1].scaling for layer in chosen], dtype=np.float32),
         "scores": "softmax(query · key / √d), seen in the model: the largest difference is "
         f"{off:.1e}",

@@ -4,6 +4,7 @@ far to believe it.
 Letters: W words of a line, T tokens, n lines.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -71,43 +72,53 @@ def integrated_gradients(
         steps: exactly so many, by Gauss-Legendre, as captum's default is; None as many as it takes.
     """
     if steps is not None:
-        nodes, weights = np.polynomial.legendre.leggauss(steps)
-        ends = np.transpose(
-            [network.values(lines, np.full(len(lines), share)) for share in (0.0, 1.0)]
-        )
-        every = [line for line in lines for _ in nodes]
-        _values, along = network.gradients(every, np.tile((1 + nodes) / 2, len(lines)))
-        sums = [weights / 2 @ along[i : i + steps] for i in range(0, len(every), steps)]
-        return [_checked(*each, steps) for each in zip(lines, ends, sums, strict=True)]
+        return _legendre_gradients(network, lines, steps)
+
     paths: list[dict[float, tuple[float, Floats]]] = [
         {} for _ in lines
     ]  # value and products by the share of the way
-    found: dict[int, Attribution] = {}
-    wanted = [(i, share) for i in range(len(lines)) for share in _FIRST]
-    while wanted:
-        given = network.gradients(
-            [lines[i] for i, _ in wanted], np.array([share for _, share in wanted])
+    attributions: dict[int, Attribution] = {}
+    pending = list(itertools.product(range(len(lines)), _FIRST))
+    while pending:
+        computed = network.gradients(
+            [lines[i] for i, _ in pending], np.array([share for _, share in pending])
         )
-        for (i, share), *there in zip(wanted, *given, strict=True):
-            paths[i][share] = there[0], there[1]
-        asked = dict.fromkeys(i for i, _ in wanted)
-        wanted = []
-        for i in asked:
+        for (i, share), *at_share in zip(pending, *computed, strict=True):
+            paths[i][share] = at_share[0], at_share[1]
+        line_numbers = dict.fromkeys(i for i, _ in pending)
+        pending = []
+        for i in line_numbers:
             shares = np.array(sorted(paths[i]))
-            values, products = (
-                np.array(each) for each in zip(*(paths[i][share] for share in shares), strict=True)
-            )
+            values = np.array([paths[i][share][0] for share in shares])
+            products = np.array([paths[i][share][1] for share in shares])
             weights = _weights(shares)
-            found[i] = _checked(
+            attributions[i] = _checked(
                 lines[i], values[[0, -1]], weights.sum(axis=0) @ products, len(shares)
             )
-            if not found[i].facts["converged"] and len(shares) < MOST_STEPS:
+            if not attributions[i].facts["converged"] and len(shares) < MOST_STEPS:
                 off = weights @ products.sum(axis=1) - np.diff(values)
                 off *= np.sign(off.sum())
-                far = int((off > _FAR * TOLERANCE * abs(found[i].facts["change"])).sum())
+                far = int((off > _FAR * TOLERANCE * abs(attributions[i].facts["change"])).sum())
                 worst = np.argsort(-off)[: max(1, len(off) // 8, min(far, len(off) // 3))]
-                wanted += [(i, share) for share in (shares[worst] + shares[worst + 1]) / 2]
-    return [found[i] for i in range(len(lines))]
+                pending += [(i, share) for share in (shares[worst] + shares[worst + 1]) / 2]
+    return [attributions[i] for i in range(len(lines))]
+
+
+def _legendre_gradients(
+    network: EmbeddedNetwork, lines: Sequence[Line], steps: int
+) -> list[Attribution]:
+    """Returns the integrals by so many steps of the Gauss-Legendre quadrature."""
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    begin_values = network.values(lines, np.full(len(lines), 0.0))
+    end_values = network.values(lines, np.full(len(lines), 1.0))
+    ends = np.transpose([begin_values, end_values])
+
+    repeated: list[Line] = []
+    for line in lines:
+        repeated += [line] * steps
+    _, products = network.gradients(repeated, np.tile((1 + nodes) / 2, len(lines)))
+    sums = [weights / 2 @ products[i : i + steps] for i in range(0, len(repeated), steps)]
+    return [_checked(*parts, steps) for parts in zip(lines, ends, sums, strict=True)]
 
 
 def _weights(shares: Floats) -> Floats:
@@ -142,8 +153,8 @@ def gradient_x_input(
     """Returns the products of each token's vector and the gradient with respect to it: a line
     through the text itself, which adds up to nothing in particular.
     """
-    given = network.gradients(lines, np.ones(len(lines)), of_input=True)
-    return [Attribution.of(*each) for each in zip(lines, *given, strict=True)]
+    computed = network.gradients(lines, np.ones(len(lines)), of_input=True)
+    return [Attribution.of(*parts) for parts in zip(lines, *computed, strict=True)]
 
 
 def leave_one_out(
@@ -152,15 +163,21 @@ def leave_one_out(
     """Returns by how much the number falls when a word is taken out of the text, the words behind
     it moved up.
     """
-    places = [(i, word) for i, line in enumerate(lines) for word in np.flatnonzero(line.removable)]
-    values = network.values(
-        [lines[i].without(np.arange(len(lines[i].words)) == word) for i, word in places]
-    )
-    whole = network.values(lines)
-    found = [np.full(len(line.words), np.nan) for line in lines]
-    for (i, word), value in zip(places, values, strict=True):
-        found[i][word] = whole[i] - value
-    return [Attribution(float(value), words) for value, words in zip(whole, found, strict=True)]
+    removals: list[tuple[int, int]] = []
+    variants: list[Line] = []
+    for i, line in enumerate(lines):
+        for word in np.flatnonzero(line.removable).tolist():
+            removals.append((i, word))
+            variants.append(line.without(np.arange(len(line.words)) == word))
+
+    values = network.values(variants)
+    full_values = network.values(lines)
+    falls = [np.full(len(line.words), np.nan) for line in lines]
+    for (i, word), value in zip(removals, values, strict=True):
+        falls[i][word] = full_values[i] - value
+    return [
+        Attribution(float(value), words) for value, words in zip(full_values, falls, strict=True)
+    ]
 
 
 def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
@@ -170,7 +187,7 @@ def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> l
     That is what it is: no contribution to any label, the same for all labels, never negative, in
     all 1.
     """
-    found = {}
+    attributions = {}
     values = network.values(lines)
     config = getattr(network.engine.network, "config", None)
     is_mean = getattr(config, "classifier_pooling", "cls") == "mean"  # of ModernBERT
@@ -180,8 +197,8 @@ def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> l
             flow = (mean + np.eye(len(flow))) / 2 @ flow
         is_decoder = not np.triu(layers[0], 1).any()  # no token sees later ones
         read = lines[i].read_by_head(every=is_mean, last=is_decoder)
-        found[i] = Attribution.of(lines[i], values[i], flow[read].mean(axis=0))
-    return [found[i] for i in range(len(lines))]
+        attributions[i] = Attribution.of(lines[i], values[i], flow[read].mean(axis=0))
+    return [attributions[i] for i in range(len(lines))]
 
 
 Method = Callable[[EmbeddedNetwork, Sequence[Line], int | None], list[Attribution]]
@@ -197,14 +214,14 @@ def order_of(words: Floats) -> Ints:
     """Returns the numbers of words by what they contribute, the most first; without those that
     can't be left out.
     """
-    there = np.flatnonzero(~np.isnan(words))
-    return there[np.argsort(-words[there], kind="stable")]
+    removable = np.flatnonzero(~np.isnan(words))
+    return removable[np.argsort(-words[removable], kind="stable")]
 
 
 def faithfulness(
     network: EmbeddedNetwork,
     lines: Sequence[Line],
-    whole: Floats,
+    full_values: Floats,
     orders: Mapping[str, Sequence[Ints]],
 ) -> list[dict[str, dict[str, float]]]:
     """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section
@@ -218,30 +235,31 @@ def faithfulness(
     Args:
         network: asked without gradients.
         lines: n lines.
-        whole: (n,) their numbers.
+        full_values: (n,) their numbers.
         orders: by name, for each line, the numbers of its removable words, the most important
             first.
     """
     variants: dict[
         tuple[int, bytes], Line
     ] = {}  # the first words of a short text are the same for several bins
-    asked: list[tuple[int, bytes]] = []
+    keys: list[tuple[int, bytes]] = []
     for i, line in enumerate(lines):
-        for order in (each[i] for each in orders.values()):
+        for order in (line_orders[i] for line_orders in orders.values()):
             for most in (int(np.ceil(share * len(order))) for share in BINS):
                 for part in (order[:most], order[most:]):
                     gone = np.isin(np.arange(len(line.words)), part)
-                    asked.append((i, gone.tobytes()))
-                    variants.setdefault(asked[-1], line.without(gone))
+                    keys.append((i, gone.tobytes()))
+                    variants.setdefault(keys[-1], line.without(gone))
     values = dict(zip(variants, network.values(list(variants.values())), strict=True))
-    left = np.array([values[key] for key in asked]).reshape(
+    left = np.array([values[key] for key in keys]).reshape(
         len(lines), len(orders), len(BINS), len(FIGURES)
     )
-    falls = (whole[:, None, None] - left.mean(axis=2)).tolist()
-    return [
-        {
-            name: dict(zip(FIGURES, fall, strict=True))
-            for name, fall in zip(orders, each, strict=True)
-        }
-        for each in falls
-    ]
+    falls = full_values[:, None, None] - left.mean(axis=2)
+
+    faithfulness_of_lines = []
+    for line_falls in falls.tolist():
+        by_order = {}
+        for name, order_falls in zip(orders, line_falls, strict=True):
+            by_order[name] = dict(zip(FIGURES, order_falls, strict=True))
+        faithfulness_of_lines.append(by_order)
+    return faithfulness_of_lines

@@ -55,11 +55,11 @@ class EmbeddedNetwork:
         """
         import torch
 
-        found = np.zeros(len(lines))
+        values = np.zeros(len(lines))
         with torch.no_grad():
             for indices, _, scores, *_ in self._passes(lines, shares):
-                found[indices] = scores.cpu().double().numpy()
-        return found
+                values[indices] = scores.cpu().double().numpy()
+        return values
 
     def gradients(
         self, lines: Sequence[Line], shares: Floats, *, of_input: bool = False
@@ -90,8 +90,8 @@ class EmbeddedNetwork:
                     .numpy()
                 )
                 values[indices] = scores.detach().cpu().double().numpy()
-                for i, row, there in zip(indices, of_tokens, mask, strict=True):
-                    products[i] = row[there]
+                for i, row, is_token in zip(indices, of_tokens, mask, strict=True):
+                    products[i] = row[is_token]
         return values, products
 
     def attentions(self, lines: Sequence[Line]) -> Iterator[tuple[int, list[Floats]]]:
@@ -107,18 +107,18 @@ class EmbeddedNetwork:
             with torch.no_grad(), attending(self.engine.network, "eager"):
                 for indices, inputs in self.engine.line_batches(lines, self._budget):
                     backend: Any = self.engine.backend
-                    given = backend(
+                    outputs = backend(
                         **self.objective.of_lines(inputs).inputs, output_attentions=True
                     )
                     layers = [
-                        layer.mean(dim=1).cpu().double().numpy() for layer in given.attentions
+                        layer.mean(dim=1).cpu().double().numpy() for layer in outputs.attentions
                     ]
-                    for number, there in enumerate(
+                    for number, is_token in enumerate(
                         inputs["attention_mask"].cpu().numpy().astype(np.bool_)
                     ):
                         yield (
                             int(indices[number]),
-                            [layer[number][np.ix_(there, there)] for layer in layers],
+                            [layer[number][np.ix_(is_token, is_token)] for layer in layers],
                         )
         except (AttributeError, TypeError, ValueError, IndexError) as error:
             message = "this network gives no attention of each token to each"
@@ -190,13 +190,27 @@ class EmbeddedNetwork:
                 )
             before = (~mask).sum(axis=1) * self.engine.padding.left
             numbers = [
-                sum(
-                    output[(place[0] + shift, *place[1:]) if len(place) > 1 else place]
-                    for place in line.places
-                )
+                _summed_outputs(line, output, shift)
                 for line, output, shift in zip(chosen, outputs, before.tolist(), strict=True)
             ]
             yield indices, mask, torch.stack(numbers), vectors, ways
+
+
+def _summed_outputs(line: Line, output: "Tensor", shift: int) -> "Tensor":
+    """Returns the number that is explained: the sum of the outputs that a line asks for.
+
+    Args:
+        line: Names the places of its outputs, by token and label or by label alone.
+        output: Output of the network for this line.
+        shift: Tokens of padding before the line.
+    """
+    numbers = []
+    for place in line.places:
+        index = place
+        if len(place) > 1:
+            index = (place[0] + shift, *place[1:])
+        numbers.append(output[index])
+    return sum(numbers, start=output.new_zeros(()))
 
 
 @contextlib.contextmanager
@@ -206,22 +220,22 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
     Raises:
         ValueError: nobody asked it, or more than one did.
     """
-    asked = 0
+    n_calls = 0
 
-    def give(_: Any, given: "tuple[Tensor, ...]", found: "Tensor") -> "Tensor":
-        nonlocal asked
-        asked += 1
-        is_turned = given[0].shape == ids.T.shape and bool(
-            (given[0] == ids.T).all()
+    def give(_: Any, hook_inputs: "tuple[Tensor, ...]", output: "Tensor") -> "Tensor":
+        nonlocal n_calls
+        n_calls += 1
+        is_turned = hook_inputs[0].shape == ids.T.shape and bool(
+            (hook_inputs[0] == ids.T).all()
         )  # XLNet reads columns
         if is_turned:
             return vectors.transpose(0, 1)
-        return vectors.view(found.shape)
+        return vectors.view(output.shape)
 
     with table.register_forward_hook(give):
         yield
-    if asked != 1:
-        raise ValueError(f"the token table was asked {asked} times")
+    if n_calls != 1:
+        raise ValueError(f"the token table was asked {n_calls} times")
 
 
 @contextlib.contextmanager
@@ -235,21 +249,22 @@ def _first_alone(network: Any) -> Iterator[None]:
     from torch.nn.functional import scaled_dot_product_attention
 
     last = network.base_model.encoder.layer[-1]
-    own = last.attention.self
+    attention = last.attention.self
 
     def forward(states: "Tensor", mask: "Tensor | None" = None, *_: Any, **__: Any) -> "Tensor":
         first = states[:, :1]
-        projected = own.query(first), own.key(states), own.value(states)
+        projected = attention.query(first), attention.key(states), attention.value(states)
         query, key, value = (
-            each.unflatten(-1, (-1, own.attention_head_size)).transpose(1, 2) for each in projected
+            projection.unflatten(-1, (-1, attention.attention_head_size)).transpose(1, 2)
+            for projection in projected
         )
-        found = scaled_dot_product_attention(
+        attended = scaled_dot_product_attention(
             query, key, value, None if mask is None else mask[:, :, :1]
         )
-        given: Tensor = last.feed_forward_chunk(
-            last.attention.output(found.transpose(1, 2).flatten(2), first)
+        output: Tensor = last.feed_forward_chunk(
+            last.attention.output(attended.transpose(1, 2).flatten(2), first)
         )
-        return given
+        return output
 
     last.forward = forward
     try:

@@ -1,5 +1,6 @@
 """`explain`: which words each answer rests on, row by row, in bounded memory."""
 
+import itertools
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,11 +61,11 @@ class Asked:
                 f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
             )
             if labels:
-                what = unknown(f"label in {run.folder.path}", self.label, known)
+                message = unknown(f"label in {run.folder.path}", self.label, known)
             else:
-                what = no_labels
+                message = no_labels
             raise UsageError(
-                what,
+                message,
                 remedy=f"Choose from {listing(list(known))}." if labels else "Leave `label=` out.",
             )
 
@@ -78,10 +79,10 @@ class Explainer:
             method, and of a random order of the words.
     """
 
-    def __init__(self, run: TrainedRun, asked: Asked) -> None:
-        asked.check(run)
+    def __init__(self, run: TrainedRun, request: Asked) -> None:
+        request.check(run)
         self.run = run
-        self.asked = asked
+        self.asked = request
         self.counts = {"examples": 0, "targets": 0, "not_converged": 0}
         self.faithful: list[dict[str, dict[str, float]]] = []
 
@@ -97,14 +98,15 @@ class Explainer:
         """
         tokenizer = self.engine.tokenizer
         padding = self.engine.padding.id
-        own = str(tokenizer.id_to_token(padding))
-        if "pad" in own.lower():
+        padding_token = str(tokenizer.id_to_token(padding))
+        if "pad" in padding_token.lower():
             others = []
         else:
             others = ["[MASK]", "<mask>", "[UNK]", "<unk>"]
-        found = ((tokenizer.token_to_id(name), name) for name in others)
+        candidates = ((tokenizer.token_to_id(name), name) for name in others)
         return next(
-            ((number, name) for number, name in found if number is not None), (padding, own)
+            ((number, name) for number, name in candidates if number is not None),
+            (padding, padding_token),
         )
 
     def explain(
@@ -126,14 +128,14 @@ class Explainer:
         objective: Any = self.run.task.objective(self.engine.padding)
         network = EmbeddedNetwork(self.engine, objective, self.baseline[0])
         is_checked = not set(self.asked.methods) - set(_WITHOUT_GRADIENTS)
-        for rows in (part for chunk in chunks for part in chunk.parts(_ROWS)):
+        for rows in itertools.chain.from_iterable(chunk.parts(_ROWS) for chunk in chunks):
             answered = predictor.answer(rows)
             targets = self.run.task.targets(answered, self.asked.label)
             lines = read_lines(targets, answered, objective, self.engine)
             if lines and not is_checked:
                 network.require_path(lines[:4], family_of(self.run.source.config))
                 is_checked = True
-            found = (
+            explanations = (
                 self._explained(network, lines, [rows.ids[target.row] for target in targets])
                 if lines
                 else ()
@@ -142,7 +144,7 @@ class Explainer:
                 predictor.line(answered, i) | self._gold(rows, i) | {"targets": []}
                 for i in range(len(rows))
             ]
-            for target, explained in zip(targets, found, strict=True):
+            for target, explained in zip(targets, explanations, strict=True):
                 of_rows[target.row]["targets"].append({**target.named, **explained})
             self.counts["examples"] += len(rows)
             listener.advance("explaining", self.counts["examples"], total)
@@ -166,16 +168,14 @@ class Explainer:
         methods = {
             name: METHODS[name](network, lines, self.asked.steps) for name in self.asked.methods
         }
-        values = np.array([one.value for one in methods[self.asked.methods[0]]])
+        values = np.array([attribution.value for attribution in methods[self.asked.methods[0]]])
         left = max(0, self.asked.faithful_rows - len(self.faithful))
-        can_go = [line.removable for line in lines[:left]]
-        orders = {
-            name: [
-                order_of(np.where(here, one.words, np.nan))
-                for one, here in zip(found, can_go, strict=False)
+        orders = {}
+        for name, attributions in methods.items():
+            orders[name] = [
+                order_of(np.where(line.removable, attribution.words, np.nan))
+                for attribution, line in zip(attributions, lines[:left], strict=False)
             ]
-            for name, found in methods.items()
-        }
         # A random order is the same whenever a row comes.
         seeds = [zlib.crc32(row.encode("utf-8", "surrogatepass")) for row in ids]
         orders["random"] = [
@@ -188,16 +188,18 @@ class Explainer:
             measured = []
         self.faithful += measured
         for i, line in enumerate(lines):
-            each = {name: found[i] for name, found in methods.items()}
-            words = [
-                word
-                | {
-                    name: None if math.isnan(one.words[w]) else float(one.words[w])
-                    for name, one in each.items()
+            by_method = {name: attributions[i] for name, attributions in methods.items()}
+            words = []
+            for number, word in enumerate(line.words):
+                shares = {
+                    name: _number_or_none(attribution.words[number])
+                    for name, attribution in by_method.items()
                 }
-                for w, word in enumerate(line.words)
-            ]
-            facts = {name: {"apart": one.apart, **one.facts} for name, one in each.items()}
+                words.append(word | shares)
+            facts = {
+                name: {"apart": attribution.apart, **attribution.facts}
+                for name, attribution in by_method.items()
+            }
             self.counts["targets"] += 1
             self.counts["not_converged"] += any(
                 fact.get("converged") is False for fact in facts.values()
@@ -215,16 +217,18 @@ class Explainer:
         `standard_errors` says by how many standard errors the mean difference of comprehensiveness
         (of sufficiency, turned round) is above 0.
         """
-        found: dict[str, Any] = {**self.counts, "precision": "fp32", "baseline": self.baseline[1]}
+        document: dict[str, Any] = {
+            **self.counts,
+            "precision": "fp32",
+            "baseline": self.baseline[1],
+        }
         for name in (*self.asked.methods, "random") if self.faithful else ():
-            of_method = found.setdefault("faithfulness", {}).setdefault(
+            of_method = document.setdefault("faithfulness", {}).setdefault(
                 name, {"targets": len(self.faithful)}
             )
             for figure, sign in zip(FIGURES, (1, -1), strict=True):
-                values, chance = (
-                    np.array([each[key][figure] for each in self.faithful])
-                    for key in (name, "random")
-                )
+                values = np.array([scores[name][figure] for scores in self.faithful])
+                chance = np.array([scores["random"][figure] for scores in self.faithful])
                 of_method[figure] = float(values.mean())
                 better = sign * (values - chance)
                 if len(better) > 1:
@@ -235,7 +239,12 @@ class Explainer:
                     of_method.setdefault("standard_errors", {})[figure] = float(
                         better.mean() / spread
                     )
-        return found
+        return document
+
+
+def _number_or_none(value: float) -> float | None:
+    """Returns a number as JSON has it; None for NaN."""
+    return None if math.isnan(value) else float(value)
 
 
 def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
@@ -244,7 +253,9 @@ def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
     Raises:
         UsageError: lines without texts.
     """
-    names = [name for name in run.task.answers.columns if all(name in line for line in lines)]
+    names = list(run.task.answers.columns)
+    for line in lines:
+        names = [name for name in names if name in line]
     if not {*run.task.columns} - {"label"} <= {*names}:
         message = (
             f"the predictions of {run.folder.path} were written without texts, so there is nothing "
@@ -254,5 +265,8 @@ def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
             message,
             remedy=f"Write them again: {command('evaluate RUN', split='SPLIT', text=True)}.",
         )
-    columns = {name: [line[name] for line in lines] for name in names}
+    columns: dict[str, list[Any]] = {name: [] for name in names}
+    for line in lines:
+        for name in names:
+            columns[name].append(line[name])
     return Rows("errors", columns, [str(line["id"]) for line in lines], str(run.folder.path))

@@ -77,7 +77,7 @@ def measure_importance(
         if hasattr(engine.network, "set_attn_implementation")
         else nullcontext(Tap()) as tap
     ):
-        whole = measure(listener=listener)
+        intact = measure(listener=listener)
         in_parts = recipe.model.long_text == "window" or run.task.scored(features) is not features
         if len(tap.scores) != layer_count(run.source.config) or in_parts:
             raise UsageError(
@@ -87,8 +87,8 @@ def measure_importance(
                 remedy="Give a run that was fine-tuned as a whole, of a family such as BERT, "
                 "RoBERTa or ModernBERT.",
             )
-        columns = {"gradient": _by_gradient(tap, engine, whole, listener)}
-        value, loss = (whole.metrics[name].value for name in (metric, "loss"))
+        columns = {"gradient": _by_gradient(tap, engine, intact, listener)}
+        value, loss = (intact.metrics[name].value for name in (metric, "loss"))
         shape = columns["gradient"].shape
         if ablate:
             columns |= {
@@ -98,7 +98,7 @@ def measure_importance(
             tap.gates = tap.open_gates(1)
             tap.gates[place[0], 0, place[1]] = 0.0
             without = measure()
-            gaps = without.losses - whole.losses
+            gaps = without.losses - intact.losses
             columns["loss_rise"][place] = without.metrics["loss"].value - loss
             columns["loss_error"][place] = gaps.std(ddof=1) / np.sqrt(len(gaps))
             columns["metric_rise"][place] = without.metrics[metric].value - value
@@ -114,14 +114,14 @@ def measure_importance(
     }
 
 
-def _by_gradient(tap: Tap, engine: Engine, whole: SplitResult, listener: Listener) -> Floats:
+def _by_gradient(tap: Tap, engine: Engine, intact: SplitResult, listener: Listener) -> Floats:
     """Returns the (L, H) mean sizes of the loss's derivatives, one for each window."""
     import torch
 
     engine.network.requires_grad_(False)
     engine.network.eval()
-    features = whole.features
-    objective = whole.task.objective(engine.padding)
+    features = intact.features
+    objective = intact.task.objective(engine.padding)
     total = np.zeros(tap.open_gates(1).shape[::2])
     done = 0
     for indices in evaluation_plan(features.lengths, _BATCH, one_length=engine.padding.unwanted):

@@ -60,11 +60,11 @@ def measure_patterns(
     numbers = np.zeros(len(names), dtype=int)
     texts = cut = 0
     for chunk in chunks:
-        kept = [i for i, text in enumerate(chunk.texts) if text.strip()]
-        if not kept:
+        nonblank = [i for i, text in enumerate(chunk.texts) if text.strip()]
+        if not nonblank:
             continue
-        pairs = chunk.pairs and [chunk.pairs[i] for i in kept]
-        encodings, lost = reader.encode(TextChunk([chunk.texts[i] for i in kept], pairs))
+        pairs = chunk.pairs and [chunk.pairs[i] for i in nonblank]
+        encodings, lost = reader.encode(TextChunk([chunk.texts[i] for i in nonblank], pairs))
         cut += sum(map(bool, lost))
         for indices, layers in reader.read(encodings):
             attending, relations = _relations([encodings[i] for i in indices], reader.model.cls_id)
@@ -80,9 +80,9 @@ def measure_patterns(
         )
     counts = {name: int(number) for name, number in zip(names, numbers, strict=True) if number}
     columns = {name: sums[:, :, names.index(name)] / number for name, number in counts.items()}
-    found = [name for name in counts if name in PATTERNS]
-    shares = np.stack([columns[name] for name in found])
-    most = np.array(found)[shares.argmax(axis=0)]
+    pattern_names = [name for name in counts if name in PATTERNS]
+    shares = np.stack([columns[name] for name in pattern_names])
+    most = np.array(pattern_names)[shares.argmax(axis=0)]
     columns = {"pattern": np.where(shares.max(axis=0) > MAJORITY, most, MIXED)} | columns
     return {
         "texts": texts,
@@ -99,22 +99,22 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
     """
     width = max(map(len, encodings))
     sides, ids = (np.full((len(encodings), width), fill, dtype=np.int64) for fill in (-2, -1))
-    for i, one in enumerate(encodings):
-        sides[i, : len(one)] = sides_of(one)
-        ids[i, : len(one)] = one.ids
+    for i, encoding in enumerate(encodings):
+        sides[i, : len(encoding)] = sides_of(encoding)
+        ids[i, : len(encoding)] = encoding.ids
     text, at = np.nonzero(sides >= 0)
     step = np.arange(width) - at[:, None]  # from the token that attends
-    inside = sides[text] >= 0
+    is_text = sides[text] >= 0
     special = sides[text] == -1
     is_cls = ids[text] == cls_id
     of_token = {
-        "next": inside & (step == 1),
-        "previous": inside & (step == -1),
+        "next": is_text & (step == 1),
+        "previous": is_text & (step == -1),
         "itself": step == 0,
-        "same": inside & (step != 0) & (ids[text] == ids[text, at][:, None]),
+        "same": is_text & (step != 0) & (ids[text] == ids[text, at][:, None]),
         "cls": special & is_cls,
         "delimiters": special & ~is_cls,
-        "other": inside & (sides[text] != sides[text, at][:, None]),
+        "other": is_text & (sides[text] != sides[text, at][:, None]),
     }
     return sides >= 0, np.stack([*(of_token[name] for name in PATTERNS), np.abs(step)]).astype(
         np.float32

@@ -8,7 +8,7 @@ their vectors.
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,19 +119,26 @@ def walk_input(
                 lambda _, __, output, called=called: keep(called.rpartition(".")[2], output)
             )
     with torch.inference_mode():
-        given = network(**inputs, output_hidden_states=True)
-    states = [hidden_state[0].float() for hidden_state in given.hidden_states]
+        outputs = network(**inputs, output_hidden_states=True)
+    states = [hidden_state[0].float() for hidden_state in outputs.hidden_states]
     finite(np.array([float(state.norm()) for state in states]), name)
     norms = {
         kind: vectors.norm(dim=-1).tolist()
         for kind, vectors in (*added.items(), ("embeddings", states[0]))
     }
+    tokens = []
+    for i, token in enumerate(encoding.tokens):
+        tokens.append(
+            {
+                "token": token,
+                "id": encoding.ids[i],
+                "segment": encoding.type_ids[i],
+                "position": i,
+                "norms": {kind: round(lengths[i], 4) for kind, lengths in norms.items()},
+            }
+        )
     return {
-        "tokens": [
-            {"token": token, "id": encoding.ids[i], "segment": encoding.type_ids[i], "position": i}
-            | {"norms": {kind: round(lengths[i], 4) for kind, lengths in norms.items()}}
-            for i, token in enumerate(encoding.tokens)
-        ],
+        "tokens": tokens,
         "states": [
             {
                 "layer": layer,
@@ -166,10 +173,10 @@ def layer_similarity(
         UsageError: no such model.
     """
     opened = [open_encoder(name, VectorNames(layers=("all",))) for name in (first, second)]
-    with tempfile.TemporaryFile() as one, tempfile.TemporaryFile() as other:
+    with tempfile.TemporaryFile() as first_file, tempfile.TemporaryFile() as second_file:
         number = 0
-        for chunk in (part[i : i + _CHUNK] for part in texts for i in range(0, len(part), _CHUNK)):
-            for (encoder, windows), file in zip(opened, (one, other), strict=True):
+        for chunk in _chunks(texts):
+            for (encoder, windows), file in zip(opened, (first_file, second_file), strict=True):
                 finite(np.stack(encoder.texts(windows(chunk)), axis=1), encoder.source.name).tofile(
                     file
                 )
@@ -191,7 +198,7 @@ def layer_similarity(
                 0,
                 shape,
             )
-            for file, shape in zip((one, other), shapes, strict=True)
+            for file, shape in zip((first_file, second_file), shapes, strict=True)
         )
         if number < min(a.shape[2], b.shape[2]):
             listener.warn(
@@ -199,10 +206,19 @@ def layer_similarity(
                 "vector"
             )
         similarity = cka_matrix(a, b, listener=listener)
-    return {
-        "texts": number,
-        "cka": [[round(float(value), 6) for value in row] for row in similarity],
-    }
+    return {"texts": number, "cka": [_rounded(row) for row in similarity.tolist()]}
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    """Returns numbers with six decimals."""
+    return [round(value, 6) for value in values]
+
+
+def _chunks(texts: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
+    """Yields texts, `_CHUNK` of them at most at once."""
+    for part in texts:
+        for first in range(0, len(part), _CHUNK):
+            yield part[first : first + _CHUNK]
 
 
 def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floats:
@@ -216,21 +232,21 @@ def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floa
         b: (N, M, Q) vectors of the same texts.
         listener: hears of progress.
     """
-    sides = [(each, each.mean(axis=0, dtype=np.float64)) for each in (a, b)]
-    found = np.zeros((a.shape[1], b.shape[1]))
-    own = [_squared_norm(sides[1], j, sides[1], j) for j in range(b.shape[1])]
+    sides = [(vectors, vectors.mean(axis=0, dtype=np.float64)) for vectors in (a, b)]
+    similarity = np.zeros((a.shape[1], b.shape[1]))
+    norms = [_squared_norm(sides[1], j, sides[1], j) for j in range(b.shape[1])]
     for i in range(a.shape[1]):
-        scales = np.sqrt(_squared_norm(sides[0], i, sides[0], i) * np.array(own))
+        scales = np.sqrt(_squared_norm(sides[0], i, sides[0], i) * np.array(norms))
         shared = np.array([_squared_norm(sides[0], i, sides[1], j) for j in range(b.shape[1])])
         np.divide(
             shared,
             scales,
-            out=found[i],
+            out=similarity[i],
             where=scales > 0,
         )
         listener.advance("layers", i + 1, a.shape[1])
     listener.finish("layers")
-    return found
+    return similarity
 
 
 _Side = tuple[Floats32, Floats]

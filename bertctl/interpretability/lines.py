@@ -72,29 +72,29 @@ class Line:
     @cached_property
     def removable(self) -> Bools:
         """(W,) whether a word can be left out: not one at whose token the network is asked."""
-        there = np.ones(len(self.words), dtype=np.bool_)
-        asked = self.word[self.asked]
-        there[asked[asked >= 0]] = False
-        return there
+        is_removable = np.ones(len(self.words), dtype=np.bool_)
+        read_words = self.word[self.asked]
+        is_removable[read_words[read_words >= 0]] = False
+        return is_removable
 
     def without(self, words: Bools) -> "Line":
         """Returns the line without the tokens of these (W,) words, which are removable; those
         behind move up.
         """
-        kept = np.append(~words, True)[self.word]  # -1 is the last one
-        if not kept[self.asked].all():
+        is_kept = np.append(~words, True)[self.word]  # -1 is the last one
+        if not is_kept[self.asked].all():
             raise ValueError("a token whose output is read can't be left out")
-        before = np.cumsum(kept) - 1
-        places = tuple(
+        before = np.cumsum(is_kept) - 1
+        positions = tuple(
             (int(before[place[0]]), *place[1:]) if len(place) > 1 else place
             for place in self.places
         )
         return replace(
             self,
-            ids=self.ids[kept],
-            type_ids=self.type_ids[kept],
-            word=self.word[kept],
-            places=places,
+            ids=self.ids[is_kept],
+            type_ids=self.type_ids[is_kept],
+            word=self.word[is_kept],
+            places=positions,
         )
 
     def of_words(self, values: Floats) -> Floats:
@@ -122,8 +122,8 @@ def read_lines(
         ).inputs
         names = ("attention_mask", "input_ids", "token_type_ids")
         mask, ids, types = (inputs[name].flatten(0, -2)[target.line].numpy() for name in names)
-        there = mask.astype(np.bool_)
-        words, word = _words(target.parts, ids[there], engine.tokenizer)
+        is_token = mask.astype(np.bool_)
+        words, word = _words(target.parts, ids[is_token], engine.tokenizer)
         if word is None or ("owners" in inputs and (inputs["owners"] == 0).sum() > 1):
             raise UsageError(
                 "a text is longer than this model reads at once, and the run reads more of it than "
@@ -133,8 +133,8 @@ def read_lines(
             )
         lines.append(
             Line(
-                ids[there],
-                types[there],
+                ids[is_token],
+                types[is_token],
                 word,
                 target.places,
                 words,
@@ -185,11 +185,11 @@ def _words(
         numbers = np.minimum(
             np.searchsorted([end for _, end in spans], starts, side="right"), len(spans) - 1
         )
-        shown = np.unique(numbers[numbers >= 0]).tolist()
+        visible_words = np.unique(numbers[numbers >= 0]).tolist()
         word[begins : begins + count] = (
-            len(words) + np.searchsorted(shown, numbers) if shown else -1
+            len(words) + np.searchsorted(visible_words, numbers) if visible_words else -1
         )
-        for number, behind in zip(shown, [*shown[1:], len(spans)], strict=False):
+        for number, behind in zip(visible_words, [*visible_words[1:], len(spans)], strict=False):
             # Words that begin within its last token, as the point does in RoBERTa's ").", are shown
             # with it.
             begin = spans[number][0]

@@ -5,7 +5,7 @@ Letters: V tokens in the vocabulary, K found ones, H size of a vector.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,9 @@ def near_tokens(
     """
     tokenizer = open_tokenizer(model).tokenizer
     if not re.fullmatch(r"\S+(\s+[+-]\s+\S+)*", expression.strip()):
-        told = f"'{expression}' is no word, nor words with + or - between them"
+        message = f"'{expression}' is no word, nor words with + or - between them"
         raise UsageError(
-            told, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm'
+            message, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm'
         )
     signs = ["+", *expression.split()[1::2]]
     query = [_one_token(tokenizer, word) for word in expression.split()[::2]]
@@ -63,25 +63,20 @@ def near_tokens(
         table, axis=1, keepdims=True
     )  # in fp32: a third of a second less, for the sixth decimal
     units = np.asarray(table / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-    wanted = unit_length(
+    target = unit_length(
         np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query]
     )[0]
-    scores = units @ wanted
+    scores = units @ target
     tokens = tokens_by_id(tokenizer)[: len(units)]
     left_out = set(query)
     if whole_words:
         special = tokenizer.get_added_tokens_decoder()
         prefix = continuation_prefix(tokenizer)
-        if prefix:
-            spaces = []
-        else:
-            spaces = [
-                one for one in (BYTE_SPACE, PIECE_SPACE) if any(t.startswith(one) for t in tokens)
-            ]
-        mark = next(iter(spaces), "")
+        mark = "" if prefix else _space_of(tokens)
         within = (prefix or "[unused", "[unused")
         begins = [
-            one.startswith(mark) and one != mark and not one.startswith(within) for one in tokens
+            token.startswith(mark) and token != mark and not token.startswith(within)
+            for token in tokens
         ]
         left_out |= {i for i, is_word in enumerate(begins) if i in special or not is_word}
     order = [
@@ -89,14 +84,30 @@ def near_tokens(
         for i in np.argsort(-scores[: len(tokens)], kind="stable")
         if tokens[i] and i not in left_out
     ][:top]
-    found = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
-    return _placed({"query": expression.strip(), "model": model}, wanted, units[order], found)
+    neighbours = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
+    return _placed({"query": expression.strip(), "model": model}, target, units[order], neighbours)
+
+
+def _space_of(tokens: Sequence[str]) -> str:
+    """Returns the character by which tokens have the blank before a word; an empty text if none
+    has it.
+    """
+    for space in (BYTE_SPACE, PIECE_SPACE):
+        if any(token.startswith(space) for token in tokens):
+            return space
+    return ""
 
 
 def near_places(
-    model: str, word: str, context: str, texts: Iterable[Sequence[str]], *, layer: str = "last", top: int = 10,
+    model: str,
+    word: str,
+    context: str,
+    texts: Iterable[Sequence[str]],
+    *,
+    layer: str = "last",
+    top: int = 10,
     listener: Listener = SILENT,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Returns the places of a word in texts at which its vector is most and least like that in a
     context.
 
@@ -123,8 +134,8 @@ def near_places(
     from bertctl.interpretability.hidden_states import open_encoder
 
     encoder, windows = open_encoder(model, VectorNames((layer,), ("none",), special_tokens=False))
-    places = islice(_places(pattern, texts), _MOST)
-    shown: list[str] = []
+    occurrences = islice(_places(pattern, texts), _MOST)
+    texts_read: list[str] = []
     vectors: list[Floats32] = []
     batch = [next(_places(pattern, [[context]]))]
     while batch:
@@ -133,25 +144,25 @@ def near_places(
         for (text, begin, end), last, count in zip(batch, ends, tokens.counts, strict=True):
             spans = tokens.spans[last - count : last]
             states = tokens.vectors[0][last - count : last]
-            inside = (spans[:, 0] < end) & (spans[:, 1] > begin)
-            if inside.any():  # what was cut off is not read
-                shown.append(text)
-                vectors.append(states[inside].mean(axis=0))
-        if not shown:  # of the first batch, which is the context alone
-            told = f"'{word}' stands behind what the model reads of the context"
-            raise UsageError(told, remedy="Give a shorter context.")
-        listener.advance("places", len(shown) - 1, 0)
-        batch = list(islice(places, _TOGETHER))
+            is_in_word = (spans[:, 0] < end) & (spans[:, 1] > begin)
+            if is_in_word.any():  # what was cut off is not read
+                texts_read.append(text)
+                vectors.append(states[is_in_word].mean(axis=0))
+        if not texts_read:  # of the first batch, which is the context alone
+            message = f"'{word}' stands behind what the model reads of the context"
+            raise UsageError(message, remedy="Give a shorter context.")
+        listener.advance("places", len(texts_read) - 1, 0)
+        batch = list(islice(occurrences, _TOGETHER))
     listener.finish("places")
-    if len(shown) < 2:
+    if len(texts_read) < 2:
         raise DataError(
             f"'{word}' is in none of the texts", remedy="Give texts in which it is used."
         )
     units = unit_length(finite(np.stack(vectors), model))
     scores = units[1:] @ units[0]
     order = np.argsort(-scores, kind="stable")
-    kept = [*order[:top], *order[top:][-top:]]
-    found = [{"text": shown[1 + i], "score": round(float(scores[i]), 6)} for i in kept]
+    chosen = [*order[:top], *order[top:][-top:]]
+    neighbours = [{"text": texts_read[1 + i], "score": round(float(scores[i]), 6)} for i in chosen]
     document = {
         "query": word,
         "model": model,
@@ -159,14 +170,14 @@ def near_places(
         "layer": layer,
         "places": len(scores),
     }
-    return _placed(document, units[0], units[[1 + i for i in kept]], found)
+    return _placed(document, units[0], units[[1 + i for i in chosen]], neighbours)
 
 
 def _places(
     pattern: re.Pattern[str], texts: Iterable[Sequence[str]]
 ) -> Iterator[tuple[str, int, int]]:
     """Yields what is around each place of a word, and where the word begins and ends in it."""
-    for text in (text for chunk in texts for text in chunk):
+    for text in chain.from_iterable(texts):
         for match in pattern.finditer(text):
             if cuts_word(text, *match.span()):
                 continue
@@ -175,7 +186,7 @@ def _places(
 
 
 def _placed(
-    document: dict[str, Any], query: Floats32, vectors: Floats32, found: list[dict[str, Any]]
+    document: dict[str, Any], query: Floats32, vectors: Floats32, neighbours: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Returns the answer with its points in the plane of the two first principal components of what
     was found.
@@ -188,7 +199,9 @@ def _placed(
     return {
         **document,
         "at": at[0],
-        "neighbours": [one | place for one, place in zip(found, at[1:], strict=True)],
+        "neighbours": [
+            neighbour | place for neighbour, place in zip(neighbours, at[1:], strict=True)
+        ],
     }
 
 

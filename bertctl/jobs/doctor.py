@@ -108,9 +108,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     compute = ""
     try:
         devices = machine.devices()
-        if recipe:
-            compute = ""
-        else:
+        if recipe is None:
             compute = choose_compute(runtime).why
     except BertctlError as error:
         problems.append(error)
@@ -122,7 +120,7 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         )
         return Diagnosis({"schema": SCHEMA, "ready": False, **_versions(packages)}, problems, [])
     processor = machine.processor()
-    why = hub.unreachable()
+    hub_error = hub.unreachable()
     address = hub.shown(endpoint())
     if recipe:
         needs = recipe_needs(recipe, place=place)
@@ -131,8 +129,6 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
     problems += [need.error for need in needs if need.error]
     if needs and not needs[0].error:
         compute = needs[0].found
-    else:
-        compute = compute
     document = {
         "schema": SCHEMA,
         "ready": not problems,
@@ -145,13 +141,13 @@ def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> D
         "hub": {
             "endpoint": address,
             "offline": hub.is_offline(),
-            "unreachable": why,
+            "unreachable": hub_error,
             "token": hub.has_token(),
         },
         "recipe": recipe.name if recipe else None,
         "needs": [need.as_json() for need in needs],
     }
-    return Diagnosis(document, problems, _warnings(processor, why))
+    return Diagnosis(document, problems, _warnings(processor, hub_error))
 
 
 def _versions(packages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -163,9 +159,9 @@ def _versions(packages: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _folder(what: str, folder: Path) -> dict[str, Any]:
+def _folder(role: str, folder: Path) -> dict[str, Any]:
     return {
-        "what": what,
+        "what": role,
         "path": str(folder.absolute()),
         "free_bytes": free_bytes(folder),
         "writable": is_writable(folder),
@@ -173,18 +169,18 @@ def _folder(what: str, folder: Path) -> dict[str, Any]:
 
 
 def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
-    found = []
+    warnings = []
     usable = processor["usable"]
     quota = processor["quota"]
     if quota is not None and quota < usable:
-        found.append(
+        warnings.append(
             f"{usable} cores are visible but the container is limited to {quota:g}: more threads "
             f"will slow training down; use `runtime.threads={max(1, round(quota))}`"
         )
     if unreachable and not hub.is_offline():
         reason = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
-        found.append(f"{reason}: only what is on this disk can be had")
-    return found
+        warnings.append(f"{reason}: only what is on this disk can be had")
+    return warnings
 
 
 def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
@@ -273,47 +269,49 @@ def _copies(recipe: Recipe) -> int:
     return 2 + 4 * saved
 
 
-def _need(what: str, find: Callable[[], object]) -> Need:
+def _need(subject: str, find: Callable[[], object]) -> Need:
     """Returns what `find` answers; where it needs the hub, whether the hub has it."""
     try:
         with hub.cache_only():
-            return Need(what, "here", str(find()))
+            return Need(subject, "here", str(find()))
     except hub.NotCachedError as missing:
-        return _from_hub(what, missing)
+        return _from_hub(subject, missing)
     except BertctlError as error:
-        return Need(what, "refused", error.message, error=error)
+        return Need(subject, "refused", error.message, error=error)
 
 
-def _from_hub(what: str, missing: hub.NotCachedError) -> Need:
+def _from_hub(subject: str, missing: hub.NotCachedError) -> Need:
     try:
         size = hub.remote_size(missing.wanted)
     except UnavailableError as error:
         both = UnavailableError(f"{missing.message}; {error.message}", remedy=missing.remedy)
-        return Need(what, "refused", both.message, error=both)
+        return Need(subject, "refused", both.message, error=both)
     files = " or ".join(missing.wanted.files[:1])
-    return Need(what, "hub", f"not on this disk; the hub has {missing.wanted.repo}/{files}", size)
+    return Need(
+        subject, "hub", f"not on this disk; the hub has {missing.wanted.repo}/{files}", size
+    )
 
 
-def _room(what: str, place: Path, wanted: int) -> Need:
+def _room(subject: str, place: Path, needed_bytes: int) -> Need:
     free = free_bytes(place)
-    found = f"{human_bytes(free)} free in {place}"
-    if wanted:
-        found += f", about {human_bytes(wanted)} needed"
+    space_note = f"{human_bytes(free)} free in {place}"
+    if needed_bytes:
+        space_note += f", about {human_bytes(needed_bytes)} needed"
     if not is_writable(place):
-        said = f"{place} can't be written"
+        message = f"{place} can't be written"
         error = UnavailableError(
-            said, remedy="Work in a folder of your own, or name one with `output=`."
+            message, remedy="Work in a folder of your own, or name one with `output=`."
         )
-        return Need(what, "refused", error.message, error=error)
-    if free < wanted:
+        return Need(subject, "refused", error.message, error=error)
+    if free < needed_bytes:
         error = UnavailableError(
-            f"{what}: {found}", remedy="Free some space, or choose another disk."
+            f"{subject}: {space_note}", remedy="Free some space, or choose another disk."
         )
         return Need(
-            what,
+            subject,
             "refused",
-            found,
-            wanted,
+            space_note,
+            needed_bytes,
             error,
         )
-    return Need(what, "here", found, wanted)
+    return Need(subject, "here", space_note, needed_bytes)

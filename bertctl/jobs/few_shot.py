@@ -103,7 +103,7 @@ def prepare(
         raise UsageError(
             "few-shot training runs in one process", remedy="Leave `num_processes=` out."
         )
-    each = recipe.data.train_rows_per_label
+    rows_per_label = recipe.data.train_rows_per_label
     seed = recipe.data.split_seed
     data = load_data(
         recipe.with_fields("data", train_rows_per_label=None),
@@ -120,15 +120,18 @@ def prepare(
             "few-shot training learns one label for each single text",
             remedy="Fine-tune on other rows.",
         )
-    if each is not None:
-        warn_of_rare_labels(rows, each, listener)
+    if rows_per_label is not None:
+        warn_of_rare_labels(rows, rows_per_label, listener)
     times = range(recipe.few_shot.draws)
-    draws = [rows if each is None else sample_of_labels(rows, each, seed=seed + i) for i in times]
+    draws = [
+        rows if rows_per_label is None else sample_of_labels(rows, rows_per_label, seed=seed + i)
+        for i in times
+    ]
     data = replace(data, splits={**data.splits, "train": draws[0]})
     pairs = _pairs(recipe, data, draws[0], inspect_model(recipe.model))
     resolved = resolved_for(recipe, pairs.compute)
     model_hash = pairs.environment["model_hash"]
-    own = {
+    job_fields = {
         "recipe": resolved,
         "data": data,
         "task": task,
@@ -142,20 +145,20 @@ def prepare(
             model_hash=model_hash,
         ),
     }
-    return FewShotJob(**{**vars(pairs), **own, "run": run}, draws=draws)
+    return FewShotJob(**{**vars(pairs), **job_fields, "run": run}, draws=draws)
 
 
 def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) -> Job:
     """Returns the training of the encoder on pairs of these rows, made ready."""
     once = {"evaluate_every": total_steps(recipe, len(rows))}  # nothing is chosen
-    own = {
+    sections = {
         "task": SentenceEmbeddings.name,
         "sentence_embeddings": SentenceEmbeddingsSection(loss=recipe.few_shot.loss),
         "training": recipe.training.model_copy(update=once),
         "evaluation": EvaluationSection(),
         "few_shot": FewShotSection(),
     }
-    recipe = recipe.model_copy(update=own)
+    recipe = recipe.model_copy(update=sections)
     task = replace(
         SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules()
     )  # without prompts
@@ -226,14 +229,14 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
     features = job.features[job.selection]
     task = job.task
     labelled = [
-        task.encode(each, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
-        for each in job.draws
+        task.encode(draw, job.loaded.tokenizer, max_length=job.recipe.model.max_length)
+        for draw in job.draws
     ]
     frozen = _TextEncoder(job, job.source)
     held = frozen.vectors(features)
     plain = [
-        task.lines({"logits": frozen.learned(each).logits(held)}, features, rows)
-        for each in labelled
+        task.lines({"logits": frozen.learned(draw_features).logits(held)}, features, rows)
+        for draw_features in labelled
     ]
     values = [0.0] * len(plain)
     for number in reversed(
@@ -255,8 +258,8 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
             model = made.folder.model
         else:
             model = folder.encoder
-        own = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
-        tuned = _TextEncoder(job, inspect_model(own, is_from_run=True))
+        model_section = ModelSection(name=str(model), max_length=job.recipe.model.max_length)
+        tuned = _TextEncoder(job, inspect_model(model_section, is_from_run=True))
         learned = tuned.learned(labelled[number])
         if number:
             lines = task.lines({"logits": learned.logits(tuned.vectors(features))}, features, rows)
@@ -278,9 +281,8 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         gap = None
     else:
         gap = first.difference(others[0])
-    scores = job.metrics(results) | {
-        "few_shot": judged(job, values, [each.value for each in others], gap)
-    }
+    frozen_values = [contributions.value for contributions in others]
+    scores = job.metrics(results) | {"few_shot": judged(job, values, frozen_values, gap)}
     metrics = MetricsDocument.model_validate(scores)
     write_predictions(folder, results, job.recipe.evaluation)
     write_json(folder.metrics, metrics.as_json())
@@ -297,7 +299,9 @@ class _Steps(Listener):
     """
 
     def __init__(self, listener: Listener) -> None:
-        self.warn, self.advance, self.finish = listener.warn, listener.advance, listener.finish  # type: ignore[method-assign]
+        self.warn = listener.warn  # type: ignore[method-assign]
+        self.advance = listener.advance  # type: ignore[method-assign]
+        self.finish = listener.finish  # type: ignore[method-assign]
 
 
 class _TextEncoder:
@@ -371,12 +375,12 @@ def _keep(
 
 
 def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contributions:
-    found = job.task.answers.contributions(lines, job.primary)
-    if found is None:
+    contributions = job.task.answers.contributions(lines, job.primary)
+    if contributions is None:
         raise UsageError(
             f"few-shot training can't be judged by '{job.primary}'", remedy="Take accuracy."
         )
-    return found
+    return contributions
 
 
 def judged(
@@ -396,12 +400,9 @@ def judged(
     first = job.recipe.data.split_seed
     if gap is None:
         over = count(len(ours), "draw")
-    else:
-        over = count(gap.n, "example")
-    if gap is None:
         gap = mean_difference(scores["few_shot"], scores["frozen"])
     else:
-        gap = gap
+        over = count(gap.n, "example")
     if higher_is_better(job.primary):
         sign = 1
     else:
@@ -415,7 +416,7 @@ def judged(
         few = f"; fewer than {_DRAWS} draws can't show it"
     else:
         few = ""
-    told = f"{verdict}: {job.primary} on {job.selection}"
+    verdict_text = f"{verdict}: {job.primary} on {job.selection}"
     means = f"{figure(mean['few_shot'])}, and {figure(mean['frozen'])} with the frozen encoder"
     ends = f"{gap.value:+.4f}, 95 % {gap.low:+.4f} to {gap.high:+.4f}; {over}"
     rows = zip(range(first, first + len(ours)), ours, frozen, strict=True)
@@ -423,10 +424,10 @@ def judged(
         "rows": len(job.draws[0]),
         "draws": [dict(zip(("seed", *scores), row, strict=True)) for row in rows],
         "mean": mean,
-        "deviation": {name: float(each.std(ddof=1)) for name, each in scores.items()}
+        "deviation": {name: float(draw_scores.std(ddof=1)) for name, draw_scores in scores.items()}
         if len(ours) > 1
         else None,
         "difference": gap.as_json(),
         "verdict": verdict,
-        "sentence": f"{told} {means} ({ends}); {WORTH:.2f} more would be worth it{few}",
+        "sentence": f"{verdict_text} {means} ({ends}); {WORTH:.2f} more would be worth it{few}",
     }

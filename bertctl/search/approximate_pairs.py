@@ -102,10 +102,10 @@ class ApproximatePairs:
         sample = np.arange(0, len(self._vectors), step)
         n_pairs = 0
         n_found = 0
-        for places, others, _ in pairs_above(
+        for positions, others, _ in pairs_above(
             self._threshold, self._vectors[sample], self._vectors, self._measure
         ):
-            rows = sample[places]
+            rows = sample[positions]
             is_pair = rows != others
             n_pairs += int(is_pair.sum())
             n_found += int(self._has(rows[is_pair], others[is_pair]).sum())

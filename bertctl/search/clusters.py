@@ -125,14 +125,14 @@ def clusters_of(
         enough = least
     different = _number_of_different(vectors, enough)
     if different < least or (method == "agglomerative" and len(vectors) > _MATRIX_ROWS):
-        told = (
+        message = (
             f"{len(vectors):,} texts, {different:,} of them different, do not fit `method={method}`"
         )
         if method == "agglomerative":
             most = f", {_MATRIX_ROWS:,} at most"
         else:
             most = ""
-        raise UsageError(told, remedy=f"It takes {least:,} different ones at least{most}.")
+        raise UsageError(message, remedy=f"It takes {least:,} different ones at least{most}.")
     metric = _METRICS[method][similarity]
     if method == "kmeans" and approximate:
         kmeans = MiniBatchKMeans(
@@ -141,18 +141,18 @@ def clusters_of(
             n_init=_BATCH_STARTS,
             random_state=seed,
         )
-        found = kmeans.fit_predict(vectors)
+        labels = kmeans.fit_predict(vectors)
     elif method == "kmeans":
-        found = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors)
+        labels = KMeans(clusters, n_init=STARTS, random_state=seed).fit_predict(vectors)
     elif method == "agglomerative":
-        found = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(
+        labels = AgglomerativeClustering(clusters, metric=metric, linkage="average").fit_predict(
             vectors
         )
     else:
-        found = HDBSCAN(min_cluster_size=smallest, metric=metric, copy=True).fit_predict(vectors)
-    names, counts = np.unique(found[found >= 0], return_counts=True)
+        labels = HDBSCAN(min_cluster_size=smallest, metric=metric, copy=True).fit_predict(vectors)
+    names, counts = np.unique(labels[labels >= 0], return_counts=True)
     place = {name: i for i, name in enumerate(names[np.argsort(-counts, kind="stable")].tolist())}
-    return np.array([place.get(name, -1) for name in found.tolist()])
+    return np.array([place.get(name, -1) for name in labels.tolist()])
 
 
 def _number_of_different(vectors: Floats32, enough: int | None) -> int:
@@ -218,7 +218,7 @@ def telling_words(text: str) -> list[str]:
     # "银行卡丢了"          银行 行卡 卡丢 丢了
     """
     words, offsets = split_words(unicodedata.normalize("NFC", text).casefold())
-    found = []
+    telling = []
     run = ""
     run_end = -1
     for word, (start, end) in zip(words, offsets, strict=True):
@@ -226,14 +226,14 @@ def telling_words(text: str) -> list[str]:
         if run and not (
             is_unspaced and start == run_end and _piece_length(word[0]) == _piece_length(run[0])
         ):
-            found += _pieces(run)
+            telling += _pieces(run)
             run = ""
         if is_unspaced:
             run += word
             run_end = end
         elif _has_two_letters(word):
-            found.append(word)
-    return found + _pieces(run)
+            telling.append(word)
+    return telling + _pieces(run)
 
 
 def _has_two_letters(word: str) -> bool:
@@ -270,8 +270,8 @@ def _different_places(texts: Sequence[str]) -> Ints:
         first = first_positions(f" {text}" for text in texts)  # a blank text is one, too
         return np.flatnonzero(first == np.arange(len(first)))
     numbers, _ = numbers_of(texts)
-    places: Ints = np.unique(numbers, return_index=True)[1]
-    return places
+    positions: Ints = np.unique(numbers, return_index=True)[1]
+    return positions
 
 
 def silhouette(

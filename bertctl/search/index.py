@@ -140,12 +140,13 @@ class Index:
         if differ:
             name = differ[0]
             if name == "model_hash":
-                message = "another model"
+                difference = "another model"
             else:
-                message = f"{name} {made[name]!r} in place of {stored[name]!r}"
-            told = f"'{self.document.model}' made {self.folder}, and {message} is given"
+                difference = f"{name} {made[name]!r} in place of {stored[name]!r}"
+            message = f"'{self.document.model}' made {self.folder}, and {difference} is given"
             raise DataError(
-                told, remedy=f"Leave `model=` and its like out: an index knows its own. {_AGAIN}"
+                message,
+                remedy=f"Leave `model=` and its like out: an index knows its own. {_AGAIN}",
             )
 
     def nearest(self, queries: Floats32, top: int) -> Nearest:
@@ -156,7 +157,7 @@ class Index:
         Raises:
             DataError: something in it is no number.
         """
-        found = Nearest(queries, top, self.similarity)
+        nearest = Nearest(queries, top, self.similarity)
         rows = self.document.rows
         size = block_rows(len(queries))
         path = self.folder / "vectors.npy"
@@ -166,8 +167,8 @@ class Index:
                 raise DataError(
                     f"{path} is damaged: something in it is no number", remedy=_AGAIN, file=path
                 )
-            found.see(block, first)
-        return found
+            nearest.see(block, first)
+        return nearest
 
     def search(
         self, queries: Iterable[tuple[Rows, Floats32]], top: int
@@ -180,14 +181,14 @@ class Index:
         """
         stored = IndexRows(self)
         for part, vectors in queries:
-            found = self.nearest(vectors, top)
-            lines = stored.read({*found.rows.ravel().tolist()})
+            nearest = self.nearest(vectors, top)
+            lines = stored.read({*nearest.rows.ravel().tolist()})
             for i, (rows, scores) in enumerate(
-                zip(found.rows.tolist(), found.scores.tolist(), strict=True)
+                zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
             ):
-                asked = {"query_id": part.answer_id(i), "query": part.columns["text"][i]}
+                query_fields = {"query_id": part.answer_id(i), "query": part.columns["text"][i]}
                 for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1):
-                    yield {**asked, "rank": rank, "score": round(score, 6), **lines[row]}
+                    yield {**query_fields, "rank": rank, "score": round(score, 6), **lines[row]}
 
 
 class IndexRows:
@@ -295,36 +296,41 @@ class ApproximateIndex(Index):
         nearest.
         """
         if not self.measured:
-            own = len(queries) < _FEW < self.document.rows  # then a row finds itself first
-            if own:
-                asked = open_array(self.folder / "vectors.npy")[: self.document.rows]
+            of_texts = len(queries) < _FEW < self.document.rows
+            if of_texts:
+                sample = open_array(self.folder / "vectors.npy")[: self.document.rows]
+                n_skipped = 1  # a row finds itself first
             else:
-                asked = queries
-            asked = as_read(asked[:: -(-len(asked) // _ASKED)], self.similarity)
-            found, right = (
-                search(asked, top + own).rows[:, own:] for search in (self._near, super().nearest)
+                sample = queries
+                n_skipped = 0
+            sample = as_read(sample[:: -(-len(sample) // _ASKED)], self.similarity)
+            approximate, exact = (
+                search(sample, top + n_skipped).rows[:, n_skipped:]
+                for search in (self._near, super().nearest)
             )
-            self.measured.update(recall=recall(found, right), at=right.shape[1], queries=len(asked))
-            self.measured["of"] = "texts" if own else "queries"
+            self.measured.update(
+                recall=recall(approximate, exact), at=exact.shape[1], queries=len(sample)
+            )
+            self.measured["of"] = "texts" if of_texts else "queries"
         return self._near(queries, top)
 
     def _near(self, queries: Floats32, top: int) -> Nearest:
-        found = Nearest(queries, top, self.similarity)
+        nearest = Nearest(queries, top, self.similarity)
         stored = open_array(self.folder / "vectors.npy")
-        each = []
-        for i, asked in enumerate(as_stored(queries, self.document.dtype)):
+        results = []
+        for i, query in enumerate(as_stored(queries, self.document.dtype)):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
-                rows = np.sort(self.graph.search(asked, top).keys.astype(np.int64))
+                rows = np.sort(self.graph.search(query, top).keys.astype(np.int64))
                 block = as_read(stored[rows], self.similarity)
             if len(rows) < min(
                 top, self.document.rows
             ):  # of very many equal rows not all are joined
                 return super().nearest(queries, top)
-            one = Nearest(queries[i : i + 1], top, self.similarity)
-            one.see(block, 0)
-            each.append((rows[one.rows[0]], one.scores[0]))
-        found.rows, found.scores = map(np.stack, zip(*each, strict=True))
-        return found
+            exact = Nearest(queries[i : i + 1], top, self.similarity)
+            exact.see(block, 0)
+            results.append((rows[exact.rows[0]], exact.scores[0]))
+        nearest.rows, nearest.scores = map(np.stack, zip(*results, strict=True))
+        return nearest
 
 
 def with_graph(index: Index, say: Callable[[str], None]) -> ApproximateIndex:
@@ -374,7 +380,7 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         )
     refuse_links(folder)
     refuse_input(folder, replaces=True)  # rows that are read out of it while it is written
-    names = {one.name for one in folder.glob("[!.]*") if one.suffix != ".usearch"}
+    names = {path.name for path in folder.glob("[!.]*") if path.suffix != ".usearch"}
     if resume and "index.json" in names:
         return Index.open(folder, unfinished=True)
     if append:
@@ -500,9 +506,16 @@ def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
 
 
 def make_index(
-    folder: Path, source: str, parts: Iterable[Rows], model: "TextVectors", dtype: str, *, before: Index | None = None,
-    listener: Listener = SILENT, remembered: Mapping[str, Any] | None = None,
-) -> IndexDocument:  # fmt: skip
+    folder: Path,
+    source: str,
+    parts: Iterable[Rows],
+    model: "TextVectors",
+    dtype: str,
+    *,
+    before: Index | None = None,
+    listener: Listener = SILENT,
+    remembered: Mapping[str, Any] | None = None,
+) -> IndexDocument:
     """Makes an index, adds to one, or goes on with one that is not finished; whole chunks of rows
     outlive a kill.
 
@@ -526,15 +539,15 @@ def make_index(
     """
     from bertctl.features.store import VectorLayout, VectorStore, outliving
 
-    said: dict[str, Any] = before.document.as_json() if before else {"corpus": _NOTHING}
-    begun = said["corpus"]
+    previous: dict[str, Any] = before.document.as_json() if before else {"corpus": _NOTHING}
+    begun = previous["corpus"]
     read = _NOTHING | {"source": source}
     digest = hashlib.sha256()
     searches = list[Nearest]()
 
-    earlier = list(said.get("sources", []))
+    earlier = list(previous.get("sources", []))
     if earlier and (
-        begun["rows"] or not said["complete"]
+        begun["rows"] or not previous["complete"]
     ):  # gone on with: the last one is this corpus
         earlier = earlier[:-1]
     if dtype == "int8" and model.similarity != COSINE:
@@ -556,7 +569,7 @@ def make_index(
         while read["rows"] < begun["rows"] and (rows := next(left, None)):
             passed(rows)
         if read | {"source": ""} != begun | {"source": ""}:
-            if said["complete"]:
+            if previous["complete"]:
                 remedy = "It is finished: add other rows with `append=True` alone."
             else:
                 remedy = _AGAIN
@@ -573,9 +586,12 @@ def make_index(
             "complete": complete,
         }
         sources = [*earlier, {"source": read["source"], "rows": read["rows"]}]
-        values = said | model.made | dict(remembered or {}) | state | {"sources": sources}
+        values = previous | model.made | dict(remembered or {}) | state | {"sources": sources}
         if searches and searches[0].rows.shape[1] > 1:
-            value = recall(*(one.rows[:, 1:] for one in searches))  # a row finds itself first
+            stored, exact = (
+                nearest.rows[:, 1:] for nearest in searches
+            )  # a row finds itself first
+            value = recall(stored, exact)
             sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
             values["recall"] = {"at": _AT, "value": value, **sample}
         document = IndexDocument.model_validate(values)
@@ -589,23 +605,23 @@ def make_index(
         by_token=False,
         pooling="",
     )
-    state = said if before else None
+    state = previous if before else None
     opened = closing(VectorStore(folder, layout, state, has_offsets=True))
     with opened as store, outliving(lambda: _rows_in(folder)):
         if before is None:  # what is added to stays whole until the first rows are
             saved(complete=False)
         for rows, vectors in model.stream(unread(), listener):
-            kept = as_stored(vectors, dtype)
-            store.append(rows, kept, None)
+            stored = as_stored(vectors, dtype)
+            store.append(rows, stored, None)
             if dtype != "float32":
                 sample = vectors[:: max(1, len(vectors) // _SAMPLE)][:_SAMPLE]
                 searches = searches or [
                     Nearest(sample, _AT + 1, model.similarity) for _ in range(2)
                 ]
-                for one, block in zip(
-                    searches, (as_read(kept, model.similarity), vectors), strict=True
+                for nearest, block in zip(
+                    searches, (as_read(stored, model.similarity), vectors), strict=True
                 ):
-                    one.see(block, read["rows"] - len(rows))
+                    nearest.see(block, read["rows"] - len(rows))
             saved(complete=False)
         return saved(complete=True)
 

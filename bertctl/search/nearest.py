@@ -120,11 +120,13 @@ class Nearest:
         return exact_similarities(self._measure, self._queries[query], block[row])
 
 
-def recall(found: Ints, right: Ints) -> float:
+def recall(approximate: Ints, exact: Ints) -> float:
     """Returns the share of the (Q, K) right rows that were found, as a mean over queries."""
-    return float(
-        np.mean([np.isin(those, some).mean() for some, those in zip(found, right, strict=True)])
-    )
+    shares = [
+        np.isin(exact_rows, approximate_rows).mean()
+        for approximate_rows, exact_rows in zip(approximate, exact, strict=True)
+    ]
+    return float(np.mean(shares))
 
 
 def row_by_row(first: Floats32, second: Floats32, measure: str = COSINE) -> Pairs:
@@ -230,8 +232,8 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
         else:
             second = first
     if not every and len(first) != len(second):
-        told = f"{first.source} has {len(first):,} rows, {second.source} {len(second):,}"
-        raise DataError(told, remedy="Add `all=True` to compare each with each.")
+        message = f"{first.source} has {len(first):,} rows, {second.source} {len(second):,}"
+        raise DataError(message, remedy="Add `all=True` to compare each with each.")
     return first, second
 
 
@@ -254,11 +256,11 @@ def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> d
         )
     gold = gold[is_score]
     cosines = cosines[is_score]
-    found = {
-        one.__name__: one(gold, cosines.astype(np.float64)).metric().as_json()
-        for one in (spearman, pearson)
+    figures = {
+        statistic.__name__: statistic(gold, cosines.astype(np.float64)).metric().as_json()
+        for statistic in (spearman, pearson)
     }
-    return {name: figure for name, figure in found.items() if figure["low"] is not None}
+    return {name: figure for name, figure in figures.items() if figure["low"] is not None}
 
 
 def pair_lines(

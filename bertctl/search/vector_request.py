@@ -115,7 +115,7 @@ class VectorRequest:
 
     def rows(
         self,
-        given: str | MemoryFile,
+        input_source: str | MemoryFile,
         listener: Listener,
         *,
         pairs: bool = False,
@@ -124,17 +124,17 @@ class VectorRequest:
         """Returns the rows of an input, at least one, some at a time; or a text that may have been
         typed.
         """
-        if typed and isinstance(given, str) and not given.strip():
+        if typed and isinstance(input_source, str) and not input_source.strip():
             raise UsageError("the text is empty", remedy="Give a text, a file, or - for stdin.")
-        if typed and isinstance(given, str) and is_text(given):
-            return iter([Rows("typed", {"text": [given]}, ["0"], "the command line")])
+        if typed and isinstance(input_source, str) and is_text(input_source):
+            return iter([Rows("typed", {"text": [input_source]}, ["0"], "the command line")])
         readings = self._readings(
-            given, listener, RememberedSettings({}, frozenset(), None), pairs=pairs
+            input_source, listener, RememberedSettings({}, frozenset(), None), pairs=pairs
         )
         return (reading.rows for reading in readings)
 
     def corpus(
-        self, given: Sequence[str] | MemoryFile, listener: Listener, index: Index | None
+        self, input_source: Sequence[str] | MemoryFile, listener: Listener, index: Index | None
     ) -> Corpus:
         """Returns the rows that an index is made of, read as those that are in it.
 
@@ -143,35 +143,39 @@ class VectorRequest:
         needed now.
 
         Args:
-            given: Files or patterns that are read as one file, - or a data set's name.
+            input_source: Files or patterns that are read as one file, - or a data set's name.
             listener: Receives what is guessed.
             index: What is added to, or gone on with; None for a new one.
         """
         before = RememberedSettings.of(index)
         first, readings = _peek(
-            self._readings(given, listener, before.without(self.fields), pairs=False)
+            self._readings(input_source, listener, before.without(self.fields), pairs=False)
         )
         rows = (reading.rows for reading in readings)
         has_ids = first is not None and first.has_ids
         if before.fields:
-            kept = before.without(self.fields)
+            remaining = before.without(self.fields)
             needed = {
-                name: value for name, value in kept.fields.items() if name not in kept.guessed
+                name: value
+                for name, value in remaining.fields.items()
+                if name not in remaining.guessed
             }
             names = ", ".join(f"{name.partition('.')[2]} {value}" for name, value in needed.items())
             if names:
-                listener.say(f"{input_name(given)} is read as the index was made: {names}")
+                listener.say(f"{input_name(input_source)} is read as the index was made: {names}")
             return Corpus(rows, has_ids, {})
         typed = {name: value for name, value in self.fields.items() if name in REMEMBERED_FIELDS}
         if first is not None:
             settings = first.settings
         else:
             settings = None
-        found = {
+        columns = {
             name: getattr(settings, name.partition(".")[2], None) for name in REMEMBERED_COLUMNS
         }
         guessed = {
-            name: value for name, value in found.items() if value is not None and name not in typed
+            name: value
+            for name, value in columns.items()
+            if value is not None and name not in typed
         }
         remembered = {
             "fields": {**guessed, **typed},
@@ -182,7 +186,7 @@ class VectorRequest:
 
     def _readings(
         self,
-        given: str | Sequence[str] | MemoryFile,
+        input_source: str | Sequence[str] | MemoryFile,
         listener: Listener,
         remembered: RememberedSettings,
         *,
@@ -190,11 +194,11 @@ class VectorRequest:
     ) -> Iterator[Reading]:
         settings = replace(self, fields={**remembered.data_fields(), **self.fields}).recipe().data
         kind = self.options.get("input_format")
-        if kind is None and given in ("-", ["-"]):
+        if kind is None and input_source in ("-", ["-"]):
             kind = remembered.input_format
         hints = frozenset(name.partition(".")[2] for name in remembered.guessed)
         source = Input(
-            given,
+            input_source,
             settings,
             kind=kind,
             hints=hints,
@@ -210,7 +214,7 @@ class VectorRequest:
 
     def read(
         self,
-        given: str | MemoryFile,
+        input_source: str | MemoryFile,
         listener: Listener,
         *,
         pairs: bool = False,
@@ -220,7 +224,7 @@ class VectorRequest:
         return joined(
             [
                 *self.rows(
-                    given,
+                    input_source,
                     listener,
                     pairs=pairs,
                     typed=typed,
@@ -270,10 +274,8 @@ class VectorRequest:
                 f"{index.folder if index else ''}/index.json is damaged: long_text has the key "
                 f"'{unknown[0]}'"
             )
-            raise DataError(
-                message,
-                remedy=f"Make the index again: {command('index CORPUS', output='INDEX', overwrite=True)}.",
-            )
+            again = command("index CORPUS", output="INDEX", overwrite=True)
+            raise DataError(message, remedy=f"Make the index again: {again}.")
         fields = {f"model.{name}": value for name, value in long.items() if name != "max_length"}
         precision = RememberedSettings.of(index).fields.get("runtime.precision")
         fields |= {"runtime.precision": precision} if precision else {}

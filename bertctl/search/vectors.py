@@ -65,14 +65,18 @@ class TextVectors:
     ) -> None:
         source = inspect_model(recipe.with_fields("model", max_length=length or 4).model)
         if names.poolings in ((), ("model",)) and names.layers == ("last",):
-            said = read_modules(source.folder)
+            sentence_modules = read_modules(source.folder)
         else:
-            said = None
-        if said is not None:
-            prompt = next((name for name in SIDES.get(side, ()) if name in said.prompts), None)
+            sentence_modules = None
+        if sentence_modules is not None:
+            prompt = next(
+                (name for name in SIDES.get(side, ()) if name in sentence_modules.prompts), None
+            )
             names = replace(names, poolings=("model",), prompt=names.prompt or prompt)
-            length = length or said.max_length
-        self.similarity = similarity or (said.similarity if said is not None else COSINE)
+            length = length or sentence_modules.max_length
+        self.similarity = similarity or (
+            sentence_modules.similarity if sentence_modules is not None else COSINE
+        )
         is_normalized = names.normalize and self.similarity == COSINE
         names = replace(names, poolings=names.poolings or ("mean",), normalize=is_normalized)
         long = LongText.of(
@@ -85,7 +89,7 @@ class TextVectors:
                 message, remedy=f"Type `{command('extract-features', pooling='none')}`."
             )
         self._encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
-        made_by = hashlib.sha256(f"{source.content_hash()} {said}".encode()).hexdigest()
+        made_by = hashlib.sha256(f"{source.content_hash()} {sentence_modules}".encode()).hexdigest()
         self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}
         self.made |= {"layer": ",".join(names.layers), "pooling": ",".join(names.poolings)}
         self.made |= {"max_length": long.max_length, "size": sum(self._encoder.sizes)}
