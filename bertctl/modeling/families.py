@@ -35,10 +35,23 @@ REFUSED = {
 }
 """Families that can't be used, and why."""
 
-COUNTS_FROM_PAD = frozenset({
-    "camembert", "data2vec-text", "esm", "ibert", "lilt", "longformer", "luke", "mpnet", "roberta",
-    "roberta-prelayernorm", "xlm-roberta", "xlm-roberta-xl", "xmod",
-})  # fmt: skip
+COUNTS_FROM_PAD = frozenset(
+    {
+        "camembert",
+        "data2vec-text",
+        "esm",
+        "ibert",
+        "lilt",
+        "longformer",
+        "luke",
+        "mpnet",
+        "roberta",
+        "roberta-prelayernorm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xmod",
+    }
+)
 """Families that count positions from the padding token's id + 1 (fairseq's way): their table is
 longer than their input."""
 
@@ -75,14 +88,25 @@ _SLOW_STEP = {
 measured by `tests/benchmarks/attention.py`."""
 
 BERT_LAYER = {
-    "query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
-    "mixed": "attention.output.dense", "first_norm": "attention.output.LayerNorm",
-    "inner": "intermediate.dense", "outer": "output.dense", "last_norm": "output.LayerNorm",
-}  # fmt: skip
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "mixed": "attention.output.dense",
+    "first_norm": "attention.output.LayerNorm",
+    "inner": "intermediate.dense",
+    "outer": "output.dense",
+    "last_norm": "output.LayerNorm",
+}
 DISTILBERT_LAYER = {
-    "query": "attention.q_lin", "key": "attention.k_lin", "value": "attention.v_lin", "mixed": "attention.out_lin",
-    "first_norm": "sa_layer_norm", "inner": "ffn.lin1", "outer": "ffn.lin2", "last_norm": "output_layer_norm",
-}  # fmt: skip
+    "query": "attention.q_lin",
+    "key": "attention.k_lin",
+    "value": "attention.v_lin",
+    "mixed": "attention.out_lin",
+    "first_norm": "sa_layer_norm",
+    "inner": "ffn.lin1",
+    "outer": "ffn.lin2",
+    "last_norm": "output_layer_norm",
+}
 """What transformers calls the parts of a layer of BERT, RoBERTa and ELECTRA, and of DistilBERT's,
 in one order."""
 
@@ -115,10 +139,11 @@ def model_sizes(config: Mapping[str, Any]) -> dict[str, int]:
     Raises:
         ValueError, TypeError: one that is no number.
     """
-    return {
-        size: int(next((config[name] for name in names if config.get(name)), 0))
-        for size, names in SIZES.items()
-    }
+    sizes = {}
+    for size, names in SIZES.items():
+        numbers = (config[name] for name in names if config.get(name))
+        sizes[size] = int(next(numbers, 0))
+    return sizes
 
 
 def refuse_family(config: Mapping[str, Any], name: str) -> None:

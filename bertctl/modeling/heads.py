@@ -89,14 +89,10 @@ def allow_ends_within(network: Any) -> None:
         counts = (input_ids == end).sum(dim=1)
         if bool((counts == counts[:1]).all()):
             return forward(input_ids=input_ids, **keyword_inputs)
-        cut = (
-            {name: part[i : i + 1] for name, part in keyword_inputs.items()}
-            for i in range(len(input_ids))
-        )
-        logits = [
-            forward(input_ids=ids[None], **rest).logits
-            for ids, rest in zip(input_ids, cut, strict=True)
-        ]
+        logits = []
+        for i, ids in enumerate(input_ids):
+            others = {name: tensor[i : i + 1] for name, tensor in keyword_inputs.items()}
+            logits.append(forward(input_ids=ids[None], **others).logits)
         return SimpleNamespace(logits=torch.cat(logits))
 
     network.forward = rows_alone
@@ -224,10 +220,10 @@ def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Itera
     _, last = last_layer(network)
     read_by = threading.local()  # several threads may each compute a batch
 
-    def note(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:  # noqa: ARG001
+    def note(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         read_by.dense = inputs[0].float()
 
-    def give(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:  # noqa: ARG001
+    def give(_module: nn.Module, inputs: tuple[Tensor, ...], _output: Tensor) -> Tensor:
         vectors = inputs[0].float()
         beside = getattr(read_by, "dense", None)
         if beside is None or beside.shape != vectors.shape:

@@ -68,12 +68,14 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
         UsageError: a network whose layers can't be told apart.
     """
     encoder: Any = network.base_model
+    modules: list[nn.Module] = []
     if n_top:
-        modules = [module for stack in _stacks(network).values() for module in [*stack][-n_top:]]
-    else:
-        modules = []
+        for stack in _stacks(network).values():
+            modules += [*stack][-n_top:]
     pooler = getattr(encoder, "pooler", None)
-    for module in [*modules, *([] if pooler is None else [pooler])]:
+    if pooler is not None:
+        modules.append(pooler)
+    for module in modules:
         # Parts before the whole, as transformers does it.
         for part in reversed([*module.modules()]):
             initialise(network, part)

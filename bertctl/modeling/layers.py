@@ -157,7 +157,10 @@ def _known(n_layers: int) -> str:
 
 def states_needed(choices: Sequence[LayerChoice]) -> tuple[int, ...]:
     """Returns the hidden states that some choice reads, ascending."""
-    return tuple(sorted({state for choice in choices for state in choice.states}))
+    states: set[int] = set()
+    for choice in choices:
+        states.update(choice.states)
+    return tuple(sorted(states))
 
 
 def read_states(

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,19 +35,36 @@ if TYPE_CHECKING:
     from torch import nn
 
 DROPOUT_FIELDS = (
-    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob",
-    "dropout", "attention_dropout", "seq_classif_dropout", "qa_dropout", "summary_last_dropout", "pooler_dropout",
-    "embedding_dropout", "mlp_dropout", "resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_first_dropout",
-    "hidden_dropout", "activation_dropout", "dropout_rate", "classifier_dropout_rate",
-)  # fmt: skip
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "classifier_dropout_prob",
+    "dropout",
+    "attention_dropout",
+    "seq_classif_dropout",
+    "qa_dropout",
+    "summary_last_dropout",
+    "pooler_dropout",
+    "embedding_dropout",
+    "mlp_dropout",
+    "resid_pdrop",
+    "embd_pdrop",
+    "attn_pdrop",
+    "summary_first_dropout",
+    "hidden_dropout",
+    "activation_dropout",
+    "dropout_rate",
+    "classifier_dropout_rate",
+)
 """What the families call it: bert, distilbert, xlnet, deberta, modernbert, gpt2, funnel, t5."""
 
 
 _SAMPLES = (
-    "The film wasn't GOOD, was it?", " two  spaces\tand\na "
-                                     "line", "Île-de-France ﬁn ½ 東京 3.14 ``so''",
+    "The film wasn't GOOD, was it?",
+    " two  spaces\tand\na line",
+    "Île-de-France ﬁn ½ 東京 3.14 ``so''",
     ("Who was it?", "It was he."),
-)  # fmt: skip
+)
 """What is read otherwise by most other ways to normalise and split texts, and to put two into one
 line."""
 
@@ -549,20 +567,23 @@ def _answers_with(
                 weights[name].copy_(values)
 
 
+_ORDER_HEAD = re.compile("relationship|sop_|pooler")
+"""Names of weights that only heads for the order of sentences have."""
+
+
 def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
     """Returns which heads of pretraining were not in the files, in words."""
     from bertctl.modeling.heads import head_test
 
     is_head = head_test(network)
     missing = [name for name in info.get("missing_keys", ()) if is_head(name) or "pooler" in name]
-    order = [
-        name for name in missing if any(part in name for part in ("relationship", "sop_", "pooler"))
-    ]
-    if set(missing) - set(order):
-        words = ["masked-word head (its matrix is the table of the tokens' vectors)"]
-    else:
-        words = []
-    return " and no ".join(words + (["head for the order of sentences"] if order else []))
+    of_order = [name for name in missing if _ORDER_HEAD.search(name)]
+    heads = []
+    if set(missing) - set(of_order):
+        heads.append("masked-word head (its matrix is the table of the tokens' vectors)")
+    if of_order:
+        heads.append("head for the order of sentences")
+    return " and no ".join(heads)
 
 
 def has_trained_head(source: ModelSource) -> bool:

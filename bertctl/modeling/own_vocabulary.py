@@ -177,11 +177,9 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
         raise UnavailableError(message, remedy="Give a model whose vocabulary has another size.")
     from safetensors.torch import load_file
 
-    weights = {
-        name: tensor
-        for file in {tensor.file for tensor in stored.values()}
-        for name, tensor in load_file(file).items()
-    }
+    weights: dict[str, Tensor] = {}
+    for file in {tensor.file for tensor in stored.values()}:
+        weights |= load_file(file)
     for name, tensor in stored.items():
         if name == table.name or (placed[name].part == "head" and rows in tensor.shape):
             weights[name] = _rows(weights[name], tensor.shape.index(rows), changed)

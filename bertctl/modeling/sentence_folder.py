@@ -102,8 +102,6 @@ class SentenceModules:
         before = self.prompt(side)
         if before:
             texts = [before + text for text in texts]
-        else:
-            texts = texts
         if self.lowercase:
             return [text.lower() for text in texts]
         return texts
@@ -303,28 +301,27 @@ def chosen_modules(
     """
     folder_modules = read_modules(folder) or SentenceModules()
     poolings = folder_modules.poolings
-    steps = folder_modules.steps
-    normalise = settings.normalize
     if settings.pooling is not None:
         poolings = {"mean-max": ("mean", "max")}.get(settings.pooling, (settings.pooling,))
-    if normalise is None:
-        normalise = folder_modules.normalised
-    else:
-        normalise = normalise
+
+    steps = folder_modules.steps
     if folder_modules.normalised:
         steps = steps[:-1]
-    else:
-        steps = steps
     if settings.projection is not None:
         steps = (Dense(settings.projection),)
     elif poolings != folder_modules.poolings:
         steps = ()
+    normalise = settings.normalize
+    if normalise is None:
+        normalise = folder_modules.normalised
+    if normalise:
+        steps = (*steps, None)
+
     recipe_prompts = {"query": settings.query_prompt, "document": settings.document_prompt}
     prompts = {
         **folder_modules.prompts,
         **{name: text for name, text in recipe_prompts.items() if text is not None},
     }
-    steps = (*steps, None) if normalise else steps
     return replace(
         folder_modules,
         poolings=poolings,

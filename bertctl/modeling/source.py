@@ -142,8 +142,8 @@ def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> Model
         and not all(map(find_spec, _CONVERTERS))
     ):
         message = (
-            f"{folder / tokenizer_files[0]} is a tokenizer of sentencepiece, and what converts it is not "
-            "installed"
+            f"{folder / tokenizer_files[0]} is a tokenizer of sentencepiece, and what converts it "
+            "is not installed"
         )
         remedy = (
             f"pip install {' '.join(_CONVERTERS.values())}, or give a folder that has its "

@@ -86,9 +86,10 @@ def stored_weights(folder: Path) -> dict[str, StoredTensor]:
     index = folder / "model.safetensors.index.json"
     if single_file.is_file() or not index.is_file():
         return tensors_in(single_file)
-    return {
-        name: tensor for file in weight_files(index) for name, tensor in tensors_in(file).items()
-    }
+    tensors: dict[str, StoredTensor] = {}
+    for file in weight_files(index):
+        tensors |= tensors_in(file)
+    return tensors
 
 
 def tensors_in(file: Path) -> dict[str, StoredTensor]:

@@ -154,8 +154,6 @@ def pairs_above(
             near = reaches(scores, threshold)
             if second is None and i == j:
                 near = np.triu(near, 1)
-            else:
-                near = near
             row, column = np.divmod(np.flatnonzero(near), scores.shape[1])
             yield row + i, column + j, scores[row, column]
 

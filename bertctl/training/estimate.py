@@ -455,9 +455,8 @@ def _warn(document: dict[str, Any], spread: float, listener: Listener) -> None:
     sweep = document["sweep"]
     needed_bytes = sweep["disk_bytes"] + disk["while_running"] - disk["run"]
     if needed_bytes > disk["free"]:
-        listener.warn(
-            f"{human_bytes(needed_bytes)} of disk will be needed, {human_bytes(disk['free'])} is free"
-        )
+        free = human_bytes(disk["free"])
+        listener.warn(f"{human_bytes(needed_bytes)} of disk will be needed, {free} is free")
     if document["busy"]:
         listener.warn(
             "the machine was busy: the timed steps leave the estimate uncertain by "

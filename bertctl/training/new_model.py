@@ -116,7 +116,9 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
 
 
 def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
-    return (TextChunk(document.sentences) for corpus in corpora for document in corpus.documents())
+    for corpus in corpora:
+        for document in corpus.documents():
+            yield TextChunk(document.sentences)
 
 
 def _fields(size: str, listener: Listener) -> dict[str, Any]:

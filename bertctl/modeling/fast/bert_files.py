@@ -30,17 +30,23 @@ from bertctl.modeling.tensors import align
 from bertctl.modeling.transformers_internals import initialise
 
 _USUAL = {
-    "position_embedding_type": "absolute", **dict.fromkeys(("attn_implementation", "_attn_implementation"), "sdpa"),
+    "position_embedding_type": "absolute",
+    **dict.fromkeys(("attn_implementation", "_attn_implementation"), "sdpa"),
     **dict.fromkeys((*LOOKS_BACK, "gradient_checkpointing"), False),
-}  # fmt: skip
+}
 """What config.json may say of a model that is as those of its family usually are, or leave out."""
 
 _UNUSUAL = [("MultipleChoice", "electra")]
 """Heads with settings of their own."""
 
 _TRUTHS = (
-    "use_cache", "is_decoder", "add_cross_attention", "tie_word_embeddings", "sinusoidal_pos_embds", "summary_use_proj",
-)  # fmt: skip
+    "use_cache",
+    "is_decoder",
+    "add_cross_attention",
+    "tie_word_embeddings",
+    "sinusoidal_pos_embds",
+    "summary_use_proj",
+)
 _IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 """Fields that change nothing here; transformers refuses other types than a truth, or than a whole
 number or null."""
@@ -248,12 +254,12 @@ def network_to_train(
         for name, tensor in tensors.items()
     )
     of_others = {description.stored_as(name, network) for name in tensors}
-    elsewhere = {
-        other for name in new for other in (name, prefix + name, name.removeprefix(prefix))
-    } - of_others
-    if (
-        halves or elsewhere & description.stored.keys()
-    ):  # transformers keeps a half, and looks under either name
+    elsewhere: set[str] = set()
+    for name in new:
+        elsewhere |= {name, prefix + name, name.removeprefix(prefix)}
+    elsewhere -= of_others
+    # transformers keeps a half, and looks under either name
+    if halves or elsewhere & description.stored.keys():
         return None
     _fill(
         network,

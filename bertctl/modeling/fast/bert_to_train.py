@@ -20,12 +20,15 @@ from bertctl.writing import write_text
 
 _BERTS = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS}
 _ROBERTAS = {f"{role}_token": f"<{role}>" for role in ("unk", "pad", "mask")} | {
-    **dict.fromkeys(("bos_token", "cls_token"), "<s>"), **dict.fromkeys(("eos_token", "sep_token"), "</s>"),
-}  # fmt: skip
+    **dict.fromkeys(("bos_token", "cls_token"), "<s>"),
+    **dict.fromkeys(("eos_token", "sep_token"), "</s>"),
+}
 _ROLES: Mapping[str, Mapping[str, str]] = {
-    **dict.fromkeys(("Bert", "DistilBert", "Electra"), _BERTS), **dict.fromkeys(("Roberta", "XLMRoberta"), _ROBERTAS),
-    "PreTrained": {}, "TokenizersBackend": {},
-}  # fmt: skip
+    **dict.fromkeys(("Bert", "DistilBert", "Electra"), _BERTS),
+    **dict.fromkeys(("Roberta", "XLMRoberta"), _ROBERTAS),
+    "PreTrained": {},
+    "TokenizersBackend": {},
+}
 """Special tokens by role where the files say nothing, by the beginning of the tokenizer's class in
 transformers."""
 _TYPES = {
@@ -34,21 +37,42 @@ _TYPES = {
     "strip_accents": (bool, type(None)),
 }
 _UNUSUAL = (
-    "additional_special_tokens", "extra_special_tokens", "chat_template", "fast_tokenizer_files", "init_inputs",
-)  # fmt: skip
+    "additional_special_tokens",
+    "extra_special_tokens",
+    "chat_template",
+    "fast_tokenizer_files",
+    "init_inputs",
+)
 """Fields about a tokenizer that transformers knows what to do with."""
 
 _PRIVATE = (
-    "_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file", "vocab_file", "auto_map",
-    "device_map", "slow_tokenizer_class", "added_tokens_decoder", "tokenizer_class",
-)  # fmt: skip
+    "_name_or_path",
+    "name_or_path",
+    "special_tokens_map_file",
+    "tokenizer_file",
+    "vocab_file",
+    "auto_map",
+    "device_map",
+    "slow_tokenizer_class",
+    "added_tokens_decoder",
+    "tokenizer_class",
+)
 """What is not saved of a tokenizer_config.json: paths, names of code, and what tokenizer.json
 has."""
 
 _NOT_OF_A_MODEL = (
-    "_name_or_path", "torch_dtype", "dtype", "auto_map", "return_dict", "output_attentions",
-    "output_hidden_states", "chunk_size_feed_forward", "long_text", "attn_implementation", "_attn_implementation",
-)  # fmt: skip
+    "_name_or_path",
+    "torch_dtype",
+    "dtype",
+    "auto_map",
+    "return_dict",
+    "output_attentions",
+    "output_hidden_states",
+    "chunk_size_feed_forward",
+    "long_text",
+    "attn_implementation",
+    "_attn_implementation",
+)
 """What is not saved of a config.json: how a model is to be loaded or called, and what a head says
 anew."""
 

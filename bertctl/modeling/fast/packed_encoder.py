@@ -85,10 +85,10 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
         if layers and len(layers) == len(read):
             encoder.forward = _in_training(encoder, layers, _reads_first_tokens(network))
             for part in network.modules():
-                if (
-                    type(part) is nn.Dropout
-                ):  # of embeddings and head; the layers' are read, not called
-                    part.forward = dropout_in_training(part)  # type: ignore[assignment, method-assign]
+                # Of embeddings and head: those of the layers are read, not called.
+                if type(part) is nn.Dropout:
+                    forward: Any = dropout_in_training(part)
+                    part.forward = forward  # type: ignore[method-assign]
             return True
     return False
 
@@ -110,7 +110,9 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
     """
     kind = type(layer).__name__
     if isinstance(layer, Layer):
-        weights = [parameter for name in layer.names for parameter in layer.part(name).parameters()]
+        weights: list[nn.Parameter] = []
+        for name in layer.names:
+            weights += layer.part(name).parameters()
         return _Shape(layer.heads, (layer.epsilon, layer.epsilon), layer.dropouts, dtype), weights
     if kind in _LIKE_BERT:
         names = BERT_LAYER
@@ -135,7 +137,10 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Paramet
     if not is_plain or type(activation).__name__ != "GELUActivation":
         return None
     shape = _Shape(heads, (parts[4].eps, parts[7].eps), dropouts, dtype)
-    return shape, [parameter for part in parts for parameter in (part.weight, part.bias)]
+    weights = []
+    for part in parts:
+        weights += [part.weight, part.bias]
+    return shape, weights
 
 
 def _reads_first_tokens(network: nn.Module) -> bool:
@@ -192,9 +197,7 @@ def _in_training(
                 only,
                 *weights,
             )
-        if only is None:
-            positions = positions
-        else:
+        if only is not None:
             positions = positions[only]
         padded = (
             x.new_zeros(flat.shape)
@@ -226,10 +229,8 @@ class _Layer(torch.autograd.Function):
     ) -> Tensor:
         """Returns (N, C), or (B, C) of first tokens only, which are these of the N."""
         wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
-        w_qkv, b_qkv = (
-            torch.cat([weight.to(shape.dtype) for weight in of])
-            for of in ((wq, wk, wv), (bq, bk, bv))
-        )
+        w_qkv = torch.cat([weight.to(shape.dtype) for weight in (wq, wk, wv)])
+        b_qkv = torch.cat([bias.to(shape.dtype) for bias in (bq, bk, bv)])
         wo, bo, wi, bi, wf, bf = (weight.to(shape.dtype) for weight in (wo, bo, wi, bi, wf, bf))
         c = x.shape[1]
         of_attention, of_output, of_layer = shape.shares
@@ -348,10 +349,10 @@ class _Layer(torch.autograd.Function):
             else:
                 gx = gx.float().index_add_(0, only, gy)
         dw, db = _of_linear(g_qkv, xb, any(needed[:6]))
-        dws, dbs = (
-            ((None,) * 3, (None,) * 3) if dw is None or db is None else (dw.chunk(3), db.chunk(3))
-        )
-        of_qkv = [part for pair in zip(dws, dbs, strict=True) for part in pair]
+        of_qkv: list[Tensor | None] = [None] * 6
+        if dw is not None and db is not None:  # the weights and biases take turns
+            of_qkv[0::2] = dw.chunk(3)
+            of_qkv[1::2] = db.chunk(3)
         of_wo = _of_linear(go, attended, needed[6])
         of_wi = _of_linear(gh, x1b, needed[10])
         of_wf = _of_linear(gf, a, needed[12])

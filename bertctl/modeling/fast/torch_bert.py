@@ -35,9 +35,11 @@ OF_TOKENS = {"TokenClassification": "classifier", "QuestionAnswering": "qa_outpu
 """Those that read the state of each token, with what transformers calls their last layer."""
 
 _TABLES = {
-    "words": "embeddings.word_embeddings", "positions": "embeddings.position_embeddings",
-    "segments": "embeddings.token_type_embeddings", "norm": "embeddings.LayerNorm",
-}  # fmt: skip
+    "words": "embeddings.word_embeddings",
+    "positions": "embeddings.position_embeddings",
+    "segments": "embeddings.token_type_embeddings",
+    "norm": "embeddings.LayerNorm",
+}
 _HIDDEN = ("hidden_dropout_prob", 0.1)
 _ATTENTION = ("attention_probs_dropout_prob", 0.1)
 _HEADS = dict.fromkeys((*OF_TEXTS, "TokenClassification"), ("classifier_dropout", None))
@@ -119,24 +121,44 @@ _DISTILBERT_SIZES = (
 )
 _DROPOUT = ("dropout", 0.1)
 FAMILIES = {
-    "bert": Family("bert", "Bert", "encoder", BERT_LAYER, None, has_pooler=True,),
+    "bert": Family(
+        "bert",
+        "Bert",
+        "encoder",
+        BERT_LAYER,
+        None,
+        has_pooler=True,
+    ),
     "roberta": _roberta("Roberta"),
     "xlm-roberta": _roberta("XLMRoberta"),
     "camembert": _roberta("Camembert"),
     "electra": Family(
-        "electra", "Electra", "encoder", BERT_LAYER, functional.gelu,
+        "electra",
+        "Electra",
+        "encoder",
+        BERT_LAYER,
+        functional.gelu,
         of_heads={**_HEADS, "MultipleChoice": ("summary_last_dropout", 0.1)},
     ),
     "distilbert": Family(
-        "distilbert", "DistilBert", "transformer", DISTILBERT_LAYER, torch.relu,
-        is_beside=True, has_segments=False, epsilon=1e-12, activation="activation", sizes=_DISTILBERT_SIZES,
+        "distilbert",
+        "DistilBert",
+        "transformer",
+        DISTILBERT_LAYER,
+        torch.relu,
+        is_beside=True,
+        has_segments=False,
+        epsilon=1e-12,
+        activation="activation",
+        sizes=_DISTILBERT_SIZES,
         dropouts=(("attention_dropout", 0.1), None, _DROPOUT, _DROPOUT),
         of_heads={
             **dict.fromkeys(OF_TEXTS, ("seq_classif_dropout", 0.2)),
-            "TokenClassification": _DROPOUT, "QuestionAnswering": ("qa_dropout", 0.1),
+            "TokenClassification": _DROPOUT,
+            "QuestionAnswering": ("qa_dropout", 0.1),
         },
     ),
-}  # fmt: skip
+}
 """By `model_type`."""
 
 
@@ -511,5 +533,6 @@ def _table(rows: int, size: int, padding: int | None) -> nn.Embedding:
     """Returns a table whose weights are still to come: to draw them, torch would import its
     compiler.
     """
-    table: nn.Embedding = nn.Embedding.from_pretrained(torch.empty(rows, size), padding_idx=padding)  # type: ignore[no-untyped-call]
+    from_pretrained: Any = nn.Embedding.from_pretrained
+    table: nn.Embedding = from_pretrained(torch.empty(rows, size), padding_idx=padding)
     return table

@@ -153,7 +153,7 @@ class UsedRows(nn.Module):
             (group,) = (
                 param_group
                 for param_group in stepped_optimizer.param_groups
-                if any(parameter is self.weight for parameter in param_group["params"])
+                if _has_parameter(param_group, self.weight)
             )
             if self.weight.grad is not None:  # a weight without one is left alone
                 self.decay *= 1.0 - float(group["lr"]) * group["weight_decay"]
@@ -277,6 +277,11 @@ def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, i
         table: Any = network.get_input_embeddings()  # type: ignore[operator]
         unused = (len(table.weight) - len(used)) * table.weight.shape[1]
     return total, total - unused, trained - unused
+
+
+def _has_parameter(group: Mapping[str, Any], weight: nn.Parameter) -> bool:
+    """Returns whether a group of an optimizer has a weight."""
+    return any(parameter is weight for parameter in group["params"])
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:

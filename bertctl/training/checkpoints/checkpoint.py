@@ -196,7 +196,7 @@ class Checkpoints:
         _set_niceness(threading.current_thread(), 19)
         try:
             self._write(snapshot, part, begun)
-        except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the thread that cares
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it in the thread that cares
             self._failure = error
 
     def _write(self, snapshot: Snapshot, part: Path, begun: ExitStack) -> None:

@@ -30,11 +30,11 @@ def random_states(workers: Workers) -> RandomStates:
     """Returns the states of torch's generators as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes
     must call it.
     """
-    return {
-        f"{device}.{rank}": state
-        for device, mine in generator_states().items()
-        for rank, state in enumerate(workers.gather(mine.numpy()))
-    }
+    states = {}
+    for device, mine in generator_states().items():
+        for rank, state in enumerate(workers.gather(mine.numpy())):
+            states[f"{device}.{rank}"] = state
+    return states
 
 
 def take(engine: TrainingEngine, state: TrainingState, random: RandomStates) -> Snapshot:

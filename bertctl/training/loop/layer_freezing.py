@@ -30,10 +30,10 @@ def check_layers(recipe: Recipe, source: ModelSource) -> None:
     if not requested_fields:
         return
     if "num_hidden_groups" in source.config:
+        family = source.config.get("model_type")
         raise UsageError(
-            f"{requested_fields[0]}: the layers of '{source.name}' ({source.config.get('model_type')}) share "
-            "their weights, so "
-            "one can't be treated in another way than the rest",
+            f"{requested_fields[0]}: the layers of '{source.name}' ({family}) share their weights, "
+            "so one can't be treated in another way than the rest",
             remedy=f"Leave {' and '.join(requested_fields)} out, or choose another model.",
         )
     n_layers = layer_count(source.config)

@@ -254,14 +254,13 @@ def _global_counts(
     """Returns what the losses count in all micro-batches of all processes, so that an uneven split
     changes nothing.
     """
-    counts_of_parts = [
-        objective.counts(batch) for batch, part in zip(batches, parts, strict=True) if len(part)
-    ]
-    names = list(objective.counts(batches[0]))
-    mine = np.array(
-        [sum(counts[name] for counts in counts_of_parts) for name in names], dtype=np.float64
-    )
-    return dict(zip(names, workers.sum(mine).tolist(), strict=True))
+    counts = dict.fromkeys(objective.counts(batches[0]), 0.0)
+    for batch, part in zip(batches, parts, strict=True):
+        if len(part):
+            for name, number in objective.counts(batch).items():
+                counts[name] += number
+    mine = np.array(list(counts.values()), dtype=np.float64)
+    return dict(zip(counts, workers.sum(mine).tolist(), strict=True))
 
 
 def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Tensor":

@@ -219,12 +219,15 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
 
 
 def _flat(job: "Job") -> dict[str, Any]:
-    return {
-        f"{section}.{name}": value if isinstance(value, int | float | str) else json.dumps(value)
-        for section, fields in job.recipe.model_dump().items()
-        if isinstance(fields, dict)
-        for name, value in fields.items()
-    }
+    """Returns the fields of the recipe's sections by their dotted names, as trackers take them."""
+    flat = {}
+    for section, fields in job.recipe.model_dump().items():
+        if not isinstance(fields, dict):
+            continue
+        for name, value in fields.items():
+            is_plain = isinstance(value, int | float | str)
+            flat[f"{section}.{name}"] = value if is_plain else json.dumps(value)
+    return flat
 
 
 def _has_unused_parameters(job: "Job") -> bool:
@@ -249,7 +252,8 @@ def _has_unused_parameters(job: "Job") -> bool:
         outputs = objective.forward(
             TorchBackend(network, job.loaded.has_segments, job.compute), batch
         )
-        torch.stack(list(objective.losses(outputs, batch).values())).sum().backward()  # type: ignore[no-untyped-call]
+        losses = torch.stack(list(objective.losses(outputs, batch).values()))
+        losses.sum().backward()  # type: ignore[no-untyped-call]
     unused = any(parameter.grad is None for parameter in job.loaded.trainable_parameters().values())
     network.zero_grad(set_to_none=True)
     return unused
