@@ -33,8 +33,8 @@ class Outputs(list["Output"]):
 
 @dataclass(frozen=True)
 class Verb:
-    """Row of the table of verbs. The verb is the function of its name in the file of its name, both with `_`
-    for `-`.
+    """Row of the table of verbs. The verb is the function of its name in the file of its name, both
+    with `_` for `-`.
 
     Attributes:
         name: what is typed.
@@ -238,25 +238,26 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
     The help of an option is that of its Typer object, or what stands under `Args:` in the docstring
     of the verb.
     """
-    _, *own = inspect.signature(function).parameters.values()
+    _, *verb_parameters = inspect.signature(function).parameters.values()
     text, texts = described(function.__doc__ or "")
-    for one in own:
-        [option] = one.annotation.__metadata__
-        option.help = option.help or texts.get(one.name)  # without docstrings (-OO) there is none
+    for verb_parameter in verb_parameters:
+        [option] = verb_parameter.annotation.__metadata__
+        # Without docstrings (-OO) there is none.
+        option.help = option.help or texts.get(verb_parameter.name)
     shared = [parameter(name, option, False) for name, option in _SHARED.items()]
 
     @functools.wraps(function)
-    def command(**given: Any) -> None:
+    def command(**arguments: Any) -> None:
         from bertctl.cli.framework.output import Output
 
-        flags = {name: given.pop(name) for name in _SHARED}
+        flags = {name: arguments.pop(name) for name in _SHARED}
         flags.pop("help_all")
         if flags.pop("offline"):
             from bertctl.catalog.huggingface_internals import set_hub_variable
 
             set_hub_variable("HF_HUB_OFFLINE", "1")
         out = Output(
-            **flags, is_printed=prints and not given.get("output", given.get("destination"))
+            **flags, is_printed=prints and not arguments.get("output", arguments.get("destination"))
         )
         current().part(Outputs).append(out)
         on_broken.set(out.warn)
@@ -268,10 +269,10 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
             raise UnavailableError(
                 "the working folder has been deleted", remedy="Change into another (cd)."
             ) from error
-        protect_inputs(given)
+        protect_inputs(arguments)
         enter("working")
         try:
-            function(out, **given)
+            function(out, **arguments)
         except KeyboardInterrupt as error:  # Typer would make an exit code of it
             raise interruption(error) from error
         except OSError as error:  # the boundary knows what a lost stdout means
@@ -283,9 +284,16 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
         finally:
             out.close()
 
-    parameters = [*(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own), *shared]
-    command.__doc__, command.__signature__ = text, inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        *(verb_parameter.replace(kind=keyword_only) for verb_parameter in verb_parameters),
+        *shared,
+    ]
+    command.__doc__ = text
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {
+        command_parameter.name: command_parameter.annotation for command_parameter in parameters
+    }
     return command
 
 
@@ -301,16 +309,16 @@ def interruption(error: BaseException) -> BertctlError:
     else:
         how = "interrupted"
     if notes := getattr(error, "__notes__", None):
-        kept, _, remedy = notes[0].partition("\n")
+        state, _, remedy = notes[0].partition("\n")
         remedy = remedy or "Type the same command with --resume to go on."
-        return InterruptedRunError(f"{how}; {kept}", remedy=remedy, terminated=terminated)
+        return InterruptedRunError(f"{how}; {state}", remedy=remedy, terminated=terminated)
     return InterruptedRunError(
         f"{how}; only what was written whole by then is kept", terminated=terminated
     )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         typer.echo(f"bertctl {__version__}")
         raise typer.Exit
 

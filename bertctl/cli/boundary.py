@@ -111,10 +111,10 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
     for out in outputs:
         out.deliver()
     streams.flush()
-    why = streams.lost(1)
-    if why is None or not outputs or code:
+    error = streams.lost(1)
+    if error is None or not outputs or code:
         return code
-    if why.errno == errno.EPIPE:  # the reader (head, say) has left, and knows it
+    if error.errno == errno.EPIPE:  # the reader (head, say) has left, and knows it
         if outputs[-1].is_printed:
             cut = ExitCode.CUT
         else:
@@ -122,7 +122,7 @@ def _delivered(code: int, outputs: "Sequence[Output]") -> int:
         if cut and is_worker():
             note_exit(cut)
         return cut
-    message = f"stdout can't be written: {why.strerror}"
+    message = f"stdout can't be written: {error.strerror}"
     if not outputs[-1].is_printed:
         outputs[-1].warn(f"{message}; everything else is done")
         return code
@@ -190,9 +190,9 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
         following = ""
     command = error.ctx.command_path.removeprefix("bertctl ")
     parameters = error.ctx.command.get_params(error.ctx)
-    options = [
-        flag for parameter in parameters for flag in (*parameter.opts, *parameter.secondary_opts)
-    ]
+    options: list[str] = []
+    for parameter in parameters:
+        options += (*parameter.opts, *parameter.secondary_opts)
 
     hint = option_hint(typed, following, command, options)
     message = f"there is no option {typed.partition('=')[0]}"
@@ -228,11 +228,11 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
         return UnavailableError(error.strerror)
     if odd or (isinstance(error, UnicodeEncodeError) and sys.getfilesystemencoding() != "utf-8"):
         if odd:
-            what = repr(odd[0])
+            subject = repr(odd[0])
         else:
-            what = "the name of a file"
+            subject = "the name of a file"
         return UsageError(
-            f"{what} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8)."
+            f"{subject} is not UTF-8", remedy="Rename it, or take a UTF-8 locale (LC_ALL=C.UTF-8)."
         )
     remedy = (
         "This is a bug in bertctl. Run the same command with --debug for the traceback to report."

@@ -41,9 +41,9 @@ def recipe_fields(incomplete: str) -> list[str]:
     """Returns the fields of a recipe as `--set` takes them; after the `=`, the words that fit."""
     from bertctl.config.field_docs import field_docs
 
-    dotted, given, _ = incomplete.partition("=")
+    dotted, value, _ = incomplete.partition("=")
     fields = field_docs()
-    if given:
+    if value:
         if dotted in fields:
             choices = fields[dotted].choices
         else:

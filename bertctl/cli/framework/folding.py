@@ -48,7 +48,25 @@ _OUTPUTS = ("output", "destination", "junit", "gitlab_metrics", "gitlab_codequal
 
 
 _LOCAL = frozenset(
-    "A B CORPUS DEST DIR FILE FILES HUB-ID INDEX INPUT MODEL OUT PAGE PATH RECIPE RUN RUN2".split()  # noqa: SIM905
+    [
+        "A",
+        "B",
+        "CORPUS",
+        "DEST",
+        "DIR",
+        "FILE",
+        "FILES",
+        "HUB-ID",
+        "INDEX",
+        "INPUT",
+        "MODEL",
+        "OUT",
+        "PAGE",
+        "PATH",
+        "RECIPE",
+        "RUN",
+        "RUN2",
+    ]
 )
 """Words in an option's metavar that stand for something on this machine or a name of the hub, never
 for an address."""
@@ -65,11 +83,11 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
     Raises:
         UsageError: with the option and what to type.
     """
-    for one in parameters:
-        words = set(re.findall(r"[A-Z][A-Z0-9-]*", one.metavar or ""))
+    for parameter in parameters:
+        words = set(re.findall(r"[A-Z][A-Z0-9-]*", parameter.metavar or ""))
         takes_text = "TEXT" in words
-        is_local = bool(words & _LOCAL) or "Path" in str(one.type_descriptor.annotation)
-        values = typed.get(one.name)
+        is_local = bool(words & _LOCAL) or "Path" in str(parameter.type_descriptor.annotation)
+        values = typed.get(parameter.name)
         for value in values if isinstance(values, list | tuple) else [values]:
             if (
                 not isinstance(value, str)
@@ -79,14 +97,14 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
                 continue
             refuse_address(
                 value,
-                next((flag for flag in one.opts if flag.startswith("--")), ""),
-                is_output=one.name in (*_OUTPUTS, *_ALSO_WRITTEN),
+                next((flag for flag in parameter.opts if flag.startswith("--")), ""),
+                is_output=parameter.name in (*_OUTPUTS, *_ALSO_WRITTEN),
                 is_model=bool(words & {"MODEL", "HUB-ID"}),
                 is_perhaps_text=takes_text,
             )
 
 
-def protect_inputs(given: Mapping[str, Any]) -> None:
+def protect_inputs(arguments: Mapping[str, Any]) -> None:
     """Refuses an output path that is also an input of this command line: a path that was typed, or
     stdin's file.
 
@@ -94,27 +112,29 @@ def protect_inputs(given: Mapping[str, Any]) -> None:
         UsageError: an output that is an input, another output, or a run of a sweep that would be
             replaced.
     """
-    typed = [value for name, value in given.items() if name not in _OUTPUTS]
-    words = [
-        str(word) for value in typed for word in (value if isinstance(value, list) else [value])
-    ]
-    paths = [Path(path) for word in words for path in (word, word.partition("=")[2]) if path]
+    typed = [value for name, value in arguments.items() if name not in _OUTPUTS]
+    words: list[str] = []
+    for value in typed:
+        words += map(str, value if isinstance(value, list) else [value])
+    paths: list[Path] = []
+    for word in words:
+        paths += (Path(path) for path in (word, word.partition("=")[2]) if path)
     # A run's own recipe is read whole, and written again by the run that replaces it.
     protect(Path("/dev/stdin"), *(path for path in paths if not is_of_run(path)), anew=True)
-    taken = set[Path]()
-    for path in (given.get(name) for name in _OUTPUTS):
+    outputs = set[Path]()
+    for path in (arguments.get(name) for name in _OUTPUTS):
         if path is not None:
             from bertctl.run_folder import RunFolder
 
             refuse_input(Path(path))
-            if (place := Path(path).absolute()) in taken and not is_stream(Path(path)):
+            if (place := Path(path).absolute()) in outputs and not is_stream(Path(path)):
                 raise UsageError(
                     f"{path} is given as two outputs", remedy="Name another file for one of them."
                 )
-            taken.add(place)
-            if given.get("overwrite") and (why := RunFolder(Path(path)).why_of_sweep()):
+            outputs.add(place)
+            if arguments.get("overwrite") and (reason := RunFolder(Path(path)).why_of_sweep()):
                 raise UsageError(
-                    why,
+                    reason,
                     remedy="Choose another with -o. The sweep, typed again, runs what it lacks.",
                 )
             for folder in filter(os.path.isdir, paths):
@@ -138,15 +158,24 @@ def folds(
     """
 
     def decorate(verb: VerbFunction) -> VerbFunction:
-        out, *own = inspect.signature(verb).parameters.values()
-        folded = next(one for one in own if not hasattr(one.annotation, "__metadata__"))
+        out, *verb_parameters = inspect.signature(verb).parameters.values()
+        folded = next(
+            verb_parameter
+            for verb_parameter in verb_parameters
+            if not hasattr(verb_parameter.annotation, "__metadata__")
+        )
 
         @functools.wraps(verb)
-        def command(out: Any, **given: Any) -> None:
-            verb(out, **{folded.name: fold(given)}, **given)
+        def command(out: Any, **arguments: Any) -> None:
+            verb(out, **{folded.name: fold(arguments)}, **arguments)
 
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own if one is not folded]
-        command.__signature__ = inspect.Signature([out, *before, *own, *after])  # type: ignore[attr-defined]
+        others = [
+            verb_parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for verb_parameter in verb_parameters
+            if verb_parameter is not folded
+        ]
+        signature = inspect.Signature([out, *before, *others, *after])
+        command.__signature__ = signature  # type: ignore[attr-defined]
         return command
 
     return decorate

@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, cast
 
 import typer
@@ -36,10 +37,13 @@ def described(docstring: str) -> tuple[str, dict[str, str]]:
     before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
     section, title, examples = rest.partition("\n\nExamples:\n")
     entries = re.split(r"^(\w+):", textwrap.dedent(section), flags=re.MULTILINE)
-    texts = [
-        "\n\n".join(" ".join(one.split()) for one in entry.split("\n\n")) for entry in entries[2::2]
-    ]
+    texts = map(_unwrapped, entries[2::2])
     return before + title + examples, dict(zip(entries[1::2], texts, strict=True))
+
+
+def _unwrapped(text: str) -> str:
+    """Returns a text with each of its paragraphs on one line."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 class VerbCommand(TyperCommand):
@@ -91,9 +95,9 @@ class VerbGroup(TyperGroup):
         formatter.write(group_help(ctx))
 
 
-def show_all(ctx: typer.Context, asked: bool) -> None:
+def show_all(ctx: typer.Context, is_requested: bool) -> None:
     """Prints the whole help of a verb and ends; the callback of `--help-all`."""
-    if asked and not ctx.resilient_parsing:
+    if is_requested and not ctx.resilient_parsing:
         typer.echo(verb_help(ctx, everything=True), nl=False)
         raise typer.Exit
 
@@ -107,9 +111,9 @@ def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
             shown too.
     """
     parameters = ctx.command.get_params(ctx)
-    arguments = [one for one in parameters if isinstance(one, TyperArgument)]
+    arguments = [parameter for parameter in parameters if isinstance(parameter, TyperArgument)]
     panels: dict[str, list[tuple[str, str]]] = {}
-    for option in (one for one in parameters if isinstance(one, TyperOption)):
+    for option in (parameter for parameter in parameters if isinstance(parameter, TyperOption)):
         if option.name == "help":
             panel = SHARED
         else:
@@ -119,11 +123,19 @@ def verb_help(ctx: typer.Context, *, everything: bool = False) -> str:
                 (_flags(option, ctx), _text(option, everything=everything))
             )
     usage = " ".join(
-        ["Usage:", ctx.command_path, *(_metavar(one, ctx) for one in arguments), "[OPTIONS]"]
+        [
+            "Usage:",
+            ctx.command_path,
+            *(_metavar(parameter, ctx) for parameter in arguments),
+            "[OPTIONS]",
+        ]
     )
     parts = [usage, *_paragraphs(ctx.command.help or "")]
     if arguments:
-        rows = [(_metavar(one, ctx), _text(one, everything=everything)) for one in arguments]
+        rows = [
+            (_metavar(parameter, ctx), _text(parameter, everything=everything))
+            for parameter in arguments
+        ]
         parts.append(_section("Arguments", rows))
     parts += [_section(title, rows) for title, rows in panels.items()]
     parts += _read_more(ctx)
@@ -139,12 +151,14 @@ def group_help(ctx: typer.Context) -> str:
         panels.setdefault(verb.rich_help_panel or "Verbs", []).append(
             (name, _first_paragraph(verb.help))
         )
-    column = max(len(name) for rows in panels.values() for name, _ in rows)
-    options = [one for one in group.get_params(ctx) if isinstance(one, TyperOption)]
+    column = max(len(name) for name, _ in chain.from_iterable(panels.values()))
+    options = [option for option in group.get_params(ctx) if isinstance(option, TyperOption)]
     parts = [f"Usage: {ctx.command_path} VERB ...", *_paragraphs(group.help or "")]
     parts += [_section(title, rows, column=column) for title, rows in panels.items()]
     parts.append(
-        _section(_OPTIONS, [(_flags(one, ctx), _text(one, everything=False)) for one in options])
+        _section(
+            _OPTIONS, [(_flags(option, ctx), _text(option, everything=False)) for option in options]
+        )
     )
     parts += _paragraphs(f"{ctx.command_path} VERB --help says what a verb does and takes.")
     parts += _read_more(ctx)
@@ -200,7 +214,8 @@ def _beside(flags: str, text: str, wide: int, room: int) -> str:
 
 def _indented(text: str) -> str:
     paragraphs = (
-        textwrap.fill(one, _width() - 6, break_on_hyphens=False) for one in text.split("\n\n")
+        textwrap.fill(paragraph, _width() - 6, break_on_hyphens=False)
+        for paragraph in text.split("\n\n")
     )
     return textwrap.indent("\n".join(paragraphs), " " * 6)
 

@@ -47,9 +47,9 @@ class LogGroup:
         self.is_open = False
         return [self._section("end", "", "") if self.gitlab else "::endgroup::"]
 
-    def _section(self, what: str, options: str, title: str) -> str:
+    def _section(self, event: str, options: str, title: str) -> str:
         name = f"bertctl_{os.getpid()}_{self.count}"
-        return f"\x1b[0Ksection_{what}:{int(time.time())}:{name}{options}\r\x1b[0K{title}"
+        return f"\x1b[0Ksection_{event}:{int(time.time())}:{name}{options}\r\x1b[0K{title}"
 
 
 def log_group() -> LogGroup | None:
@@ -67,17 +67,19 @@ def error_annotations(error: BertctlError) -> list[str]:
     from bertctl.reporting import github
     from bertctl.reporting.findings import Check
 
-    places = [one for one in map(BertctlError, error.message.splitlines()) if one.line]
+    problems = [
+        problem for problem in map(BertctlError, error.message.splitlines()) if problem.line
+    ]
     checks = [
         Check(
             f"bertctl: {error.kind}",
             "",
             "fail",
-            one.message,
-            file=one.file,
-            line=one.line,
+            problem.message,
+            file=problem.file,
+            line=problem.line,
         )
-        for one in places
+        for problem in problems
     ]
     if github.wants_annotations():
         return github.annotations(checks)

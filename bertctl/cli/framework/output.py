@@ -262,11 +262,11 @@ def plain_table(
 
     # a string would be written on one line
     if title is None:
-        shown = None
+        title_text = None
     else:
-        shown = _text(title)
+        title_text = _text(title)
     table = Table(
-        title=shown,
+        title=title_text,
         box=None,
         title_justify="left",
         header_style="bold",
@@ -284,8 +284,8 @@ def _text(*parts: "str | tuple[str, str]") -> "Text":
     from rich.text import Text
 
     # Text drops some of the control characters that the console would show.
-    shown = [(part, "") if isinstance(part, str) else part for part in parts]
-    return Text.assemble(*((harmless(text, keep="\n\t"), style) for text, style in shown))
+    styled = [(part, "") if isinstance(part, str) else part for part in parts]
+    return Text.assemble(*((harmless(text, keep="\n\t"), style) for text, style in styled))
 
 
 def _one_line(text: str) -> str:
@@ -318,8 +318,8 @@ def console_of(stream: Any) -> "Console":
         ) -> Iterable[Segment]:
             if isinstance(renderable, Table):
                 rows = list(zip(*(column.cells for column in renderable.columns), strict=True))
-                kept = [renderable.columns[i] for i in filled(len(renderable.columns), rows)]
-                renderable.columns = [replace(column, _index=i) for i, column in enumerate(kept)]
+                columns = [renderable.columns[i] for i in filled(len(renderable.columns), rows)]
+                renderable.columns = [replace(column, _index=i) for i, column in enumerate(columns)]
             for part in super().render(renderable, options):
                 yield (
                     part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)

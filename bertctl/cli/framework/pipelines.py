@@ -38,9 +38,13 @@ _OPTIONS = [
 
 def takes_report_files(*left_out: str) -> Decorator:
     """Returns a decorator that gives a verb, as a value, the files it writes for pipelines."""
-    options = [one for one in _OPTIONS if one.name not in left_out]
+    options = [option for option in _OPTIONS if option.name not in left_out]
     return folds(
-        [], options, lambda given: ReportFiles(**{one.name: given.pop(one.name) for one in options})
+        [],
+        options,
+        lambda arguments: ReportFiles(
+            **{option.name: arguments.pop(option.name) for option in options}
+        ),
     )
 
 

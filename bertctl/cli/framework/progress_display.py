@@ -6,7 +6,6 @@ the longest job has at most 20 lines. Where nobody knows how much work there is,
 the work (the evaluations of a training), each line waits for a quarter of the time that has passed.
 """
 
-import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,8 +62,8 @@ class _Phase:
     def words(self, now: float) -> list[str]:
         """Returns loss and rates; the rate of the phase itself where the job names none."""
         rate = (self.done - self.start[0]) / max(now - self.began, 1e-9)
-        named = any(text.partition(" ")[0].endswith("/s") for text in self.figures) or rate < 1
-        if named:
+        has_rate = any(text.partition(" ")[0].endswith("/s") for text in self.figures) or rate < 1
+        if has_rate:
             return self.figures
         return [*self.figures, f"{rate:,.0f}/s"]
 
@@ -74,7 +73,8 @@ class ProgressDisplay:
     of it.
 
     Args:
-        console: of stderr. It has a bar where it is a terminal, outside of CI and not under an AI agent.
+        console: of stderr. It has a bar where it is a terminal, outside of CI and not under an AI
+            agent.
     """
 
     def __init__(self, console: "Console") -> None:
@@ -151,10 +151,13 @@ class ProgressDisplay:
 
     def _title(self, phase: _Phase, now: float) -> str:
         """Returns the phase's name after those of which it is a part."""
-        outer = itertools.takewhile(lambda one: one is not phase, self._phases.values())
-        return _listed(
-            *(_listed(f"{one.name}{_percent(one)}", one.left(now)) for one in outer), phase.name
-        )
+        titles = []
+        for outer_phase in self._phases.values():
+            if outer_phase is phase:
+                break
+            title = f"{outer_phase.name}{_percent(outer_phase)}"
+            titles.append(_listed(title, outer_phase.left(now)))
+        return _listed(*titles, phase.name)
 
     def _draw(self, phase: _Phase, now: float) -> None:
         """Draws the bar on the last line, with as many of its parts as there is room for.

@@ -14,6 +14,7 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -93,12 +94,12 @@ def separator(typed: str) -> str:
     Raises:
         UsageError: not one character.
     """
-    given = {"tab": "\t", "\\t": "\t"}.get(typed, typed)
-    if len(given) != 1:
+    character = {"tab": "\t", "\\t": "\t"}.get(typed, typed)
+    if len(character) != 1:
         raise UsageError(
             f"--delimiter: '{typed}' is not one character", remedy="Such as --delimiter ';' or tab."
         )
-    return given
+    return character
 
 
 _VALIDATION_FILE = FieldOption("data.validation_file", "--validation-file", Path, "FILE")
@@ -293,7 +294,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
 }
 """The options of recipe fields, by the names that verbs call groups of them."""
 
-_BY_FLAG = {row.flags: row for group in GROUPS.values() for row in group}
+_BY_FLAG = {row.flags: row for row in chain.from_iterable(GROUPS.values())}
 SWITCHES = {row.field: row.flags for row in _BY_FLAG.values()}
 """The options by their field; a pair with a slash for yes and no."""
 
@@ -396,7 +397,7 @@ class RecipeRequest:
     @property
     def typed(self) -> list[str]:
         """Fields that stand on the command line, by their dotted names."""
-        return [*self.options, *(given.partition("=")[0].strip() for given in self.sets)]
+        return [*self.options, *(assignment.partition("=")[0].strip() for assignment in self.sets)]
 
     def load(
         self,
@@ -439,27 +440,27 @@ class RecipeRequest:
         from bertctl.config.load import CODE, REACHING, refuse_unnamed, trace_recipe
         from bertctl.config.task_names import verb_of
 
-        named = name or self.name
-        given = {**self.options, **(options or {})}
-        if is_data_file(named):
+        recipe_name = name or self.name
+        values = {**self.options, **(options or {})}
+        if is_data_file(recipe_name):
             if "data.train_file" in self.options:
                 raise UsageError(
-                    f"the train file is given twice, as {named} too",
+                    f"the train file is given twice, as {recipe_name} too",
                     remedy="Leave --train-file out.",
                 )
-            fields = {"data.train_file": Path(named)}
-            named, guessed = (task, {}) if task else self._guess(Path(named), listener)
-            given = {**fields, **guessed, **given}
-        recipe, origins = trace_recipe(named, sets=self.sets, options=given)
+            fields = {"data.train_file": Path(recipe_name)}
+            recipe_name, guessed = (task, {}) if task else self._guess(Path(recipe_name), listener)
+            values = {**fields, **guessed, **values}
+        recipe, origins = trace_recipe(recipe_name, sets=self.sets, options=values)
         for dotted in REACHING:
-            file = origins[dotted].file or expanded_path(named)
+            file = origins[dotted].file or expanded_path(recipe_name)
             if dotted in CODE or is_of_run(file):
                 refuse_unnamed(recipe, file, self.typed, [dotted])
         looks = not self.verb or self.verb.startswith(("recipes", "fetch"))
         verb = verb_of(recipe.task)
         if not looks and (verb == PRETRAIN) != (self.verb in (PRETRAIN, "adapt")):
-            told = f"'{named}' is a recipe of {verb}, whose task is '{recipe.task}'"
-            raise UsageError(told, remedy=f"bertctl {verb} {named}")
+            message = f"'{recipe_name}' is a recipe of {verb}, whose task is '{recipe.task}'"
+            raise UsageError(message, remedy=f"bertctl {verb} {recipe_name}")
         return recipe, origins
 
     def _guess(self, file: Path, listener: Listener) -> tuple[str, Mapping[str, Any]]:
@@ -470,13 +471,13 @@ class RecipeRequest:
         from bertctl.data.readers import READERS
         from bertctl.runtime.launch import is_worker
 
-        sets = [each for each in self.sets if each.startswith("data.")]
+        sets = [assignment for assignment in self.sets if assignment.startswith("data.")]
         options = {
             field: value for field, value in self.options.items() if field.startswith("data.")
         }
         generic = f"bertctl {self.verb or 'finetune'} TASK --train-file {shlex.quote(str(file))}"
         try:
-            task, fields, told = guess_task(
+            task, fields, guess_text = guess_task(
                 file, load_recipe(next(iter(READERS)), sets=sets, options=options).data
             )
         except UnknownSuffixError:
@@ -490,7 +491,9 @@ class RecipeRequest:
             error.remedy += f" {introduction}: {generic} (TASK: {', '.join(READERS)})."
             raise
         if not is_worker():
-            listener.say(told if self.verb == "fetch" else f"{told}; another task: {generic}")
+            listener.say(
+                guess_text if self.verb == "fetch" else f"{guess_text}; another task: {generic}"
+            )
         return task, fields
 
 
@@ -519,14 +522,16 @@ class RunRequest:
         return open_run(self.path, options={**self.options, **(options or {})}, listener=listener)
 
 
-def picked(*wanted: str | FieldOption) -> list[FieldOption]:
+def picked(*names: str | FieldOption) -> list[FieldOption]:
     """Returns options: those of a group, by its name, and single ones, by their flags or as they
     are.
     """
-    found: list[FieldOption] = []
-    for one in wanted:
-        found += [one] if isinstance(one, FieldOption) else GROUPS.get(one) or [_BY_FLAG[one]]
-    return found
+    picked_options: list[FieldOption] = []
+    for name in names:
+        picked_options += (
+            [name] if isinstance(name, FieldOption) else GROUPS.get(name) or [_BY_FLAG[name]]
+        )
+    return picked_options
 
 
 def without(group: str, *flags: str) -> list[FieldOption]:
@@ -534,18 +539,20 @@ def without(group: str, *flags: str) -> list[FieldOption]:
     return [row for row in GROUPS[group] if row.flags not in flags]
 
 
-def takes_recipe(*wanted: str | FieldOption, named: bool = True, sets: bool = True) -> Decorator:
+def takes_recipe(
+    *names: str | FieldOption, has_recipe_argument: bool = True, sets: bool = True
+) -> Decorator:
     """Gives a verb `verb(out, recipe, ...)` options of recipe fields; it gets them as a
     `RecipeRequest`.
 
     Args:
-        wanted: see `picked`.
-        named: whether the verb takes the argument RECIPE; else it has an argument of its own and
-            calls `load(name)`.
+        names: see `picked`.
+        has_recipe_argument: whether the verb takes the argument RECIPE; else it has an argument of
+            its own and calls `load(name)`.
         sets: whether it takes `--set`.
     """
-    rows = picked(*wanted)
-    if named:
+    rows = picked(*names)
+    if has_recipe_argument:
         before = [parameter("recipe", RecipeArgument)]
     else:
         before = []
@@ -556,46 +563,48 @@ def takes_recipe(*wanted: str | FieldOption, named: bool = True, sets: bool = Tr
     )
 
     def decorate(verb: VerbFunction) -> VerbFunction:
-        def fold(given: dict[str, Any]) -> RecipeRequest:
-            lock(given)
-            name = given.pop("recipe") if named else ""
+        def fold(arguments: dict[str, Any]) -> RecipeRequest:
+            lock(arguments)
+            name = arguments.pop("recipe") if has_recipe_argument else ""
             group = verb.__module__.rpartition(".")[2]  # `data check` is `check` in data.py
             typed = " ".join(dict.fromkeys((group, verb.__name__))).replace("_", "-")
-            return RecipeRequest(name, given.pop("sets", None) or (), by_field(rows, given), typed)
+            return RecipeRequest(
+                name, arguments.pop("sets", None) or (), by_field(rows, arguments), typed
+            )
 
         return folds(before, after, fold)(verb)
 
     return decorate
 
 
-def takes_run(*wanted: str | FieldOption) -> Decorator:
+def takes_run(*names: str | FieldOption) -> Decorator:
     """Gives a verb `verb(out, run, ...)` the argument RUN and the options that `picked` gives, as a
     `RunRequest`.
     """
-    rows = picked(*wanted)
+    rows = picked(*names)
 
-    def fold(given: dict[str, Any]) -> RunRequest:
-        lock(given)
-        return RunRequest(given.pop("run"), by_field(rows, given))
+    def fold(arguments: dict[str, Any]) -> RunRequest:
+        lock(arguments)
+        return RunRequest(arguments.pop("run"), by_field(rows, arguments))
 
     return folds(
         [parameter("run", ModelArgument)], [*(row.parameter() for row in rows), LOCKED_OPTION], fold
     )
 
 
-def lock(given: dict[str, Any]) -> None:
+def lock(arguments: dict[str, Any]) -> None:
     """Takes `--locked` out of what was given, and puts the lock in force where that or
     BERTCTL_LOCKED says so.
     """
     from bertctl.catalog.lock import LOCKED, enforce
 
-    if given.pop("locked", False) or os.environ.get(LOCKED):
+    if arguments.pop("locked", False) or os.environ.get(LOCKED):
         enforce()
 
 
-def by_field(rows: Sequence[FieldOption], given: dict[str, Any]) -> dict[str, Any]:
+def by_field(rows: Sequence[FieldOption], arguments: dict[str, Any]) -> dict[str, Any]:
     """Takes the values of the rows out of what was given, and returns those that were typed, by
     field.
     """
-    values = {row.field: row.value(given.pop(row.name)) for row in rows}
+    values = {row.field: row.value(arguments.pop(row.name)) for row in rows}
     return {name: value for name, value in values.items() if value not in (None, [], ())}

@@ -135,11 +135,11 @@ def whole() -> Iterator[TextIO]:
         "w+",
         encoding="utf-8",
         errors="surrogatepass",
-    ) as kept:
-        yield cast(TextIO, kept)
-        kept.seek(0)
+    ) as spooled:
+        yield cast(TextIO, spooled)
+        spooled.seek(0)
         with data() as out:
-            out.writelines(kept)
+            out.writelines(spooled)
 
 
 @contextlib.contextmanager

@@ -18,21 +18,21 @@ _SHOWN = 4
 def unknown_verb(typed: str) -> str:
     """Returns the head of a refusal: there is no such verb, and what to type for it."""
     word = typed.lower().replace("_", "-")
-    meant = str(other_names("verbs").get(word, ""))
-    if not meant:
+    suggestion = str(other_names("verbs").get(word, ""))
+    if not suggestion:
         return unknown("verb", typed, [verb.name for verb in VERBS])
     message = f"there is no verb '{typed}'"
-    if meant.startswith("bertctl "):
-        return f"{message}: say {meant}"
-    return f"{message}, and {meant}"
+    if suggestion.startswith("bertctl "):
+        return f"{message}: say {suggestion}"
+    return f"{message}, and {suggestion}"
 
 
 def unknown_group_verb(group: str, typed: str, known: Collection[str]) -> str:
     """Returns the head of a refusal of `bertctl GROUP WORD`."""
-    meant = other_names("group_verbs").get(group, {}).get(typed.lower())
-    if meant is None:
+    suggestion = other_names("group_verbs").get(group, {}).get(typed.lower())
+    if suggestion is None:
         return unknown("verb", f"{group} {typed}", [f"{group} {name}" for name in known])
-    return f"there is no verb '{group} {typed}': say bertctl {group} {meant}"
+    return f"there is no verb '{group} {typed}': say bertctl {group} {suggestion}"
 
 
 def option_hint(option: str, following: str, command: str, options: Sequence[str]) -> str:
@@ -49,15 +49,15 @@ def option_hint(option: str, following: str, command: str, options: Sequence[str
     if not value and following and not following.startswith("-"):
         value = following
     word = flag.lstrip("-").replace("-", "_").lower()
-    own = other_names("options").get(command, {}).get(word)
-    if own is not None:
-        if own.startswith(("bertctl ", "--")):
-            return f"say {own}"
-        return str(own)
+    of_verb = other_names("options").get(command, {}).get(word)
+    if of_verb is not None:
+        if of_verb.startswith(("bertctl ", "--")):
+            return f"say {of_verb}"
+        return str(of_verb)
 
-    named = _by_other_name(word, value, options)
-    if named:
-        return named
+    by_other_name = _by_other_name(word, value, options)
+    if by_other_name:
+        return by_other_name
 
     verbs = [name for name in _verbs_with(flag) if name != command]
     if verbs:
@@ -91,9 +91,9 @@ def argument_hint(command: str, words: str) -> str:
         command: The verb.
         words: What was typed, the words parted by blanks.
     """
-    meant = other_names("arguments").get(command)
-    if meant:
-        return f"say {meant.format(shlex.quote(words.split(' ')[0]))}"
+    suggestion = other_names("arguments").get(command)
+    if suggestion:
+        return f"say {suggestion.format(shlex.quote(words.split(' ')[0]))}"
     return ""
 
 
@@ -131,12 +131,12 @@ def _verbs_with(flag: str) -> list[str]:
     """Returns the verbs that have an option of exactly this name."""
     if not flag.startswith("--"):
         return []
-    found = []
+    verbs = []
     for verb in VERBS:
         for name, function in verb_functions(verb).items():
             if flag in _flags(function):
-                found.append(name if name == verb.name else f"{verb.name} {name}")
-    return found
+                verbs.append(name if name == verb.name else f"{verb.name} {name}")
+    return verbs
 
 
 def _flags(function: Any) -> set[str]:
@@ -147,5 +147,6 @@ def _flags(function: Any) -> set[str]:
             # Inside of Annotated, Typer takes the first name of an option for its default.
             declared = (option.default, *(option.param_decls or ()))
             names = [name for name in declared if isinstance(name, str) and name.startswith("-")]
-            flags |= {flag for name in names for flag in name.split("/")}
+            for name in names:
+                flags.update(name.split("/"))
     return flags

@@ -65,12 +65,12 @@ class RowsGiven:
             raise UsageError(
                 message, remedy='Such as --question "Who wrote it?" --context text.txt'
             )
-        given = [
+        sources = [
             bool(self.files),
             bool(self.texts or self.questions),
             bool(self.split or self.data),
         ]
-        if sum(given) > 1:
+        if sum(sources) > 1:
             message = "a file, --text or --question, and --split or --data exclude each other"
             raise UsageError(message, remedy="Give one of them.")
         if self.pairs and not self.texts:
@@ -78,13 +78,13 @@ class RowsGiven:
                 "--text-pair is the second text of --text",
                 remedy="Add --text, or name a file with both.",
             )
-        if "data.max_eval_rows" in self.run.options and sum(given[:2]):
+        if "data.max_eval_rows" in self.run.options and sum(sources[:2]):
             remedy = "Leave it out and give the rows that you mean, or take a split: --split NAME."
             raise UsageError(
                 "--max-eval-rows takes a sample of a split; a file or texts are read whole",
                 remedy=remedy,
             )
-        if not any(given):
+        if not any(sources):
             remedy = (
                 "Give a file, a text, - for stdin, or --split NAME for a split of the run's own "
                 "data."
@@ -200,7 +200,7 @@ _OPTIONS = [
 ]
 
 
-def takes_rows(*wanted: str | FieldOption) -> Decorator:
+def takes_rows(*names: str | FieldOption) -> Decorator:
     """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and options of fields, as
     `RowsGiven`.
     """
@@ -211,16 +211,16 @@ def takes_rows(*wanted: str | FieldOption) -> Decorator:
         "--id-column",
         "layout",
         "--max-eval-rows",
-        *wanted,
+        *names,
     )
 
-    def fold(given: dict[str, Any]) -> RowsGiven:
+    def fold(arguments: dict[str, Any]) -> RowsGiven:
         from bertctl.data.file_names import is_text
 
-        lock(given)
-        run = RunRequest(given.pop("run"), by_field(fields, given))
-        files = given.pop("file") or []
-        typed = [given.pop(one.name) for one in _OPTIONS]
+        lock(arguments)
+        run = RunRequest(arguments.pop("run"), by_field(fields, arguments))
+        files = arguments.pop("file") or []
+        typed = [arguments.pop(option.name) for option in _OPTIONS]
         texts, pairs, split, data, questions, context, kind = typed
         if len(files) > 1:
             _refuse_words(files)

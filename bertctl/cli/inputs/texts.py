@@ -221,12 +221,16 @@ class InputIds:
             yield {**answer, "id": self._ids.popleft()} if self._has_ids else answer
 
 
-def _fold(given: dict[str, Any]) -> TextSource:
-    options = {one.name: value for one in _OPTIONS if (value := given.pop(one.name)) is not None}
+def _fold(arguments: dict[str, Any]) -> TextSource:
+    options = {
+        option.name: value
+        for option in _OPTIONS
+        if (value := arguments.pop(option.name)) is not None
+    }
     replaced = options.pop("errors", "") == "replace"
     skip = options.pop("on_error", "") == "skip"
     settings = {
-        name.removeprefix("data."): value for name, value in by_field(_TABLES, given).items()
+        name.removeprefix("data."): value for name, value in by_field(_TABLES, arguments).items()
     }
     return TextSource(
         settings=settings,
@@ -236,9 +240,9 @@ def _fold(given: dict[str, Any]) -> TextSource:
     )
 
 
-def _fold_files(given: dict[str, Any]) -> TextSource:
-    files = given.pop("files")
-    source = _fold(given)
+def _fold_files(arguments: dict[str, Any]) -> TextSource:
+    files = arguments.pop("files")
+    source = _fold(arguments)
     if bool(files) == (source.data is not None):
         if files:
             message = "files and --data exclude each other"
@@ -271,11 +275,11 @@ def _kind(file: str, settings: Mapping[str, Any], listener: Listener) -> str:
     return detected_kind(source_of(file), options) or "lines"
 
 
-def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str | None:
+def typed_text(argument: str, source: TextSource, *, to: str, such_as: str) -> str | None:
     """Returns the text that was typed; None where a file, stdin or a data set gives the texts.
 
     Args:
-        given: what was typed: a text, a file, or -.
+        argument: what was typed: a text, a file, or -.
         source: with the data set of --data, if one was named.
         to: what is done with a text.
         such_as: one that fits.
@@ -284,14 +288,14 @@ def typed_text(given: str, source: TextSource, *, to: str, such_as: str) -> str 
         UsageError: there is neither.
         UnavailableError: a file that is not there.
     """
-    if not given.strip() and source.data is None:
+    if not argument.strip() and source.data is None:
         raise UsageError(
             f"nothing to {to}", remedy=f'Give a text ("{such_as}"), a file, or - for stdin.'
         )
-    if given and is_text(given):
-        return given
-    if given not in ("", "-"):
-        require_file(Path(given))
+    if argument and is_text(argument):
+        return argument
+    if argument not in ("", "-"):
+        require_file(Path(argument))
     return None
 
 

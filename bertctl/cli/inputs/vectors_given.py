@@ -48,7 +48,7 @@ class VectorsGiven:
         self,
         out: Output,
         answers: Iterable[dict[str, Any]],
-        said: Callable[[], dict[str, Any]],
+        summarise: Callable[[], dict[str, Any]],
         *,
         table: bool = False,
         hidden: Sequence[str] = (),
@@ -59,7 +59,7 @@ class VectorsGiven:
         The table leaves out columns that are `hidden`.
 
         Returns:
-            How many they are (`count`), and what is `said` of them when all are known.
+            How many they are (`count`), and what `summarise` gives when all are known.
         """
         from bertctl.inference.layouts import layout_of
         from bertctl.inference.predict import Destination
@@ -69,17 +69,17 @@ class VectorsGiven:
         numbers = count()
         counted = (answer for answer, _ in zip(answers, numbers, strict=False))
         if output is None and (out.as_json or table):
-            found: dict[str, Any] = {"answers": list(counted)}
+            written: dict[str, Any] = {"answers": list(counted)}
         else:
             with streams.data() as stream:
-                found = {
+                written = {
                     "files": Destination(output, layout_of(output), stream).write(counted, None)
                 }
-        summary = {"count": next(numbers), **said(), **found}
-        if output or "answers" in found:
+        summary = {"count": next(numbers), **summarise(), **written}
+        if output or "answers" in written:
             tables = []
-            if table and "answers" in found:
-                visible = [_without(answer, hidden) for answer in found["answers"]]
+            if table and "answers" in written:
+                visible = [_without(answer, hidden) for answer in written["answers"]]
                 tables.append(record_table(visible))
             out.answer(summary, *tables)
         return summary
@@ -130,12 +130,13 @@ def takes_vectors(*left_out: str) -> Decorator:
         "layout",
         "compute",
     )
-    options = [one for one in _OPTIONS if one.name not in left_out]
+    options = [option for option in _OPTIONS if option.name not in left_out]
 
-    def fold(given: dict[str, Any]) -> VectorsGiven:
-        lock(given)
+    def fold(arguments: dict[str, Any]) -> VectorsGiven:
+        lock(arguments)
         return VectorsGiven(
-            by_field(fields, given), {one.name: given.pop(one.name) for one in options}
+            by_field(fields, arguments),
+            {option.name: arguments.pop(option.name) for option in options},
         )
 
     return folds([], [*options, *(row.parameter() for row in fields), LOCKED_OPTION], fold)

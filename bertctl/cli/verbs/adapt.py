@@ -17,7 +17,7 @@ from bertctl.cli.verbs.pretrain import corpus_recipe
     "training",
     "compute",
     "deterministic",
-    named=False,
+    has_recipe_argument=False,
 )
 def adapt(
     out: Output,
@@ -60,8 +60,8 @@ def adapt(
     """
     pretraining, _ = corpus_recipe(recipe, given, {}, listener=out)
     compute = {name: value for name, value in recipe.options.items() if name.startswith("runtime.")}
-    named = {"model.name": pretraining.model.name, **compute}
-    task = RecipeRequest(then, then_set or (), named, "finetune").load(listener=out)
+    task_options = {"model.name": pretraining.model.name, **compute}
+    task = RecipeRequest(then, then_set or (), task_options, "finetune").load(listener=out)
 
     from bertctl.reporting.card import write_card
     from bertctl.sweeps.adaptation import Adaptation, check_adaptation, estimate_adaptation
@@ -76,23 +76,23 @@ def adapt(
         job = prepare(pretraining, listener=out)
         if pretraining.pretraining.from_scratch:  # against the same network, untrained
             task = with_values(task, {"model.name": str(job.source.folder)})
-        asked = Adaptation(
+        adaptation = Adaptation(
             job,
             task,
             chosen,
             jobs,
             output,
         )
-        half = check_adaptation(asked, listener=out)
+        half = check_adaptation(adaptation, listener=out)
         announce(job, listener=out)
         if dry_run:
-            document = estimate_adaptation(asked, half, listener=out)
+            document = estimate_adaptation(adaptation, half, listener=out)
             out.answer(document, _plan_table(document))
             return
         options = RunOptions(on_start=lambda folder: log.write_to(folder.log), on_finish=write_card)
-        document, code = carry_out(asked, options=options, listener=out)
+        document, code = carry_out(adaptation, options=options, listener=out)
     out.answer(document, _arms_table(document), document["sentence"])
-    out.say(f"folder: {asked.folder}")
+    out.say(f"folder: {adaptation.folder}")
     if code:
         raise typer.Exit(code)
 

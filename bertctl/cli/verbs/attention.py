@@ -71,10 +71,10 @@ def attention(
     """
     from bertctl.cli.inputs.texts import check_typed_texts
 
-    given = [one for one in (text, pair) if one is not None]
+    texts = [typed for typed in (text, pair) if typed is not None]
     of_heads = file is not None or importance is not None
-    if bool(given) == of_heads:
-        if given:
+    if bool(texts) == of_heads:
+        if texts:
             message = "a text excludes --file and --importance"
         else:
             message = "there is nothing to look at"
@@ -82,14 +82,14 @@ def attention(
             message,
             remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.',
         )
-    if not all(map(str.strip, given)):
+    if not all(map(str.strip, texts)):
         raise UsageError("the text is empty", remedy='Give one with words in it ("...").')
     if of_heads and (npz or layers or heads):
         raise UsageError(
             "--npz, --layers and --heads are for one text",
             remedy="--json has the numbers of all heads.",
         )
-    check_typed_texts(given)
+    check_typed_texts(texts)
     page = output
     if page is None and not out.as_json and not npz:
         page = Path("heads.html" if of_heads else "attention.html")
@@ -101,17 +101,17 @@ def attention(
 
     with out.third_party_kept():
         if of_heads:
-            found = _heads(out, run, file, importance)
+            shown_parts = _heads(out, run, file, importance)
         else:
-            found = _text(
+            shown_parts = _text(
                 out,
                 run,
-                given,
+                texts,
                 layers,
                 heads,
                 npz,
             )
-    document, html, tables = found
+    document, html, tables = shown_parts
     if page is not None:
         write_text(page, html())
     written = [str(path) for path in (page, npz) if path]
@@ -144,27 +144,30 @@ def _text(
     from bertctl.reporting.inside_pages import attention_page
     from bertctl.writing import replacing_file
 
-    found = read_attention(
+    attention = read_attention(
         _reader(run),
         *texts,
         layers=layers,
         heads=heads,
     )
-    arrays = {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
-    if found["cut"]:
-        kept = len(arrays["tokens"])
-        out.warn(
-            f"{count(found['cut'], 'token')} cut off, {kept} shown (--max-length N, or the model's)"
-        )
+    arrays = {name: value for name, value in attention.items() if isinstance(value, np.ndarray)}
+    if attention["cut"]:
+        n_shown = len(arrays["tokens"])
+        cut = count(attention["cut"], "token")
+        out.warn(f"{cut} cut off, {n_shown} shown (--max-length N, or the model's)")
     if npz is not None:
         with replacing_file(npz) as target:
             np.savez(target, allow_pickle=False, **arrays)
-    document = {"scores": found["scores"], "cut_tokens": found["cut"], "npz": npz and str(npz)}
+    document = {
+        "scores": attention["scores"],
+        "cut_tokens": attention["cut"],
+        "npz": npz and str(npz),
+    }
     for name, array in arrays.items() if out.as_json else ():
         document[name] = (
             array.astype(np.float64).round(8) if array.dtype == np.float32 else array
         ).tolist()
-    return document, partial(attention_page, found, texts), []
+    return document, partial(attention_page, attention, texts), []
 
 
 def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -> _Found:
@@ -176,13 +179,13 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
 
     patterns = importance = None
     if file is not None:
-        named = {
+        columns = {
             row.field.removeprefix("data."): run.options[row.field]
             for row in _TABLES
             if row.field in run.options
         }
         patterns = measure_patterns(
-            _reader(run), TextSource([file], settings=named).chunks(out), listener=out
+            _reader(run), TextSource([file], settings=columns).chunks(out), listener=out
         )
     if method is not None:
         opened = run.open({"runtime.precision": "fp32"}, out)
@@ -198,11 +201,12 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
         patterns,
         importance,
     )
-    given = {"patterns": patterns, "importance": importance}
-    document = {
-        what: {name: one[name] for name in one if name != "columns"}
-        for what, one in given.items()
-        if one
-    }
-    tables = [part for section in report.sections[:-1] for part in (section.blocks[0], "")]
+    measured = {"patterns": patterns, "importance": importance}
+    document = {}
+    for kind, facts in measured.items():
+        if facts:
+            document[kind] = {name: facts[name] for name in facts if name != "columns"}
+    tables: list[Any] = []
+    for section in report.sections[:-1]:
+        tables += (section.blocks[0], "")
     return {"heads": records, **document}, partial(render_html, report), tables

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @takes_vectors()
 def cluster(
     out: Output,
-    given: VectorsGiven,
+    arguments: VectorsGiven,
     file: Annotated[str, typer.Argument(metavar="FILE|-")],
     method: Annotated[
         Literal["kmeans", "agglomerative", "hdbscan"], typer.Option("--method")
@@ -57,9 +57,9 @@ def cluster(
     from bertctl.search.cost import require_room, tell_grouping
 
     with out.third_party_kept():
-        rows = given.request.read(file, out)
+        rows = arguments.request.read(file, out)
         check_clusters(method, clusters, approximate=approximate)  # before hours of work
-        model = given.request.model()
+        model = arguments.request.model()
         check_measure(method, model.similarity)
         require_room(
             len(rows),
@@ -77,7 +77,7 @@ def cluster(
                 listener=out,
             )
         vectors = model.of(rows, out)
-        found = clusters_of(
+        numbers = clusters_of(
             vectors,
             method,
             clusters,
@@ -87,17 +87,17 @@ def cluster(
             approximate=approximate,
         )
         texts = rows.columns["text"]
-        names = cluster_words(texts, found)
+        names = cluster_words(texts, numbers)
         spread = silhouette(
             vectors,
-            found,
+            numbers,
             texts,
             seed=seed,
             similarity=model.similarity,
         )
-        sizes = [_size(number, words, texts, found) for number, words in enumerate(names)]
+        sizes = [_size(number, words, texts, numbers) for number, words in enumerate(names)]
         ids = map(rows.answer_id, range(len(rows)))
-        each = zip(ids, found.tolist(), texts, strict=True)
+        clustered = zip(ids, numbers.tolist(), texts, strict=True)
         column = shown_name("text", rows)  # another one where the file calls something else text
         answers = (
             {
@@ -106,9 +106,9 @@ def cluster(
                 "words": names[number] if number >= 0 else "",
                 column: text,
             }
-            for row_id, number, text in each
+            for row_id, number, text in clustered
         )
-        given.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
+        arguments.answer(out, answers, lambda: {"clusters": sizes, "silhouette": spread})
     for size in sizes:
         copies = size["texts"] - size["different"]
         if copies:

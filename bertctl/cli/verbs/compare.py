@@ -40,24 +40,24 @@ def compare(
     from bertctl.run_folder import DAMAGED
 
     with loading("one of the runs", remedy=DAMAGED):
-        found = compare_runs(runs, split=split, examples=examples)
-    found["notes"] = all_as_options(found["notes"])
-    out.answer(found, *_answer(found))
-    for note in found["notes"]:
+        comparison = compare_runs(runs, split=split, examples=examples)
+    comparison["notes"] = all_as_options(comparison["notes"])
+    out.answer(comparison, *_answer(comparison))
+    for note in comparison["notes"]:
         out.say(f"note: {note}")
-    publish_tables(out, "bertctl compare", tables(found, found["runs"]))
+    publish_tables(out, "bertctl compare", tables(comparison, comparison["runs"]))
 
 
-def _answer(found: dict[str, Any]) -> list[Shown]:
+def _answer(comparison: dict[str, Any]) -> list[Shown]:
     from rich.text import Text
 
     from bertctl.reporting.comparison_tables import tables
 
-    names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(found["runs"]))]
+    names = [chr(ord("A") + i) if i < 26 else str(i) for i in range(len(comparison["runs"]))]
     parts: list[Shown] = [
-        f"{name}  {path}" for name, path in zip(names, found["runs"], strict=True)
+        f"{name}  {path}" for name, path in zip(names, comparison["runs"], strict=True)
     ]
-    for title, header, rows in tables(found, names):
+    for title, header, rows in tables(comparison, names):
         if not rows:
             parts.append(f"\n{title}")
             continue

@@ -29,7 +29,10 @@ _TEST_NAME = re.compile(r"(?<![a-z])test(?![a-z])", re.IGNORECASE)
 
 
 @takes_recipe(
-    *without("data", "--max-train-rows", "--max-eval-rows"), "model", "long_texts", named=False
+    *without("data", "--max-train-rows", "--max-eval-rows"),
+    "model",
+    "long_texts",
+    has_recipe_argument=False,
 )
 @takes_report_files("gitlab_metrics")
 def check(
@@ -104,8 +107,8 @@ def cp(
     """
     files = copy_bundled(name, folder, overwrite=overwrite)
     command = shlex.join(["bertctl", *_command_on(files)])
-    shown = [str(path) for path in files.values()]
-    out.answer({"data": name, "files": shown, "command": command}, *shown)
+    paths = [str(path) for path in files.values()]
+    out.answer({"data": name, "files": paths, "command": command}, *paths)
     out.say(f"to train on them: {command}")
 
 
@@ -194,8 +197,10 @@ def _recipe(
         raise UsageError(message, remedy="Give training, validation and test rows.")
     splits = _splits_of(files)
     if splits != _SPLITS[: len(files)]:
-        named = ", ".join(f"{file} as {split}" for split, file in zip(splits, files, strict=True))
-        out.say(f"by their names, the files are checked so: {named}")
+        splits_text = ", ".join(
+            f"{file} as {split}" for split, file in zip(splits, files, strict=True)
+        )
+        out.say(f"by their names, the files are checked so: {splits_text}")
     for split in splits:
         if f"data.{split}_file" in settings.options:
             raise UsageError(
@@ -252,15 +257,15 @@ def _tables(report: "DataReport") -> list[Shown]:
         "source",
         right=("rows",),
     )
-    for split, found in report.splits.items():
-        labels = found["labels"]
-        shown = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])
+    for split, facts in report.splits.items():
+        labels = facts["labels"]
+        counts_text = ", ".join(f"{name}: {rows:,}" for name, rows in list(labels.items())[:8])
         if len(labels) > 8:
             more = f", … ({len(labels)} in all)"
         else:
             more = ""
         splits.add_row(
-            split, f"{found['rows']:,}", Text(shown + more), Text(_from_here(found["source"]))
+            split, f"{facts['rows']:,}", Text(counts_text + more), Text(_from_here(facts["source"]))
         )
     parts: list[Shown] = [splits]
     styles = {"error": "bold red", "warning": "bold yellow", "note": "bold blue"}
@@ -304,7 +309,7 @@ def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]
     broken.
     """
     rows = (
-        ", ".join(f"{found['rows']:,} {split}" for split, found in report.splits.items())
+        ", ".join(f"{facts['rows']:,} {split}" for split, facts in report.splits.items())
         or "none could be read"
     )
     read = Check("rows", group, "pass", f"rows: {rows}")

@@ -29,7 +29,7 @@ _MAIN_PACKAGES = (
     "--train-file",
     "--validation-file",
     "compute",
-    named=False,
+    has_recipe_argument=False,
 )
 def doctor(
     out: Output,
@@ -66,14 +66,18 @@ def doctor(
     from bertctl.jobs.doctor import examine
 
     with out.third_party_kept():
-        found = examine(resolved if recipe else None, resolved.runtime, place=output)
-    problems = [str(problem) for problem in found.problems]
-    document = all_as_options({**found.document, "problems": problems, "warnings": found.warnings})
+        examination = examine(resolved if recipe else None, resolved.runtime, place=output)
+    problems = [str(problem) for problem in examination.problems]
+    document = all_as_options(
+        {**examination.document, "problems": problems, "warnings": examination.warnings}
+    )
     out.answer(document, *_tables(document))
-    for warning in found.warnings:
+    for warning in examination.warnings:
         out.warn(warning)
-    if found.problems:
-        raise all_of(found.problems, f"{len(found.problems)} things are not as they should be")
+    if examination.problems:
+        raise all_of(
+            examination.problems, f"{len(examination.problems)} things are not as they should be"
+        )
     out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
 
 

@@ -159,13 +159,13 @@ def evaluate(
         dataset = None
     else:
         dataset = trained.recipe.data.name
-    tables, found = closing_tables(
+    tables, window_scores = closing_tables(
         target,
         metrics,
         dataset=dataset,
         by_label=out.verbose,
     )
-    by_windows = {"by_windows": found} if found else {}
+    by_windows = {"by_windows": window_scores} if window_scores else {}
     out.answer({"run": str(target), **metrics.as_json(), **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
 

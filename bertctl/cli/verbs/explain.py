@@ -18,7 +18,7 @@ _SUFFIXES = {".html": "html", ".htm": "html"}
 @takes_rows("--device", "--threads", "--max-length", "--long-text")
 def explain(
     out: Output,
-    given: RowsGiven,
+    arguments: RowsGiven,
     method: Annotated[list[str] | None, typer.Option("--method", metavar="NAME")] = None,
     label: Annotated[str | None, typer.Option("--label", metavar="NAME")] = None,
     steps: Annotated[
@@ -62,7 +62,7 @@ def explain(
     from bertctl.features.kept_memory import bound_caches
 
     bound_caches()
-    given.check("explain")
+    arguments.check("explain")
     chosen: str | None = layout
     if chosen is None and output is not None:
         chosen = _SUFFIXES.get(output.suffix.lower(), "jsonl")
@@ -73,12 +73,12 @@ def explain(
             f"--json and --format {layout} exclude each other",
             remedy="Leave one out, or add -o FILE.",
         )
-    if given.run.options.get("model.long_text", "head") != "head":
+    if arguments.run.options.get("model.long_text", "head") != "head":
         raise UsageError(
             "texts are explained as far as they are read from the beginning",
             remedy="--long-text head",
         )
-    trained = given.open({}, out)
+    trained = arguments.open({}, out)
     from bertctl.data.read_options import SkippedRows
     from bertctl.inference.predict import Destination
     from bertctl.interpretability.explain import Asked, Explainer
@@ -99,24 +99,24 @@ def explain(
             console.print(*coloured(line), sep="\n")
 
     def as_page(lines: Iterable[dict[str, Any]], file: Any) -> None:
-        file.write(render_html(explained_page(str(given.run.path), lines, explainer.summary)))
+        file.write(render_html(explained_page(str(arguments.run.path), lines, explainer.summary)))
 
-    own = {"text": AnswerFormat(as_text), "html": AnswerFormat(as_page)}
+    formats = {"text": AnswerFormat(as_text), "html": AnswerFormat(as_page)}
     if on_error == "skip":
         skipped = SkippedRows()
     else:
         skipped = None
     with streams.whole() if chosen == "json" else streams.data() as answers, out.third_party_kept():
-        chunks, total = given.chunks(trained, out, skipped)
+        chunks, total = arguments.chunks(trained, out, skipped)
         destination = Destination(output, chosen, answers)
         lines = explainer.explain(chunks, total=total, listener=out)
-        files = destination.write(lines, own.get(chosen))
-    summary = {"run": str(given.run.path), **explainer.summary(), "files": files}
+        files = destination.write(lines, formats.get(chosen))
+    summary = {"run": str(arguments.run.path), **explainer.summary(), "files": files}
     if skipped is not None:
         summary |= skipped.finish(output, out)
     if output:
         out.answer(summary)
     for sentence in summary_sentences(summary):
         out.say(sentence)
-    for doubt in doubts(summary, has_notes=chosen in own):
+    for doubt in doubts(summary, has_notes=chosen in formats):
         out.warn(doubt)

@@ -25,7 +25,7 @@ from bertctl.words import names_in
     "columns",
     "layout",
     "compute",
-    named=False,
+    has_recipe_argument=False,
     sets=False,
 )
 def extract_features(

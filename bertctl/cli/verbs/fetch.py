@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -104,15 +105,17 @@ def fetch(
                 raise all_of(problems, f"{count(len(problems), 'thing')} missing or different")
             return out.say(f"everything in {place.path} is here")
         if names:
-            wanted = fetching.wanted_of(needs)
+            requested = fetching.wanted_of(needs)
         else:
-            wanted = fetching.wanted_of_lock(place)
+            requested = fetching.wanted_of_lock(place)
         if cache_key:
-            key = f"bertctl-{hashlib.sha256(repr(wanted).encode()).hexdigest()[:16]}"
+            key = f"bertctl-{hashlib.sha256(repr(requested).encode()).hexdigest()[:16]}"
             return out.answer({"cache_key": key}, key)
         if listed:
-            files = [file for each in fetching.look_up_all(wanted, out) for file in each]
-            shown = ((file.wanted.repo, file.path, human_bytes(file.size or 0)) for file in files)
+            files = list(chain.from_iterable(fetching.look_up_all(requested, out)))
+            table_rows = (
+                (file.wanted.repo, file.path, human_bytes(file.size or 0)) for file in files
+            )
             rows = [
                 {"name": file.wanted.repo, "file": file.path, "bytes": file.size} for file in files
             ]
@@ -124,14 +127,14 @@ def fetch(
                     "file",
                     "size",
                     right=("size",),
-                    rows=shown,
+                    rows=table_rows,
                 ),
             )
             return out.say(
                 f"{human_bytes(total)} on the hub; what is in the package or your own is not "
                 "fetched"
             )
-        lock = fetching.fetch(wanted, needs, place, out)
+        lock = fetching.fetch(requested, needs, place, out)
     table = plain_table(
         "",
         "what",

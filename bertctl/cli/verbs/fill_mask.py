@@ -90,15 +90,20 @@ def _tables(answer: Mapping[str, Any]) -> Iterator[TableBlock]:
     from bertctl.reporting.document import record_table
 
     for number, mask in enumerate(answer["masks"], start=1):
-        rows = [
-            one | {"tokens": " ".join(one["pieces"]) if len(one["pieces"]) > 1 else ""}
-            for one in mask
-        ]
+        rows = [_row(candidate) for candidate in mask]
         if len(answer["masks"]) > 1:
             caption = f"mask {number}"
         else:
             caption = ""
-        yield record_table(
-            [{name: row[name] for name in ("word", "score", "tokens", "text")} for row in rows],
-            caption,
-        )
+        yield record_table(rows, caption)
+
+
+def _row(candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a word that fits as a row of the table."""
+    pieces = candidate["pieces"]
+    return {
+        "word": candidate["word"],
+        "score": candidate["score"],
+        "tokens": " ".join(pieces) if len(pieces) > 1 else "",
+        "text": candidate["text"],
+    }

@@ -77,11 +77,13 @@ def gate(
     """
     from bertctl.catalog.mlflow_models import SCHEME, registered_run
     from bertctl.reporting.gate import gate as judge
-    from bertctl.reporting.limits import Kind, baseline_limit, parse_limit
+    from bertctl.reporting.limits import Kind, Limit, baseline_limit, parse_limit
 
-    asked: dict[Kind, list[str] | None]
-    asked = {"min": minimum, "max": maximum, "min-slice": min_slice, "max-drop": max_drop}
-    limits = [parse_limit(kind, text) for kind, texts in asked.items() for text in texts or ()]
+    typed_limits: dict[Kind, list[str] | None]
+    typed_limits = {"min": minimum, "max": maximum, "min-slice": min_slice, "max-drop": max_drop}
+    limits: list[Limit] = []
+    for kind, texts in typed_limits.items():
+        limits += [parse_limit(kind, text) for text in texts or ()]
     limits += [baseline_limit(name) for name in beats or ()]
     registered = str(baseline).startswith(SCHEME)
     with registered_run(str(baseline)) if registered else contextlib.nullcontext(baseline) as other:

@@ -13,7 +13,7 @@ from bertctl.words import count
 @takes_vectors("output")
 def index(
     out: Output,
-    given: VectorsGiven,
+    arguments: VectorsGiven,
     corpus: Annotated[list[str], typer.Argument(metavar="CORPUS ...")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="INDEX")],
     dtype: Annotated[Literal["float32", "float16", "int8"] | None, typer.Option("--dtype")] = None,
@@ -44,7 +44,7 @@ def index(
     from bertctl.search.requests import index_texts
 
     document = index_texts(
-        given.request,
+        arguments.request,
         corpus,
         output,
         dtype=dtype,
@@ -58,7 +58,6 @@ def index(
     out.answer({"index": str(output), **document.as_json()})
     out.say(f"{output}: {count(document.rows, 'text')}, {document.size} x {kind}")
     if cost := document.recall:
-        told = f"{cost.value:.1%} of the {cost.at} nearest texts in float32"
-        out.say(
-            f"{kind} finds {told}, as {cost.queries:,} of {cost.rows:,} texts looked for theirs"
-        )
+        recall_text = f"{cost.value:.1%} of the {cost.at} nearest texts in float32"
+        queries = f"{cost.queries:,} of {cost.rows:,} texts"
+        out.say(f"{kind} finds {recall_text}, as {queries} looked for theirs")

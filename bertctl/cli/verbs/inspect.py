@@ -9,7 +9,7 @@ import typer
 from bertctl.cli.framework.completion import model_names
 from bertctl.cli.framework.output import Output
 from bertctl.errors import UsageError
-from bertctl.reporting.document import Column, TableBlock, record_table
+from bertctl.reporting.document import Cell, Column, TableBlock, record_table
 from bertctl.words import human_bytes
 
 
@@ -66,11 +66,11 @@ def inspect(
 
         with out.third_party_kept():
             walked = walk_input(model, embeddings, pair, listener=out)
-        tokens = [
-            {name: one[name] for name in ("position", "token", "id", "segment")}
-            | {f"|{kind}|": norm for kind, norm in one["norms"].items()}
-            for one in walked["tokens"]
-        ]
+        tokens = []
+        for token in walked["tokens"]:
+            row = {name: token[name] for name in ("position", "token", "id", "segment")}
+            row |= {f"|{kind}|": norm for kind, norm in token["norms"].items()}
+            tokens.append(row)
         caption = (
             "Lengths of the vectors that are added for each token, and of their normalised sum."
         )
@@ -82,11 +82,11 @@ def inspect(
     from bertctl.interpretability.anatomy import inspect_model
 
     names = [model, *([other] if other else [])]
-    found = [inspect_model(name, length=length, batch_size=batch_size) for name in names]
+    anatomies = [inspect_model(name, length=length, batch_size=batch_size) for name in names]
     if other is None:
-        return out.answer(found[0], _facts(found), _parts(found[0]["parts"]))
-    document: dict[str, Any] = {"models": found}
-    tables = [_facts(found)]
+        return out.answer(anatomies[0], _facts(anatomies), _parts(anatomies[0]["parts"]))
+    document: dict[str, Any] = {"models": anatomies}
+    tables = [_facts(anatomies)]
     if file is not None:
         from bertctl.cli.inputs.texts import TextSource
         from bertctl.interpretability.hidden_states import layer_similarity
@@ -95,31 +95,34 @@ def inspect(
             [str(file)], settings={"text_column": text_column} if text_column else {}
         ).chunks(out)
         with out.third_party_kept():
-            first, second = (one["folder"] for one in found)
+            first, second = (anatomy["folder"] for anatomy in anatomies)
             alike = layer_similarity(first, second, (chunk.texts for chunk in chunks), listener=out)
-        rows = [
-            {"layer": i} | {str(j): value for j, value in enumerate(row)}
-            for i, row in enumerate(alike["cka"])
-        ]
+        rows = []
+        for i, similarities in enumerate(alike["cka"]):
+            by_layer = {str(j): value for j, value in enumerate(similarities)}
+            rows.append({"layer": i} | by_layer)
         title = f"linear CKA on {alike['texts']:,} texts: layers of {model} (rows) and {other}"
         document["layers"] = alike
         tables.append(record_table(rows, title))
     return out.answer(document, *tables)
 
 
-def _facts(found: Sequence[Mapping[str, Any]]) -> TableBlock:
+def _facts(anatomies: Sequence[Mapping[str, Any]]) -> TableBlock:
     """Returns a column per model; what none of them has is left out."""
-    columns = [_told(one) for one in found]
-    names = [name for name in columns[0] if any(column[name] for column in columns)]
-    rows = [[name, *(column[name] for column in columns)] for name in names]
-    return TableBlock([Column(""), *(Column(one["model"]) for one in found)], rows)
+    columns = [_told(anatomy) for anatomy in anatomies]
+    rows: list[list[str | Cell]] = []
+    for name in columns[0]:
+        cells = [column[name] for column in columns]
+        if any(cells):
+            rows.append([name, *cells])
+    return TableBlock([Column(""), *(Column(anatomy["model"]) for anatomy in anatomies)], rows)
 
 
-def _told(one: Mapping[str, Any]) -> dict[str, str]:
-    run = one["run"]
-    sizes = one["sizes"]
-    work = one["flops"]
-    need = one["memory_bytes"]
+def _told(anatomy: Mapping[str, Any]) -> dict[str, str]:
+    run = anatomy["run"]
+    sizes = anatomy["sizes"]
+    work = anatomy["flops"]
+    need = anatomy["memory_bytes"]
     if run:
         about = (
             f"{run['recipe']}: {run['task']}, {'probe on' if run['probe'] else 'from'} "
@@ -129,16 +132,18 @@ def _told(one: Mapping[str, Any]) -> dict[str, str]:
         about = ""
     batch = f"{need['batch_size']} x {need['length']} tokens, fp32, CPU"
     return {
-        "saved from": f"{one['trained_as']} ({one['family']})",
+        "saved from": f"{anatomy['trained_as']} ({anatomy['family']})",
         "run": about,
-        "labels": ", ".join(one["labels"]),
-        "parameters": f"{one['parameters']:,}",
-        "trainable": f"{one['trainable']:,}",
-        "weights": ", ".join(f"{human_bytes(size)} {kind}" for kind, size in one["bytes"].items()),
+        "labels": ", ".join(anatomy["labels"]),
+        "parameters": f"{anatomy['parameters']:,}",
+        "trainable": f"{anatomy['trainable']:,}",
+        "weights": ", ".join(
+            f"{human_bytes(size)} {kind}" for kind, size in anatomy["bytes"].items()
+        ),
         "layers": f"{sizes['layers']} of width {sizes['hidden']}, {sizes['heads']} heads",
         "longest input": f"{sizes['positions']:,} tokens" if sizes["positions"] else "no limit",
-        "tokenizer": one["tokenizer"]["kind"]
-        if one["tokenizer"]
+        "tokenizer": anatomy["tokenizer"]["kind"]
+        if anatomy["tokenizer"]
         else "of a kind that only transformers reads",
         "FLOPs": f"{work['per_token'] / 1e6:,.1f} M per token, {work['per_example'] / 1e9:,.2f} G "
         f"per {work['length']}",
@@ -149,8 +154,8 @@ def _told(one: Mapping[str, Any]) -> dict[str, str]:
 
 def _parts(parts: Mapping[str, Any]) -> TableBlock:
     layers = [
-        {"part": f"layer {i}", "parameters": sum(one.values()), **one}
-        for i, one in enumerate(parts["layers"], 1)
+        {"part": f"layer {i}", "parameters": sum(layer.values()), **layer}
+        for i, layer in enumerate(parts["layers"], 1)
     ]
     rest = [
         {"part": part, "parameters": parts[part]}

@@ -87,9 +87,9 @@ def check_file(path: Path, *, overwrite: bool) -> None:
     """
     if path.suffix != ".json" or path.is_dir():
         raise UsageError(f"-o {path}: the file must end in .json", remedy="Such as -o rates.json.")
-    there = [str(one) for one in (path, *pictures(path)) if one.exists()]
-    if there and not overwrite:
-        message = f"{', '.join(there)}: already there"
+    existing = [str(file) for file in (path, *pictures(path)) if file.exists()]
+    if existing and not overwrite:
+        message = f"{', '.join(existing)}: already there"
         raise UsageError(message, remedy="Choose another name with -o, or add --overwrite.")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @takes_vectors()
 def mine(
     out: Output,
-    given: VectorsGiven,
+    arguments: VectorsGiven,
     file: Annotated[str, typer.Argument(metavar="FILE|-")],
     threshold: Annotated[float | None, typer.Option("--threshold", metavar="NUMBER")] = None,
     max_pairs: Annotated[int | None, typer.Option("--max-pairs", min=1, metavar="N")] = None,
@@ -49,8 +49,8 @@ def mine(
     from bertctl.search.nearest import NearestPairs, pair_lines, pairs_above
 
     with out.third_party_kept():
-        rows = given.request.read(file, out)
-        model = given.request.model()
+        rows = arguments.request.read(file, out)
+        model = arguments.request.model()
         threshold = _checked(threshold, model.similarity)
         if approximate:
             require_graph(model.similarity)
@@ -74,7 +74,7 @@ def mine(
             pairs = pairs_above(threshold, vectors, measure=model.similarity)
         if max_pairs is None:
             lines = pair_lines(rows, rows, pairs, model.unreadable)
-            n_pairs = given.answer(out, lines, lambda: summary)["count"]
+            n_pairs = arguments.answer(out, lines, lambda: summary)["count"]
         else:
             nearest = NearestPairs(max_pairs)
             for some in pairs:
@@ -83,7 +83,7 @@ def mine(
             summary["complete"] = not approximate and n_pairs <= max_pairs
             summary["pairs"] = n_pairs
             lines = pair_lines(rows, rows, [nearest.nearest()], model.unreadable)
-            given.answer(out, lines, lambda: summary)
+            arguments.answer(out, lines, lambda: summary)
     have = "has" if n_pairs == 1 else "have"
     message = (
         f"{count(n_pairs, 'pair')} of {len(rows):,} texts {have} a {_NAMES[model.similarity]} of "
@@ -103,10 +103,10 @@ def _recall_sentence(recall: "Recall") -> str:
     """Returns how many of the right pairs an approximate search has found."""
     if not recall.n_pairs:
         return f"recall: not known, as none of {recall.n_texts:,} texts that were tried has a pair"
-    return (
-        f"recall: {percent(recall.n_found, recall.n_pairs)} of the {count(recall.n_pairs, 'pair')} that "
-        f"{count(recall.n_texts, 'text')} have, compared with all"
-    )
+    share = percent(recall.n_found, recall.n_pairs)
+    pairs = count(recall.n_pairs, "pair")
+    texts = count(recall.n_texts, "text")
+    return f"recall: {share} of the {pairs} that {texts} have, compared with all"
 
 
 _NAMES = {

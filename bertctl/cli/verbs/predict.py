@@ -22,7 +22,7 @@ from bertctl.errors import UsageError
 @takes_rows("compute", "keep_text", "--max-length", "answers")
 def predict(
     out: Output,
-    given: RowsGiven,
+    arguments: RowsGiven,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
     layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
     safe_csv: Annotated[bool, typer.Option("--safe-csv", rich_help_panel=RARE)] = False,
@@ -66,8 +66,8 @@ def predict(
         layout = "json"
     layout = layout or layout_of(output)
     check_known(layout)
-    given.check("predict")
-    if layout == "glue" and not (given.split or given.data):
+    arguments.check("predict")
+    if layout == "glue" and not (arguments.split or arguments.data):
         raise UsageError(
             "--format glue answers a GLUE split", remedy="Add --split test, or --data ax."
         )
@@ -86,8 +86,8 @@ def predict(
         destined = None
     else:
         destined = sharing.resolve(output)
-    in_processes(num_processes, out, source="-" if "-" in given.files else "")
-    trained = given.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
+    in_processes(num_processes, out, source="-" if "-" in arguments.files else "")
+    trained = arguments.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
     from bertctl.data.read_options import SkippedRows
     from bertctl.inference.carried_columns import KeptColumns
     from bertctl.inference.predict import Destination, predict_glue, predict_rows
@@ -105,27 +105,29 @@ def predict(
         stdout = streams.data()
     with stdout as answers, out.third_party_kept():
         if layout == "glue" and output is not None:
-            split = given.split or "test"
+            split = arguments.split or "test"
             written = predict_glue(
                 trained,
                 split,
-                data=given.data,
+                data=arguments.data,
                 output=output,
                 workers=shared,
                 sharing=sharing,
                 listener=listener,
             )
         else:
-            chunks, total = given.chunks(trained, listener, skipped, layout)
+            chunks, total = arguments.chunks(trained, listener, skipped, layout)
             destination = Destination(destined, layout, answers, safe_csv=safe_csv)
-            kept = KeptColumns.parse(keep_columns, by_default=trained.recipe.evaluation.keep_text)
+            kept_columns = KeptColumns.parse(
+                keep_columns, by_default=trained.recipe.evaluation.keep_text
+            )
             written = predict_rows(
                 trained,
                 chunks,
                 destination,
                 total=total,
                 top_k=top_k,
-                kept_columns=kept,
+                kept_columns=kept_columns,
                 workers=shared,
                 sharing=sharing,
                 listener=listener,
@@ -138,5 +140,5 @@ def predict(
     if tell_shard(sharing, out, written.get("files", ())):
         return
     if output and shared.is_first:
-        out.answer({"run": str(given.run.path), **written})
+        out.answer({"run": str(arguments.run.path), **written})
         out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "compute",
     "long_runs",
     "deterministic",
-    named=False,
+    has_recipe_argument=False,
 )
 @takes_flags
 def pretrain(

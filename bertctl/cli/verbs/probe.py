@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--seed",
     "compute",
     "--text/--no-text",
-    named=False,
+    has_recipe_argument=False,
 )
 def probe(
     out: Output,
@@ -89,10 +89,8 @@ def _answer(out: Output, result: "ProbeResult", *, total: float) -> None:
     out.answer(
         {"run": str(folder.path), **metrics.as_json()}, probe_table(probe, metrics), "", results
     )
-    out.say(
-        f"best by cross-validation: layer {probe.best.layer}, {probe.best.pooling} pooling; picture: "
-        f"{result.picture}"
-    )
+    best = f"layer {probe.best.layer}, {probe.best.pooling} pooling"
+    out.say(f"best by cross-validation: {best}; picture: {result.picture}")
     out.say(
         f"{total:.1f} s: features {job.seconds['features']:.1f} s "
         f"({result.rows_per_second:.0f} rows/s), "

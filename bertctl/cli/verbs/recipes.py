@@ -8,6 +8,7 @@ import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,14 +64,15 @@ def ls(
         raise UsageError(
             "--long says more about models, and --models is not given", remedy="Add --models."
         )
-    asked = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
-    parts = asked or [_recipes()]
+    catalog_parts = [*([_models(long=long)] if models else []), *([_datasets()] if data else [])]
+    parts = catalog_parts or [_recipes()]
     document = {name: rows for name, rows, _ in parts}
     if out.quiet:
-        out.answer(document, *(row["name"] for _, rows, _ in parts for row in rows))
+        rows = chain.from_iterable(document.values())
+        out.answer(document, *(row["name"] for row in rows))
         return
-    out.answer(document, *(shown for _, _, shown in parts))
-    if not asked:
+    out.answer(document, *(table for _, _, table in parts))
+    if not catalog_parts:
         out.say("model, data and settings of one: bertctl recipes show NAME")
 
 
@@ -110,19 +112,21 @@ def show(
                 "place": source.shown,
                 "via": source.via,
             }
-            told = " ".join(
+            origin_text = " ".join(
                 filter(None, (source.kind, source.shown, source.via and f"({source.via})"))
             )
             table.add_row(
-                dotted, shown(value), told, style="dim" if source.kind == "default" else ""
+                dotted, shown(value), origin_text, style="dim" if source.kind == "default" else ""
             )
         out.answer({"recipe": recipe.name, "fields": rows}, table)
         return
-    sets = [word for given in recipe.sets for word in ("--set", given)]
+    sets: list[str] = []
+    for assignment in recipe.sets:
+        sets += ("--set", assignment)
     command = shlex.join(["bertctl", _verb(loaded), recipe.name, *sets])
     file = stdout_file()
-    kept = portable(loaded, origins, file.parent if file else Path.cwd())
-    out.answer(shown_values(loaded), dump_recipe(kept, command=command).rstrip("\n"))
+    portable_recipe = portable(loaded, origins, file.parent if file else Path.cwd())
+    out.answer(shown_values(loaded), dump_recipe(portable_recipe, command=command).rstrip("\n"))
 
 
 def diff(
@@ -147,14 +151,15 @@ def diff(
     from bertctl.config.problems import shown
     from bertctl.reporting.recipe_diff import diff_recipes
 
-    found = diff_recipes(one, other)
-    rows = found["differences"]
+    comparison = diff_recipes(one, other)
+    rows = comparison["differences"]
     table = plain_table("field", one, other, "moves numbers")
     for row in rows:
         table.add_row(row["field"], *map(shown, row["values"]), _MOVES[row["moves_numbers"]])
-    surely, perhaps = (sum(row["moves_numbers"] is moves for row in rows) for moves in (True, None))
-    said = f"{count(len(rows), 'difference')}: {surely} move numbers, {perhaps} perhaps"
-    out.answer(found, *([table, said] if rows else ["nothing differs"]))
+    surely = sum(row["moves_numbers"] is True for row in rows)
+    perhaps = sum(row["moves_numbers"] is None for row in rows)
+    summary_line = f"{count(len(rows), 'difference')}: {surely} move numbers, {perhaps} perhaps"
+    out.answer(comparison, *([table, summary_line] if rows else ["nothing differs"]))
 
 
 def cp(
@@ -192,16 +197,19 @@ def validate(
     Args:
         recipes: Names of built-in recipes, or files.
     """
-    found = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
-    lines = [f"{recipe}: {'ok' if error is None else 'refused'}" for recipe, error in found.items()]
+    errors_by_recipe = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}
+    lines = [
+        f"{recipe}: {'ok' if error is None else 'refused'}"
+        for recipe, error in errors_by_recipe.items()
+    ]
     rows = [
         {"recipe": recipe, "ok": error is None, "problems": _sentences(error)}
-        for recipe, error in found.items()
+        for recipe, error in errors_by_recipe.items()
     ]
-    errors = sorted(filter(None, found.values()), key=lambda error: error.exit_code)
+    errors = sorted(filter(None, errors_by_recipe.values()), key=lambda error: error.exit_code)
     out.answer({"ok": not errors, "recipes": rows}, "\n".join(lines))
     if errors:
-        raise all_of(errors, f"{len(errors)} of {len(found)} recipes are refused")
+        raise all_of(errors, f"{len(errors)} of {len(errors_by_recipe)} recipes are refused")
 
 
 def schema(out: Output) -> None:
@@ -288,9 +296,9 @@ def _unknown_names(recipe: "Recipe") -> Iterator[str]:
         except UsageError as error:
             yield f"data.name: {error.message}"
     model = recipe.model.name
-    known = {
-        spelling for row in MODELS.values() for spelling in (row.name, row.hub_id.split("/")[1])
-    }
+    known = set[str]()
+    for row in MODELS.values():
+        known.update((row.name, row.hub_id.split("/")[1]))
     # A hub id or a path may be right on another machine; a bare word is a name of the catalog or a
     # folder here.
     if model not in known and "/" not in model and not Path(model).is_dir():

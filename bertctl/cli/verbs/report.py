@@ -101,7 +101,8 @@ def _explained(out: Output, material: "RunContents", most: int) -> "Section":
             [answered_rows(explainer.run, wrong)] if wrong else [], total=len(wrong), listener=out
         )
         explained = [
-            {"gold": line["gold"], **found} for line, found in zip(wrong, lines, strict=True)
+            {"gold": line["gold"], **explanation}
+            for line, explanation in zip(wrong, lines, strict=True)
         ]
         return explained_section(
             explained, explainer.summary(), title="What the most confident errors rest on"

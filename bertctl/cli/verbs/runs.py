@@ -50,8 +50,10 @@ def ls(
     if out.quiet:
         out.answer(document, *(run.run for run in runs))
         return
-    said = f"{count(len(runs), 'run')} in {folder}, {human_bytes(sum(run.bytes for run in runs))}"
-    out.answer(document, *([_table(runs)] if runs else []), said)
+    summary_line = (
+        f"{count(len(runs), 'run')} in {folder}, {human_bytes(sum(run.bytes for run in runs))}"
+    )
+    out.answer(document, *([_table(runs)] if runs else []), summary_line)
 
 
 def rm(
@@ -71,9 +73,10 @@ def rm(
     """
     from bertctl.run_folder import RunFolder
 
-    folders = [RunFolder(path) for path in {os.path.abspath(path): path for path in runs}.values()]  # noqa: PTH100
-    if kept := [why for folder in folders if (why := folder.why_kept())]:
-        raise UsageError("\n  ".join(["nothing was deleted:", *kept]))
+    by_place = {os.path.abspath(path): path for path in runs}  # noqa: PTH100
+    folders = [RunFolder(path) for path in by_place.values()]
+    if refusals := [reason for folder in folders if (reason := folder.why_kept())]:
+        raise UsageError("\n  ".join(["nothing was deleted:", *refusals]))
     for folder in folders:
         gone = folder.delete()
         out.say(
@@ -110,26 +113,26 @@ def gc(
 
     runs = list_runs(folder)
     deleted = []
-    kept = []
+    refused = []
     for run in beyond_best(runs, keep_best):
         try:
             RunFolder(Path(run.run)).delete(only_done=True, dry_run=dry_run)
             deleted.append(run)
         except BertctlError as error:
-            kept.append({"run": run.run, "why": as_options(error.message)})
+            refused.append({"run": run.run, "why": as_options(error.message)})
             out.warn(f"{run.run} stays: {error.message}")
     freed = sum(run.bytes for run in deleted)
     document = {
         "dry_run": dry_run,
         "deleted": [asdict(run) for run in deleted],
-        "kept": kept,
+        "kept": refused,
         "bytes": freed,
     }
-    said = (
+    summary_line = (
         f"{count(len(deleted), 'run')} of {len(runs)} {'would be ' if dry_run else ''}deleted, "
         f"{human_bytes(freed)}"
     )
-    out.answer(document, *([_table(deleted)] if deleted else []), said)
+    out.answer(document, *([_table(deleted)] if deleted else []), summary_line)
 
 
 COMMANDS = {"ls": ls, "rm": rm, "gc": gc}

@@ -55,11 +55,12 @@ def score(
     )
     if pair is not None and (text is None or not pair.strip()):
         if text is not None:
-            told = "--pair is empty"
+            message = "--pair is empty"
         else:
-            told = "--pair stands beside a typed text, not beside a file"
+            message = "--pair stands beside a typed text, not beside a file"
         raise UsageError(
-            told, remedy="A file holds pairs in two columns: --text-column NAME --pair-column NAME."
+            message,
+            remedy="A file holds pairs in two columns: --text-column NAME --pair-column NAME.",
         )
     from bertctl.inference.layouts import layout_of
     from bertctl.inference.likelihood import Scorer
@@ -77,12 +78,12 @@ def score(
         ids = InputIds()
         answers = ids.name(scorer.score(ids.remember(typed or read.chunks(out)), listener=out))
         if output is None and (typed or out.as_json):
-            found = list(answers)
+            scored = list(answers)
             if typed:
-                document = {"model": model, "pll": pll, **found[0]}
+                document = {"model": model, "pll": pll, **scored[0]}
             else:
-                document = {**scorer.summary(), "answers": found}
-            return out.answer(document, *_shown(found[0]))
+                document = {**scorer.summary(), "answers": scored}
+            return out.answer(document, *_shown(scored[0]))
         with streams.data() as stream:
             written = Destination(output, layout_of(output), stream).write(answers, None)
     summary = scorer.summary()
@@ -113,10 +114,11 @@ def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
             end = piece["end"]
         yield from coloured_passage(Passage(title, words, _figures(side)))
         if "text" in answer:
-            names = ("piece", "log_likelihood")
-            yield record_table(
-                [{name: piece[name] for name in names} for piece in side["pieces"]], data=names[:1]
-            )
+            rows = [
+                {"piece": piece["piece"], "log_likelihood": piece["log_likelihood"]}
+                for piece in side["pieces"]
+            ]
+            yield record_table(rows, data=["piece"])
     if "text" not in answer:
         yield (
             f"the {'first' if answer['right'] else 'second'} is likelier, by "
@@ -133,12 +135,12 @@ def _figures(of: Mapping[str, Any]) -> str:
 
 
 def _told(summary: Mapping[str, Any]) -> str:
-    told = f"{summary['texts']:,} texts: {_figures(summary)}"
+    figures_text = f"{summary['texts']:,} texts: {_figures(summary)}"
     if "pairs" not in summary:
-        return told
+        return figures_text
     share = summary["accuracy"]
     pairs = f"{summary['right']:,} of {summary['pairs']:,} pairs"
     return (
         f"the first is likelier in {pairs}: {share['value']:.1%} ({share['low']:.1%} to "
-        f"{share['high']:.1%}); {told}"
+        f"{share['high']:.1%}); {figures_text}"
     )

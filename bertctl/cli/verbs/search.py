@@ -14,7 +14,7 @@ from bertctl.writing import protect
 @takes_vectors("layer", "pooling", "similarity")
 def search(
     out: Output,
-    given: VectorsGiven,
+    arguments: VectorsGiven,
     folder: Annotated[Path, typer.Argument(metavar="INDEX")],
     query: Annotated[str, typer.Argument(metavar="TEXT|FILE|-")],
     top_k: Annotated[
@@ -45,15 +45,17 @@ def search(
     from bertctl.search.index import Index, with_graph
 
     index = Index.open(folder)
-    said = dict[str, Any](index=str(folder))
+    summary = dict[str, Any](index=str(folder))
     protect(*folder.iterdir())
     if approximate:
         index = graph = with_graph(index, out.say)
-        said["approximate"] = graph.measured
-    queries = given.request.rows(query, out, typed=True)
+        summary["approximate"] = graph.measured
+    queries = arguments.request.rows(query, out, typed=True)
     with out.third_party_kept():
-        answers = index.search(given.request.model(index, "query").stream(queries, out), top_k)
-        given.answer(out, answers, lambda: said, table=is_text(query))
-    if cost := said.get("approximate"):
-        told = f"{cost['recall']:.1%} of the {cost['at']} nearest texts are found"
-        out.say(f"--approximate: {told}, as {cost['queries']} {cost['of']} looked for theirs")
+        answers = index.search(arguments.request.model(index, "query").stream(queries, out), top_k)
+        arguments.answer(out, answers, lambda: summary, table=is_text(query))
+    if cost := summary.get("approximate"):
+        recall_text = f"{cost['recall']:.1%} of the {cost['at']} nearest texts are found"
+        out.say(
+            f"--approximate: {recall_text}, as {cost['queries']} {cost['of']} looked for theirs"
+        )

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 @takes_vectors()
 def similarity(
     out: Output,
-    given: VectorsGiven,
+    arguments: VectorsGiven,
     first: Annotated[str, typer.Argument(metavar="TEXT|FILE|-")],
     second: Annotated[str | None, typer.Argument(metavar="TEXT|FILE")] = None,
     every: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
-    """Compare texts by meaning: the cosine of their embeddings, -1 to 1, or the model's own measure.
+    """Compare texts by meaning: the cosine of their embeddings, -1 to 1, or the model's own
+    measure.
 
     Two texts, two files row by row, or a file with two columns of texts; where that has people's
     scores as well, their correlation with the similarities. The model is minilm unless --model says
@@ -40,7 +41,7 @@ def similarity(
 
     with out.third_party_kept():
         compared = compare_texts(
-            given.request,
+            arguments.request,
             first,
             second,
             every=every,
@@ -48,7 +49,7 @@ def similarity(
         )
         are_typed = [rows.split == "typed" for rows in compared.sides]
         hidden = ("id", "pair_id") if all(are_typed) else ()
-        given.answer(
+        arguments.answer(
             out,
             compared.lines,
             lambda: dict(compared.figures),

@@ -1,6 +1,6 @@
 """The tables of `tokenize --stats` and `vocab coverage`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -34,30 +34,32 @@ _ROWS: Sequence[tuple[str, Callable[[Stats], str]]] = (
 )
 
 
-def stats_view(named: Named) -> RenderableType:
+def stats_view(by_name: Named) -> RenderableType:
     """Returns all tables of one or two tokenizers, side by side where there are two."""
-    parts: list[RenderableType] = [_figures(named), ""]
-    for name, stats in named:
-        parts += [_histogram(stats, f"texts by length in tokens{_of(name, named)}"), ""]
-    parts.append(_truncation(named))
-    for name, stats in named:
+    parts: list[RenderableType] = [_figures(by_name), ""]
+    for name, stats in by_name:
+        parts += [_histogram(stats, f"texts by length in tokens{_of(name, by_name)}"), ""]
+    parts.append(_truncation(by_name))
+    for name, stats in by_name:
         if stats["broken_words"]:
             parts += [
                 "",
-                word_table(f"split words that cost most{_of(name, named)}", stats["broken_words"]),
+                word_table(
+                    f"split words that cost most{_of(name, by_name)}", stats["broken_words"]
+                ),
             ]
         if stats["unknown_words"]:
-            parts += ["", word_table(f"unknown words{_of(name, named)}", stats["unknown_words"])]
+            parts += ["", word_table(f"unknown words{_of(name, by_name)}", stats["unknown_words"])]
     return Group(*parts)
 
 
-def _of(name: str, named: Named) -> str:
-    return f", {name}" if len(named) > 1 else ""
+def _of(name: str, by_name: Named) -> str:
+    return f", {name}" if len(by_name) > 1 else ""
 
 
-def _figures(named: Named) -> Table:
-    names = [name for name, _ in named]
-    padding = named[0][1]["padding"]
+def _figures(by_name: Named) -> Table:
+    names = [name for name, _ in by_name]
+    padding = by_name[0][1]["padding"]
     rows = (
         *_ROWS,
         (f"padding, all padded to {padding['length']}", lambda s: f"{s['padding']['fixed']:.1%}"),
@@ -67,12 +69,15 @@ def _figures(named: Named) -> Table:
         ),
         ("padding, batches of similar lengths", lambda s: f"{s['padding']['by_length']:.1%}"),
     )
-    shown = ((label, *(figure(stats) for _, stats in named)) for label, figure in rows)
+    table_rows = []
+    for label, figure in rows:
+        cells = [figure(stats) for _, stats in by_name]
+        table_rows.append([label, *cells])
     return plain_table(
         "",
         *names,
         right=tuple(names),
-        rows=shown,
+        rows=table_rows,
     )
 
 
@@ -99,9 +104,11 @@ def _histogram(stats: Stats, title: str) -> Table:
     return table
 
 
-def _truncation(named: Named) -> Table:
-    whats = ("texts cut", "tokens lost", "windows of all", "of one text")
-    headers = [f"{name}: {what}" if len(named) > 1 else what for name, _ in named for what in whats]
+def _truncation(by_name: Named) -> Table:
+    titles = ("texts cut", "tokens lost", "windows of all", "of one text")
+    headers: list[str] = []
+    for name, _ in by_name:
+        headers += [f"{name}: {figure}" if len(by_name) > 1 else figure for figure in titles]
     title = "what truncation would lose, and the windows that would keep all"
     table = plain_table(
         "cut at",
@@ -109,16 +116,21 @@ def _truncation(named: Named) -> Table:
         title=title,
         right=("cut at", *headers),
     )
-    for losses in zip(*(stats["losses"] for _, stats in named), strict=True):
-        cells = [
-            f"{loss[what]:,} ({loss[what] / max(stats[what], 1):.1%})"
-            if what in stats
-            else f"{loss[what]:,}"
-            for loss, (_, stats) in zip(losses, named, strict=True)
-            for what in ("texts", "tokens", "windows", "most_windows")
-        ]
+    for losses in zip(*(stats["losses"] for _, stats in by_name), strict=True):
+        cells: list[str] = []
+        for loss, (_, stats) in zip(losses, by_name, strict=True):
+            cells += _loss_cells(loss, stats)
         table.add_row(str(losses[0]["length"]), *cells)
     return table
+
+
+def _loss_cells(loss: Mapping[str, Any], stats: Mapping[str, Any]) -> Iterator[str]:
+    """Yields what truncation at one length loses, with its share where that is known."""
+    for figure in ("texts", "tokens", "windows", "most_windows"):
+        cell = f"{loss[figure]:,}"
+        if figure in stats:
+            cell += f" ({loss[figure] / max(stats[figure], 1):.1%})"
+        yield cell
 
 
 def word_table(title: str, words: Sequence[Mapping[str, Any]]) -> Table:

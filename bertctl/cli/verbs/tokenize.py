@@ -80,7 +80,7 @@ def tokenize(
     from bertctl.tokenization.tokenizer_files import open_tokenizer
     from bertctl.tokenization.windows import Truncation
 
-    files, given = _inputs(texts, file, source.data, pair)
+    files, typed_texts = _inputs(texts, file, source.data, pair)
     source = replace(source, files=files, beside=output)
     if decode and source.input_format is None:
         source = replace(
@@ -97,10 +97,10 @@ def tokenize(
         layout=layout,
         output=output,
     )
-    chosen = _format(out, layout, given, output)
+    chosen = _format(out, layout, typed_texts, output)
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    typed = TextChunk(given, None if pair is None else [pair])
-    if given:
+    typed = TextChunk(typed_texts, None if pair is None else [pair])
+    if typed_texts:
         chunks = iter([typed])
     else:
         chunks = source.watched(out)
@@ -121,7 +121,7 @@ def tokenize(
             length=max_length or 128,
         )
     if chosen == "view" or (out.as_json and output is None):
-        if not given:
+        if not typed_texts:
             raise UsageError(
                 "--json prints one document", remedy="For files take --format jsonl, or -o FILE."
             )
@@ -142,17 +142,17 @@ def _inputs(
     """Returns the files to read and the texts given as arguments: one of the two, or none where a
     data set is named.
     """
-    given = list(texts or ())
+    typed_texts = list(texts or ())
     files = expand_patterns(file or ())
-    if given == ["-"]:
-        given = []
+    if typed_texts == ["-"]:
+        typed_texts = []
         files = [*files, "-"]
-    check_typed_texts(given)
-    if sum(map(bool, (given, files, data))) > 1:
+    check_typed_texts(typed_texts)
+    if sum(map(bool, (typed_texts, files, data))) > 1:
         raise UsageError(
             "texts, --file and --data exclude each other", remedy="Give one of the three."
         )
-    if not given and not files and data is None:
+    if not typed_texts and not files and data is None:
         if sys.stdin is None or sys.stdin.isatty():
             message = "nothing to tokenize"
             raise UsageError(
@@ -161,12 +161,14 @@ def _inputs(
         files = ["-"]
     if files.count("-") > 1:
         raise UsageError("stdin can be read only once", remedy="Name - once.")
-    if pair is not None and len(given) != 1:
-        message = f"--pair belongs to one text, and there are {len(given)} on the command line"
+    if pair is not None and len(typed_texts) != 1:
+        message = (
+            f"--pair belongs to one text, and there are {len(typed_texts)} on the command line"
+        )
         raise UsageError(
             message, remedy="Give one text; for many pairs, give a table and --pair-column."
         )
-    return files, given
+    return files, typed_texts
 
 
 def _check_answer(
@@ -193,9 +195,11 @@ def _check_answer(
         )
 
 
-def _format(out: Output, layout: str | None, given: Sequence[str], output: Path | None) -> str:
+def _format(
+    out: Output, layout: str | None, typed_texts: Sequence[str], output: Path | None
+) -> str:
     """Returns the format that is asked for, else the one that fits the place."""
-    if layout == "view" and (not given or output is not None):
+    if layout == "view" and (not typed_texts or output is not None):
         message = "the aligned view is for texts on the command line"
         raise UsageError(message, remedy="Take --format jsonl, ids or tokens.")
     if layout == "parquet" and output is None:
@@ -210,7 +214,7 @@ def _format(out: Output, layout: str | None, given: Sequence[str], output: Path 
             return "parquet"
         return "jsonl"
     if out.answers.is_terminal:
-        return "view" if given else "tokens"
+        return "view" if typed_texts else "tokens"
     return "jsonl"
 
 
@@ -320,20 +324,23 @@ def _stats(
     from bertctl.cli.verbs.token_tables import stats_view
     from bertctl.tokenization.stats import collect
 
-    found = collect(
+    stats = collect(
         chunks,
-        [one.tokenizer for one in opened],
+        [tokenizer.tokenizer for tokenizer in opened],
         special_tokens=special_tokens,
         fixed_length=length,
     )
-    if not found[0]["texts"]:
+    if not stats[0]["texts"]:
         raise DataError(
             "there are no texts to count", remedy="Give a text, or a file with lines or rows."
         )
-    pairs = list(zip(opened, found, strict=True))
-    documents = [{"model": one.name, "tokenizer": one.kind, **stats} for one, stats in pairs]
+    pairs = list(zip(opened, stats, strict=True))
+    documents = [
+        {"model": tokenizer.name, "tokenizer": tokenizer.kind, **stats}
+        for tokenizer, stats in pairs
+    ]
     if len(documents) == 1:
         document = documents[0]
     else:
         document = {"models": documents}
-    out.answer(document, stats_view([(one.name, stats) for one, stats in pairs]))
+    out.answer(document, stats_view([(tokenizer.name, stats) for tokenizer, stats in pairs]))

@@ -117,21 +117,21 @@ def carry_out(
         if flags.dry_run:
             path = output or default_folder(job.recipe.name, job.hash)
             out.say(f"dry run: nothing was trained; the run would be in {path}")
-            if kept := lengths_of(job):
-                out.say(f"{kept_words(kept)}; advised: --long-text {kept['advised']}")
-            plan = _plan(job, str(path)) | {"long_texts": kept}
+            if lengths := lengths_of(job):
+                out.say(f"{kept_words(lengths)}; advised: --long-text {lengths['advised']}")
+            plan = _plan(job, str(path)) | {"long_texts": lengths}
             if job.recipe.training.time_limit is not None:
                 plan["time_limit"] = _say_what_fits(job, out)
             watched = out.answers.is_terminal
             # A folder in the current directory is known as one only now.
-            asked = recipe.with_fields("model", name=job.recipe.model.name)
+            portable_recipe = recipe.with_fields("model", name=job.recipe.model.name)
             if job.chosen:  # what was chosen for these rows runs again without the preset
                 sections = {"training": job.recipe.training, "optimizer": job.recipe.optimizer}
-                asked = asked.model_copy(update=sections)
+                portable_recipe = portable_recipe.model_copy(update=sections)
             if watched and not out.verbose:
                 text = []
             else:
-                text = [_recipe_to_keep((asked, origins), job.verb, out.verbose)]
+                text = [_recipe_to_keep((portable_recipe, origins), job.verb, out.verbose)]
             out.answer(plan, *text, *([_plan_table(job)] if watched else []))
             return
         options = RunOptions(
@@ -185,19 +185,19 @@ def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str
     from bertctl.config.dump import dump_recipe
     from bertctl.config.load import chosen_fields, portable
 
-    asked, origins = traced
+    run_recipe, origins = traced
     file = stdout_file()
     folder = file.parent if file else Path.cwd()
-    recipe = portable(asked, origins, folder)
+    recipe = portable(run_recipe, origins, folder)
     if file:
-        shown = os.path.relpath(file)
+        file_name = os.path.relpath(file)
     else:
-        shown = f"{recipe.name}.yaml"
+        file_name = f"{recipe.name}.yaml"
     if every_field:
         only = None
     else:
         only = chosen_fields(recipe, origins)
-    return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(shown)}", only=only)
+    return dump_recipe(recipe, command=f"bertctl {verb} {shlex.quote(file_name)}", only=only)
 
 
 def _plan(job: Any, path: str) -> dict[str, Any]:

@@ -74,19 +74,19 @@ def search(
     from bertctl.tokenization.tokenizer_files import open_tokenizer
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
-    found = vocab.search(opened.tokenizer, pattern)
-    if not found:
+    matches = vocab.search(opened.tokenizer, pattern)
+    if not matches:
         tokens = opened.tokenizer.encode(pattern.replace("*", ""), add_special_tokens=False).tokens
         message = f"no token of {opened.name} fits '{pattern}'"
         raise DataError(
             message, remedy=f"The tokenizer makes of it: {' '.join(tokens) or 'nothing'}."
         )
-    document = {"model": opened.name, "found": [vocab.named(*item) for item in found]}
+    document = {"model": opened.name, "found": [vocab.named(*item) for item in matches]}
     if out.as_json:
         out.answer(document)
     else:
         with streams.data() as stream:
-            stream.write(_lines((index, token) for token, index in found))
+            stream.write(_lines((index, token) for token, index in matches))
 
 
 def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = None) -> None:
@@ -119,10 +119,10 @@ def stats(out: Output, model: ModelArgument = None, lowercase: LowercaseOption =
         "scripts": counted["scripts"].items(),
         "longest": longest,
     }
-    lines = [
-        f"{name}: {', '.join(f'{what} {number}' for what, number in items)}"
-        for name, items in lists.items()
-    ]
+    lines = []
+    for name, items in lists.items():
+        listed = ", ".join(f"{label} {number}" for label, number in items)
+        lines.append(f"{name}: {listed}")
     out.answer({"model": opened.name, "tokenizer": opened.kind, **counted}, table, *lines)
 
 
@@ -149,18 +149,22 @@ def coverage(
 
     opened = open_tokenizer(model, lowercase=lowercase, listener=out)
     vocab.require_bert(opened, "coverage")
-    found = vocab.coverage(opened.tokenizer, source.watched(out), top=top)
-    if not found["texts"]:
+    coverage_facts = vocab.coverage(opened.tokenizer, source.watched(out), top=top)
+    if not coverage_facts["texts"]:
         raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
     names = ("new tokens", "tokens saved")
     title = "what new tokens would save"
-    gains = [(f"{gain['new_pieces']:,}", f"{gain['tokens_saved']:.1%}") for gain in found["gains"]]
-    single = found["own_piece"] / max(found["words"], 1)
+    gains = [
+        (f"{gain['new_pieces']:,}", f"{gain['tokens_saved']:.1%}")
+        for gain in coverage_facts["gains"]
+    ]
+    single = coverage_facts["own_piece"] / max(coverage_facts["words"], 1)
     out.answer(
-        {"model": opened.name, "tokenizer": opened.kind, **found},
-        f"{found['words']:,} words in {found['texts']:,} texts; {single:.1%} are a single token, "
-        f"{found['lacking_words']:,} different words are not",
-        word_table("most frequent words that are not a single token", found["top"]),
+        {"model": opened.name, "tokenizer": opened.kind, **coverage_facts},
+        f"{coverage_facts['words']:,} words in {coverage_facts['texts']:,} texts; "
+        f"{single:.1%} are a single token, "
+        f"{coverage_facts['lacking_words']:,} different words are not",
+        word_table("most frequent words that are not a single token", coverage_facts["top"]),
         plain_table(
             *names,
             title=title,
@@ -188,19 +192,21 @@ def diff(
     from bertctl.tokenization.tokenizer_files import open_tokenizer
 
     a, b = (open_tokenizer(name, lowercase=lowercase, listener=out) for name in (first, second))
-    found = vocab.diff(a.tokenizer, b.tokenizer)
-    only = {first: found.pop("only_first"), second: found.pop("only_second")}
-    if found["identical"]:
-        lines = [f"identical: {found['common']:,} tokens under the same ids"]
+    difference = vocab.diff(a.tokenizer, b.tokenizer)
+    only = {first: difference.pop("only_first"), second: difference.pop("only_second")}
+    if difference["identical"]:
+        lines = [f"identical: {difference['common']:,} tokens under the same ids"]
     else:
-        lines = [f"{found['common']:,} tokens in both, {len(found['moved']):,} under other ids"]
+        lines = [
+            f"{difference['common']:,} tokens in both, {len(difference['moved']):,} under other ids"
+        ]
         for name, tokens in only.items():
-            shown = " ".join(tokens[:top]) + (" …" if len(tokens) > top else "")
-            lines.append(f"only in {name}: {len(tokens):,}  {shown}".rstrip())
+            tokens_text = " ".join(tokens[:top]) + (" …" if len(tokens) > top else "")
+            lines.append(f"only in {name}: {len(tokens):,}  {tokens_text}".rstrip())
     document = {
         "first": {"model": first, "tokenizer": a.kind, "only": only[first]},
         "second": {"model": second, "tokenizer": b.kind, "only": only[second]},
-        **found,
+        **difference,
     }
     out.answer(document, *lines)
 
@@ -233,12 +239,12 @@ def train(
     if output is None:
         raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
     if output.is_dir():
-        there = {path.name for path in output.iterdir()}
+        existing = {path.name for path in output.iterdir()}
     elif output.exists():
-        there = {str(output)}
+        existing = {str(output)}
     else:
-        there = set()
-    if there - set(FILES if overwrite else ()):
+        existing = set()
+    if existing - set(FILES if overwrite else ()):
         message = f"{output} exists already"
         raise UsageError(
             message, remedy="Choose another folder with -o, or add --overwrite for a vocabulary."
@@ -286,18 +292,22 @@ def grow(
     from bertctl.cli.verbs.token_tables import word_table
     from bertctl.modeling.own_vocabulary import grow as write
 
-    found = write(
+    document = write(
         model,
         source.watched(out),
         output,
         words=words,
         overwrite=overwrite,
     )
-    before, after = found["corpus_pieces"].values()
-    told = f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
-    out.answer(found, told, word_table("new words that save most", found["words"][:20]))
+    before, after = document["corpus_pieces"].values()
+    summary_line = (
+        f"the corpus had {before:,} tokens, and has {after:,} ({after / before - 1:+.1%})"
+    )
+    out.answer(
+        document, summary_line, word_table("new words that save most", document["words"][:20])
+    )
     out.say(
-        f"model with {len(found['words']):,} new words written to {output}; use it with --model "
+        f"model with {len(document['words']):,} new words written to {output}; use it with --model "
         f"{output}"
     )
 
@@ -325,9 +335,9 @@ def shrink(
     """
     from bertctl.modeling.own_vocabulary import shrink as write
 
-    found = write(model, source.watched(out), output, overwrite=overwrite)
-    before, after = found["vocabulary"].values()
-    out.answer(found, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
+    document = write(model, source.watched(out), output, overwrite=overwrite)
+    before, after = document["vocabulary"].values()
+    out.answer(document, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
     out.say(f"model of {after:,} tokens written to {output}; use it with --model {output}")
 
 
@@ -374,7 +384,7 @@ def neighbours(
     from bertctl.reporting.document import record_table
 
     if context is None:
-        found = near_tokens(
+        neighbourhood = near_tokens(
             model,
             word,
             top=top,
@@ -386,7 +396,7 @@ def neighbours(
         )
         texts = (chunk.texts for chunk in source.chunks(out))
         with out.third_party_kept():
-            found = near_places(
+            neighbourhood = near_places(
                 model,
                 word,
                 context,
@@ -397,16 +407,16 @@ def neighbours(
             )
     rows = [
         {"cosine": neighbour["score"], "text" if context else "token": neighbour["text"]}
-        for neighbour in found["neighbours"]
+        for neighbour in neighbourhood["neighbours"]
     ]
     least = ("… the least alike:", record_table(rows[top:])) if rows[top:] else ()
     if output is not None:
         from bertctl.reporting.inside_pages import neighbours_page
         from bertctl.writing import write_text
 
-        write_text(output, neighbours_page(found))
+        write_text(output, neighbours_page(neighbourhood))
         out.say(f"page written to {output}")
-    out.answer(found, record_table(rows[:top]), *least)
+    out.answer(neighbourhood, record_table(rows[:top]), *least)
 
 
 @contextmanager
@@ -434,6 +444,13 @@ def _rereadable(source: TextSource) -> Iterator[TextSource]:
 
 
 COMMANDS = {
-    "show": show, "search": search, "stats": stats, "coverage": coverage, "diff": diff, "neighbours": neighbours,
-    "train": train, "grow": grow, "shrink": shrink,
-}  # fmt: skip
+    "show": show,
+    "search": search,
+    "stats": stats,
+    "coverage": coverage,
+    "diff": diff,
+    "neighbours": neighbours,
+    "train": train,
+    "grow": grow,
+    "shrink": shrink,
+}
