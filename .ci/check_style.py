@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CEILINGS = {
-    "packed assignments (a, b = x, y)": 18,
+    "packed assignments (a, b = x, y)": 17,
     "an inline if inside another one": 0,
-    "comprehensions of two loops, or inside one another": 129,
-    "functions that bind a word that says nothing": 519,
+    "comprehensions of two loops, or inside one another": 103,
+    "functions that bind a word that says nothing": 414,
     "docstrings that begin with Is, Has, Holds, Says": 0,
 }
 """What is counted -> the most that may be in the package."""
