@@ -82,6 +82,7 @@ VERBS = (
         "report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True
     ),
     Verb("runs", "List runs; delete some, or all but the best.", "Use", prints=True),
+    Verb("export", "Export a run for ONNX Runtime or OpenVINO, proved on its rows.", "Use"),
     Verb("push", "Upload a run's model to the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
     Verb(

@@ -105,6 +105,9 @@ def _max(vectors: "Tensor", token_mask: "Tensor | None") -> "Tensor":
     """
     import torch
 
+    if torch.compiler.is_compiling() and token_mask is not None:  # a graph has no such choice
+        return vectors.masked_fill(~token_mask[:, :, None], -torch.inf).amax(dim=1)
+
     highest = vectors.max(dim=1).values
     if token_mask is not None:
         rows = (~token_mask.all(dim=1)).nonzero()[:, 0]

@@ -77,7 +77,9 @@ class ProbeNetwork(nn.Module):
         # The weights have the precision already: under autocast the same products would come out
         # differently.
         with torch.autocast(device_type=self.weight.device.type, enabled=False):
-            parts = [self._vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks]
+            parts = [
+                self.window_vectors(**dict(zip(inputs, chunk, strict=True))) for chunk in chunks
+            ]
             vector, counts = (torch.cat(part) for part in zip(*parts, strict=True))
             if owners is not None:
                 window_vectors, owner_numbers, token_counts = (
@@ -91,15 +93,25 @@ class ProbeNetwork(nn.Module):
                     self._head.windows,
                 )
                 vector = torch.from_numpy(joined).to(vector.device)
-            if self._head.normalize:
-                vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
-            return SimpleNamespace(logits=vector @ self.weight.T + self.bias)
+            return SimpleNamespace(logits=self.answers(vector))
 
-    def _vectors(self, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
+    @property
+    def head(self) -> LinearHead:
+        """What was trained on the encoder's vectors."""
+        return self._head
+
+    def answers(self, vector: Tensor) -> Tensor:
+        """Returns logits (..., C) of vectors (..., D)."""
+        if self._head.normalize:
+            vector = vector / vector.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+        return vector @ self.weight.T + self.bias
+
+    def window_vectors(self, attention_mask: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Returns (B, D) vectors, of words (B, T, D), and how many tokens count in each text's."""
         head = self._head
         mask = attention_mask.bool()
-        full = bool(mask.all())
+        # A graph that is exported takes any mask.
+        full = not torch.compiler.is_compiling() and bool(mask.all())
         if not full:
             inputs["attention_mask"] = attention_mask
         table = self.get_input_embeddings()
@@ -114,7 +126,8 @@ class ProbeNetwork(nn.Module):
         if head.special_tokens:
             counted = None
         else:
-            counted = mask & ~torch.isin(inputs["input_ids"], self.special)
+            is_special = (inputs["input_ids"].unsqueeze(-1) == self.special).any(dim=-1)
+            counted = mask & ~is_special
         if head.pooling == FIRST_OF_WORD:
             vector = joined.float()
         elif head.pooling == "pooler" and pooled is not None:

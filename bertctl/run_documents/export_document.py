@@ -41,7 +41,11 @@ ExportPrecision = Literal["fp32", "fp16", "bf16", "int8"]
 DOCUMENT = "export.json"
 PROOF = "proof.safetensors"
 WINDOWS = "windows.safetensors"
-SCHEMA = 1
+
+VECTOR = "sentence_embedding"
+LAST_STATE = "last_hidden_state"
+WINDOW_VECTORS = "window_vectors"
+"""Outputs of a graph that have names of their own; see `ExportDocument.outputs`."""
 
 
 class ExportedFile(Document):
@@ -96,6 +100,10 @@ class ExportWindows(Document):
     normalize: Sometimes[bool] = False
     """Of a probe: whether the vector of the text is brought to length 1 before the last layer."""
 
+    uncounted: Sometimes[list[Integer]] = Field(default_factory=list)
+    """Of a probe: ids of special tokens that don't count where windows are weighed by their
+    tokens."""
+
 
 class ExportVectors(Document):
     """How `sentence_embedding` is made of the tokens of a text."""
@@ -142,8 +150,8 @@ class NearTie(Document):
     export: Any
     """Answer of the export."""
 
-    margin: Number
-    """Distance of the two answers in the model's outputs."""
+    difference: Number
+    """Largest difference of the row's outputs."""
 
 
 class ExportProof(Document):
@@ -177,7 +185,10 @@ class ExportProof(Document):
     """Windows whose outputs travel in proof.safetensors."""
 
     folder_difference: Number
-    """Largest difference over them, on the machine that exported."""
+    """Largest difference over them, each computed alone, on the machine that exported."""
+
+    folder_tolerance: Number
+    """Largest difference that is accepted when the folder is opened."""
 
 
 class MetricChange(Document):
@@ -254,8 +265,8 @@ class ExportDocument(Document):
     name: str
     """Name of the model for people."""
 
-    task: str | None
-    """As `task` of a recipe; null for an encoder without a task, which makes vectors."""
+    task: str
+    """As `task` of a recipe; an encoder without a head is exported for sentence-embeddings."""
 
     format: ExportFormat
 

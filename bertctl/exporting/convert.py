@@ -1,0 +1,178 @@
+"""From a network to a file: transformers' exporter to ONNX, and OpenVINO's reader of ONNX.
+
+The exporter traces the network with one batch. What it got wrong for other batches, the comparison
+with the network finds (`proof.py`).
+"""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError
+from bertctl.words import listing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertctl.modeling.graph_network import GraphNetwork
+
+FORMATS = ("onnx", "openvino")
+"""What a model can be exported to."""
+
+PACKAGES = {
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "openvino": ("onnx", "onnxscript", "openvino"),
+}
+"""What makes and runs each."""
+
+GRAPH_FILES = {"onnx": "model.onnx", "openvino": "model.xml"}
+"""The file that the runtime opens."""
+
+_LARGEST_ONNX = 2_000_000_000
+"""Bytes of weights up to which an ONNX model is one file: protobuf takes 2 GiB."""
+
+
+def lacking(name: str) -> list[str]:
+    """Returns the packages that a format needs and that are not installed."""
+    return [package for package in PACKAGES[name] if find_spec(package) is None]
+
+
+def require_packages(name: str, option: str) -> None:
+    """Refuses a format whose packages are not installed.
+
+    Args:
+        name: Of the format.
+        option: What asked for it, as it is typed.
+
+    Raises:
+        UnavailableError: With what is missing, and how to install it.
+    """
+    if missing := lacking(name):
+        raise UnavailableError(
+            f"{option} needs {listing(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            remedy=f"Install it: pip install 'bertctl[{name}]'.",
+        )
+
+
+def convert(
+    network: "GraphNetwork",
+    sample: "Mapping[str, Tensor]",
+    folder: Path,
+    file_format: str,
+    *,
+    name: str,
+    remedy: str,
+) -> Path:
+    """Writes a network as a graph of any batch and any length, and returns the file to open.
+
+    Args:
+        network: On the CPU in fp32.
+        sample: A batch of at least two windows of several tokens.
+        folder: Where to; it exists.
+        file_format: One of `FORMATS`.
+        name: The model's, for messages.
+        remedy: What to do where it can't be converted.
+
+    Raises:
+        UnavailableError: The network can't be converted; why.
+    """
+    path = folder / GRAPH_FILES["onnx"]
+    with _readable_failure(name, remedy):
+        program = _traced(network, sample)
+        _save_onnx(program, path)
+    if file_format == "onnx":
+        return path
+
+    target = folder / GRAPH_FILES["openvino"]
+    with loading(f"'{name}' as OpenVINO", kind=UnavailableError, remedy=remedy):
+        save_openvino(path, target)
+    for left in folder.glob(f"{path.name}*"):
+        left.unlink()
+    return target
+
+
+def save_openvino(onnx: Path, target: Path, *, is_half: bool = False) -> None:
+    """Writes an ONNX model as OpenVINO's own format, `.xml` and `.bin`.
+
+    Args:
+        onnx: The model.
+        target: The `.xml`.
+        is_half: Whether weights are kept in fp16.
+    """
+    import openvino
+
+    # Core.read_model and save_model are compiled code that sends nothing, unlike convert_model.
+    model = openvino.Core().read_model(str(onnx))
+    openvino.save_model(model, str(target), compress_to_fp16=is_half)
+
+
+@contextlib.contextmanager
+def _readable_failure(name: str, remedy: str) -> Iterator[None]:
+    """Turns what the exporter raises into one sentence."""
+    try:
+        yield
+    except (OSError, MemoryError, UnavailableError):
+        raise
+    except Exception as error:
+        raise UnavailableError(
+            f"'{name}' can't be converted: {_reason(error)}", remedy=remedy
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """Returns the line of an exporter's message that says what was wrong."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if "Error" in line or "not supported" in line]
+    line = next(iter(causes or lines), type(error).__name__)
+    return line.removeprefix("<class '").rstrip(".")[:300]
+
+
+def _traced(network: "GraphNetwork", sample: "Mapping[str, Tensor]") -> Any:
+    """Returns the graph of a network, its first two axes of any size."""
+    import torch
+    from transformers.exporters.configs import OnnxConfig
+    from transformers.exporters.exporter_onnx import OnnxExporter
+
+    traced: Any = network  # the exporter asks of a model what any module has
+    inputs = {name: sample[name] for name in network.names}
+    free = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    config = OnnxConfig(dynamic=True, dynamic_shapes=dict.fromkeys(inputs, free))
+    with _quiet(), torch.no_grad():
+        program, _ = OnnxExporter().export_program(traced, inputs, config)
+    return program
+
+
+def _save_onnx(program: Any, path: Path) -> None:
+    import onnx_ir
+    from onnx_ir.passes.common import ClearMetadataAndDocStringPass
+
+    ClearMetadataAndDocStringPass()(program)  # where each operation was called, with paths
+    initializers = program.graph.initializers.values()
+    size = sum(value.const_value.nbytes for value in initializers if value.const_value is not None)
+    if size <= _LARGEST_ONNX:
+        onnx_ir.save(program, str(path))
+    else:
+        onnx_ir.save(program, str(path), external_data=f"{path.name}.data")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps what torch and transformers print and log while they trace off the screen."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

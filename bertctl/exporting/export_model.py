@@ -1,0 +1,208 @@
+"""`bertctl export`: a run or a model becomes a folder that provably answers the same, or nothing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertctl.errors import UsageError
+from bertctl.exporting.convert import FORMATS, convert, require_packages
+from bertctl.exporting.folder import Graph, write_folder
+from bertctl.exporting.proof import Comparison
+from bertctl.exporting.rows import comparison_rows
+from bertctl.exporting.subject import Subject, open_subject
+from bertctl.inference.graph_session import GraphSession, open_graph
+from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.export_document import DOCUMENT, ExportDocument, ExportProof
+from bertctl.words import count_of, unknown
+from bertctl.writing import refuse_input, replacing
+
+TOLERANCE = 1e-4
+"""Largest difference of an output that is allowed where nothing is said."""
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """What is asked for.
+
+    Attributes:
+        path: A run, or a model.
+        file_format: onnx or openvino.
+        output: Folder that is made.
+        rows: File to compare on; None for the run's validation rows.
+        tolerance: Largest difference of an output that is allowed.
+        overwrite: Whether an export in the folder is replaced.
+        options: Recipe fields that were given.
+    """
+
+    path: Path
+    file_format: str
+    output: Path
+    rows: Path | None = None
+    tolerance: float = TOLERANCE
+    overwrite: bool = False
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What became of it.
+
+    Attributes:
+        document: Of the folder; None where none is left.
+        proof: How the export was compared.
+        failures: Why there is no folder, a sentence each.
+    """
+
+    document: ExportDocument | None
+    proof: ExportProof
+    failures: tuple[str, ...] = ()
+
+    def as_json(self, output: Path) -> dict[str, Any]:
+        """Returns the answer of the verb."""
+        return {
+            "verdict": "fail" if self.failures else "pass",
+            "output": None if self.failures else str(output),
+            "failures": list(self.failures),
+            "proof": self.proof.as_json(),
+            "bytes": None if self.document is None else _size(self.document),
+        }
+
+
+class _NotProvedError(Exception):
+    """Ends the writing of a folder that is not to be."""
+
+    def __init__(self, result: ExportResult) -> None:
+        super().__init__("; ".join(result.failures))
+        self.result = result
+
+
+def export_model(request: ExportRequest, *, listener: Listener = SILENT) -> ExportResult:
+    """Exports a model, and leaves a folder only if it answers as the model does.
+
+    Args:
+        request: What is asked for.
+        listener: Hears of what is done.
+
+    Raises:
+        UsageError: A request that makes no sense, or rows that are not the model's kind.
+        UnavailableError: Missing packages, a model that can't be converted, a place that can't be
+            written.
+        DataError: Rows that can't be used.
+    """
+    check_request(request)
+    subject = open_subject(request.path, request.options, listener)
+    rows = comparison_rows(
+        subject.run, request.rows, is_run=subject.is_run, with_labels=False, listener=listener
+    )
+    comparison = Comparison(subject, rows, listener)
+    try:
+        with replacing(request.output) as aside:
+            aside.mkdir()
+            result = _exported(request, subject, comparison, aside, listener)
+            if request.output.exists():
+                request.output.rename(aside.with_name("replaced"))
+    except _NotProvedError as error:
+        return error.result
+    return result
+
+
+def check_request(request: ExportRequest) -> None:
+    """Refuses what can be refused before a model is loaded.
+
+    Raises:
+        UsageError: Another format, a tolerance below 0, a folder that holds something else.
+        UnavailableError: Packages that are not installed.
+    """
+    if request.file_format not in FORMATS:
+        raise UsageError(
+            unknown("format", request.file_format, FORMATS),
+            remedy=f"Choose from {', '.join(FORMATS)}.",
+        )
+    if not request.tolerance >= 0:
+        raise UsageError(
+            f"`tolerance={request.tolerance}` is no difference that could be allowed",
+            remedy=f"Give a number from 0 on; the default is {TOLERANCE:g}.",
+        )
+    require_packages(request.file_format, f"`to={request.file_format}`")
+    _check_output(request)
+
+
+def _check_output(request: ExportRequest) -> None:
+    output = request.output
+    if output.is_file():
+        raise UsageError(f"{output} is a file", remedy="Name a folder with `output=`.")
+    if not output.is_dir() or not any(output.iterdir()):
+        return
+    if not (output / DOCUMENT).is_file():
+        raise UsageError(
+            f"{output} is not empty and holds no export, so nothing is written into it",
+            remedy="Choose another folder with `output=`.",
+        )
+    if not request.overwrite:
+        raise UsageError(
+            f"{output} holds an export",
+            remedy="Choose another folder with `output=`, or add `overwrite=True` to replace it.",
+        )
+    refuse_input(output, replaces=True)
+
+
+def _exported(
+    request: ExportRequest,
+    subject: Subject,
+    comparison: Comparison,
+    folder: Path,
+    listener: Listener,
+) -> ExportResult:
+    """Fills the folder.
+
+    Raises:
+        _NotProvedError: The export answers otherwise.
+    """
+    listener.say(f"'{request.path}' is converted to {request.file_format}")
+    path = convert(
+        comparison.network,
+        comparison.sample(),
+        folder,
+        request.file_format,
+        name=str(request.path),
+        remedy="It stays usable as it is: `bertctl predict` computes with torch.",
+    )
+    session = _open(path, request.file_format, subject)
+    proof = comparison.prove(session, request.tolerance)
+    failures = proof_failures(proof)
+    if failures:
+        raise _NotProvedError(ExportResult(None, proof, failures))
+
+    folder_proof, difference = comparison.for_folder(session)
+    proof = proof.model_copy(
+        update={
+            "folder_windows": len(folder_proof.windows),
+            "folder_difference": difference,
+            "folder_tolerance": max(request.tolerance, 2 * difference),
+        }
+    )
+    graph = Graph(path.name, request.file_format, "fp32", session.inputs, session.outputs)
+    document = write_folder(folder, subject, graph, proof, folder_proof)
+    return ExportResult(document, proof)
+
+
+def _open(path: Path, file_format: str, subject: Subject) -> GraphSession:
+    return open_graph(path, file_format, threads=subject.compute.threads)
+
+
+def proof_failures(proof: ExportProof) -> tuple[str, ...]:
+    """Returns why an export does not answer as the model does, a sentence each."""
+    failures = []
+    if not proof.max_difference <= proof.tolerance:
+        failures.append(
+            f"an output differs from the model's by {proof.max_difference:.2g}, and "
+            f"{proof.tolerance:g} is allowed"
+        )
+    if proof.flips:
+        failures.append(f"{count_of(proof.flips, proof.rows, 'row')} got another answer")
+    return tuple(failures)
+
+
+def _size(document: ExportDocument) -> int:
+    return sum(file.bytes for file in document.files.values())

@@ -1,0 +1,267 @@
+"""The folder of an export: what lies beside the graph, and the document about all of it."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from bertctl.catalog.models import SENTENCEPIECE_FILES
+from bertctl.config.dump import dump_recipe
+from bertctl.documents import loading, sha256_of
+from bertctl.errors import UnavailableError
+from bertctl.exporting.convert import PACKAGES
+from bertctl.exporting.proof import FolderProof
+from bertctl.exporting.subject import Subject
+from bertctl.modeling.linear_head import is_probe, read_probe
+from bertctl.modeling.sentence_folder import files_of
+from bertctl.run_documents.export_document import (
+    DOCUMENT,
+    PROOF,
+    ExportDocument,
+    ExportedFile,
+    ExportMachine,
+    ExportPadding,
+    ExportProof,
+    ExportQuality,
+    ExportSource,
+    ExportVectors,
+    digest_of,
+)
+from bertctl.runtime.cpu import cpu_name, cpu_words
+from bertctl.tokenization.long_texts import LongText
+from bertctl.version import __version__
+from bertctl.writing import copy_file, write_json, write_text
+
+_OF_TOKENIZER = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    *SENTENCEPIECE_FILES,
+)
+_OF_VECTORS = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json")
+_INSTRUCTIONS = (
+    "avx2",
+    "avx512f",
+    "avx_vnni",
+    "avx512_vnni",
+    "amx_int8",
+    "avx512_bf16",
+    "amx_bf16",
+    "asimddp",
+    "i8mm",
+    "bf16",
+)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A converted model in the folder that is being made.
+
+    Attributes:
+        weights: Name of the file that the runtime opens.
+        file_format: onnx or openvino.
+        precision: Of its arithmetic.
+        inputs: Names.
+        outputs: Names.
+    """
+
+    weights: str
+    file_format: str
+    precision: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def write_folder(
+    folder: Path,
+    subject: Subject,
+    graph: Graph,
+    proof: ExportProof,
+    folder_proof: FolderProof,
+    quality: ExportQuality | None = None,
+) -> ExportDocument:
+    """Writes everything beside the graph into a folder, and returns the document.
+
+    Args:
+        folder: It holds the graph.
+        subject: What was exported.
+        graph: The graph.
+        proof: How it was compared.
+        folder_proof: What of the comparison travels with it.
+        quality: What smaller numbers cost, where the graph has some.
+    """
+    from safetensors.numpy import save_file
+
+    config = _config(subject)
+    _write_tokenizer(folder, subject)
+    write_json(folder / "config.json", config)
+    _write_run(folder, subject)
+    _write_modules(folder, subject)
+    if subject.windows is not None:
+        subject.windows.save(folder)
+    save_file(folder_proof.arrays(), folder / PROOF)
+    for path in folder.glob(
+        "*.safetensors"
+    ):  # which only the owner may read, whatever the umask says
+        shutil.copymode(folder / "config.json", path)
+
+    content = _content(folder, subject, graph, config)
+    content["proof"] = proof.as_json()
+    if quality is not None:
+        content["quality"] = quality.as_json()
+    content["versions"] = _versions(graph.file_format)
+    content["machine"] = machine().as_json()
+    content["files"] = {
+        path.relative_to(folder).as_posix(): _file(path).as_json()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    content["digest"] = digest_of(content)
+    document = ExportDocument.model_validate(content)
+    write_json(folder / DOCUMENT, document.as_json())
+    return document
+
+
+def _content(
+    folder: Path, subject: Subject, graph: Graph, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns what export.json says of the model."""
+    run = subject.run
+    reading = LongText.of(run.recipe.model)
+    padding = subject.model.padding
+    content: dict[str, Any] = {
+        "schema": 1,
+        "bertctl": __version__,
+        "name": run.recipe.name,
+        "task": run.task.name,
+        "format": graph.file_format,
+        "precision": graph.precision,
+        "weights": graph.weights,
+        "inputs": list(graph.inputs),
+        "outputs": list(graph.outputs),
+        "labels": list(run.task.label_names),
+        "max_length": run.recipe.model.max_length,
+        "reading": {
+            "long_text": reading.mode,
+            "window_stride": reading.stride,
+            "window_pooling": reading.pooling,
+        },
+        "padding": ExportPadding(
+            id=padding.id, left=padding.left, unwanted=padding.unwanted
+        ).as_json(),
+        "pairs": run.pairs,
+        "source": _source(subject).as_json(),
+    }
+    if config.get("problem_type"):
+        content["problem_type"] = config["problem_type"]
+    decision = folder / "decision.json"
+    if decision.exists():
+        content["decision"] = json.loads(decision.read_text(encoding="utf-8"))
+    if subject.windows is not None:
+        content["windows"] = subject.windows.how.as_json()
+    if subject.modules is not None:
+        content["vectors"] = _vectors(subject).as_json()
+    return content
+
+
+def _source(subject: Subject) -> ExportSource:
+    source = subject.run.source
+    network = subject.model.network
+    fields: dict[str, Any] = {
+        "name": str(subject.path),
+        "model_hash": source.content_hash(),
+        "family": str(source.config.get("model_type", "")),
+        "architecture": type(getattr(network, "encoder", network)).__name__,
+    }
+    if subject.is_run:
+        fields["recipe_hash"] = subject.run.hash
+    return ExportSource(**fields)
+
+
+def _vectors(subject: Subject) -> ExportVectors:
+    from bertctl.modeling.sentence_head import sentence_head
+
+    modules = subject.modules
+    head = sentence_head(subject.model.network)
+    assert modules is not None  # noqa: S101 - of a task about vectors
+    assert head is not None  # noqa: S101
+    return ExportVectors(
+        poolings=list(modules.poolings),
+        normalize=modules.normalised,
+        size=head.size,
+        is_layered=any(step is not None for step in modules.steps),
+    )
+
+
+def _config(subject: Subject) -> dict[str, Any]:
+    """Returns the model's config with the fields of its head."""
+    config = dict(subject.run.source.config)
+    if is_probe(subject.run.folder.path):
+        _, document = read_probe(subject.run.folder.path)
+        config |= document.head
+    return config
+
+
+def _write_tokenizer(folder: Path, subject: Subject) -> None:
+    tokenizer = subject.model.tokenizer
+    remedy = "Its tokenizer can't be written as one file, so it can't be exported."
+    with loading(f"the tokenizer of {subject.path}", kind=UnavailableError, remedy=remedy):
+        text = tokenizer.to_str(pretty=True)
+    write_text(folder / "tokenizer.json", text)
+    for name in _OF_TOKENIZER:
+        _copy(subject.run.source.folder / name, folder)
+
+
+def _write_run(folder: Path, subject: Subject) -> None:
+    run = subject.run
+    if subject.is_run:
+        _copy(run.folder.recipe, folder)
+        _copy(run.folder.metrics, folder)
+        _copy(run.folder.decision, folder)
+    else:
+        text = dump_recipe(run.recipe, command=f"bertctl export {subject.path}")
+        write_text(folder / "recipe.yaml", text)
+
+
+def _write_modules(folder: Path, subject: Subject) -> None:
+    """Writes how vectors are made as sentence-transformers says it, without weights."""
+    if subject.modules is None:
+        return
+    hidden = int(getattr(subject.model.network.config, "hidden_size", 0))
+    for name, content in files_of(subject.modules, size=hidden).items():
+        path = folder / name
+        write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    for name in _OF_VECTORS:
+        _copy(subject.run.source.folder / name, folder)
+
+
+def _copy(source: Path, folder: Path) -> None:
+    if source.is_file():
+        copy_file(source, folder / source.name)
+
+
+def _file(path: Path) -> ExportedFile:
+    return ExportedFile(bytes=path.stat().st_size, sha256=sha256_of(path))
+
+
+def _versions(file_format: str) -> dict[str, str]:
+    versions = {}
+    for package in ("torch", "transformers", "tokenizers", "numpy", *PACKAGES[file_format]):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def machine() -> ExportMachine:
+    """Returns what this machine computes with."""
+    flags = cpu_words()
+    instructions = [flag for flag in _INSTRUCTIONS if flag in flags]
+    return ExportMachine(cpu=cpu_name(), instructions=instructions)

@@ -1,0 +1,352 @@
+"""The proof that an export answers as the model does: the same rows through both, compared.
+
+Three comparisons. Windows of the rows in batches of 1, 7 and 32, and windows that are cut or filled up
+to six lengths: the numbers that come out of the graph. All rows as `predict` reads them: the answers,
+and the numbers that they are made of. Letters: U windows, B of them in a batch, T tokens.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertctl.arrays import Array, Floats, Ints
+from bertctl.data.rows import Rows
+from bertctl.exporting.subject import Subject, Window, padded
+from bertctl.inference.engine import Engine
+from bertctl.inference.graph_backend import GraphBackend, answer_outputs
+from bertctl.inference.graph_session import GraphSession
+from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.export_document import LAST_STATE, ExportProof, NearTie, ProofShape
+from bertctl.runtime.batching import evaluation_plan
+from bertctl.tasks.base import Features, Outputs
+from bertctl.tokenization.layout import special_ids
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertctl.modeling.graph_network import GraphNetwork
+
+ENOUGH_ROWS = 200
+"""Rows that a comparison should have."""
+
+NEAR = 1e-4
+"""Largest difference of a row's outputs with which another answer is a near tie."""
+
+BATCHES = (1, 7, 32)
+
+_LENGTHS = 6
+_PER_LENGTH = 7
+_WINDOWS = 256
+"""Windows that are compared in batches of each size."""
+
+_IN_FOLDER = 32
+_LISTED = 100
+_OF_TOKENS = ("start_logits", "end_logits", LAST_STATE)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Rows as one of the two answered them.
+
+    Attributes:
+        outputs: What answers are made of.
+        answers: One for each row.
+    """
+
+    outputs: Outputs
+    answers: Sequence[Mapping[str, Any]]
+
+
+@dataclass
+class FolderProof:
+    """What travels in the folder: windows, and what the model says of each alone.
+
+    Attributes:
+        windows: Short to long.
+        expected: Outputs by name, one array for each window.
+    """
+
+    windows: list[Window]
+    expected: dict[str, list[Array]] = field(default_factory=dict)
+
+    def arrays(self) -> dict[str, Array]:
+        """Returns the content of proof.safetensors."""
+        arrays = {
+            "input_ids": np.concatenate([window.ids for window in self.windows]),
+            "token_type_ids": np.concatenate([window.type_ids for window in self.windows]),
+            "lengths": np.array([len(window) for window in self.windows], dtype=np.int64),
+        }
+        for name, values in self.expected.items():
+            arrays[f"expected.{name}"] = np.ascontiguousarray(np.concatenate(values))
+        return arrays
+
+
+class Comparison:
+    """The rows of one comparison, with what the model says of them.
+
+    Args:
+        subject: The model.
+        rows: At least one; labels are not looked at.
+        listener: Hears of progress.
+    """
+
+    def __init__(self, subject: Subject, rows: Rows, listener: Listener = SILENT) -> None:
+        self.subject = subject
+        self.source = Path(rows.source).name if rows.split == "file" else rows.split
+        self.rows = rows
+        self._listener = listener
+        self.features: Features = subject.task.encode(
+            rows, subject.engine.tokenizer, max_length=subject.run.recipe.model.max_length
+        )
+        self.features = subject.task.scored(self.features)
+        self.network: GraphNetwork = subject.network()
+        self.windows = subject.windows_of(self.features, self._spread(len(self.features)))
+        self.model = self.answers(subject.engine, "asking the model")
+
+    def _spread(self, count: int) -> Ints:
+        """Returns the numbers of some windows, from the shortest to the longest."""
+        by_length = np.argsort(self.features.lengths, kind="stable")
+        picked = np.linspace(0, count - 1, min(count, _WINDOWS)).round().astype(np.int64)
+        return np.asarray(by_length[np.unique(picked)])
+
+    def sample(self) -> "dict[str, Tensor]":
+        """Returns a batch to trace the network with."""
+        import torch
+
+        longest = max(self.windows, key=len)
+        half = resized(longest, max(2, len(longest) // 2), self._special)
+        left = half if not self.subject.model.padding.unwanted else longest
+        batch = padded([longest, left], self.subject.model.padding)
+        return {name: torch.from_numpy(values) for name, values in batch.items()}
+
+    @property
+    def _special(self) -> set[int]:
+        return special_ids(self.subject.model.tokenizer)
+
+    def answers(self, engine: Engine, phase: str) -> Answers:
+        """Returns how all rows are answered."""
+        task = self.subject.task
+        outputs = engine.forward(
+            task, self.features, batch_size=max(BATCHES), phase=phase, listener=self._listener
+        ).outputs
+        return Answers(outputs, task.decode(outputs, self.features, self.rows))
+
+    def engine(self, session: GraphSession) -> Engine:
+        """Returns the engine that computes with a graph."""
+        model = self.subject.model
+        backend = TensorBackend(GraphBackend(session, self.subject.windows))
+        return Engine(backend, model.tokenizer, model.padding, self.subject.compute)
+
+    def prove(self, session: GraphSession, tolerance: float) -> ExportProof:
+        """Returns how far a graph is from the model.
+
+        Args:
+            session: The graph, as it will run.
+            tolerance: Largest difference that is allowed.
+        """
+        shapes = [self._in_batches(session, size) for size in BATCHES]
+        lengths = self._six_lengths()
+        differences = [float(shape.max_difference) for shape in shapes]
+        differences += [self._at_length(session, length) for length in lengths]
+
+        graph = self.answers(self.engine(session), "asking the export")
+        by_row = self.row_differences(graph)
+        differences.append(float(by_row.max(initial=0.0)))
+        flips, near_ties = self._flips(graph, by_row, max(differences))
+        return ExportProof(
+            source=self.source,
+            rows=len(self.rows),
+            windows=len(self.windows),
+            lengths=lengths,
+            tolerance=tolerance,
+            max_difference=max(differences),
+            flips=flips,
+            near_ties=near_ties,
+            shapes=shapes,
+            folder_windows=0,
+            folder_difference=0.0,
+            folder_tolerance=tolerance,
+        )
+
+    def row_differences(self, other: Answers) -> Floats:
+        """Returns (N,) largest difference of a row's outputs; zeros where outputs are no logits."""
+        largest = np.zeros(len(self.rows))
+        if self.features.num_predictions != len(self.rows):
+            return largest
+        for name in ("logits", "vectors"):
+            if name in self.model.outputs and len(self.model.outputs[name]) == len(self.rows):
+                change = np.abs(self.model.outputs[name] - other.outputs[name]) / self._scale
+                largest = np.maximum(largest, change.reshape(len(largest), -1).max(axis=1))
+        return largest
+
+    @property
+    def _scale(self) -> float:
+        """What a difference is measured by: 1 for logits; scores have a unit of their own."""
+        if not self._answers_scores:
+            return 1.0
+        return max(1.0, float(np.std(self.model.outputs["logits"])))
+
+    @property
+    def _answers_scores(self) -> bool:
+        return self.subject.task.name == "text-regression"
+
+    def _flips(self, graph: Answers, by_row: Floats, largest: float) -> tuple[int, list[NearTie]]:
+        """Returns the number of rows with another answer, and those that are near ties."""
+        flips = 0
+        near_ties: list[NearTie] = []
+        pairs = zip(self.model.answers, graph.answers, strict=True)
+        for index, (before, after) in enumerate(pairs):
+            if answer_of(before) == answer_of(after):
+                continue
+            difference = float(by_row[index]) or largest
+            if difference > NEAR:
+                flips += 1
+            elif len(near_ties) < _LISTED:
+                near_ties.append(
+                    NearTie(
+                        id=self.rows.answer_id(index),
+                        model=answer_of(before),
+                        export=answer_of(after),
+                        difference=difference,
+                    )
+                )
+        return flips, near_ties
+
+    def _in_batches(self, session: GraphSession, size: int) -> ProofShape:
+        """Compares windows of like lengths in batches of a size."""
+        lengths = np.array([len(window) for window in self.windows])
+        plan = evaluation_plan(lengths, size, one_length=self.subject.model.padding.unwanted)
+        differences = []
+        for indices in plan:
+            windows = [self.windows[index] for index in indices]
+            differences.append(self._difference(session, windows))
+        return ProofShape(
+            batch=size,
+            windows=len(self.windows),
+            shortest=int(lengths.min()),
+            longest=int(lengths.max()),
+            max_difference=max(differences),
+        )
+
+    def _six_lengths(self) -> list[int]:
+        """Returns lengths from the shortest window to the longest that the model reads."""
+        shortest = min(len(window) for window in self.windows)
+        longest = max(shortest, self.subject.run.recipe.model.max_length)
+        lengths = np.geomspace(shortest, longest, _LENGTHS).round().astype(int)
+        return [int(length) for length in np.unique(lengths)]
+
+    def _at_length(self, session: GraphSession, length: int) -> float:
+        windows = [resized(window, length, self._special) for window in self.windows[-_PER_LENGTH:]]
+        windows = [window for window in windows if len(window) == length]
+        return self._difference(session, windows) if windows else 0.0
+
+    def _difference(self, session: GraphSession, windows: Sequence[Window]) -> float:
+        """Returns the largest difference of what answers are made of, in one batch."""
+        inputs = padded(windows, self.subject.model.padding)
+        expected = self._of_model(inputs)
+        names = answer_outputs(session.outputs)
+        results = session.run(inputs, names)
+        mask = inputs["attention_mask"].astype(bool)
+        largest = max(_largest(name, expected[name], results[name], mask) for name in names)
+        return largest / self._scale
+
+    def _of_model(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        import torch
+
+        tensors = {name: torch.from_numpy(inputs[name]) for name in self.network.names}
+        with torch.inference_mode():
+            outputs = self.network(**tensors)
+        return {name: tensor.float().numpy() for name, tensor in outputs.items()}
+
+    def for_folder(self, session: GraphSession) -> tuple[FolderProof, float]:
+        """Returns what travels in the folder, and how far the graph is from it here."""
+        count = min(len(self.windows), _IN_FOLDER)
+        picked = np.linspace(0, len(self.windows) - 1, count).round().astype(int)
+        proof = FolderProof([self.windows[i] for i in np.unique(picked)])
+        largest = 0.0
+        names = answer_outputs(session.outputs)
+        for window in proof.windows:
+            inputs = padded([window], self.subject.model.padding)
+            expected = self._of_model(inputs)
+            results = session.run(inputs, names)
+            mask = inputs["attention_mask"].astype(bool)
+            for name in names:
+                values = expected[name]
+                if _is_of_tokens(name, values):
+                    values = values[0]
+                proof.expected.setdefault(name, []).append(values)
+                largest = max(largest, _largest(name, expected[name], results[name], mask))
+        return proof, largest / self._scale
+
+
+@dataclass(frozen=True)
+class TensorBackend:
+    """A graph in the place of a network, for an engine of torch."""
+
+    backend: GraphBackend
+
+    def __call__(self, **inputs: "Tensor") -> Any:
+        """Returns the outputs as attributes."""
+        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+        return _Outputs(self.backend.compute(arrays))
+
+    def inference(self) -> Any:
+        """Returns a context without gradients."""
+        import torch
+
+        return torch.inference_mode()
+
+
+class _Outputs:
+    """Outputs of a batch as attributes, in torch's form."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        import torch
+
+        for name, values in arrays.items():
+            setattr(self, name, torch.from_numpy(np.ascontiguousarray(values)))
+
+
+def answer_of(answer: Mapping[str, Any]) -> Any:
+    """Returns what of an answer can flip: a label, labels, tags, a choice, words; None of scores."""
+    prediction = answer["prediction"]
+    return None if isinstance(prediction, float) else prediction
+
+
+def resized(window: Window, length: int, special: set[int]) -> Window:
+    """Returns a window of another length: without some of its words, or with one of them repeated.
+
+    Special tokens stay where they are; a window of nothing else stays as it is.
+    """
+    words = [i for i, token in enumerate(window.ids.tolist()) if token not in special]
+    if not words:
+        return window
+    surplus = len(window) - length
+    if surplus > 0:
+        dropped = {*words[1 : surplus + 1]}
+        positions = [i for i in range(len(window)) if i not in dropped]
+    else:
+        last = words[-1]
+        positions = [*range(last), *([last] * (1 - surplus)), *range(last + 1, len(window))]
+    order = np.array(positions)
+    return Window(window.ids[order], window.type_ids[order])
+
+
+def _is_of_tokens(name: str, values: Array) -> bool:
+    """Returns whether an output has an entry for each token: (B, T) or (B, T, C)."""
+    return name in _OF_TOKENS or values.ndim == 3
+
+
+def _largest(name: str, expected: Array, actual: Array, mask: Array) -> float:
+    """Returns the largest difference of two outputs, padding apart."""
+    if expected.shape != actual.shape:
+        return float("inf")
+    change = np.abs(expected - actual)
+    if _is_of_tokens(name, expected):
+        change = change[mask]
+    if not np.isfinite(change).all():
+        return float("inf")
+    return float(change.max(initial=0.0))

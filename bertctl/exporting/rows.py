@@ -1,0 +1,87 @@
+"""The rows that a model and its export are compared on."""
+
+from pathlib import Path
+
+import numpy as np
+
+from bertctl.data.read_options import Told
+from bertctl.data.readers import READERS
+from bertctl.data.recipe_data import label_rules
+from bertctl.data.rows import Rows
+from bertctl.errors import DataError, UsageError
+from bertctl.exporting.proof import ENOUGH_ROWS
+from bertctl.inference.trained import TrainedRun
+from bertctl.progress import Listener
+
+_MOST_ROWS = 10_000
+"""Rows that are compared at most, evenly over the split."""
+
+
+def comparison_rows(
+    run: TrainedRun, file: Path | None, *, is_run: bool, with_labels: bool, listener: Listener
+) -> Rows:
+    """Returns the validation rows of a run, or the rows of a file.
+
+    Args:
+        run: The run, or a model without data.
+        file: Rows in place of the run's own.
+        is_run: Whether it has data of its own.
+        with_labels: Whether answers will be scored.
+        listener: Hears what was read.
+
+    Raises:
+        UsageError: A model without data, and no file; rows of another kind.
+        DataError: No row, or rows without the labels that are needed.
+    """
+    if file is not None:
+        rows = _of_file(run, file, with_labels=with_labels, listener=listener)
+    elif is_run:
+        rows = _of_run(run, listener)
+    else:
+        raise UsageError(
+            f"{run.folder.path} is a model without data of its own, and an export is compared with "
+            "the model on rows",
+            remedy=f"Give a file of at least {ENOUGH_ROWS} of your rows: `rows=FILE`.",
+        )
+    if not len(rows):
+        raise DataError(f"{rows.source} has no rows to compare the export on")
+    run.check_pairs(rows)
+    if rows.has("label"):
+        run.task.check(rows)
+    elif with_labels:
+        raise DataError(
+            f"{rows.source} has no labels, and a metric is to be measured on it",
+            remedy="Give rows with labels, or name their column with `label_column=`.",
+        )
+    if len(rows) < ENOUGH_ROWS:
+        listener.warn(
+            f"the export is compared on {len(rows)} rows; {ENOUGH_ROWS} or more say more: "
+            "`rows=FILE`"
+        )
+    return _at_most(rows, _MOST_ROWS)
+
+
+def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listener) -> Rows:
+    reader = READERS[run.recipe.task]
+    reader_options = Told(
+        listener=listener,
+        hints=run.column_hints,
+        labels=label_rules(run.recipe, can_name=False),
+    )
+    settings = reader.settled(run.file_settings, [file])
+    return reader.read(
+        file, settings, split="file", label_needed=with_labels, **reader_options
+    ).rows
+
+
+def _of_run(run: TrainedRun, listener: Listener) -> Rows:
+    run.require_own_data()
+    data = run.load_data(listener=listener)
+    return data.splits[data.validation_splits[0]]
+
+
+def _at_most(rows: Rows, most: int) -> Rows:
+    """Returns rows, or so many of them from the first to the last."""
+    if len(rows) <= most:
+        return rows
+    return rows.select(np.linspace(0, len(rows) - 1, most).round().astype(np.int64))

@@ -1,0 +1,235 @@
+"""What is exported: a run or a model, opened, with its network as transformers made it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertctl.arrays import Array, Ints
+from bertctl.config.load import load_recipe
+from bertctl.config.task_names import PRETRAINING
+from bertctl.errors import DataError
+from bertctl.inference.engine import Engine
+from bertctl.inference.trained import TrainedRun, open_run
+from bertctl.inference.window_answers import WindowAnswers
+from bertctl.modeling.build import load_frozen, load_trained
+from bertctl.modeling.linear_head import FIRST_OF_WORD, is_probe, read_probe
+from bertctl.modeling.model import Model
+from bertctl.modeling.sentence_folder import SentenceModules, read_modules
+from bertctl.modeling.source import inspect_model
+from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.export_document import ExportWindows
+from bertctl.run_folder import RunFolder
+from bertctl.runtime.batching import Padding
+from bertctl.runtime.device import Compute
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Features, Task
+from bertctl.tasks.registry import task_type
+from bertctl.tasks.sentences.sentence_embeddings import SAID
+from bertctl.tokenization.layout import special_ids
+
+if TYPE_CHECKING:
+    from bertctl.modeling.graph_network import GraphNetwork
+
+ENCODER_TASK = "sentence-embeddings"
+"""The task that an encoder without a head is exported for."""
+
+_ON_CPU = {"runtime.device": "cpu", "runtime.precision": "fp32"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the model reads in one pass, without padding.
+
+    Attributes:
+        ids: (T,) tokens.
+        type_ids: (T,) segments.
+    """
+
+    ids: Ints
+    type_ids: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that is exported.
+
+    Attributes:
+        path: As it was named.
+        run: It, opened; its recipe computes on the CPU in fp32.
+        model: Its network, that of transformers.
+        engine: The model ready to compute: what the export is compared with.
+        is_run: Whether it is a run, which has data and scores of its own.
+        modules: How vectors are made, where the task is about vectors.
+        windows: How the windows of long texts become one answer; None where none do.
+    """
+
+    path: Path
+    run: TrainedRun
+    model: Model
+    engine: Engine
+    is_run: bool
+    modules: SentenceModules | None
+    windows: WindowAnswers | None
+
+    @property
+    def task(self) -> Task:
+        """The task, deciding as the run does."""
+        return self.run.task
+
+    @property
+    def compute(self) -> Compute:
+        """Where the comparison is computed."""
+        return self.engine.compute
+
+    def network(self) -> "GraphNetwork":
+        """Returns what becomes the graph."""
+        from bertctl.modeling.graph_network import GraphNetwork
+
+        return GraphNetwork(self.model, with_windows=self.windows is not None)
+
+    def windows_of(self, features: Features, indices: Ints) -> list[Window]:
+        """Returns everything that the model reads of some windows of `Features`: each choice, each
+        sentence, each part of a long text.
+        """
+        objective = self.task.objective(self.model.padding)
+        rng = WindowRandom(0)
+        windows: list[Window] = []
+        for index in indices.tolist():
+            batch = objective.batch(features, np.array([index]), rng)
+            inputs = {name: tensor.numpy() for name, tensor in batch.inputs.items()}
+            windows += _unpadded(inputs)
+        return windows
+
+
+def _unpadded(inputs: Mapping[str, Array]) -> list[Window]:
+    n_tokens = inputs["input_ids"].shape[-1]
+    ids, types, mask = (
+        inputs[name].reshape(-1, n_tokens)
+        for name in ("input_ids", "token_type_ids", "attention_mask")
+    )
+    return [Window(ids[row, mask[row] > 0], types[row, mask[row] > 0]) for row in range(len(ids))]
+
+
+def padded(windows: Sequence[Window], padding: Padding) -> dict[str, Ints]:
+    """Returns input_ids, attention_mask and token_type_ids of some windows, (B, T) int64 each."""
+    lengths = np.array([len(window) for window in windows])
+    mask = padding.mask(lengths)
+    ids = np.full(mask.shape, padding.id, dtype=np.int64)
+    types = np.zeros(mask.shape, dtype=np.int64)
+    ids[mask] = np.concatenate([window.ids for window in windows])
+    types[mask] = np.concatenate([window.type_ids for window in windows])
+    return {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types}
+
+
+def open_subject(path: Path, options: Mapping[str, object], listener: Listener = SILENT) -> Subject:
+    """Opens what is exported, and loads it.
+
+    Args:
+        path: A run, a folder of transformers, or a model's name.
+        options: Recipe fields that were given.
+        listener: Hears what it is.
+
+    Raises:
+        UnavailableError: There is nothing, or it is damaged.
+        UsageError: Options that don't fit.
+    """
+    run, is_run = _opened(path, {**options, **_ON_CPU}, listener)
+    compute = run.source.compute(run.recipe.runtime)
+    if is_probe(run.folder.path):
+        from bertctl.modeling.probe_network import with_head
+
+        head, _ = read_probe(run.folder.path)
+        encoder = load_frozen(run.source, compute, plain=True)
+        model = with_head(encoder, head, run.source, compute)
+    else:
+        model = load_trained(run.folder.path, run.source, run.task.auto_class, compute, plain=True)
+    modules = None
+    if run.task.compares_vectors:
+        modules = read_modules(run.source.folder) or SentenceModules()
+    return Subject(
+        path=path,
+        run=run,
+        model=model,
+        engine=Engine.of(model, compute),
+        is_run=is_run,
+        modules=modules,
+        windows=_window_answers(run, model),
+    )
+
+
+def _opened(
+    path: Path, options: Mapping[str, object], listener: Listener
+) -> tuple[TrainedRun, bool]:
+    """Returns the run, and whether it is one with data of its own."""
+    try:
+        run = open_run(path, options=options, listener=listener)
+    except DataError as error:
+        if "no head that answers" not in error.message:
+            raise
+        return _opened_encoder(path, options, listener), False
+    if run.recipe.task == PRETRAINING:
+        listener.say(f"{path} was pretrained: its encoder is exported, without its head for words")
+        return _opened_encoder(run.source.folder, options, listener), False
+    return run, (path / "status.json").exists()
+
+
+def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listener) -> TrainedRun:
+    """Returns an encoder without a head, opened for vectors of texts: the mean of its tokens'."""
+    recipe = load_recipe(ENCODER_TASK, options={**options, "model.name": str(path)})
+    source = inspect_model(recipe.model)
+    modules = read_modules(source.folder) or SentenceModules()
+    listener.say(f"{path} has no head: its vectors are exported, by {'+'.join(modules.poolings)}")
+    task = task_type(ENCODER_TASK).from_model(recipe, {**source.config, SAID: modules})
+    return TrainedRun(RunFolder(path), recipe, source, task, None, tuple(options))
+
+
+def _window_answers(run: TrainedRun, model: Model) -> WindowAnswers | None:
+    """Returns how windows become one answer, where the run reads long texts in windows that it
+    pools.
+    """
+    if run.recipe.model.long_text != "window" or run.task.auto_class != _POOLS_WINDOWS:
+        return None
+    from bertctl.modeling.heads import last_layer
+    from bertctl.modeling.probe_network import ProbeNetwork
+
+    network: Any = model.network
+    if isinstance(network, ProbeNetwork):
+        head = network.head
+        if head.pooling == FIRST_OF_WORD:
+            return None
+        how = ExportWindows.model_validate(
+            {
+                "pooling": head.windows,
+                "tokens_pooling": head.pooling,
+                "normalize": head.normalize,
+                "uncounted": [] if head.special_tokens else sorted(special_ids(model.tokenizer)),
+            }
+        )
+        return WindowAnswers(how, head.weight, head.bias)
+
+    pooling = network.window_pooling
+    _, last = last_layer(network)
+    how = ExportWindows(pooling=pooling.how)
+    weight = last.weight.detach().numpy()
+    bias = np.zeros(len(weight), dtype=np.float32)
+    if last.bias is not None:
+        bias = last.bias.detach().numpy()
+    query = None
+    if pooling.how == "attention":
+        query = pooling.query.detach().numpy()
+    return WindowAnswers(how, weight, bias, query)
+
+
+_POOLS_WINDOWS = "AutoModelForSequenceClassification"
+
+
+def with_recipe(subject: Subject, section: str, **values: object) -> Subject:
+    """Returns the subject with other fields in a section of its recipe."""
+    recipe = subject.run.recipe.with_fields(section, **values)
+    return replace(subject, run=replace(subject.run, recipe=recipe))

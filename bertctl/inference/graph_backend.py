@@ -1,0 +1,70 @@
+"""A converted model with all that surrounds its graph, in numpy: choices, sentences, windows.
+
+The graph takes windows, (U, T). Letters: B rows, K texts of a row, U windows, T tokens, C outputs,
+D size of a vector.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertctl.arrays import Array
+from bertctl.inference.graph_session import GraphSession
+from bertctl.inference.window_answers import WindowAnswers
+from bertctl.run_documents.export_document import LAST_STATE, VECTOR, WINDOW_VECTORS
+
+_OF_WINDOWS = ("logits", "start_logits", "end_logits", VECTOR)
+
+
+def answer_outputs(outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns those outputs of a graph that answers are made of."""
+    return tuple(name for name in outputs if name in _OF_WINDOWS) or (LAST_STATE,)
+
+
+@dataclass(frozen=True)
+class GraphBackend:
+    """Computes the outputs of batches of any task.
+
+    Attributes:
+        session: The graph.
+        windows: How the windows of long texts become one answer; None where texts have one each.
+    """
+
+    session: GraphSession
+    windows: WindowAnswers | None = None
+
+    def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns outputs by name: `logits` (B, C) or (B, T, C); of choices (B, K); `start_logits`
+        and `end_logits` (B, T); of sentences `vectors` (B, K, D).
+
+        Args:
+            inputs: `input_ids`, `attention_mask` and perhaps `token_type_ids`, (B, T) or (B, K, T);
+                `owners` (U,) where the rows are windows of texts.
+        """
+        if "owners" in inputs:
+            return self._of_texts(inputs)
+        *rows, tokens = inputs["input_ids"].shape
+        flat = {name: values.reshape(-1, tokens) for name, values in inputs.items()}
+        results = self.session.run(flat, answer_outputs(self.session.outputs))
+        if VECTOR in results:
+            vectors = results[VECTOR]
+            return {"vectors": vectors.reshape(*rows, vectors.shape[-1])}
+        if len(rows) > 1:
+            return {"logits": results["logits"].reshape(rows)}
+        return results
+
+    def _of_texts(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Returns the answers of texts that are read in several windows, as many at once as there
+        are texts.
+        """
+        assert self.windows is not None  # noqa: S101 - rows have windows where the model pools them
+        feeds = {name: values for name, values in inputs.items() if name != "owners"}
+        owners = inputs["owners"]
+        size = int(owners.max()) + 1
+        vectors = []
+        for first in range(0, len(owners), size):
+            part = {name: values[first : first + size] for name, values in feeds.items()}
+            vectors.append(self.session.run(part, (WINDOW_VECTORS,))[WINDOW_VECTORS])
+        counts = self.windows.counted(feeds["input_ids"], feeds["attention_mask"])
+        return {"logits": self.windows.answers(np.concatenate(vectors), owners, counts)}

@@ -1,0 +1,130 @@
+"""What the graph of an exported model computes: a network with all its parts, as tensors by name in and out.
+
+Letters: B windows, T tokens, C outputs, D size of a vector, H hidden size.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertctl.modeling.heads import last_layer
+from bertctl.modeling.model import Model
+from bertctl.modeling.probe_network import ProbeNetwork
+from bertctl.modeling.sentence_head import sentence_head
+from bertctl.run_documents.export_document import LAST_STATE, VECTOR, WINDOW_VECTORS
+
+_ANSWERS = ("logits", "start_logits", "end_logits", "pooler_output")
+
+
+class GraphNetwork(nn.Module):
+    """A network that takes (B, T) tensors by name and returns its outputs as a dictionary.
+
+    Args:
+        model: On the CPU in fp32, its network that of transformers.
+        with_windows: Whether what the last layer reads is an output too, for the windows of long
+            texts.
+        hidden_states: Numbers of the layers whose states are outputs `hidden_states.N`.
+    """
+
+    def __init__(
+        self, model: Model, *, with_windows: bool = False, hidden_states: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__()
+        self.network: Any = model.network
+        self.config = _config_of(model.network)
+        self.names = ("input_ids", "attention_mask") + ("token_type_ids",) * model.has_segments
+        self._hidden_states = hidden_states
+        self._is_choice = "ForMultipleChoice" in type(model.network).__name__
+        self._last = last_layer(model.network)[1] if with_windows else None
+        self.eval()
+
+    def forward(self, **inputs: Tensor) -> dict[str, Tensor]:
+        """Returns the outputs by name; see `ExportDocument.outputs`."""
+        if isinstance(self.network, ProbeNetwork):
+            return self._probe_outputs(inputs)
+        if sentence_head(self.network) is not None:
+            return self._vector_outputs(inputs)
+        return self._head_outputs(inputs)
+
+    def _head_outputs(self, inputs: dict[str, Any]) -> dict[str, Tensor]:
+        if self._is_choice:
+            inputs = {name: tensor.unsqueeze(1) for name, tensor in inputs.items()}
+        if self._hidden_states:
+            inputs = {**inputs, "output_hidden_states": True}
+        with _reading(_encoder_of(self.network)) as states, _with_input(self._last):
+            result = self.network(**inputs)
+        outputs: dict[str, Tensor] = {
+            name: result[name] for name in _ANSWERS if getattr(result, name, None) is not None
+        }
+        if self._last is not None:
+            size = self._last.in_features
+            outputs[WINDOW_VECTORS] = outputs["logits"][..., :size]
+            outputs["logits"] = outputs["logits"][..., size:]
+        outputs[LAST_STATE] = _last_state(states[-1] if states else result)
+        for number in self._hidden_states:
+            outputs[f"hidden_states.{number}"] = result["hidden_states"][number]
+        return outputs
+
+    def _vector_outputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        head: Any = sentence_head(self.network)
+        result = type(self.network).forward(self.network, **inputs)
+        states = _last_state(result)
+        vectors = head(states, inputs["attention_mask"].bool())
+        return {VECTOR: vectors, LAST_STATE: states}
+
+    def _probe_outputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        with _reading(self.network.encoder) as states:
+            vectors, _ = self.network.window_vectors(**inputs)
+        outputs = {"logits": self.network.answers(vectors), WINDOW_VECTORS: vectors}
+        if states:  # a probe may read the word embeddings alone
+            outputs[LAST_STATE] = _last_state(states[-1])
+        return outputs
+
+
+def _config_of(network: nn.Module) -> Any:
+    return network.encoder.config if isinstance(network, ProbeNetwork) else network.config
+
+
+def _encoder_of(network: Any) -> nn.Module | None:
+    """Returns the part that gives the tokens' states; None where it is the network itself."""
+    encoder = getattr(network, "base_model", None)
+    return None if encoder is network else encoder
+
+
+def _last_state(result: Any) -> Tensor:
+    state: Tensor = result[0] if isinstance(result, tuple) else result[LAST_STATE]
+    return state
+
+
+@contextlib.contextmanager
+def _reading(module: nn.Module | None) -> Iterator[list[Any]]:
+    """Collects what a part of a network returns."""
+    results: list[Any] = []
+    if module is None:
+        yield results
+        return
+    hook = module.register_forward_hook(lambda _, __, result: results.append(result))
+    try:
+        yield results
+    finally:
+        hook.remove()
+
+
+@contextlib.contextmanager
+def _with_input(last: nn.Linear | None) -> Iterator[None]:
+    """Makes the last layer give what it reads before what it answers: whatever the network does
+    with its answers, such as choosing those of the last token, it does with both.
+    """
+    if last is None:
+        yield
+        return
+    hook = last.register_forward_hook(
+        lambda _, inputs, output: torch.cat([inputs[0], output], dim=-1)
+    )
+    try:
+        yield
+    finally:
+        hook.remove()
