@@ -200,7 +200,6 @@ def _cosines(a: Floats32, b: Floats32) -> Floats:
     x = a.astype(np.float64)
     y = b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    both_zero = (np.abs(x).max(axis=1) == 0) & (
-        np.abs(y).max(axis=1) == 0
-    )  # a word without a token
+    # A word without a token has a vector of zeros in both.
+    both_zero = (np.abs(x).max(axis=1) == 0) & (np.abs(y).max(axis=1) == 0)
     return np.where(both_zero, 1.0, (x * y).sum(axis=1) / np.where(lengths > 0, lengths, 1.0))

@@ -18,9 +18,8 @@ CHUNK_CHARACTERS = 2_000_000
 """A chunk ends with the rows that reach this many characters, so that long texts take no more
 memory."""
 
-_TOKEN_NUMBERS = (
-    1 << 25
-)  # of token vectors in memory at once (128 MB); a row has as many as it has tokens
+# Numbers of token vectors in memory at once (128 MB). A row has as many vectors as tokens.
+_TOKEN_NUMBERS = 1 << 25
 
 
 def require_rows(stream: Iterable[Rows], source: str) -> Iterator[Rows]:

@@ -276,9 +276,8 @@ class _Side:
                 columns = encoding.ids, encoding.offsets, encoding.word_ids
                 tokens_by_text.append(list(zip(*columns, strict=True)))
         if are_words and (unknown := unknown_id(tokenizer)) is not None:
-            for words, tokens in zip(
-                texts, tokens_by_text, strict=True
-            ):  # a word of which nothing is left is not known
+            # A word of which the normalizer leaves nothing is an unknown token.
+            for words, tokens in zip(texts, tokens_by_text, strict=True):
                 gone = {*range(len(words))}.difference(word for *_, word in tokens)
                 tokens += [(unknown, (0, len(words[word])), word) for word in sorted(gone)]
                 tokens.sort(key=lambda token: token[2] or 0)
@@ -346,9 +345,8 @@ def _places(
         else:
             shift = np.zeros_like(last)
         words[1] = words[1] + np.repeat(shift, sides[1].tokens.lengths)
-    spans = np.concatenate(
-        [*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)]
-    )  # -1: of special tokens
+    # The last row, -1, is for special tokens.
+    spans = np.concatenate([*(side.spans for side in sides), np.zeros((1, 2), dtype=np.int32)])
     return TokenPlaces(
         is_kept,
         spans[source],

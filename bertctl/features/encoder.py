@@ -162,9 +162,8 @@ class Encoder:
         *,
         budget: int | None = None,
     ) -> None:
-        if source.config.get(
-            WORD_VECTORS
-        ):  # unknown words, and what stands before a text, count in nothing
+        # Unknown words, and tokens before a text, do not count.
+        if source.config.get(WORD_VECTORS):
             spec = replace(spec, special_tokens=False)
         self.source = source
         self.spec = spec

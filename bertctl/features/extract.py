@@ -55,9 +55,8 @@ class _Progress:
     """Counts what is done, as the state file keeps it."""
 
     rows: int = 0
-    chunks: list[list[int]] = field(
-        default_factory=list
-    )  # process, rows, vectors of each; with several processes
+    # Process, rows and vectors of each chunk, if there are several processes.
+    chunks: list[list[int]] = field(default_factory=list)
     truncated: int = 0
     lost_tokens: int = 0
     unknown_tokens: int = 0
@@ -312,9 +311,10 @@ def extract(
         [path] = job.sharing.paths
         folder = path.with_suffix("")
     # What another number of processes has begun is told apart by its settings.
+    # Names such as 1-of-3.json belong to shards.
     states = (
         state_file for state_file in job.folder.glob("[0-9]*.json") if state_file.stem.isdecimal()
-    )  # 1-of-3.json is a shard's
+    )
     if shard:
         begun_in = [path]
     else:
@@ -343,9 +343,8 @@ def extract(
                 for stale in (
                     (job.sidecar, folder.with_suffix(".json")) if left is None and not shard else ()
                 ):
-                    stale.unlink(
-                        missing_ok=True
-                    )  # it says what is in the folder, which is made anew
+                    # The file describes the folder, which is made anew.
+                    stale.unlink(missing_ok=True)
                 with closing(VectorStore(folder, layout, begun)) as store:
                     _compute_all(
                         stream,
@@ -436,9 +435,8 @@ def _compute_all(
                 for part in parts
             )
             computed += len(rows)
-            if (
-                number // workers.count % 4 == 3
-            ):  # to fill it again costs a sixtieth of a chunk's time
+            # Filling the heap again costs a sixtieth of a chunk's time.
+            if number // workers.count % 4 == 3:
                 # vectors and layers of all sizes leave holes: 12 MB more every few chunks
                 trim_heap()
         progress.rows = n_read
@@ -494,9 +492,8 @@ def _left_by_an_earlier_attempt(
         state = read_json(state_path, kind=DataError, remedy=remedy)
     else:
         state = None
-    if (
-        state is not None and state.get("complete") and not output.exists()
-    ):  # somebody has deleted it
+    # The finished output was deleted.
+    if state is not None and state.get("complete") and not output.exists():
         return None
     if not job.resume:
         how = "there"

@@ -127,10 +127,11 @@ def _poolings(recipe: Recipe, *, by_word: bool) -> list[str]:
     check_poolings([LongText.of(recipe.model).pooling], of="windows")
     poolings: list[str] = list(dict.fromkeys(recipe.probe.pooling))
     if by_word:
+        # The default of texts is accepted, too: words have one pooling only.
         if poolings not in (
             ["mean"],
             [FIRST_OF_WORD],
-        ):  # the default of texts stands for the only one there is
+        ):
             message = (
                 f"'{poolings[0]}' makes one vector of a text, and {recipe.task} needs one for each "
                 "word"
@@ -281,9 +282,8 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
     trained = time.perf_counter()
     results = _keep(job, best, folder, listener)
     compared = {"layer": len(table), "C": len(job.settings.strengths)}
-    chosen = {
-        name: {"split": "train", "of": of} for name, of in compared.items() if of > 1
-    }  # by cross-validation
+    # Layers and strengths are chosen by cross-validation.
+    chosen = {name: {"split": "train", "of": of} for name, of in compared.items() if of > 1}
     scores = job.metrics(results) | {
         "probe": table_document(job, table, best, folds[0]),
         "selected_on": chosen,

@@ -102,9 +102,8 @@ class VectorStore:
         *,
         has_offsets: bool = False,
     ) -> None:
-        for old in (
-            folder.glob("[!.]*") if state is None else ()
-        ):  # the lock stays, which its maker holds
+        # The hidden lock file stays: the caller holds it.
+        for old in folder.glob("[!.]*") if state is None else ():
             old.unlink()
         self._layout = layout
         self._rows = state["rows"] if state else 0
@@ -147,9 +146,8 @@ class VectorStore:
         for i, row_id in enumerate(rows.ids):
             values = {name: rows.columns[name][i] for name in names}
             lines.append({"id": row_id, **values})
-        if (
-            tokens is not None and self._layout.token_names and rows.has("pair")
-        ):  # words are named by their own text
+        # Words of pairs are named by the text that they are from.
+        if tokens is not None and self._layout.token_names and rows.has("pair"):
             token_spans = zip(tokens.spans.tolist(), tokens.second.tolist(), strict=True)
             for line, count in zip(lines, tokens.counts.tolist(), strict=True):
                 line["words"] = [

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from bertctl.modeling.model import Model
 
-_SHORT = (
-    1 << 21
-)  # numbers of the hidden states of a batch: of MiniLM 5,461 tokens, a second of one thread
+# Numbers of the hidden states of a batch: of MiniLM 5,461 tokens, a second of one thread.
+_SHORT = 1 << 21
 
 
 class Backend(Protocol):
@@ -234,9 +233,8 @@ class Engine:
                             losses = np.zeros(len(features), dtype=np.float32)
                         losses[indices] = of_windows.cpu().numpy()
                     done = min(done + len(indices) * workers.count, len(features))
-                    tokens += int(
-                        features.lengths[indices].sum()
-                    )  # the longest come first, and take longest
+                    # The longest come first, and take longest.
+                    tokens += int(features.lengths[indices].sum())
                     listener.advance(phase, done, len(features), share=tokens / max(1, all_tokens))
         finally:
             listener.finish(phase)

@@ -206,9 +206,8 @@ class MaskedModel:
         return lines
 
     def _answer(self, ids: list[int], logarithm: float, before: str, after: str) -> dict[str, Any]:
-        word = self.tokenizer.decode(
-            ids, skip_special_tokens=False
-        )  # with its space where that is part of a token
+        # The word keeps its space if the space is part of a token.
+        word = self.tokenizer.decode(ids, skip_special_tokens=False)
         pieces = [self.tokenizer.id_to_token(i) or "" for i in ids]
         text = filled_text(
             self.tokenizer,
@@ -274,17 +273,15 @@ def filled_text(
     prefix = continuation_prefix(tokenizer)
     if prefix and piece.startswith(prefix) and before.strip():
         return before.rstrip() + word.removeprefix(prefix) + after
-    if (
-        prefix and word and before[-1:].isalnum()
-    ):  # a word of its own, though the mask stood at another
+    # The prediction is a word of its own, though the mask touched another one.
+    if prefix and word and before[-1:].isalnum():
         return f"{before} {word}{after}"
     if mask is not None and mask.lstrip:
         before = before.rstrip()
     if mask is not None and mask.rstrip:
         after = after.lstrip()
-    if (
-        before and piece.startswith(PIECE_SPACE) and not word.startswith(" ")
-    ):  # it is decoded as if the text began here
+    # The tokenizer decodes it as if the text began here, without its space.
+    if before and piece.startswith(PIECE_SPACE) and not word.startswith(" "):
         word = f" {word}"
     return before + word + after
 

@@ -40,9 +40,8 @@ def refuse_changed_rows(
     if not folder.environment.exists() or not folder.recipe.exists():
         return
     recorded = load_recipe(str(folder.recipe))
-    if (
-        recorded.data.name != recipe.data.name
-    ):  # another data set with the same labels was asked for
+    # The caller chose another data set with the same labels.
+    if recorded.data.name != recipe.data.name:
         return
     environment = folder.read_environment()
     hashes = environment.data_hashes
@@ -87,9 +86,8 @@ def _read_as_then(recipe: Recipe, recorded: Recipe, data: LoadedData) -> Callabl
             digests.add(
                 load_data(recipe.with_fields("data", **before), splits=[split]).hashes[split]
             )
-        if (
-            split == "train" and before["train_rows_per_label"] is not None
-        ):  # few-shot runs keep the whole file's
+        # Few-shot runs record the hash of the whole file.
+        if split == "train" and before["train_rows_per_label"] is not None:
             every_row = recipe.with_fields("data", **{**before, "train_rows_per_label": None})
             digests.add(load_data(every_row, splits=[split]).hashes[split])
         return digests

@@ -436,9 +436,8 @@ def text_rows(run: TrainedRun, texts: Sequence[str], pairs: Sequence[str]) -> Ro
         )
         raise UsageError(message, remedy=remedy)
     columns = {"text": texts, **({"pair": pairs} if pairs else {})}
-    section = DataSection(
-        text_column="text", pair_column="pair" if pairs else None
-    )  # no pair is guessed beside a name
+    # No pair is guessed beside a name.
+    section = DataSection(text_column="text", pair_column="pair" if pairs else None)
     options = ReadOptions(section, "predict", keep_labels=False)
     [reading] = reader.table_readings([Table(columns, "the command line")], options)
     return reading.rows
@@ -544,9 +543,8 @@ def predict_rows(
         listener=listener,
     )
     if not workers.is_first:
-        collections.deque(
-            answers, maxlen=0
-        )  # its share of the work is done, and another one writes
+        # This process computes its share, and the first process writes.
+        collections.deque(answers, maxlen=0)
         return dict(predictor.counts)
     files = destination.write(answers, task_format)
     predictor.finish(listener)

@@ -61,9 +61,8 @@ def evaluate_run(
     data = run.load_data([split] if split else None, listener=listener, skipped=skipped)
     names = (split,) if split else data.validation_splits
     results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
-    with (
-        run.folder.held() if workers.is_first else nullcontext()
-    ):  # another evaluate may add its splits meanwhile
+    # The folder is locked: another evaluate may add its splits meanwhile.
+    with run.folder.held() if workers.is_first else nullcontext():
         before = run.task.answers.named_today(run.folder.read_metrics())
         metrics = before.as_json()
         fresh = metrics_document(

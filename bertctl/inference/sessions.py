@@ -216,9 +216,8 @@ def _export(source: ModelSource, loaded: "Model", outputs: Sequence[str], path: 
     inputs = (ids, mask, torch.zeros_like(ids))[: len(names)]
     network = _named_outputs(loaded.network, names, outputs)
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter(
-            "ignore"
-        )  # of tracing: what it got wrong, the comparison with torch finds
+        # Warnings of tracing: comparing with torch finds what tracing got wrong.
+        warnings.simplefilter("ignore")
         tensors = dict(zip((*names, *outputs), (*inputs, *network(*inputs)), strict=True))
         axes = {
             name: {0: "batch"} | ({1: "tokens"} if tensor.shape[1] == ids.shape[1] else {})

@@ -106,9 +106,8 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
     """
     path = expanded_path(name)
     if not (path / "status.json").exists():
-        folder = locate_model(
-            name, weights=False
-        )  # does not read the weights of a package to check them
+        # Without weights, a package is not read to be checked.
+        folder = locate_model(name, weights=False)
         return folder if any(folder.glob("model*.safetensors")) else locate_model(name), {}, 0, None
     from bertctl.inference.trained import open_run
     from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
@@ -167,9 +166,8 @@ def flops(
     matrices = sum(weights[name].size for name in layer_of_name if len(weights[name].shape) > 1)
     stored = len(set(layer_of_name.values())) or 1
     layers = sizes["layers"] or stored
-    token = (
-        2 * matrices * layers // stored + 4 * length * sizes["hidden"] * layers
-    )  # ALBERT's layers share weights
+    # ALBERT's layers share weights.
+    token = 2 * matrices * layers // stored + 4 * length * sizes["hidden"] * layers
     return {"length": length, "per_token": token, "per_example": token * length}
 
 

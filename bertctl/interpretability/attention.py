@@ -88,9 +88,8 @@ class AttentionReader:
     def model(self) -> "Model":
         """Model, which gives its attention."""
         model = load_frozen(self.source, choose_compute(self._runtime), plain=True)
-        cast(Any, model.network).set_attn_implementation(
-            "eager"
-        )  # the others do not give their weights
+        # Other implementations do not return attention weights.
+        cast(Any, model.network).set_attn_implementation("eager")
         return model
 
     @cached_property
@@ -123,9 +122,8 @@ class AttentionReader:
             UsageError: a family that has no attention of every token to every token.
         """
         longest = max(map(len, encodings))
-        numbers = (
-            self.layers * (model_sizes(self.source.config)["heads"] or 16) * longest
-        )  # for each token
+        # Numbers for each token.
+        numbers = self.layers * (model_sizes(self.source.config)["heads"] or 16) * longest
         need = 8 * numbers * longest
         require_memory(need, f"the attention of {longest} tokens", threads=available_cores())
         budget = max(1, _NUMBERS // numbers)

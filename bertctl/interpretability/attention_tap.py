@@ -79,6 +79,7 @@ class Tap:
         """Function that a layer calls: torch's own attention, seen and weighed."""
         from transformers import AttentionInterface
 
+        # (B, T, H, D).
         output, _ = AttentionInterface()["sdpa"](
             module,
             query,
@@ -86,7 +87,7 @@ class Tap:
             value,
             mask,
             **more,
-        )  # (B, T, H, D)
+        )
         if self.gates is not None:
             output = output * self.gates[len(self.scores)][:, None, :, None]
         shared = query.shape[1] // key.shape[1]  # heads that share a key
@@ -117,8 +118,7 @@ def tapped(network: Any) -> Iterator[Tap]:
 
     tap = Tap()
     AttentionInterface.register(_NAME, tap.attend)
-    AttentionMaskInterface.register(
-        _NAME, AttentionMaskInterface()["eager"]
-    )  # as numbers to add, for `Scores`
+    # `Scores` needs a mask of numbers to add.
+    AttentionMaskInterface.register(_NAME, AttentionMaskInterface()["eager"])
     with network.register_forward_pre_hook(tap.begin), attending(network, _NAME):
         yield tap

@@ -19,13 +19,14 @@ TOLERANCE = 0.01
 """Share of F(x) - F(baseline) by which the sum of the attributions may miss it."""
 MOST_STEPS = 512
 """Gradients of a path that does not become right."""
+# Places on the path. Most happens in its first half, nearer to the baseline.
 _FIRST = (
     0.0,
     0.15,
     0.3,
     0.6,
     1.0,
-)  # of a path: most of it happens in its first half, nearer to the baseline
+)
 _FAR = 64  # times what the whole sum may be off by: steps that are so far off are halved together
 BINS = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the words that are taken away or kept (DeYoung et al. 2020, section 4.3)."""
@@ -74,9 +75,8 @@ def integrated_gradients(
     if steps is not None:
         return _legendre_gradients(network, lines, steps)
 
-    paths: list[dict[float, tuple[float, Floats]]] = [
-        {} for _ in lines
-    ]  # value and products by the share of the way
+    # For each line, value and products by the share of the way.
+    paths: list[dict[float, tuple[float, Floats]]] = [{} for _ in lines]
     attributions: dict[int, Attribution] = {}
     pending = list(itertools.product(range(len(lines)), _FIRST))
     while pending:
@@ -132,9 +132,8 @@ def _weights(shares: Floats) -> Floats:
 def _checked(line: Line, ends: Floats, of_tokens: Floats, steps: int) -> Attribution:
     change = float(ends[1] - ends[0])
     error = abs(float(of_tokens.sum()) - change)
-    least = 1e-4 * float(
-        np.abs(ends).max()
-    )  # passes in fp32 are no more alike: an empty text changes by rounding
+    # Passes in fp32 differ by rounding, even for an empty text.
+    least = 1e-4 * float(np.abs(ends).max())
     converged = error <= TOLERANCE * max(abs(change), least)
     return Attribution.of(
         line,

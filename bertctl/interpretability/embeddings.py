@@ -171,9 +171,8 @@ class EmbeddedNetwork:
                 if self.first_alone:
                     stack.enter_context(_first_alone(self.engine.network))
                 if shares is not None:
-                    self.engine.network.requires_grad_(
-                        False
-                    )  # only what lies on the way to the input is computed
+                    # Only gradients on the way to the input are computed.
+                    self.engine.network.requires_grad_(False)
                     table = self.engine.network.get_input_embeddings()
                     empty = ids.clone()
                     is_word = np.zeros_like(mask)
@@ -225,9 +224,8 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
     def give(_: Any, hook_inputs: "tuple[Tensor, ...]", output: "Tensor") -> "Tensor":
         nonlocal n_calls
         n_calls += 1
-        is_turned = hook_inputs[0].shape == ids.T.shape and bool(
-            (hook_inputs[0] == ids.T).all()
-        )  # XLNet reads columns
+        # XLNet reads (T, B) ids.
+        is_turned = hook_inputs[0].shape == ids.T.shape and bool((hook_inputs[0] == ids.T).all())
         if is_turned:
             return vectors.transpose(0, 1)
         return vectors.view(output.shape)

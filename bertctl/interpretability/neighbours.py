@@ -59,9 +59,8 @@ def near_tokens(
     signs = ["+", *expression.split()[1::2]]
     query = [_one_token(tokenizer, word) for word in expression.split()[::2]]
     table = finite(_read(model), model)
-    lengths = np.linalg.norm(
-        table, axis=1, keepdims=True
-    )  # in fp32: a third of a second less, for the sixth decimal
+    # In fp32: a third of a second faster, at the price of the sixth decimal.
+    lengths = np.linalg.norm(table, axis=1, keepdims=True)
     units = np.asarray(table / np.where(lengths > 0, lengths, 1), dtype=np.float32)
     target = unit_length(
         np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query]

@@ -159,15 +159,13 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
         "few_shot": FewShotSection(),
     }
     recipe = recipe.model_copy(update=sections)
-    task = replace(
-        SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules()
-    )  # without prompts
+    # Pairs are learned without prompts.
+    task = replace(SentenceEmbeddings.from_data(recipe, rows, data.labels), said=SentenceModules())
     tokenizer = build_tokenizer(source, BARE, None)
     long = recipe.model.long_text
     features = task.encode(rows, tokenizer, max_length=recipe.model.max_length)
-    if (
-        long in ("tail", "head-tail") and features.encoded.truncated.any()
-    ):  # of windows the first one is learned from
+    # Of several windows, the first one is learned from.
+    if long in ("tail", "head-tail") and features.encoded.truncated.any():
         texts = different([rows.columns["text"]])[1]
         features = replace(features, encoded=ends_of(features.encoded, tokenizer, [texts], long))
     splits = {"train": rows, "validation": replace(rows, split="validation")}
@@ -194,9 +192,8 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
     """
     job.write_inputs(folder, job.verb)
     folder.set_status("running", step=0)
-    (folder.checkpoints / "draw-1").mkdir(
-        parents=True, exist_ok=True
-    )  # by which a run that can go on is known
+    # A run with this folder can be resumed.
+    (folder.checkpoints / "draw-1").mkdir(parents=True, exist_ok=True)
     try:
         result = _carry_out(job, folder, listener)
     except (KeyboardInterrupt, InterruptedRunError) as error:
@@ -217,9 +214,8 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
             reason="error",
         )
         raise
-    shutil.rmtree(
-        folder.checkpoints
-    )  # out of the above: stopped here, the run is done all the same
+    # Not in the `try`: if this is interrupted, the run is done all the same.
+    shutil.rmtree(folder.checkpoints)
     return result
 
 
@@ -239,9 +235,8 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
         for draw_features in labelled
     ]
     values = [0.0] * len(plain)
-    for number in reversed(
-        range(len(plain))
-    ):  # the first one is the last, and what is kept is at hand
+    # The first draw comes last, so that its model is at hand to be kept.
+    for number in reversed(range(len(plain))):
         place = folder.checkpoints / f"draw-{number + 1}"
         if number and (done := place.with_suffix(".json")).exists():
             values[number] = read_json(done)["value"]

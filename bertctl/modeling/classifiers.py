@@ -349,15 +349,13 @@ def _logistic_logits(
     if exclusive:
         targets = np.eye(settings.n_outputs, dtype=np.float32)[labels]
     else:
-        targets = labels.astype(np.float32).reshape(
-            len(labels), -1
-        )  # of several labels a column each
+        # Several labels have a column each.
+        targets = labels.astype(np.float32).reshape(len(labels), -1)
     scaled = Scaler.of(vectors)(vectors)
     strengths = settings.strengths
     parts = [(targets, _row_weights(labels, settings))]
-    if (
-        settings.multi_label and settings.balanced
-    ):  # each label with weights of its own, as they are fitted in the end
+    # Each label has its own weights, as in the final fit.
+    if settings.multi_label and settings.balanced:
         parts = [(targets[:, [c]], _balanced(labels[:, c], 2)) for c in range(targets.shape[1])]
     logits_by_part = [
         cross_validated_logits(

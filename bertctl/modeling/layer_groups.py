@@ -129,9 +129,8 @@ def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
     count = int(getattr(network.config, "num_hidden_layers", 0))
     encoder: Any = network.base_model
     stacks: dict[str, nn.ModuleList] = {}
-    if isinstance(encoder, nn.Module) and not hasattr(
-        config, "num_hidden_groups"
-    ):  # ALBERT's groups share weights
+    # ALBERT's groups share weights.
+    if isinstance(encoder, nn.Module) and not hasattr(config, "num_hidden_groups"):
         for name, module in encoder.named_modules(prefix=_prefix(network).rstrip(".")):
             beside = not stacks or name.rpartition(".")[0] == next(iter(stacks)).rpartition(".")[0]
             if isinstance(module, nn.ModuleList) and len(module) == count and beside:

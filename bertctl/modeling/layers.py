@@ -186,9 +186,8 @@ def read_states(
     if WORD_EMBEDDINGS in states:
         from torch.nn.functional import embedding
 
-        hidden_states[WORD_EMBEDDINGS] = embedding(
-            inputs["input_ids"], table.weight
-        )  # I-BERT's own call gives two tensors
+        # Calling I-BERT's embedding returns two tensors.
+        hidden_states[WORD_EMBEDDINGS] = embedding(inputs["input_ids"], table.weight)
     if tuple(states) == (WORD_EMBEDDINGS,):
         return hidden_states, None
     several = any(state not in (WORD_EMBEDDINGS, n_layers) for state in states)

@@ -153,9 +153,8 @@ def load_model(
             listener.say(f"model: {source.name} has no {new}: a new one is made")
         if dropout is not None:
             for module in network.modules():
-                if (
-                    type(module).__name__ == "Dropout"
-                ):  # GPT-2's for tags has one that no field names
+                # GPT-2's head for tags has a dropout that no field of config.json sets.
+                if type(module).__name__ == "Dropout":
                     module.p = dropout
         if auto_class != BARE and not of_words:
             fit_head(
@@ -285,9 +284,8 @@ def _config_and_tokenizer(
         False  # whoever wants them asks; the first stops a save
     )
     for field, value in (head or {}).items():
-        if not hasattr(
-            config, field
-        ):  # one of ours (a tagger's scheme): transformers keeps it, but never sets it
+        # A field of bertctl (a tagger's scheme): transformers keeps it, but never sets it.
+        if not hasattr(config, field):
             setattr(config, field, value)
     if source.lowercase is None:
         case = {}

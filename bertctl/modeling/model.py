@@ -131,9 +131,8 @@ class Model:
                     aside / "model.safetensors",
                 )
             self.saved_tokenizer.save_pretrained(aside)
-            for path in aside.rglob(
-                "*.safetensors"
-            ):  # which only the owner may read, whatever the umask says
+            # safetensors makes files that only the owner may read, whatever the umask says.
+            for path in aside.rglob("*.safetensors"):
                 shutil.copymode(aside / "config.json", path)
 
     def load(self, folder: Path) -> None:

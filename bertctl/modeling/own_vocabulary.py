@@ -139,9 +139,8 @@ def _write(
             )
         with failures_of(folder / "model.safetensors"):
             save_file(weights, aside / "model.safetensors", metadata={"format": "pt"})
-        shutil.copymode(
-            aside / "config.json", aside / "model.safetensors"
-        )  # safetensors lets only the owner read
+        # safetensors makes files that only the owner may read.
+        shutil.copymode(aside / "config.json", aside / "model.safetensors")
     return {
         "model": opened.name,
         "output": str(folder),

@@ -81,9 +81,8 @@ class SentenceModules:
     default_prompt: str | None = None
     max_length: int | None = None
     lowercase: bool = False
-    similarity: str = field(
-        default=COSINE, repr=False
-    )  # an index's model_hash is made of the others
+    # Not in the repr, of which the model_hash of an index is made.
+    similarity: str = field(default=COSINE, repr=False)
 
     @property
     def normalised(self) -> bool:
@@ -217,9 +216,8 @@ def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
         raise UnavailableError(
             message, remedy=f"Prompts: {listing(sorted(saved_prompts)) or 'none'}."
         )
-    has_prompt = default_prompt or any(
-        saved_prompts.values()
-    )  # an empty prompt stands in the place of another one
+    # Empty prompts matter only if there are others, which they replace.
+    has_prompt = default_prompt or any(saved_prompts.values())
     prompts = {str(name): str(text or "") for name, text in saved_prompts.items() if has_prompt}
 
     similarity = str(settings.get("similarity_fn_name") or COSINE)
@@ -356,9 +354,8 @@ def files_of(modules: SentenceModules, *, size: int) -> dict[str, Any]:
     pooling: dict[str, Any] = {"word_embedding_dimension": size, **old}
     if len(modules.poolings) > 1:  # older versions know no order of several
         pooling = {"embedding_dimension": size, "pooling_mode": list(modules.poolings)}
-    sides = {
-        side: modules.prompt(side) for side in SIDES
-    }  # the library puts nothing in the place of one that lacks
+    # sentence-transformers has no fallback for a missing prompt.
+    sides = {side: modules.prompt(side) for side in SIDES}
     prompts = {
         "prompts": {**modules.prompts, **sides},
         "default_prompt_name": modules.default_prompt,

@@ -128,9 +128,8 @@ def load_head(head: SentenceHead, folder: Path, *, is_to_train: bool = False) ->
         step and replace(step, folder=f"{i}_Dense")
         for i, step in enumerate(head.sentence_modules.steps, start=2)
     )
-    head.sentence_modules = replace(
-        head.sentence_modules, steps=tuple(steps)
-    )  # where they will be written
+    # The steps name the folders that they will be written to.
+    head.sentence_modules = replace(head.sentence_modules, steps=tuple(steps))
     return head
 
 

@@ -96,9 +96,8 @@ class ModelSource:
                 "config.json",
             ):
                 digest.update(f"{path.name} {file_sha256(path)}\n".encode())
-        for path in sorted(
-            self.folder.glob("*_Dense/model.safetensors")
-        ):  # of sentence-transformers
+        # Dense layers of sentence-transformers.
+        for path in sorted(self.folder.glob("*_Dense/model.safetensors")):
             digest.update(f"{path.parent.name} {file_sha256(path)}\n".encode())
         return digest.hexdigest()
 
@@ -231,9 +230,8 @@ def _check_size(config: dict[str, Any], folder: Path) -> None:
     weights = stored_weights(folder)
     sizes = model_sizes(config)
     layers, hidden, inner = (sizes[name] for name in ("layers", "hidden", "inner"))
-    if layers > len(weights) and not config.get(
-        "num_hidden_groups"
-    ):  # ALBERT's layers share their weights
+    # ALBERT's layers share their weights.
+    if layers > len(weights) and not config.get("num_hidden_groups"):
         raise UnavailableError(
             f"{folder / 'config.json'} describes {layers:,} layers, and the weights beside it are "
             f"{len(weights):,} tensors",

@@ -21,9 +21,8 @@ _LAYER = re.compile(r"(?:^|\.)(\d+(?:\.\d+)?)\.")  # Funnel numbers blocks, and 
 _ATTENTION = re.compile(r"att(?:entio)?n|(?:^|\.)sa_|mixer|fourier", re.IGNORECASE)
 _FEED_FORWARD = re.compile(r"ffn|mlp|intermediate|output|dense|feed_?forward|\bff\b", re.IGNORECASE)
 _EMBEDDINGS = re.compile(r"emb|wte|wpe|shared|relative", re.IGNORECASE)
-_CONSTANT = re.compile(
-    r"(?:inv_freq|x_min|x_max|shift|scaling_factor|_integer)$"
-)  # rotary angles; I-BERT's scales
+# Rotary angles, and the scales of I-BERT.
+_CONSTANT = re.compile(r"(?:inv_freq|x_min|x_max|shift|scaling_factor|_integer)$")
 
 
 @dataclass(frozen=True)

@@ -222,9 +222,8 @@ class IndexRows:
         """
         with loading(self._path, remedy=_AGAIN), self._path.open("rb", buffering=0) as file:
             lines = {number: self._line(file, number) for number in sorted(numbers)}
-            if (
-                self._are_stored and None in lines.values()
-            ):  # the lines are not where they were written
+            # The lines are not where the offsets say.
+            if self._are_stored and None in lines.values():
                 self._are_stored = False
                 self._offsets = self._scanned()
                 lines = {number: self._line(file, number) for number in lines}
@@ -322,9 +321,8 @@ class ApproximateIndex(Index):
             with loading(f"{self.folder}/graph-*.usearch", remedy="Delete it: it is made again."):
                 rows = np.sort(self.graph.search(query, top).keys.astype(np.int64))
                 block = as_read(stored[rows], self.similarity)
-            if len(rows) < min(
-                top, self.document.rows
-            ):  # of very many equal rows not all are joined
+            # The graph does not reach all of very many equal rows.
+            if len(rows) < min(top, self.document.rows):
                 return super().nearest(queries, top)
             exact = Nearest(queries[i : i + 1], top, self.similarity)
             exact.see(block, 0)
@@ -385,9 +383,8 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         return Index.open(folder, unfinished=True)
     if append:
         return Index.open(folder).to_append()
-    if names and not (
-        (overwrite or resume) and "rows.jsonl" in names <= _FILES
-    ):  # perhaps killed before index.json
+    # Without index.json, an earlier attempt may have been killed early.
+    if names and not ((overwrite or resume) and "rows.jsonl" in names <= _FILES):
         if names <= _FILES:
             message = (
                 "Add to it with `append=True`, go on with `resume=True`, or replace "
@@ -546,9 +543,8 @@ def make_index(
     searches = list[Nearest]()
 
     earlier = list(previous.get("sources", []))
-    if earlier and (
-        begun["rows"] or not previous["complete"]
-    ):  # gone on with: the last one is this corpus
+    # If an unfinished index is resumed, the last source is this corpus.
+    if earlier and (begun["rows"] or not previous["complete"]):
         earlier = earlier[:-1]
     if dtype == "int8" and model.similarity != COSINE:
         message = (
@@ -588,9 +584,8 @@ def make_index(
         sources = [*earlier, {"source": read["source"], "rows": read["rows"]}]
         values = previous | model.made | dict(remembered or {}) | state | {"sources": sources}
         if searches and searches[0].rows.shape[1] > 1:
-            stored, exact = (
-                nearest.rows[:, 1:] for nearest in searches
-            )  # a row finds itself first
+            # A row finds itself first.
+            stored, exact = (nearest.rows[:, 1:] for nearest in searches)
             value = recall(stored, exact)
             sample = {"queries": len(searches[0].rows), "rows": read["rows"] - begun["rows"]}
             values["recall"] = {"at": _AT, "value": value, **sample}

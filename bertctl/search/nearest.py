@@ -83,9 +83,8 @@ class Nearest:
             kth_of_block = np.partition(scores, -top, axis=1)[:, -top]
             bound = np.maximum(bound, kth_of_block - rounding.astype(np.float32))
             near = scores >= bound[:, None]
-        query, row = np.divmod(
-            np.flatnonzero(near), len(block)
-        )  # np.nonzero takes 30 times as long
+        # np.nonzero takes 30 times as long.
+        query, row = np.divmod(np.flatnonzero(near), len(block))
         again = [
             self._exact(block, query[i : i + _AGAIN], row[i : i + _AGAIN])
             for i in range(0, len(row), _AGAIN)

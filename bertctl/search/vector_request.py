@@ -257,9 +257,8 @@ class VectorRequest:
         made_by = index.document.as_json() if index else {}
         layer = self.options.get("layer") or made_by.get("layer")
         pooling = self.options.get("pooling") or made_by.get("pooling")
-        special = (
-            layer != "word-embeddings"
-        )  # [CLS] and [SEP] have the same vector in every text there
+        # [CLS] and [SEP] have the same vector in every text there.
+        special = layer != "word-embeddings"
         names = VectorNames(
             (layer or "last",),
             (pooling,) if pooling else (),
@@ -293,9 +292,8 @@ class VectorRequest:
             similarity=similarity,
         )
         if index is not None:
-            is_other = (
-                side == "query" and "model.long_text" in self.fields
-            )  # long queries may be read otherwise
+            # Long queries may be read in another way than the indexed texts.
+            is_other = side == "query" and "model.long_text" in self.fields
             index.check(
                 {**model.made, **more}
                 | ({"long_text": made_by.get("long_text")} if is_other else {})

@@ -83,9 +83,8 @@ class TrainingTraits:
         """Returns what is known of a run before its rows are encoded."""
         n_train = len(data.splits["train"])
         folds = recipe.data.folds
-        if (
-            folds is not None
-        ):  # of which some have a row more than others, and all are to be trained alike
+        # Folds differ by a row, and all of them are to be trained alike.
+        if folds is not None:
             n_rows = n_train + len(data.splits[data.validation_splits[0]])
             n_train = n_rows - n_rows // folds
         sizes = model_sizes(source.config)

@@ -87,9 +87,8 @@ def estimate_run(
         if value < 1:
             raise UsageError(f"{option} {value}: it must be at least 1")
     started = time.perf_counter()
-    job = prepare(
-        recipe.with_fields("runtime", log_to=[]), listener=listener
-    )  # nothing of this is worth a tracker
+    # Trackers are left out: nothing of this is worth recording.
+    job = prepare(recipe.with_fields("runtime", log_to=[]), listener=listener)
     start = time.perf_counter() - started
     listener.say(f"compute: {job.compute.why}")
     if job.chosen:
@@ -259,9 +258,8 @@ class Rehearsal:
         self.step(self.plan[0])
         self.step(self.plan[order[-1]])
         count = min(count, len(order))
-        picked = order[
-            ((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)
-        ]  # evenly, narrow to wide
+        # Timed batches are spread evenly from narrow to wide.
+        picked = order[((np.arange(count) + 0.5) * len(order) / count).astype(np.int64)]
         # In rounds of mixed widths, as in a run: right after a batch of its own width one is
         # quicker. And a machine that slows down meanwhile does not bend the line.
         rng = np.random.default_rng(self.job.recipe.training.seed)
@@ -438,9 +436,8 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
     history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.epochs)
     run = model + int(scored * line) + history
-    waiting = model * (
-        job.recipe.training.average_best or 0
-    )  # for their mean; each checkpoint has them too
+    # Weights that wait to be averaged; each checkpoint has them, too.
+    waiting = model * (job.recipe.training.average_best or 0)
     beside = (checkpoint + waiting) * min(KEPT + 1, max(1, checkpoints)) + waiting
     return {
         "model": model,

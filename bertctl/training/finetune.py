@@ -132,9 +132,8 @@ def run(
         UnavailableError: the disk is full; the last good state stays.
     """
     this = _TrainingRun(job, folder, options, listener)
-    with (
-        this.signals.handle_signals()
-    ):  # to the end: what torchrun sends when another worker dies hides no error
+    # To the end, so that torchrun's signal after another worker died hides no error.
+    with this.signals.handle_signals():
         try:
             this.writer.write_inputs()
             this.compute_baselines()
@@ -144,9 +143,8 @@ def run(
         except KeyboardInterrupt as error:
             raise _interruption(this, terminated=isinstance(error, Terminated)) from error
         except Exception as error:
-            with contextlib.suppress(
-                BertctlError
-            ):  # a checkpoint that is being written is worth having, and no part
+            # A checkpoint that is being written is completed.
+            with contextlib.suppress(BertctlError):
                 this.checkpoints.wait()
             if isinstance(error, DivergedError):
                 reason = error.kind
@@ -320,9 +318,8 @@ class _TrainingRun:
             if step == 0:
                 return evaluation
             epoch, step_in_epoch = divmod(step, job.steps_per_epoch)
-            every_end = not job.steps_per_epoch % (
-                job.recipe.training.evaluate_every or 1
-            )  # is scored
+            # Whether the end of each epoch is scored.
+            every_end = not job.steps_per_epoch % (job.recipe.training.evaluate_every or 1)
             strict = self.options.strict
             over = not step_in_epoch and every_end
             look_for_collapse(

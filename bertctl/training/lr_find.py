@@ -96,9 +96,8 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     features = job.features["train"]
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     schedule: Any = machine.schedule
-    shares = [
-        peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs
-    ]  # layer decay makes them differ
+    # Layer decay makes them differ.
+    shares = [peak / job.recipe.optimizer.learning_rate for peak in schedule.base_lrs]
     batches = itertools.chain.from_iterable(
         plan_epoch(job.recipe, features, epoch) for epoch in itertools.count()
     )

@@ -120,9 +120,8 @@ class ModelSelection:
             self._workers.wait()  # until the first process has written them
             self.best.load_back()
             self.results.clear()
-            if (
-                self._best_result is not None
-            ):  # as none was seen by a run that goes on from a checkpoint
+            # A resumed run may have seen no result that is the best.
+            if self._best_result is not None:
                 self.results[job.selection] = self._best_result
         for split in dict.fromkeys((job.selection, *job.evaluated)):
             if split not in self.results:

@@ -82,9 +82,8 @@ def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
                     fraction = None
                 else:
                     fraction = recipe.data.validation_fraction
-                survey(
-                    corpora, fraction=fraction, allow_duplicates=section.allow_duplicates
-                )  # or refused here
+                # Refuses a corpus that can't be used.
+                survey(corpora, fraction=fraction, allow_duplicates=section.allow_duplicates)
                 listener.say(
                     f"vocabulary: learning up to {section.vocab_size:,} tokens from the corpus"
                 )

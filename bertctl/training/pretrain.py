@@ -65,9 +65,8 @@ def prepare(
             "there is no corpus", remedy="Name files or folders: bertctl pretrain CORPUS..."
         )
     check_outside(recipe)
-    open_corpora(
-        recipe.pretraining.corpus, recipe.data
-    )  # files that are not there are refused first
+    # Refuses missing files before anything is read.
+    open_corpora(recipe.pretraining.corpus, recipe.data)
     task = Pretraining.of(recipe)
     if recipe.pretraining.from_scratch:
         source = new_model(recipe, listener)
@@ -78,9 +77,8 @@ def prepare(
         require_order_head(family_of(source.config), source.name)
     tokenizer = build_tokenizer(source, task.auto_class, {})
     corpus = read_corpus(recipe, tokenizer, listener=listener)
-    with loading(
-        cache_folder() / "corpora", remedy="Delete it: it is made anew."
-    ):  # ids that the vocabulary lacks
+    # A damaged cache has ids that the vocabulary lacks.
+    with loading(cache_folder() / "corpora", remedy="Delete it: it is made anew."):
         counts = _token_counts(corpus.train, len(tokens_by_id(tokenizer)))
     task = replace(task, unigram=float(entr(counts / counts.sum()).sum()))
     primary = recipe.evaluation.primary_metric or task.primary_metric
@@ -139,9 +137,8 @@ def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
     """
     numbers = cast(Any, range(len(corpus.train.documents) - 1))
     held_out = corpus.validation
-    held_out = replace(
-        held_out, columns={**held_out.columns, "label": held_out.columns["text"]}
-    )  # its own label
+    # A text of masked words is its own label.
+    held_out = replace(held_out, columns={**held_out.columns, "label": held_out.columns["text"]})
     splits = {"train": Rows("train", {}, numbers, ", ".join(corpus.names)), "validation": held_out}
     return LoadedData(splits, ("validation",), corpus.hashes, recipe)
 

@@ -64,9 +64,8 @@ def start(
         BertctlError: The folder can't be used, and what the run raises.
     """
     workers = options.workers
-    alike = job.recipe.with_fields(
-        "runtime", threads=None
-    )  # of which machines may have different numbers
+    # Machines may have different numbers of threads.
+    alike = job.recipe.with_fields("runtime", threads=None)
     hashes = {name: job.environment[name] for name in ("data_hashes", "model_hash")}
     workers.agree(recipe_hash(alike, **hashes))
     if resume:
@@ -90,9 +89,8 @@ def start(
         path = existing_run.folder.path
     else:
         path = output or default_folder(job.recipe.name, job.hash)
-    folder = RunFolder(
-        Path(workers.share(str(path)))
-    )  # the other processes might find another free name
+    # Other processes might find another free name.
+    folder = RunFolder(Path(workers.share(str(path))))
     if workers.is_first and (
         existing_run is None
         or not (existing_run.finished or existing_run.checkpoint or existing_run.has_draws)
@@ -100,9 +98,8 @@ def start(
         RunFolder.create(folder.path, overwrite=overwrite or existing_run is not None)
     workers.wait()
     listener.say(f"run folder: {folder.path}")
-    with (
-        folder.held() if workers.is_first else contextlib.nullcontext()
-    ):  # which clears away what a kill has left
+    # Holding the folder clears away what a killed run has left.
+    with folder.held() if workers.is_first else contextlib.nullcontext():
         if existing_run is not None and existing_run.finished:
             listener.say("it is finished already; these are its results")
             result = Result(folder, folder.read_metrics(), folder.read_performance(), trained=False)
@@ -175,9 +172,8 @@ def find_run(
             )
         return None
     folder = RunFolder(path)
-    if (
-        folder.environment.exists() or folder.read_status().state == "done"
-    ):  # then it belongs to the run
+    # In these states the folder belongs to a run.
+    if folder.environment.exists() or folder.read_status().state == "done":
         refuse_other_run(job, folder)
     if folder.read_status().state == "done":
         return EarlierRun(folder, None, finished=True)
@@ -189,9 +185,8 @@ def find_run(
             finished=False,
             has_draws=True,
         )
-    with hold(
-        path / ".lock", shared=True
-    ):  # else who trains without checkpoints would be called a run to start again
+    # Otherwise a running run without checkpoints would be taken for one to start again.
+    with hold(path / ".lock", shared=True):
         pass
     checkpoints = Checkpoints(folder, job.hash, listener=listener)
     checkpoint = checkpoints.latest()

@@ -198,9 +198,8 @@ class Planner:
         self._target = limit - min(_RESERVE_SHARE * limit, _LARGEST_RESERVE)
         self._whole_steps = whole_steps
         self._evaluate_every = evaluate_every
-        self._work_ahead: Floats = np.array(
-            [0.0, 1.0]
-        )  # (B + 1,) work of the first batches of this epoch
+        # (B + 1,) work of the first batches of this epoch.
+        self._work_ahead: Floats = np.array([0.0, 1.0])
         self._measured: deque[tuple[float, float]] = deque(maxlen=_MOST_MEASURED)
         self._first_step = (0.0, 1.0)
         self._pace_before: float | None = None  # of the steps before an interruption

@@ -139,9 +139,8 @@ def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | N
     if family is None or sizes is None or not _is_plain(config, family):
         return None
     stored = stored_weights(source.folder)
-    if any(
-        name.endswith((".gamma", ".beta")) for name in stored
-    ):  # older names, which transformers knows
+    # These older names are left to transformers.
+    if any(name.endswith((".gamma", ".beta")) for name in stored):
         return None
     prefix = f"{family.encoder}."
     return _Described(
@@ -365,9 +364,8 @@ def _fill(
         with safe_open(file, framework="pt") as opened:
             for name, tensor in weights.items():
                 if tensor.file == file:
-                    if (
-                        is_trained and tensor.dtype == "F32"
-                    ):  # what is mapped and copied is in memory twice
+                    # Mapping the file and copying would have the weight in memory twice.
+                    if is_trained and tensor.dtype == "F32":
                         numbers = np.fromfile(file, "<f4", tensor.size, offset=tensor.first)
                         weight = torch.from_numpy(numbers).view(tensor.shape)
                     else:

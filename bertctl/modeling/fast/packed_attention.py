@@ -80,9 +80,8 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
         longest = max(-(-int(lengths[order[0]]) // _STEP) * _STEP, LANES)
         count = max(1, BLOCK // longest)
         count -= count % _STEP if count > _STEP else 0
-        least = (
-            -(-BLOCK // (4 * longest * _STEP)) * _STEP
-        )  # a quarter of a block, before shorter ones
+        # A block may end at a quarter if shorter windows follow.
+        least = -(-BLOCK // (4 * longest * _STEP)) * _STEP
         if least < min(count, len(order)) and lengths[order[least]] <= longest - _STEP:
             count = least
         indices, order = np.split(order, [count])

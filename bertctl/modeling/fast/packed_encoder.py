@@ -177,9 +177,8 @@ def _in_training(
         x = flat.index_select(0, positions).float()
         if layers[0][0].dtype is torch.bfloat16:
             rows = -len(x) % _MULTIPLES[len(x) > _FEW]
-            x = functional.pad(
-                x, (0, 0, 0, rows)
-            )  # rows that no window has: no gradient comes from them
+            # The added rows belong to no window, and give no gradient.
+            x = functional.pad(x, (0, 0, 0, rows))
         if reads_firsts:
             firsts = first_tokens(positions, hidden_states.shape[1], blocks)
         else:

@@ -106,9 +106,8 @@ class Checkpoints:
             writer = threading.Thread(
                 target=carried(self._write_quietly), args=(snapshot, *begun), daemon=True
             )
-            with suppress(
-                RuntimeError
-            ):  # no memory, or no number, for another thread: it is written here
+            # The system has no room for another thread: this one writes.
+            with suppress(RuntimeError):
                 writer.start()
                 self._writer = writer
                 return

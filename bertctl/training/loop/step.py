@@ -118,9 +118,8 @@ def training_step(
     else:
         names, losses = _part_by_part(engine, batches, mine)
     norm = _clip(engine)  # before the losses are read, for which a CPU waits until the GPU is done
-    share = (
-        workers.is_first or not objective.spans_batch
-    )  # each process has computed all of a loss that spans it
+    # Each process has computed all of a loss that spans it.
+    share = workers.is_first or not objective.spans_batch
     summed = workers.sum(np.sum([loss.tolist() for loss in losses], axis=0) * share)
     return StepResult(dict(zip(names, summed.tolist(), strict=True)), norm)
 
@@ -284,6 +283,5 @@ def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Ten
         for values, size in zip(workers.gather(padded.numpy()), sizes, strict=True)
     ]
     pieces[workers.rank] = outputs[:n_local]
-    return (
-        torch.cat(pieces) + 0.0 * outputs.sum()
-    )  # which keeps a process without a window in the exchange
+    # Adding 0 keeps a process without a window in the exchange of gradients.
+    return torch.cat(pieces) + 0.0 * outputs.sum()

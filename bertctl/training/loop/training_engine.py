@@ -236,9 +236,8 @@ def _has_unused_parameters(job: "Job") -> bool:
     """
     import torch
 
-    if (
-        job.recipe.training.gradual_unfreezing
-    ):  # later: parameters of which the exchange has to know from the start
+    # Layers that thaw later have to be known to the exchange from the start.
+    if job.recipe.training.gradual_unfreezing:
         return True
     network = job.loaded.network
     features = job.features["train"]
