@@ -48,19 +48,31 @@ def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
     Raises:
         UsageError: no number, or none from 1 to `count`.
     """
+    if typed is None:
+        return tuple(range(1, count + 1))
+
     numbers: set[int] = set()
-    for part in (f"1-{count}" if typed is None else typed).split(","):
+    for part in typed.split(","):
+        first = last = 0
         span = re.fullmatch(r"\s*(-?\d{1,6})\s*(?:-\s*(\d{1,6}))?\s*", part)
-        first, last = (int(span[1]), int(span[2] or span[1])) if span else (0, 0)
-        ends = [number + (count + 1) * (number < 0) for number in (first, last)]
-        if not 1 <= ends[0] <= ends[1] <= count:
+        if span is not None:
+            first = _counted_from_1(int(span[1]), count)
+            last = _counted_from_1(int(span[2] or span[1]), count)
+        if not 1 <= first <= last <= count:
             remedy = (
                 f"It has {noun}s 1 to {count}: `{noun}s=1-3,{count}` for some of them, -1 for the "
                 "last."
             )
             raise UsageError(f"the model has no {noun} '{part.strip()}'", remedy=remedy)
-        numbers.update(range(ends[0], ends[1] + 1))
+        numbers.update(range(first, last + 1))
     return tuple(sorted(numbers))
+
+
+def _counted_from_1(number: int, count: int) -> int:
+    """Returns a number of 1 to `count`, of which -1 is the last."""
+    if number < 0:
+        return number + count + 1
+    return number
 
 
 class AttentionReader:
@@ -107,12 +119,15 @@ class AttentionReader:
         limits = Truncation(self.max_length)
         tokenizer = self.model.tokenizer
         limits.check(tokenizer, pair=texts.pairs is not None)
-        encoded = WindowEncoder(tokenizer, limits).encode(texts)
-        if not all(len(encoded_text.windows[0]) for encoded_text in encoded):
+        encodings = []
+        cut = []
+        for encoded in WindowEncoder(tokenizer, limits).encode(texts):
+            encoding = encoded.windows[0]
+            encodings.append(encoding)
+            cut.append(encoded.full_length - len(encoding))
+        if not all(map(len, encodings)):
             raise UsageError("a text has no tokens", remedy="Give texts with words in them.")
-        return [encoded_text.windows[0] for encoded_text in encoded], [
-            encoded_text.full_length - len(encoded_text.windows[0]) for encoded_text in encoded
-        ]
+        return encodings, cut
 
     def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[Ints, list[Tensor]]]":
         """Yields, batch by batch, which texts are in it and the attention of each layer, (B, H, T,

@@ -80,28 +80,45 @@ def integrated_gradients(
     attributions: dict[int, Attribution] = {}
     pending = list(itertools.product(range(len(lines)), _FIRST))
     while pending:
-        computed = network.gradients(
-            [lines[i] for i, _ in pending], np.array([share for _, share in pending])
-        )
-        for (i, share), *at_share in zip(pending, *computed, strict=True):
-            paths[i][share] = at_share[0], at_share[1]
+        pending_lines = [lines[i] for i, _ in pending]
+        pending_shares = np.array([share for _, share in pending])
+        computed = network.gradients(pending_lines, pending_shares)
+        for (i, share), value, products in zip(pending, *computed, strict=True):
+            paths[i][share] = value, products
+
         line_numbers = dict.fromkeys(i for i, _ in pending)
         pending = []
         for i in line_numbers:
-            shares = np.array(sorted(paths[i]))
-            values = np.array([paths[i][share][0] for share in shares])
-            products = np.array([paths[i][share][1] for share in shares])
-            weights = _weights(shares)
-            attributions[i] = _checked(
-                lines[i], values[[0, -1]], weights.sum(axis=0) @ products, len(shares)
-            )
-            if not attributions[i].facts["converged"] and len(shares) < MOST_STEPS:
-                off = weights @ products.sum(axis=1) - np.diff(values)
-                off *= np.sign(off.sum())
-                far = int((off > _FAR * TOLERANCE * abs(attributions[i].facts["change"])).sum())
-                worst = np.argsort(-off)[: max(1, len(off) // 8, min(far, len(off) // 3))]
-                pending += [(i, share) for share in (shares[worst] + shares[worst + 1]) / 2]
+            attributions[i], halves = _integrated(lines[i], paths[i])
+            pending += [(i, share) for share in halves]
     return [attributions[i] for i in range(len(lines))]
+
+
+def _integrated(
+    line: Line, path: Mapping[float, tuple[float, Floats]]
+) -> tuple[Attribution, list[float]]:
+    """Returns the integral along a path, and where gradients are needed to make it right.
+
+    Args:
+        line: Its end.
+        path: For shares of the way, the network's value and the products there.
+    """
+    shares = np.array(sorted(path))
+    values = np.array([path[share][0] for share in shares])
+    products = np.array([path[share][1] for share in shares])
+    weights = _weights(shares)
+    attribution = _checked(line, values[[0, -1]], weights.sum(axis=0) @ products, len(shares))
+    if attribution.facts["converged"] or len(shares) >= MOST_STEPS:
+        return attribution, []
+
+    off = weights @ products.sum(axis=1) - np.diff(values)
+    off *= np.sign(off.sum())
+    change = abs(attribution.facts["change"])
+    n_far = int((off > _FAR * TOLERANCE * change).sum())
+    n_halved = max(1, len(off) // 8, min(n_far, len(off) // 3))
+    worst = np.argsort(-off)[:n_halved]
+    halves = (shares[worst] + shares[worst + 1]) / 2
+    return attribution, halves.tolist()
 
 
 def _legendre_gradients(

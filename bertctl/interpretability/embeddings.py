@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
     from bertctl.tasks.objectives import HeadObjective
 
-_CPU_BUDGET, _GPU_BUDGET = 1024, 8192
-"""Tokens of a pass: on a CPU more of them leave its caches, on a GPU activations of bert-base take
-10 GB."""
+_CPU_BUDGET = 1024
+"""Tokens of a pass on a CPU: more of them leave its caches."""
+
+_GPU_BUDGET = 8192
+"""Tokens of a pass on a GPU: activations of bert-base take 10 GB."""
+
 # of a logit: far more than rounding, far less than what another path through the network gives
 _TOLERANCE = 1e-3
 

@@ -36,8 +36,11 @@ PATTERNS = {
 }
 """What a head may attend to, and how a person is told."""
 
-MAJORITY, MIXED = 0.5, "mixed"
-"""Share of its attention by which a head has a pattern, and what a head without any is called."""
+MAJORITY = 0.5
+"""Share of its attention by which a head has a pattern."""
+
+MIXED = "mixed"
+"""Name of the pattern of a head that has none."""
 
 
 def measure_patterns(
@@ -97,28 +100,33 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
     """Returns which (B, T) tokens attend, and (R, N, T) what each of them is to the others: by
     pattern whether it is such a thing, and its distance.
     """
-    width = max(map(len, encodings))
-    sides, ids = (np.full((len(encodings), width), fill, dtype=np.int64) for fill in (-2, -1))
+    shape = (len(encodings), max(map(len, encodings)))
+    sides = np.full(shape, -2, dtype=np.int64)
+    ids = np.full(shape, -1, dtype=np.int64)
     for i, encoding in enumerate(encodings):
         sides[i, : len(encoding)] = sides_of(encoding)
         ids[i, : len(encoding)] = encoding.ids
-    text, at = np.nonzero(sides >= 0)
-    step = np.arange(width) - at[:, None]  # from the token that attends
-    is_text = sides[text] >= 0
-    special = sides[text] == -1
+
+    attending = sides >= 0
+    text, at = np.nonzero(attending)
+    step = np.arange(shape[1]) - at[:, None]  # from the token that attends
+    is_text = attending[text]
+    is_special = sides[text] == -1
     is_cls = ids[text] == cls_id
+    has_same_id = ids[text] == ids[text, at][:, None]
+    is_other_side = sides[text] != sides[text, at][:, None]
     of_token = {
         "next": is_text & (step == 1),
         "previous": is_text & (step == -1),
         "itself": step == 0,
-        "same": is_text & (step != 0) & (ids[text] == ids[text, at][:, None]),
-        "cls": special & is_cls,
-        "delimiters": special & ~is_cls,
-        "other": is_text & (sides[text] != sides[text, at][:, None]),
+        "same": is_text & (step != 0) & has_same_id,
+        "cls": is_special & is_cls,
+        "delimiters": is_special & ~is_cls,
+        "other": is_text & is_other_side,
     }
-    return sides >= 0, np.stack([*(of_token[name] for name in PATTERNS), np.abs(step)]).astype(
-        np.float32
-    )
+    relations = [of_token[name] for name in PATTERNS]
+    relations.append(np.abs(step))
+    return attending, np.stack(relations).astype(np.float32)
 
 
 def _sums(weights: Floats32, attending: Bools, relations: Floats32) -> Floats:

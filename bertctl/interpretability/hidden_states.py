@@ -232,19 +232,24 @@ def cka_matrix(a: Floats32, b: Floats32, *, listener: Listener = SILENT) -> Floa
         b: (N, M, Q) vectors of the same texts.
         listener: hears of progress.
     """
-    sides = [(vectors, vectors.mean(axis=0, dtype=np.float64)) for vectors in (a, b)]
-    similarity = np.zeros((a.shape[1], b.shape[1]))
-    norms = [_squared_norm(sides[1], j, sides[1], j) for j in range(b.shape[1])]
-    for i in range(a.shape[1]):
-        scales = np.sqrt(_squared_norm(sides[0], i, sides[0], i) * np.array(norms))
-        shared = np.array([_squared_norm(sides[0], i, sides[1], j) for j in range(b.shape[1])])
+    first = (a, a.mean(axis=0, dtype=np.float64))
+    second = (b, b.mean(axis=0, dtype=np.float64))
+    n_first = a.shape[1]
+    n_second = b.shape[1]
+    second_norms = np.array([_squared_norm(second, j, second, j) for j in range(n_second)])
+
+    similarity = np.zeros((n_first, n_second))
+    for i in range(n_first):
+        first_norm = _squared_norm(first, i, first, i)
+        scales = np.sqrt(first_norm * second_norms)
+        shared = np.array([_squared_norm(first, i, second, j) for j in range(n_second)])
         np.divide(
             shared,
             scales,
             out=similarity[i],
             where=scales > 0,
         )
-        listener.advance("layers", i + 1, a.shape[1])
+        listener.advance("layers", i + 1, n_first)
     listener.finish("layers")
     return similarity
 

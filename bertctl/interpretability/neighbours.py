@@ -192,16 +192,14 @@ def _placed(
     """
     points = np.vstack([query, vectors]).astype(np.float64)
     points -= points.mean(axis=0)
-    plane = points @ np.linalg.svd(points, full_matrices=False)[2][:2].T
-    plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1]))).round(6)
-    at = [{"x": float(x), "y": float(y)} for x, y in plane]
-    return {
-        **document,
-        "at": at[0],
-        "neighbours": [
-            neighbour | place for neighbour, place in zip(neighbours, at[1:], strict=True)
-        ],
-    }
+    _, _, components = np.linalg.svd(points, full_matrices=False)
+    plane = points @ components[:2].T
+    lacking_columns = 2 - plane.shape[1]  # of few vectors, or of one number each
+    plane = np.pad(plane, ((0, 0), (0, lacking_columns))).round(6)
+
+    query_place, *places = [{"x": float(x), "y": float(y)} for x, y in plane]
+    placed = [neighbour | place for neighbour, place in zip(neighbours, places, strict=True)]
+    return {**document, "at": query_place, "neighbours": placed}
 
 
 def _one_token(tokenizer: Any, word: str) -> int:

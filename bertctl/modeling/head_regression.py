@@ -119,9 +119,9 @@ def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> Fi
     ridge = RidgeCV(alphas=[1.0 / strength for strength in STRENGTHS], fit_intercept=has_bias)
     ridge.fit(scaler(vectors).astype(np.float64), scores)
     weight, bias = scaler.undo(np.atleast_2d(ridge.coef_), np.atleast_1d(ridge.intercept_))
-    return FittedHead(
-        LinearFunction(1.0 / float(ridge.alpha_), weight, bias), -float(ridge.best_score_)
-    )
+    strength = 1.0 / float(ridge.alpha_)
+    loss = -float(ridge.best_score_)
+    return FittedHead(LinearFunction(strength, weight, bias), loss)
 
 
 def _check(vectors: Floats32, labels: Array) -> None:

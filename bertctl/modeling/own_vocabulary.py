@@ -200,18 +200,31 @@ def _rows(tensor: "Tensor", axis: int, changed: ChangedVocabulary) -> "Tensor":
     selected = tensor.index_select(axis, torch.from_numpy(changed.kept))
     if not changed.words:
         return selected
+
     table = tensor.float().movedim(axis, 0)[: len(changed.counts)]
     counts = torch.from_numpy(changed.counts).float()
     goes_on = torch.from_numpy(changed.goes_on)
-    shares = (counts * which / (counts * which).sum() for which in (~goes_on, goes_on))
-    begin, within = (torch.tensordot(share, table, 1) for share in shares)
-    new = torch.stack(
-        [table[ids].mean(0) + (1 - 1 / len(ids)) * (begin - within) for ids in changed.pieces]
-    )
+    mean_of_begins = _weighted_mean(table, counts * ~goes_on)
+    mean_within = _weighted_mean(table, counts * goes_on)
+    difference = mean_of_begins - mean_within
+
+    entries = []
+    for ids in changed.pieces:
+        share_within = 1 - 1 / len(ids)
+        entries.append(table[ids].mean(0) + share_within * difference)
+    new = torch.stack(entries)
     if tensor.dim() == 1:
         new += torch.tensor([word.count for word in changed.words]).log()
         new -= torch.stack([counts[ids].log().mean() for ids in changed.pieces])
     return torch.cat([selected, new.movedim(0, axis).to(tensor.dtype)], axis)
+
+
+def _weighted_mean(table: "Tensor", weights: "Tensor") -> "Tensor":
+    """Returns the mean of the (V, ...) entries of a table by (V,) weights."""
+    import torch
+
+    mean: Tensor = torch.tensordot(weights / weights.sum(), table, 1)
+    return mean
 
 
 def _renumbered(settings: dict[str, Any], new: Mapping[int, int], size: int) -> dict[str, Any]:

@@ -228,14 +228,17 @@ def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -
     from safetensors.torch import save_file
 
     for name, document in files_of(head.sentence_modules, size=head.token_size).items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(
-            json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(document, indent=2, ensure_ascii=False)
+        path.write_text(f"{text}\n", encoding="utf-8")
+
     tensors: dict[str, dict[str, Tensor]] = {}
     for name, (subfolder, stored_name) in _places(head).items():
-        tensors.setdefault(subfolder, {})[stored_name] = copy_tensor(weights[f"{_NAME}.{name}"])
+        tensor = copy_tensor(weights[f"{_NAME}.{name}"])
+        tensors.setdefault(subfolder, {})[stored_name] = tensor
     for subfolder, of_subfolder in tensors.items():
-        (folder / subfolder).mkdir(exist_ok=True)
-        save_file(of_subfolder, folder / subfolder / "model.safetensors")
+        path = folder / subfolder / "model.safetensors"
+        path.parent.mkdir(exist_ok=True)
+        save_file(of_subfolder, path)
     return {name: tensor for name, tensor in weights.items() if not name.startswith(_NAME)}

@@ -30,9 +30,15 @@ _CASED_SHARE = 0.02
 """Share of tokens with a capital letter above which a vocabulary is cased (bert-base-cased 0.35,
 uncased 0.0)."""
 
-_CONFIG_LIMIT, _KEY_LIMIT, _LABEL_LIMIT = 8 * 2**20, 1000, 100_000
-"""Bytes of a config.json, its keys, and the model's labels: transformers takes minutes for many
-more."""
+# transformers takes minutes for a config.json that is much larger.
+_CONFIG_LIMIT = 8 * 2**20
+"""Bytes of a config.json."""
+
+_KEY_LIMIT = 1000
+"""Keys of a config.json."""
+
+_LABEL_LIMIT = 100_000
+"""Labels of a model."""
 
 _CONVERTERS = {"sentencepiece": "sentencepiece", "google": "protobuf"}
 """What converts a tokenizer of sentencepiece: modules, and the packages that bring them."""

@@ -43,12 +43,17 @@ if TYPE_CHECKING:
     from bertctl.search.vectors import TextVectors
 
 _AGAIN = f"Make it again: {command('index CORPUS', output='INDEX', overwrite=True)}."
-_SAMPLE, _AT = 500, 10
-"""Rows that look for their nearest ones, and how many, to see what fewer bits cost."""
+_SAMPLE = 500
+"""Rows that look for their nearest ones, to see what fewer bits cost."""
 
-_ASKED, _FEW = 100, 20
-"""Queries that are searched for exactly too; where there are fewer than these, rows of the index
-are."""
+_AT = 10
+"""Number of nearest rows that are compared then."""
+
+_MEASURED_QUERIES = 100
+"""Queries that are also searched for exactly, to measure the recall of the graph."""
+
+_FEW = 20
+"""With fewer queries than these, the recall is measured with rows of the index."""
 
 _FILES = {"index.json", "vectors.npy", "rows.jsonl", "offsets.npy"}
 _PIECE = 2**16  # bytes of rows.jsonl that are read at once where the end of a line is looked for
@@ -183,12 +188,19 @@ class Index:
         for part, vectors in queries:
             nearest = self.nearest(vectors, top)
             lines = stored.read({*nearest.rows.ravel().tolist()})
-            for i, (rows, scores) in enumerate(
-                zip(nearest.rows.tolist(), nearest.scores.tolist(), strict=True)
-            ):
-                query_fields = {"query_id": part.answer_id(i), "query": part.columns["text"][i]}
-                for rank, (row, score) in enumerate(zip(rows, scores, strict=True), start=1):
-                    yield {**query_fields, "rank": rank, "score": round(score, 6), **lines[row]}
+            scores_of_queries = nearest.scores.tolist()
+            for i, rows in enumerate(nearest.rows.tolist()):
+                query_id = part.answer_id(i)
+                query = part.columns["text"][i]
+                scored_rows = zip(rows, scores_of_queries[i], strict=True)
+                for rank, (row, score) in enumerate(scored_rows, start=1):
+                    yield {
+                        "query_id": query_id,
+                        "query": query,
+                        "rank": rank,
+                        "score": round(score, 6),
+                        **lines[row],
+                    }
 
 
 class IndexRows:
@@ -302,7 +314,7 @@ class ApproximateIndex(Index):
             else:
                 sample = queries
                 n_skipped = 0
-            sample = as_read(sample[:: -(-len(sample) // _ASKED)], self.similarity)
+            sample = as_read(sample[:: -(-len(sample) // _MEASURED_QUERIES)], self.similarity)
             approximate, exact = (
                 search(sample, top + n_skipped).rows[:, n_skipped:]
                 for search in (self._near, super().nearest)

@@ -92,11 +92,11 @@ class Nearest:
         score = np.concatenate([self.scores.ravel(), *again])
         query = np.concatenate([np.repeat(np.arange(n_queries), self.rows.shape[1]), query])
         row = np.concatenate([self.rows.ravel(), row + first])
+
         order = np.lexsort((row, -score, query))
-        rank = (
-            np.arange(len(order))
-            - np.searchsorted(query[order], np.arange(n_queries))[query[order]]
-        )
+        sorted_query = query[order]
+        first_of_query = np.searchsorted(sorted_query, np.arange(n_queries))
+        rank = np.arange(len(order)) - first_of_query[sorted_query]
         order = order[rank < top].reshape(n_queries, -1)
         self.rows = row[order]
         self.scores = score[order]

@@ -269,14 +269,14 @@ class Rehearsal:
                 times[i] = self.step(self.plan[picked[i]])
                 listener.advance("timing", number * count + done + 1, rounds.size)
         listener.finish("timing")
-        total, error = (
-            self.job.steps / len(order) * seconds
-            for seconds in extrapolate(shapes[picked], rounds[-1], shapes)
-        )
-        total += max(0.0, float(np.median((rounds - rounds[-1]).sum(0)))) * len(
-            np.unique(shapes, axis=0)
-        )
-        return total, max(_LEAST_SPREAD, 2 * error / total)
+
+        seconds, error = extrapolate(shapes[picked], rounds[-1], shapes)
+        epochs = self.job.steps / len(order)
+        # The first steps of a shape are slower, by as much as the earlier rounds were.
+        extra = max(0.0, float(np.median((rounds - rounds[-1]).sum(0))))
+        n_shapes = len(np.unique(shapes, axis=0))
+        total = epochs * seconds + extra * n_shapes
+        return total, max(_LEAST_SPREAD, 2 * epochs * error / total)
 
     def evaluation(self, listener: Listener) -> tuple[float, float, float]:
         """Returns the seconds of all scoring of the run and of reading for the head, and the bytes

@@ -87,14 +87,21 @@ def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block
         indices, order = np.split(order, [count])
         end = first + int(lengths[indices].sum())
         is_token = torch.arange(longest) < torch.from_numpy(lengths[indices])[:, None]
-        flat = is_token.flatten()
-        padding = torch.zeros(is_token.shape).masked_fill_(~is_token, float("-inf"))
-        gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]
-        blocks.append(
-            Block(slice(first, end), len(indices), longest, *(() if flat.all() else gaps))
-        )
+        blocks.append(_block(slice(first, end), is_token))
         first = end
     return positions, blocks
+
+
+def _block(tokens: slice, is_token: Tensor) -> Block:
+    """Returns the block of these of the N tokens, which are (W, L) true in its windows."""
+    windows, width = is_token.shape
+    flat = is_token.flatten()
+    if bool(flat.all()):
+        return Block(tokens, windows, width)
+
+    padding = torch.zeros(is_token.shape).masked_fill_(~is_token, float("-inf"))
+    gaps = flat.nonzero().flatten(), (flat.cumsum(0) - 1).clamp(min=0), padding[:, None, None]
+    return Block(tokens, windows, width, *gaps)
 
 
 def first_tokens(
