@@ -35,70 +35,82 @@ def tables(comparison: Mapping[str, Any], names: Sequence[str]) -> list[TextTabl
         names: of the runs, for headers.
     """
     names_by_run = dict(zip(comparison["runs"][1:], names[1:], strict=True))
-    made: list[TextTable] = []
+    text_tables = [
+        _metrics_table(comparison, names),
+        _differences_table(comparison["differences"], names[0], names_by_run),
+    ]
+    for title, key in _FACTS.items():
+        if comparison[key]:
+            absent = "not set" if key == "recipe" else "-"
+            rows = _fact_rows(comparison[key], counts=key == "data", absent=absent)
+            text_tables.append((title, ["", *names], rows))
+    for changed in comparison["changed_sides"]:
+        name = names_by_run[changed["run"]]
+        text_tables.append(_changed_table(changed, names[0], name))
+    return text_tables
+
+
+def _metrics_table(comparison: Mapping[str, Any], names: Sequence[str]) -> TextTable:
+    """Returns a row for each metric, with a column for each run."""
     rows = []
     for name, values in comparison["metrics"].items():
         label = f"{name} *" if name == comparison["primary"] else name
         rows.append([label, *("" if value is None else _metric(value) for value in values)])
-    made.append((f"metrics of {comparison['split']}", ["metric", *names], rows))
-    several = len(comparison["differences"]) > 1
+    return f"metrics of {comparison['split']}", ["metric", *names], rows
+
+
+def _differences_table(
+    differences: Sequence[Mapping[str, Any]], first: str, names_by_run: Mapping[str, str]
+) -> TextTable:
+    """Returns a row for each metric and run: by how much the run differs from the first.
+
+    Args:
+        differences: As `compare` returned them.
+        first: Name of the first run.
+        names_by_run: Names of the others by their paths.
+    """
+    is_adjusted = len(differences) > 1
+    header = ["metric", "runs", "difference", "95 % interval", "p"]
+    if is_adjusted:
+        header.append("p, Holm")
+    header += ["method", ""]
+
     rows = []
-    for difference in comparison["differences"]:
-        change = (
+    for difference in differences:
+        row = [
+            difference["metric"],
+            f"{names_by_run[difference['run']]} - {first}",
             f"{difference['value']:+.4f}",
             f"{difference['low']:+.4f} to {difference['high']:+.4f}",
-        )
-        chances = [
-            f"{difference[name]:.2g}" for name in (("p", "p_adjusted") if several else ("p",))
+            f"{difference['p']:.2g}",
         ]
+        if is_adjusted:
+            row.append(f"{difference['p_adjusted']:.2g}")
         method = difference["method"]
         if "clusters" in difference:
             method += f", {clusters_text(difference['clusters'])} clusters"
+        rows.append([*row, method, difference["verdict"]])
+    return "differences", header, rows
+
+
+def _changed_table(changed: Mapping[str, Any], first: str, name: str) -> TextTable:
+    """Returns a row for each example that one of two runs answers rightly."""
+    rows = []
+    for example in changed["examples"]:
+        answers = (example["gold"], *example["predictions"])
         rows.append(
-            [
-                difference["metric"],
-                f"{names_by_run[difference['run']]} - {names[0]}",
-                *change,
-                *chances,
-                method,
-                difference["verdict"],
-            ]
-        )
-    header = [
-        "metric",
-        "runs",
-        "difference",
-        "95 % interval",
-        "p",
-        *(["p, Holm"] if several else []),
-        "method",
-        "",
-    ]
-    made.append(("differences", header, rows))
-    for title, key in _FACTS.items():
-        if comparison[key]:
-            rows = _fact_rows(
-                comparison[key], counts=key == "data", absent="not set" if key == "recipe" else "-"
-            )
-            made.append((title, ["", *names], rows))
-    for changed in comparison["changed_sides"]:
-        name = names_by_run[changed["run"]]
-        title = (
-            f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']}"
-        )
-        rows = [
             [
                 "won" if example["won"] else "lost",
                 one_line(str(example["id"]), limit=24),
-                *map(_short, (example["gold"], *example["predictions"])),
+                *map(_short, answers),
                 one_line(example["text"], limit=100),
             ]
-            for example in changed["examples"]
-        ]
-        made.append(
-            (f"{title} against {names[0]}", ["", "id", "gold", names[0], name, "text"], rows)
         )
-    return made
+    title = (
+        f"examples that changed sides: {name} wins {changed['won']} and loses {changed['lost']} "
+        f"against {first}"
+    )
+    return title, ["", "id", "gold", first, name, "text"], rows
 
 
 def _metric(metric: Mapping[str, Any]) -> str:

@@ -128,14 +128,14 @@ def record_table(
         row = []
         for name in names:
             shade = record.get(name, 0.0) if name in shaded else 0.0
-            row.append(Cell(_shown(record.get(name, "")), name in data, shade=shade))
+            row.append(Cell(_cell_text(record.get(name, "")), name in data, shade=shade))
         rows.append(row)
     return TableBlock(
         [Column(name.replace("_", " "), name in numbers) for name in names], rows, caption
     )
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, float):
         if value == 0 or abs(value) >= 0.001:
             return f"{value:.4f}"

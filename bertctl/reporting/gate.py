@@ -88,7 +88,7 @@ class Judgement:
     examples_needed: int | None = None
 
     @property
-    def judged(self) -> tuple[float, float | None, float | None]:
+    def estimate(self) -> tuple[float, float | None, float | None]:
         """Returns value, low and high of what is compared: the change for drops, else the
         metric.
         """
@@ -702,7 +702,7 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
     """Returns an inconclusive judgement with what would decide it; another one as it is."""
     if judgement.verdict != "inconclusive":
         return judgement
-    value, low, high = judgement.judged
+    value, low, high = judgement.estimate
     end = low if at_least else high
     if end is not None and (
         (end >= bound) if at_least else (end <= bound)

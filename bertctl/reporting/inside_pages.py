@@ -38,8 +38,14 @@ _LEVELS = ((255, 127), (255, 31), (127, 31), (63, 31), (63, 15), (31, 15), (15, 
 """From fine to coarse: steps of an attention from 0 to 1, and of an element from 0 to its layer's
 largest."""
 
-_SMALL, _SMALL_BYTES, _BYTES = 1_200_000, 1_400_000, 24_000_000
-"""Attentions (128 tokens, 6 x 12 heads) up to which the numbers take the fewer bytes, and bytes."""
+_SMALL = 1_200_000
+"""Attentions of a small page, such as those of 128 tokens and 6 x 12 heads."""
+
+_SMALL_BYTES = 1_400_000
+"""Bytes that the numbers of a small page may take."""
+
+_BYTES = 24_000_000
+"""Bytes that the numbers of any other page may take."""
 
 
 def attention_page(attention: Mapping[str, Any], texts: Sequence[str]) -> str:

@@ -171,13 +171,13 @@ def adapt(
             "metrics": pretrained.metrics.as_json()["metrics"],
         },
         "sweep": str(made.folder),
-        **judged(sweep_document),
+        **compare_arms(sweep_document),
     }
     write_json(adaptation.folder / "adapt.json", document)
     return document, code
 
 
-def judged(document: SweepDocument) -> dict[str, Any]:
+def compare_arms(document: SweepDocument) -> dict[str, Any]:
     """Returns whether the second setting of a sweep is better than the first, by the sweep's paired
     comparison.
 
@@ -205,8 +205,10 @@ def judged(document: SweepDocument) -> dict[str, Any]:
     value = compared.difference
     low = compared.low
     high = compared.high
-    if compared.first == 0:
-        value, low, high = 0.0 - value, 0.0 - high, 0.0 - low
+    if compared.first == 0:  # without less with; 0.0 - x is never -0.0
+        value = 0.0 - compared.difference
+        low = 0.0 - compared.high
+        high = 0.0 - compared.low
     words = {True: "gain", False: "worse"}
     away = sum(arm["n"] for arm in arms.values()) - len(ARMS) * len(compared.seeds)
     is_significant = (

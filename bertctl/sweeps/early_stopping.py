@@ -14,9 +14,11 @@ from bertctl.errors import DivergedError
 from bertctl.training.early_stopping import EarlyStopping
 from bertctl.training.loop.loop import TrainingState
 
-_SLOW, _SLOW_AFTER = 1.5, 15
-"""How many times the mean of the first 5 losses the mean of the last 10 may be, once these are
-other steps."""
+_SLOW = 1.5
+"""How many times the mean of the first 5 losses the mean of the last 10 may be."""
+
+_SLOW_AFTER = 15
+"""Step from which these two are means of different steps."""
 
 _CHANCE = math.log(2)
 """Log likelihood of two labels by chance: a head that starts as a regression begins far below it,

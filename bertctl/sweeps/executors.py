@@ -204,7 +204,7 @@ class Jobs:
             try:
                 reply = CellReply(**self._engine.result(job))
             except Exception as error:  # noqa: BLE001  # each engine has its own for a lost machine
-                reply = CellReply(cell, "interrupted", _said_of_loss(error))
+                reply = CellReply(cell, "interrupted", _loss_message(error))
             # In this order: a job that is refused now is not the first of the sweep.
             self._n_ended += 1
             self._running.pop(cell)
@@ -281,7 +281,7 @@ class Jobs:
             time.sleep(1)
 
 
-def _said_of_loss(error: Exception) -> str:
+def _loss_message(error: Exception) -> str:
     """Returns what an engine says of a lost job, in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return shorten(text, 300)

@@ -223,7 +223,7 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, opening: str, remedy: s
     old = before.model_dump()
     new = now.model_dump()
     changes += [
-        f"{name}: {_shown(old[name])} then, {_shown(new[name])} now"
+        f"{name}: {_short_text(old[name])} then, {_short_text(new[name])} now"
         for name in ("primary", "settings", "seeds", "folds")
         if old[name] != new[name]
     ]
@@ -246,7 +246,7 @@ def refuse_other_plan(before: SweepPlan, now: SweepPlan, opening: str, remedy: s
         raise UsageError(f"{opening} with other settings:{lines}", remedy=remedy)
 
 
-def _shown(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """Returns a value of the plan, cut to a line."""
     if isinstance(value, list) and len(value) > 3:
         return f"{len(value)} of them"

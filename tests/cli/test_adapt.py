@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertctl.run_documents.sweep_document import SweepDocument
-from bertctl.sweeps.adaptation import judged
+from bertctl.sweeps.adaptation import compare_arms
 from tests.cli.test_pretrain import write_corpus
 from tests.conftest import Run
 from tests.nursery import Nursery
@@ -93,7 +93,7 @@ def _document(
 def test_the_difference_is_with_less_without(
     first: int, higher: bool, verdict: str, value: float, ends: tuple[float, float]
 ) -> None:
-    found = judged(_document(first, higher=higher))
+    found = compare_arms(_document(first, higher=higher))
     assert found["verdict"] == verdict
     difference = found["difference"]
     assert (difference["value"], difference["low"], difference["high"]) == pytest.approx(
@@ -110,15 +110,15 @@ def test_runs_that_diverged_are_in_the_means_and_not_in_the_difference() -> None
     """
     document = _document(1, means=(0.6, 0.75))
     fewer = document.comparison.model_copy(update={"seeds": [0, 1, 2]})
-    found = judged(document.model_copy(update={"comparison": fewer}))
+    found = compare_arms(document.model_copy(update={"comparison": fewer}))
     assert (found["verdict"], found["difference"]["value"]) == ("no gain", pytest.approx(0.05))
     assert found["sentence"].endswith("; 4 runs that diverged in the means alone")
-    assert "diverged" not in judged(_document(1))["sentence"]
+    assert "diverged" not in compare_arms(_document(1))["sentence"]
 
 
 def test_what_is_not_told_apart_is_no_gain_and_what_is_not_compared_is_said() -> None:
-    assert judged(_document(1, verdict="undecided"))["verdict"] == "no gain"
-    found = judged(_document(1, verdict="not compared"))
+    assert compare_arms(_document(1, verdict="undecided"))["verdict"] == "no gain"
+    found = compare_arms(_document(1, verdict="not compared"))
     assert (found["verdict"], found["difference"]) == ("not compared", None)
     assert found["sentence"] == "not compared: no seed in common"
 

@@ -99,7 +99,7 @@ def this_worker(out: Output) -> tuple[Workers, Listener]:
     return shared, out if shared.is_first else SILENT
 
 
-def tell_shard(sharing: "Sharing", out: Output, files: Sequence[str]) -> bool:
+def say_shard(sharing: "Sharing", out: Output, files: Sequence[str]) -> bool:
     """Reports the shard that this command has written, and returns whether there is one.
 
     Args:

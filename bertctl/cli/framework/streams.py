@@ -124,7 +124,7 @@ def open_streams() -> None:
 
 
 @contextlib.contextmanager
-def whole() -> Iterator[TextIO]:
+def buffered() -> Iterator[TextIO]:
     """Yields what keeps a document until it is complete, and writes it then: an error halfway is a
     document too.
     """

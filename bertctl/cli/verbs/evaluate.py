@@ -9,7 +9,7 @@ from bertctl.cli.framework.output import Output, plain_table
 from bertctl.cli.framework.processes import (
     NumProcessesOption,
     in_processes,
-    tell_shard,
+    say_shard,
     this_worker,
 )
 from bertctl.cli.framework.recipe_options import (
@@ -143,7 +143,7 @@ def evaluate(
                 listener=listener,
                 skipped=skipped,
             )
-    if tell_shard(sharing, out, [str(path) for path in sharing.paths]) or not workers.is_first:
+    if say_shard(sharing, out, [str(path) for path in sharing.paths]) or not workers.is_first:
         return
     if skipped:
         left_out = skipped.finish(target / "predictions", out)

@@ -106,7 +106,10 @@ def explain(
         skipped = SkippedRows()
     else:
         skipped = None
-    with streams.whole() if chosen == "json" else streams.data() as answers, out.third_party_kept():
+    with (
+        streams.buffered() if chosen == "json" else streams.data() as answers,
+        out.third_party_kept(),
+    ):
         chunks, total = arguments.chunks(trained, out, skipped)
         destination = Destination(output, chosen, answers)
         lines = explainer.explain(chunks, total=total, listener=out)

@@ -7,7 +7,7 @@ import typer
 
 from bertctl.cli.framework.completion import dataset_names
 from bertctl.cli.framework.output import Output
-from bertctl.cli.framework.processes import NumProcessesOption, in_processes, tell_shard
+from bertctl.cli.framework.processes import NumProcessesOption, in_processes, say_shard
 from bertctl.cli.framework.recipe_options import (
     MergeOption,
     NamedShardOption,
@@ -166,7 +166,7 @@ def extract_features(
             workers=shared,
             listener=out,
         )
-    if sharing.paths and tell_shard(sharing, out, [str(path) for path in sharing.paths]):
+    if sharing.paths and say_shard(sharing, out, [str(path) for path in sharing.paths]):
         return
     if shared.rank:
         return

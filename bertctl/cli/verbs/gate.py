@@ -146,7 +146,7 @@ def _answer(result: "GateResult") -> list[Shown]:
     table = plain_table(*columns, right=("value", "95 % interval", "n", "detectable"))
     colours = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
     for judgement in result.judgements:
-        value, low, high = judgement.judged
+        value, low, high = judgement.estimate
         if judgement.change is not None:
             sign = "+"
         else:

@@ -109,7 +109,7 @@ def inspect(
 
 def _facts(anatomies: Sequence[Mapping[str, Any]]) -> TableBlock:
     """Returns a column per model; what none of them has is left out."""
-    columns = [_told(anatomy) for anatomy in anatomies]
+    columns = [_model_facts(anatomy) for anatomy in anatomies]
     rows: list[list[str | Cell]] = []
     for name in columns[0]:
         cells = [column[name] for column in columns]
@@ -118,7 +118,7 @@ def _facts(anatomies: Sequence[Mapping[str, Any]]) -> TableBlock:
     return TableBlock([Column(""), *(Column(anatomy["model"]) for anatomy in anatomies)], rows)
 
 
-def _told(anatomy: Mapping[str, Any]) -> dict[str, str]:
+def _model_facts(anatomy: Mapping[str, Any]) -> dict[str, str]:
     run = anatomy["run"]
     sizes = anatomy["sizes"]
     work = anatomy["flops"]

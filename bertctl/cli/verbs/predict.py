@@ -11,7 +11,7 @@ from bertctl.cli.framework.output import Output
 from bertctl.cli.framework.processes import (
     NumProcessesOption,
     in_processes,
-    tell_shard,
+    say_shard,
     this_worker,
 )
 from bertctl.cli.framework.recipe_options import MergeOption, NamedShardOption, OnErrorOption
@@ -100,7 +100,7 @@ def predict(
     else:
         skipped = None
     if layout == "json":
-        stdout = streams.whole()
+        stdout = streams.buffered()
     else:
         stdout = streams.data()
     with stdout as answers, out.third_party_kept():
@@ -137,7 +137,7 @@ def predict(
     )  # all shards read them
     if skipped is not None and shared.is_first and writes_skipped:
         written |= skipped.finish(destined, out)
-    if tell_shard(sharing, out, written.get("files", ())):
+    if say_shard(sharing, out, written.get("files", ())):
         return
     if output and shared.is_first:
         out.answer({"run": str(arguments.run.path), **written})

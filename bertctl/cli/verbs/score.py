@@ -83,17 +83,17 @@ def score(
                 document = {"model": model, "pll": pll, **scored[0]}
             else:
                 document = {**scorer.summary(), "answers": scored}
-            return out.answer(document, *_shown(scored[0]))
+            return out.answer(document, *_answer_parts(scored[0]))
         with streams.data() as stream:
             written = Destination(output, layout_of(output), stream).write(answers, None)
     summary = scorer.summary()
     if output is not None:
         out.answer({**summary, "files": written})
-    out.say(_told(summary))
+    out.say(_summary_line(summary))
     return None
 
 
-def _shown(answer: Mapping[str, Any]) -> Iterator[Shown]:
+def _answer_parts(answer: Mapping[str, Any]) -> Iterator[Shown]:
     from bertctl.reporting.document import Passage, ShadedWord, record_table
     from bertctl.reporting.explanations import coloured_passage
 
@@ -134,7 +134,7 @@ def _figures(of: Mapping[str, Any]) -> str:
     )
 
 
-def _told(summary: Mapping[str, Any]) -> str:
+def _summary_line(summary: Mapping[str, Any]) -> str:
     figures_text = f"{summary['texts']:,} texts: {_figures(summary)}"
     if "pairs" not in summary:
         return figures_text

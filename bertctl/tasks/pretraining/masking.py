@@ -11,9 +11,11 @@ import numpy as np
 from bertctl.arrays import Bools, Ints
 from bertctl.config.recipe_sections import MaskingSection
 
-_SPAN, _LONGEST_SPAN = 0.2, 10
-"""Spans are that long in words: a geometric distribution with this parameter, cut off (Joshi et al.
-2020, 3.1)."""
+_SPAN = 0.2
+"""Parameter of the geometric distribution of a span's length in words (Joshi et al. 2020, 3.1)."""
+
+_LONGEST_SPAN = 10
+"""Words at which that distribution is cut off."""
 
 
 @dataclass(frozen=True)

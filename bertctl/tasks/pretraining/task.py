@@ -28,9 +28,14 @@ from bertctl.tokenization.layout import Layout, special_ids
 from bertctl.tokenization.packing import PackedText, pack_in_memory
 from bertctl.tokenization.reference import unknown_id
 
-_SAMPLES, _SAMPLE_TOKENS, _GUESSES = 3, 40, 12
-"""Texts that are shown as training goes on, their tokens, and masked places of a window that are
-kept for it."""
+_SAMPLES = 3
+"""Texts that are shown as training goes on."""
+
+_SAMPLE_TOKENS = 40
+"""Tokens of each of these texts."""
+
+_GUESSES = 12
+"""Masked places of a window whose likeliest tokens are kept for these texts."""
 
 PAIRS = {"mlm": None, "mlm+nsp": "next", "mlm+sop": "order"}
 """What the two parts of a window are, by `pretraining.objective`."""

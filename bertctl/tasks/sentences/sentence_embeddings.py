@@ -232,9 +232,9 @@ class SentenceEmbeddings(Task):
             role = "query" if name == "text" else "document"
             columns.append(self.said.prepared(rows.columns[name], role if is_search else None))
         if has_labels:
-            near, classes = kind.targets(rows, self.learned)
+            targets, classes = kind.targets(rows, self.learned)
         else:
-            near = None
+            targets = None
             classes = np.zeros(len(rows), dtype=np.int64)
         text_numbers, texts = different(columns)
         encoded = encode_texts(tokenizer, texts, max_length=max_length)
@@ -244,7 +244,7 @@ class SentenceEmbeddings(Task):
             encoded,
             text_numbers,
             keys,
-            near,
+            targets,
             classes,
             kind.name,
             apart,

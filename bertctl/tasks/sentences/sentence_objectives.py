@@ -92,10 +92,10 @@ class ContrastiveObjective(SentenceObjective):
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
         """Returns the sum over pairs."""
-        distance = 1.0 - _cosines(vectors)
-        near = batch.gold
-        far = functional.relu(self.margin - distance)
-        return 0.5 * (near * distance**2 + (1.0 - near) * far**2).sum()
+        distances = 1.0 - _cosines(vectors)
+        labels = batch.gold
+        violations = functional.relu(self.margin - distances)
+        return 0.5 * (labels * distances**2 + (1.0 - labels) * violations**2).sum()
 
 
 class TripletObjective(SentenceObjective):
@@ -109,8 +109,12 @@ class TripletObjective(SentenceObjective):
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
         """Returns the sum over triplets."""
-        near, far = (functional.pairwise_distance(vectors[:, 0], vectors[:, k]) for k in (1, 2))
-        return functional.relu(near - far + self.margin)[batch.keys[:, 2] >= 0].sum()
+        anchors = vectors[:, 0]
+        to_positives = functional.pairwise_distance(anchors, vectors[:, 1])
+        to_negatives = functional.pairwise_distance(anchors, vectors[:, 2])
+        violations = functional.relu(to_positives - to_negatives + self.margin)
+        has_negative = batch.keys[:, 2] >= 0
+        return violations[has_negative].sum()
 
 
 class SoftmaxObjective(SentenceObjective):
@@ -167,22 +171,21 @@ class MultipleNegatives(SentenceObjective):
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
         """Returns the sum over the pairs that belong together."""
-        near = batch.gold > 0
+        is_positive = batch.gold > 0
         unit = functional.normalize(vectors, dim=-1)
-        candidates = (
-            unit[:, 1:].transpose(0, 1).flatten(0, 1)
-        )  # the second texts, then the third ones
-        targets = torch.arange(len(near), device=near.device)[near]
-        scores = (self.scale * unit[near, 0] @ candidates.T).masked_fill(
-            not_negative(batch)[near], -torch.inf
+        # The second texts, then the third ones.
+        candidates = unit[:, 1:].transpose(0, 1).flatten(0, 1)
+        targets = torch.arange(len(is_positive), device=is_positive.device)[is_positive]
+        scores = (self.scale * unit[is_positive, 0] @ candidates.T).masked_fill(
+            not_negative(batch)[is_positive], -torch.inf
         )
         loss = functional.cross_entropy(scores, targets, reduction="sum")
         if self.symmetric:
-            scores = scores[:, : len(near)][:, near].T
-            back = functional.cross_entropy(
+            scores = scores[:, : len(is_positive)][:, is_positive].T
+            backward_loss = functional.cross_entropy(
                 scores, torch.arange(len(scores), device=scores.device), reduction="sum"
             )
-            loss = (loss + back) / 2
+            loss = (loss + backward_loss) / 2
         return loss
 
 
@@ -193,18 +196,22 @@ def not_negative(batch: SentenceBatch) -> Tensor:
     keys = batch.keys
     candidates = keys[:, 1:].T.flatten()
     size = len(keys)
-    near = batch.gold > 0
+    is_positive = batch.gold > 0
     first = keys[:, 0]
-    right = keys[:, 1].masked_fill(~near, -2)
-    same = first[:, None] == first[None, :]
+    positives = keys[:, 1].masked_fill(~is_positive, -2)
+    has_same_text = first[:, None] == first[None, :]
+    is_its_positive = positives[:, None] == candidates[None, :]
     # All that is right for an equal first text is right for this one.
-    of_right = (same & near[None, :]).float() @ (right[:, None] == candidates[None, :]).float()
-    out = (of_right > 0) | (first[:, None] == candidates[None, :]) | (candidates == -1)[None, :]
+    n_positives = (has_same_text & is_positive[None, :]).float() @ is_its_positive.float()
+    is_its_first_text = first[:, None] == candidates[None, :]
+    is_blank = (candidates == -1)[None, :]
+    is_left_out = (n_positives > 0) | is_its_first_text | is_blank
     if batch.kind == "texts":
-        out |= (batch.classes[:, None] == batch.classes[None, :]).repeat(1, len(candidates) // size)
+        has_same_class = batch.classes[:, None] == batch.classes[None, :]
+        is_left_out |= has_same_class.repeat(1, len(candidates) // size)
     diagonal = torch.arange(size, device=keys.device)
-    out[diagonal, diagonal] = False
-    return out
+    is_left_out[diagonal, diagonal] = False
+    return is_left_out
 
 
 def _cosines(vectors: Tensor) -> Tensor:

@@ -115,8 +115,8 @@ class ScoredPairs(RowKind):
         if learned.kind != self.name:
             low = float(scores.min())
             high = float(scores.max())
-        near = (scores - low) / max(high - low, 1e-9)
-        return near.astype(np.float32), np.zeros(len(rows), dtype=np.int64)
+        similarities = (scores - low) / max(high - low, 1e-9)
+        return similarities.astype(np.float32), np.zeros(len(rows), dtype=np.int64)
 
     def describe(self, rows: Rows) -> str:
         """Returns the range of the scores and their mean."""
@@ -136,8 +136,8 @@ class LabelledPairs(RowKind):
     def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
         """Returns 1 for pairs of the positive label, and the numbers of the labels."""
         labels = [str(label) for label in rows.columns["label"]]
-        near = (np.array(labels) == learned.positive_among(labels)).astype(np.float32)
-        return near, _class_numbers(labels, self.name, learned)
+        is_match = (np.array(labels) == learned.positive_among(labels)).astype(np.float32)
+        return is_match, _class_numbers(labels, self.name, learned)
 
 
 class BarePairs(RowKind):
@@ -179,8 +179,8 @@ class LabelledTexts(RowKind):
     def targets(self, rows: Rows, learned: LearnedLabels) -> tuple[Floats32, Ints]:
         """Returns ones, and the numbers of the labels."""
         labels = [str(label) for label in rows.columns["label"]]
-        near = np.ones(len(rows), dtype=np.float32)
-        return near, _class_numbers(labels, self.name, learned)
+        ones = np.ones(len(rows), dtype=np.float32)
+        return ones, _class_numbers(labels, self.name, learned)
 
     def search_plan(self, features: SentenceFeatures) -> SearchPlan:
         """Returns a plan in which texts look for the others of their label."""
