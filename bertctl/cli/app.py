@@ -264,9 +264,8 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
         on_broken.set(out.warn)
         try:
             os.getcwd()  # noqa: PTH109 - by what takes no time to import
-        except (
-            FileNotFoundError
-        ) as error:  # libraries ask for it too, and some end the process where there is none
+        except FileNotFoundError as error:
+            # Libraries ask for it too, and some end the process where there is none.
             raise UnavailableError(
                 "the working folder has been deleted", remedy="Change into another (cd)."
             ) from error
@@ -279,9 +278,8 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
         except OSError as error:  # the boundary knows what a lost stdout means
             if error is not streams.lost(1):
                 raise
-            error.__traceback__ = (
-                None  # what its frames hold would be closed after the interpreter's shutdown
-            )
+            # What its frames hold would be closed after the interpreter's shutdown.
+            error.__traceback__ = None
         finally:
             out.close()
 

@@ -68,9 +68,8 @@ def run(arguments: list[str]) -> int:
         error.__cause__ = bug
     else:
         return _delivered(code, outputs)
-    if asked() and not isinstance(
-        error, InterruptedRunError
-    ):  # a library has made an error of its own of the signal
+    # A library has made an error of its own of the signal.
+    if asked() and not isinstance(error, InterruptedRunError):
         error = interruption(error)
     elif asked() not in (0, signal.SIGINT):
         error.exit_code = ExitCode.TERMINATED

@@ -154,9 +154,8 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
                     metadata=metadata,
                 ),
             )
-            figure.set_layout_engine(
-                "none"
-            )  # as the first file has it: the engine goes on from what it has found
+            # As the first file has it: the engine goes on from what it has found.
+            figure.set_layout_engine("none")
 
 
 def element(text: str, label: str) -> str:
@@ -339,9 +338,8 @@ def scale_by_powers(axes: "Axes") -> None:
     matplotlib's own labels of powers are TeX, which is not read here: see `text.parse_math`.
     """
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(
-        lambda value, _: f"{value:.0e}"
-    )  # with a minus sign that can be typed
+    # With a minus sign that can be typed.
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0e}")
     axes.xaxis.set_minor_formatter("")
 
 
@@ -590,10 +588,11 @@ def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> N
         bottom = min(smooth)
         top = max(smooth[0], min(smooth))
         span = top - bottom
+        # An explosion leaves the chart.
         ends = (
             bottom - 0.35 * span - 0.05,
             top + 0.75 * span + 0.15,
-        )  # an explosion leaves the chart
+        )
         title = (
             f"{document['recipe']}, {document['model']}: {document['steps']} steps of "
             f"{document['batch_size']}"

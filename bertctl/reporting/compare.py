@@ -191,9 +191,8 @@ def _difference(
     runs: Sequence[FinishedRun], number: int, split: str, name: str, pairs: dict[int, Pair]
 ) -> Difference | None:
     if number in pairs:
-        with suppress(
-            UsageError
-        ):  # a metric that predictions don't give, such as a metric script's
+        # A metric that predictions don't give, such as a metric script's.
+        with suppress(UsageError):
             return pairs[number].difference(name)
     return unpaired(runs[number], runs[0], split, name)
 

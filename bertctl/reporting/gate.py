@@ -704,9 +704,8 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
         return judgement
     value, low, high = judgement.estimate
     end = low if at_least else high
-    if end is not None and (
-        (end >= bound) if at_least else (end <= bound)
-    ):  # only the constant answer is too near
+    # Only the constant answer is too near.
+    if end is not None and ((end >= bound) if at_least else (end <= bound)):
         more = "More examples would show whether it is better than the best constant answer."
         return replace(
             judgement, ways_out=(more, "`allow_constant=True` decides by the limit alone.")

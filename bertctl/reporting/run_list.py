@@ -84,9 +84,8 @@ def list_runs(folder: Path, *, order: str = "name") -> list[ListedRun]:
         paths = sorted(folder.iterdir(), key=_by_name)
     folders = [RunFolder(path) for path in paths if not path.is_symlink()]
     with_status = ((folder, folder.own_status()) for folder in folders)
-    now = (
-        time.time()
-    )  # one for all: runs of nearly one age stay in their order, however long the reading takes
+    # One for all: runs of nearly one age stay in their order, however long the reading takes.
+    now = time.time()
     runs = [_listed(run, status, now) for run, status in with_status if status is not None]
     if order == "name":
         return sorted(runs, key=lambda run: natural_order(run.run))

@@ -1,20 +1,23 @@
 """EXPORT/export.json: what a folder of `bertctl export` holds, and how it was proved.
 
     export.json            this document
-    model.onnx             the graph with its weights in one file (OpenVINO: model.xml and model.bin)
+    model.onnx             the graph with its weights in one file (OpenVINO: model.xml and
+                           model.bin)
     tokenizer.json         the tokenizer as the model was used with it, truncation and padding off
     tokenizer_config.json  and its like, as the model's folder has them: for other programs
     config.json            the model's config with the label names (id2label) and problem_type
-    recipe.yaml            the recipe of the run, as it ran; of a model without a run, what stands for it
+    recipe.yaml            the recipe of the run, as it ran; of a model without a run, what stands
+                           for it
     metrics.json           scores of the run, where there is one
     decision.json          temperature and thresholds, where some were chosen
     modules.json, 1_Pooling/  how vectors are made, where sentence-transformers' files say it
-    windows.safetensors    what makes one answer of a long text's windows, where long texts are read so
+    windows.safetensors    what makes one answer of a long text's windows, where long texts are
+                           read so
     proof.safetensors      token ids of 32 windows, and what the model answered
 
-The graph takes `input_ids`, `attention_mask` and, where `inputs` names it, `token_type_ids`: int64 of
-shape (B, T), both sizes free. Every number that an answer depends on is in these files: nothing needs
-torch or transformers.
+The graph takes `input_ids`, `attention_mask` and, where `inputs` names it, `token_type_ids`: int64
+of shape (B, T), both sizes free. Every number that an answer depends on is in these files: nothing
+needs torch or transformers.
 """
 
 import hashlib
@@ -279,9 +282,10 @@ class ExportDocument(Document):
     """Inputs of the graph."""
 
     outputs: list[str]
-    """Outputs of the graph: logits (B, C) or for tags (B, T, C); start_logits and end_logits (B, T);
-    for choices logits (B, 1), a window for each; sentence_embedding (B, D); last_hidden_state
-    (B, T, H); window_vectors (B, D), or (B, T, D) of words, which the last layer reads."""
+    """Outputs of the graph: logits (B, C) or for tags (B, T, C); start_logits and end_logits
+    (B, T); for choices logits (B, 1), a window for each; sentence_embedding (B, D);
+    last_hidden_state (B, T, H); window_vectors (B, D), or (B, T, D) of words, which the last layer
+    reads."""
 
     labels: list[str]
     """Names of the outputs, in their order; empty where answers are no labels."""

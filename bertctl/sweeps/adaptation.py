@@ -73,9 +73,8 @@ class Adaptation:
                 take.
         """
         settings = [{"model.name": model} for model in models]
-        forks = (
-            self.job.compute.threads == 1
-        )  # the pretraining starts no thread then that a worker would lack
+        # The pretraining starts no thread then that a worker would lack.
+        forks = self.job.compute.threads == 1
         task = self.task.with_fields("evaluation", splits=without_test(self.task))
         request = SweepRequest(
             task,

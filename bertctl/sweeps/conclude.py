@@ -93,9 +93,8 @@ def conclude(
         UnavailableError: no sweep there, or the place can't be written.
         DataError: a damaged plan.
     """
-    with hold(
-        folder / ".lock-result", patient=True
-    ):  # of shards in one folder, who reads last is to write last
+    # Of shards in one folder, who reads last is to write last.
+    with hold(folder / ".lock-result", patient=True):
         plan, cells = read_cells(folder)
         document = describe(plan, cells, test_split=test_split)
         write_json(folder / "sweep.json", document.as_json())
@@ -382,9 +381,8 @@ def _write_best(folder: Path, plan: SweepPlan, document: SweepDocument, listener
     """Writes the recipe of the recommended run, and returns it; empty where there is none."""
     chosen = document.chosen
     if chosen is None or chosen.run is None:
-        (folder / BEST).unlink(
-            missing_ok=True
-        )  # one of an earlier call would be taken for this one's
+        # One of an earlier call would be taken for this one's.
+        (folder / BEST).unlink(missing_ok=True)
         return ""
     try:
         recipe = load_recipe(str(RunFolder(folder / CELLS / chosen.run).recipe))

@@ -46,9 +46,8 @@ def write_pictures(document: SweepDocument, folder: Path) -> None:
         for path in (*scores, *expected):
             path.unlink(missing_ok=True)
         return
-    height = 1.4 + 0.26 * min(
-        _MOST_ROWS, len(document.settings)
-    )  # inches that the rows of dots need
+    # Inches that the rows of dots need.
+    height = 1.4 + 0.26 * min(_MOST_ROWS, len(document.settings))
     write_charts(
         partial(_draw_seeds, document=document),
         scores,

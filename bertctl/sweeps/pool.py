@@ -231,13 +231,11 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
     from bertctl.modeling.fast.torch_bert import FAMILIES
 
     for name in _LATE_IMPORTS:
-        with contextlib.suppress(
-            ImportError
-        ):  # another release may not have it: the workers find what they need
+        # Another release may not have it: the workers find what they need.
+        with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    if (
-        "transformers" in sys.modules or family_of(source.config) not in FAMILIES
-    ):  # its tokenizer or network needs it
+    # Its tokenizer or network needs it.
+    if "transformers" in sys.modules or family_of(source.config) not in FAMILIES:
         import transformers
 
         with contextlib.suppress(OSError, ValueError, KeyError):  # `load_model` says it better

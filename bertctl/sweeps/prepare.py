@@ -151,9 +151,8 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     Raises:
         BertctlError: any refusal: settings, files, labels, model, device.
     """
-    base = _without_test(request.recipe, listener).with_fields(
-        "evaluation", baselines=False
-    )  # the same for all runs
+    # The same for all runs.
+    base = _without_test(request.recipe, listener).with_fields("evaluation", baselines=False)
     if request.folds is not None and request.folds < 2:
         raise UsageError(f"`folds={request.folds}`: it must be at least 2")
     if request.jobs is not None and request.jobs < 1:
@@ -163,9 +162,8 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     request = _with_fitting_folds(request, base, listener)
     request, encoded = _with_settings(request, base, listener)
     cells = _cells(base, request)  # what does not go together is said before torch is loaded
-    if request.test and not load_data(base, splits=["test"]).splits["test"].has(
-        "label"
-    ):  # found now, not at the end
+    # Found now, not at the end.
+    if request.test and not load_data(base, splits=["test"]).splits["test"].has("label"):
         remedy = (
             f"Leave `test=True` out; `{command('predict RUN', split='test')}` writes the "
             f"answers to hand in."

@@ -233,9 +233,8 @@ def read_cell(folder: Path, plan: SweepPlan, cell: PlannedCell) -> CellResult:
     state, value, message = _outcome(run, plan)
     seconds = 0.0
     if state != "missing":
-        with suppress(
-            BertctlError
-        ):  # a time that can't be read is not known; the result does not depend on it
+        # A time that can't be read is not known; the result does not depend on it.
+        with suppress(BertctlError):
             seconds = math.fsum(run.read_performance().seconds.values())
     return CellResult(
         cell.name,
@@ -263,9 +262,8 @@ def _outcome(run: RunFolder, plan: SweepPlan) -> tuple[State, float | None, str]
         return "diverged", plan.baseline.get(plan.primary.name), message
     if status.state == "failed":
         return "failed", None, message
-    if (
-        status.state != "done" or status.reason == "hopeless"
-    ):  # earlier versions stopped runs that did worse than the others
+    # Earlier versions stopped runs that did worse than the others.
+    if status.state != "done" or status.reason == "hopeless":
         return "missing", None, status.state
     split = plan.primary.split
     name = plan.primary.name

@@ -74,9 +74,8 @@ def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener 
         begun = started
     with locked(sweep.folder, sweep.request.shard) as locks:
         sweep = replace(sweep, plan=settle_plan(sweep.plan, sweep.folder))
-        if (
-            sweep.plan.keep == "best" and not (sweep.folder / "sweep.json").exists()
-        ):  # killed after the last run, maybe
+        # Killed after the last run, maybe.
+        if sweep.plan.keep == "best" and not (sweep.folder / "sweep.json").exists():
             delete_models(sweep.folder, [cell.name for cell in sweep.mine])
         for cell in read_cells(sweep.folder)[1]:
             if cell.state in ("done", "collapsed"):  # killed before it could clear them away itself
@@ -207,9 +206,8 @@ class SweepRunner:
         """
         for name in rung.stopped:
             run = RunFolder(self._folder / CELLS / name)
-            if (
-                run.read_status().state != "done"
-            ):  # where it is, an earlier call trained it to its end
+            # Where it is, an earlier call trained it to its end.
+            if run.read_status().state != "done":
                 shutil.rmtree(run.checkpoints, ignore_errors=True)
 
     def _say_time(self, replies: Sequence[CellReply], begun: float, jobs: int) -> None:
@@ -225,9 +223,8 @@ class SweepRunner:
         elif worked:
             figures = f"{count(len(replies), 'run')} in {wall:.1f} s"
             took = f"training and evaluation took {worked:.1f} s"
-            if (
-                self._sweep.request.executor == "local"
-            ):  # jobs wait in a queue, and each of them imports anew
+            # Jobs wait in a queue, and each of them imports anew.
+            if self._sweep.request.executor == "local":
                 figures += f", {jobs} at a time"
                 took += f", {100 * worked / (wall * jobs):.0f} % of the time of all jobs"
             listener.say(f"{figures}: {took}")

@@ -224,14 +224,12 @@ def _train(
     """Trains and scores, from a checkpoint where there is one; returns the seconds of both, None
     where it waits.
     """
-    with hold(
-        folder.path / ".lock", patient=True
-    ):  # a worker of a sweep that was killed takes a moment to end
+    # A worker of a sweep that was killed takes a moment to end.
+    with hold(folder.path / ".lock", patient=True):
         if not settings.trains_again and (seconds := _seconds_of_done(job, folder)):
             return seconds
-        unfinished = (
-            False  # what was killed before it had a status, is damaged or done starts again
-        )
+        # What was killed before it had a status, is damaged or done starts again.
+        unfinished = False
         with contextlib.suppress(BertctlError):
             unfinished = folder.read_status().state != "done"
         if not unfinished:

@@ -176,9 +176,8 @@ class BinaryCrossEntropy(ClassObjective):
         losses = self.label_losses(outputs / self.temperature, targets)
         weights = self.weights_like(outputs)
         if weights is not None:
-            losses = losses * (
-                1.0 + (weights - 1.0) * batch.gold
-            )  # a label that is not there weighs 1
+            # A label that is not there weighs 1.
+            losses = losses * (1.0 + (weights - 1.0) * batch.gold)
         return losses.mean(dim=1)
 
     def label_losses(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -33,9 +33,8 @@ if TYPE_CHECKING:  # completion has no time for rich
 Shown: TypeAlias = "RenderableType | TableBlock"
 """What a part of an answer may be, for people."""
 
-_PIPE_WIDTH = (
-    200  # a table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so
-)
+# A table in a pipe or a CI log is not folded at 80 columns, unless COLUMNS says so.
+_PIPE_WIDTH = 200
 
 
 @dataclass(kw_only=True, eq=False)
@@ -95,9 +94,8 @@ class Output(Listener):
         from bertctl.reporting.terminal import rich_table
 
         self.close()
-        with (
-            self.answers
-        ):  # in one piece, so that a reader of the first line (head, grep -q) has taken all of it
+        # In one piece, so that a reader of the first line (head, grep -q) has taken all of it.
+        with self.answers:
             for part in parts:
                 drawn = rich_table(part) if isinstance(part, TableBlock) else part
                 self.answers.print(_text(drawn) if isinstance(drawn, str) else drawn)

@@ -132,9 +132,8 @@ def predict(
                 sharing=sharing,
                 listener=listener,
             )
-    writes_skipped = sharing.shard is None or (
-        sharing.shard[0] == 1 and not sharing.paths
-    )  # all shards read them
+    # All shards read them.
+    writes_skipped = sharing.shard is None or (sharing.shard[0] == 1 and not sharing.paths)
     if skipped is not None and shared.is_first and writes_skipped:
         written |= skipped.finish(destined, out)
     if say_shard(sharing, out, written.get("files", ())):

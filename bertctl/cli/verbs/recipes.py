@@ -348,9 +348,8 @@ def _recipe_row(name: str) -> dict[str, Any]:
 def _recipes() -> tuple[str, list[dict[str, Any]], Shown]:
     rows = [_recipe_row(name) for name in builtin_recipes()]
     table = plain_table("recipe", "what")
-    headings = {"pretrain"} | {
-        row["task"] for row in rows
-    }  # recipes for files of one's own, above those of their task
+    # Recipes for files of one's own, above those of their task.
+    headings = {"pretrain"} | {row["task"] for row in rows}
     for row in sorted(
         rows, key=lambda row: (row["task"], row["name"] not in headings, row["name"])
     ):

@@ -144,7 +144,6 @@ def word_table(title: str, words: Sequence[Mapping[str, Any]]) -> Table:
     )
     for word in words:
         tokens = " ".join(word["pieces"][:_SHOWN]) + (" …" if len(word["pieces"]) > _SHOWN else "")
-        table.add_row(
-            Text(shorten(word["word"], 40)), f"{word['count']:,}", Text(tokens)
-        )  # [UNK] is no markup
+        # [UNK] is no markup.
+        table.add_row(Text(shorten(word["word"], 40)), f"{word['count']:,}", Text(tokens))
     return table

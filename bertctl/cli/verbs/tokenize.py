@@ -83,9 +83,8 @@ def tokenize(
     files, typed_texts = _inputs(texts, file, source.data, pair)
     source = replace(source, files=files, beside=output)
     if decode and source.input_format is None:
-        source = replace(
-            source, input_format="lines"
-        )  # of ids, or of what --format jsonl has written
+        # Of ids, or of what --format jsonl has written.
+        source = replace(source, input_format="lines")
     if layout == "pieces":
         out.say("--format pieces is now called --format tokens")
         layout = "tokens"

@@ -47,9 +47,8 @@ def show(out: Output, model: ModelArgument = None, lowercase: LowercaseOption = 
             out.answers.print(Text(_lines(enumerate(tokens))))
     else:
         with streams.data() as stream:
-            stream.write(
-                _lines(enumerate(tokens))
-            )  # a console would need a second for as many lines
+            # A console would need a second for as many lines.
+            stream.write(_lines(enumerate(tokens)))
 
 
 def _lines(tokens: Iterable[tuple[int, str]]) -> str:

@@ -42,9 +42,8 @@ def _ratio(lines: Lines, numerator: str, denominator: str) -> Contributions:
 
 
 def _perplexity(_: Answers, lines: Lines) -> Contributions:
-    of_words = _ratio(
-        lines, "masked_loss", "gold"
-    )  # `losses` has one column where each document has one mask
+    # `losses` has one column where each document has one mask.
+    of_words = _ratio(lines, "masked_loss", "gold")
     return _Perplexity(
         of_words.rows,
         "statistic",

@@ -256,9 +256,8 @@ def _first_guesses(outputs: Any, windows: int) -> Any:
     import torch
 
     guesses = outputs.gold.new_full((windows, _GUESSES), -1)
-    first = torch.searchsorted(
-        outputs.windows, outputs.windows
-    )  # the places are in the order of their windows
+    # The places are in the order of their windows.
+    first = torch.searchsorted(outputs.windows, outputs.windows)
     place = torch.arange(len(first), device=first.device) - first
     is_first = place < _GUESSES
     guesses[outputs.windows[is_first], place[is_first]] = outputs.words[is_first].argmax(dim=-1)

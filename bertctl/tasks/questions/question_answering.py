@@ -319,9 +319,8 @@ def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
                 else "no more characters"
             )
         )
-        offsets = (
-            match.start() for match in re.finditer(f"(?={re.escape(text)})", context)
-        )  # they may overlap
+        # They may overlap.
+        offsets = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
         nearest = min(offsets, key=lambda offset: abs(offset - start), default=None)
         message += "" if nearest is None else f"; it stands at {nearest}"
     if len(lost) > 1:

@@ -161,9 +161,8 @@ model.similarity(vectors, vectors)"""
         """Returns the similarity that all pairs have: the vectors have collapsed; no question for a
         search.
         """
-        comparable = [
-            line for line in lines if line.get("ranks", True)
-        ]  # not those of a query without a right text
+        # Not those of a query without a right text.
+        comparable = [line for line in lines if line.get("ranks", True)]
         if self.kind(lines[0]) == "search":
             key = "similarity"
         else:

@@ -172,9 +172,8 @@ def encode_words(
     tokens, cut, unknown = _tokens_of(vocabulary, tokenizer, layout, room)
     of_words = Ragged(tokens.flat, tokens.starts[numbers], tokens.lengths[numbers])
     words = merge(len(numbers), [(np.arange(len(numbers)), of_words)])
-    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(
-        np.int64
-    )  # tokens before each word
+    # Tokens before each word.
+    ends = np.concatenate([[0], np.cumsum(words.lengths)]).astype(np.int64)
     starts = np.concatenate([[0], np.cumsum([len(s) for s in sentences])]).astype(np.int64)
     rows, left, right, first, last = _windows(ends, starts, _bounds(starts, documents), room).T
     ids, type_ids, window_starts = layout.fill(
