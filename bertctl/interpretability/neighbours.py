@@ -197,9 +197,11 @@ def _placed(
     lacking_columns = 2 - plane.shape[1]  # of few vectors, or of one number each
     plane = np.pad(plane, ((0, 0), (0, lacking_columns))).round(6)
 
-    query_place, *places = [{"x": float(x), "y": float(y)} for x, y in plane]
-    placed = [neighbour | place for neighbour, place in zip(neighbours, places, strict=True)]
-    return {**document, "at": query_place, "neighbours": placed}
+    query_point, *neighbour_points = [{"x": float(x), "y": float(y)} for x, y in plane]
+    placed = [
+        neighbour | point for neighbour, point in zip(neighbours, neighbour_points, strict=True)
+    ]
+    return {**document, "at": query_point, "neighbours": placed}
 
 
 def _one_token(tokenizer: Any, word: str) -> int:
