@@ -101,14 +101,15 @@ class Comparison:
         self.features: Features = subject.task.encode(
             rows, subject.engine.tokenizer, max_length=subject.run.recipe.model.max_length
         )
-        self.features = subject.task.scored(self.features)
+        self._scored = subject.task.scored(self.features)
         self.network: GraphNetwork = subject.network()
-        self.windows = subject.windows_of(self.features, self._spread(len(self.features)))
+        self.windows = subject.windows_of(self._scored, self._spread())
         self.model = self.answers(subject.engine, "asking the model")
 
-    def _spread(self, count: int) -> Ints:
+    def _spread(self) -> Ints:
         """Returns the numbers of some windows, from the shortest to the longest."""
-        by_length = np.argsort(self.features.lengths, kind="stable")
+        count = len(self._scored)
+        by_length = np.argsort(self._scored.lengths, kind="stable")
         picked = np.linspace(0, count - 1, min(count, _WINDOWS)).round().astype(np.int64)
         return np.asarray(by_length[np.unique(picked)])
 
@@ -132,6 +133,8 @@ class Comparison:
         outputs = engine.forward(
             task, self.features, batch_size=max(BATCHES), phase=phase, listener=self._listener
         ).outputs
+        if task.compares_vectors and not self.rows.has("pair"):  # single texts have no answer
+            return Answers(outputs, [{"prediction": None}] * len(self.rows))
         return Answers(outputs, task.decode(outputs, self.features, self.rows))
 
     def engine(self, session: GraphSession) -> Engine:
@@ -153,9 +156,9 @@ class Comparison:
         differences += [self._at_length(session, length) for length in lengths]
 
         graph = self.answers(self.engine(session), "asking the export")
-        by_row = self.row_differences(graph)
-        differences.append(float(by_row.max(initial=0.0)))
-        flips, near_ties = self._flips(graph, by_row, max(differences))
+        changes = self._changes(graph)
+        differences += [float(change.max(initial=0.0)) for change in changes]
+        flips, near_ties = self._flips(graph, self._by_row(changes), max(differences))
         return ExportProof(
             source=self.source,
             rows=len(self.rows),
@@ -171,14 +174,21 @@ class Comparison:
             folder_tolerance=tolerance,
         )
 
-    def row_differences(self, other: Answers) -> Floats:
-        """Returns (N,) largest difference of a row's outputs; zeros where outputs are no logits."""
+    def _changes(self, other: Answers) -> list[Floats]:
+        """Returns by how much the numbers differ that answers are made of: logits, vectors."""
+        return [
+            np.abs(self.model.outputs[name] - other.outputs[name]) / self._scale
+            for name in ("logits", "vectors")
+            if name in self.model.outputs
+        ]
+
+    def _by_row(self, changes: Sequence[Floats]) -> Floats:
+        """Returns (N,) largest difference of each row's outputs; 0 where they are none of its
+        own.
+        """
         largest = np.zeros(len(self.rows))
-        if self.features.num_predictions != len(self.rows):
-            return largest
-        for name in ("logits", "vectors"):
-            if name in self.model.outputs and len(self.model.outputs[name]) == len(self.rows):
-                change = np.abs(self.model.outputs[name] - other.outputs[name]) / self._scale
+        for change in changes:
+            if len(change) == len(largest) == self._scored.num_predictions:
                 largest = np.maximum(largest, change.reshape(len(largest), -1).max(axis=1))
         return largest
 

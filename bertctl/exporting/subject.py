@@ -9,12 +9,14 @@ import numpy as np
 
 from bertctl.arrays import Array, Ints
 from bertctl.config.load import load_recipe
+from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.task_names import PRETRAINING
 from bertctl.errors import DataError
 from bertctl.inference.engine import Engine
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.inference.window_answers import WindowAnswers
 from bertctl.modeling.build import load_frozen, load_trained
+from bertctl.modeling.families import read_length
 from bertctl.modeling.linear_head import FIRST_OF_WORD, is_probe, read_probe
 from bertctl.modeling.model import Model
 from bertctl.modeling.sentence_folder import SentenceModules, read_modules
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 ENCODER_TASK = "sentence-embeddings"
 """The task that an encoder without a head is exported for."""
+
+_SHORTEST = 4
+"""Tokens that every model reads."""
 
 _ON_CPU = {"runtime.device": "cpu", "runtime.precision": "fp32"}
 
@@ -181,9 +186,12 @@ def _opened(
 
 def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listener) -> TrainedRun:
     """Returns an encoder without a head, opened for vectors of texts: the mean of its tokens'."""
-    recipe = load_recipe(ENCODER_TASK, options={**options, "model.name": str(path)})
+    looked_at = inspect_model(ModelSection(name=str(path), max_length=_SHORTEST))
+    modules = read_modules(looked_at.folder) or SentenceModules()
+    longest = modules.max_length or read_length(looked_at.config)
+    fields = {"model.max_length": longest, **options, "model.name": str(path)}
+    recipe = load_recipe(ENCODER_TASK, options=fields)
     source = inspect_model(recipe.model)
-    modules = read_modules(source.folder) or SentenceModules()
     listener.say(f"{path} has no head: its vectors are exported, by {'+'.join(modules.poolings)}")
     task = task_type(ENCODER_TASK).from_model(recipe, {**source.config, SAID: modules})
     return TrainedRun(RunFolder(path), recipe, source, task, None, tuple(options))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Format = Literal["onnx", "openvino"]
 
 
-@takes_run("--data-dir", "columns", "--threads")
+@takes_run("--data-dir", "columns", "--max-length", "--threads")
 def export(
     out: Output,
     run: RunRequest,

@@ -1,0 +1,154 @@
+"""Every task, every way to read long texts, probes and encoders: exported, and the same answers."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from task_examples import EXAMPLES, TEXTS
+
+import bertctl
+from bertctl.errors import BertctlError
+from bertctl.exporting.convert import lacking
+from bertctl.exporting.export_model import ExportRequest, ExportResult, export_model
+from bertctl.run_documents.export_document import ExportDocument
+
+CPU = {
+    "model.max_length": 40,
+    "model.dropout": 0.0,
+    "training.epochs": 3,
+    "training.batch_size": 4,
+    "optimizer.learning_rate": 3e-3,
+    "evaluation.bootstrap_resamples": 100,
+    "runtime.precision": "fp32",
+    "runtime.device": "cpu",
+    "runtime.threads": 1,
+}
+LONG = [
+    {"text": " ".join([text] * (1 + 7 * (number % 3))), "label": "ab"[number % 2]}
+    for number, text in enumerate(TEXTS)
+]
+"""Texts of one window and of several."""
+
+
+@pytest.fixture(params=["onnx", "openvino"])
+def file_format(request: pytest.FixtureRequest) -> str:
+    if missing := lacking(request.param):
+        pytest.skip(f"{', '.join(missing)}: pip install 'bertctl[{request.param}]'")
+    return str(request.param)
+
+
+def trained(model: Path, folder: Path, task: str, rows: Any, **fields: object) -> Path:
+    bertctl.finetune(
+        task,
+        {**CPU, "model.name": str(model), **fields},
+        train=rows,
+        validation=rows,
+        output=folder / "run",
+    )
+    return folder / "run"
+
+
+def exported(run: Path, file_format: str, **more: Any) -> ExportDocument:
+    """The document of an export that is proved; nothing else is left."""
+    output = run.parent / file_format
+    request = ExportRequest(path=run, file_format=file_format, output=output, **more)
+    result: ExportResult = export_model(request)
+    assert result.failures == ()
+    assert result.document is not None
+    assert result.proof.flips == 0
+    assert result.proof.max_difference < 1e-5
+    assert [path.name for path in run.parent.glob(".bertctl-*")] == []
+    return result.document
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", sorted(EXAMPLES))
+def test_every_task_is_exported(
+    task: str, file_format: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    example = EXAMPLES[task]
+    settings: Mapping[str, object] = {**example.settings}
+    run = trained(tiny_model, tmp_path, task, [*example.rows], **settings)
+    document = exported(run, file_format)
+    assert document.task == task
+    assert document.proof.rows == len(example.rows)
+    outputs = {
+        "question-answering": {"start_logits", "end_logits"},
+        "sentence-embeddings": {"sentence_embedding"},
+    }.get(task, {"logits"})
+    assert {*document.outputs} == outputs | {"last_hidden_state"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["mean", "max", "first", "attention", "logits"])
+def test_long_texts_are_read_in_windows(
+    pooling: str, file_format: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    fields: dict[str, object] = {
+        "model.max_length": 16,
+        "model.long_text": "window",
+        "model.window_pooling": pooling,
+    }
+    run = trained(tiny_model, tmp_path, "text-classification", LONG, **fields)
+    document = exported(run, file_format)
+    assert document.windows is not None
+    assert document.windows.pooling == pooling
+    assert document.proof.windows > document.proof.rows
+    assert (tmp_path / file_format / "windows.safetensors").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pooling", "fields"),
+    [
+        ("mean", {}),
+        ("cls", {"probe.special_tokens": False}),
+        ("max", {"probe.special_tokens": False, "probe.normalize": True}),
+        ("mean-max", {"model.window_pooling": "max"}),
+        ("mean", {"probe.layers": ["1"], "probe.special_tokens": False}),
+        ("mean", {"probe.layers": ["word-embeddings"]}),
+    ],
+)
+def test_probes_are_exported(
+    pooling: str,
+    fields: dict[str, object],
+    file_format: str,
+    tiny_model: Path,
+    tmp_path: Path,
+) -> None:
+    settings = {
+        **{name: CPU[name] for name in CPU if not name.startswith(("training", "optimizer"))},
+        "model.name": str(tiny_model),
+        "model.max_length": 16,
+        "model.long_text": "window",
+        "probe.pooling": [pooling],
+        **fields,
+    }
+    settings.pop("model.dropout")
+    bertctl.probe(
+        "text-classification", settings, train=LONG, validation=LONG, output=tmp_path / "run"
+    )
+    document = exported(tmp_path / "run", file_format)
+    assert document.windows is not None
+    assert document.labels == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_an_encoder_is_exported_with_its_vectors(
+    file_format: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    rows = tmp_path / "texts.jsonl"
+    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    output = tmp_path / "out"
+    request = ExportRequest(path=tiny_model, file_format=file_format, output=output, rows=rows)
+    result = export_model(request)
+    assert result.failures == ()
+    assert result.document is not None
+    assert result.document.task == "sentence-embeddings"
+    assert result.document.vectors is not None
+    assert (result.document.vectors.poolings, result.document.vectors.size) == (["mean"], 36)
+    assert (output / "modules.json").is_file()
+    with pytest.raises(BertctlError, match="without data of its own"):
+        export_model(ExportRequest(tiny_model, file_format, tmp_path / "other"))
