@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError
-from bertctl.words import listing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,8 +54,7 @@ def require_packages(name: str, option: str) -> None:
     """
     if missing := lacking(name):
         raise UnavailableError(
-            f"{option} needs {listing(missing)}, which "
-            f"{'is' if len(missing) == 1 else 'are'} not installed",
+            f"{option} needs {' and '.join(missing)}, not installed here",
             remedy=f"Install it: pip install 'bertctl[{name}]'.",
         )
 

@@ -2,25 +2,31 @@
 torch first.
 """
 
+import contextlib
 import itertools
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from bertctl.arrays import Floats, Floats32
 from bertctl.data.rows import Rows
 from bertctl.errors import DeviceError, UnavailableError
+from bertctl.exporting.cached_graph import cached_graph
+from bertctl.features.backend_names import PACKAGES, is_installed, precisions
 from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
-from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine, has_trained_pooler
+from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract_job import ExtractJob
-from bertctl.inference.sessions import PACKAGES, converted, lacking, open_session, precisions
+from bertctl.inference.graph_session import GraphSession, open_graph
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import WORD_EMBEDDINGS, layer_count, states_needed
 from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
+from bertctl.run_documents.export_document import LAST_STATE
 from bertctl.runtime.device import Compute
 from bertctl.runtime.measured import WORTH, Speeds, measured_once
 
@@ -29,6 +35,40 @@ LOWEST_COSINE = 0.9999
 
 _SAMPLE = 64
 _ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class GraphEncoder:
+    """An encoder as a graph, called as an `inference.engine.Backend`.
+
+    Attributes:
+        session: The graph.
+        outputs: Names of what is needed: `last_hidden_state`, `hidden_states.3`, `pooler_output`.
+    """
+
+    session: GraphSession
+    outputs: tuple[str, ...]
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Returns the outputs as attributes; hidden states as a dictionary by number."""
+        import torch
+
+        tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+        feeds = {name: tensor.numpy() for name, tensor in tensors.items()}
+        outputs = SimpleNamespace(hidden_states={})
+        for name, values in self.session.run(feeds, self.outputs).items():
+            head, _, number = name.partition(".")
+            if number:
+                outputs.hidden_states[int(number)] = torch.from_numpy(values)
+            else:
+                setattr(outputs, head, torch.from_numpy(values))
+        return outputs
+
+    def inference(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns a context without gradients; a graph has nothing else to switch."""
+        import torch
+
+        return torch.inference_mode()
 
 
 def open_encoder(
@@ -56,21 +96,24 @@ def open_encoder(
     if job.backend == "torch":
         return Encoder.open(source, spec, compute)
     loaded = load_frozen(source, replace(compute, precision="fp32"), plain=True)
-    names = [
-        *(f"hidden_states.{i}" for i in range(layer_count(source.config))),
-        "last_hidden_state",
-    ]
+    n_layers = layer_count(source.config)
+    names = [*(f"hidden_states.{layer}" for layer in range(n_layers)), LAST_STATE]
     needed = [names[state] for state in states_needed(spec.layers) if state != WORD_EMBEDDINGS]
-    if has_trained_pooler(loaded):
-        names.append("pooler_output")
     if "pooler" in spec.poolings:
         needed.append("pooler_output")
     ours = frozen_engine(loaded, compute)
-    path = converted(source, loaded, names, listener=listener)
+    engine = ours
     if needed:
-        engine = replace(ours, backend=open_session(job.backend, path, needed, compute))
-    else:
-        engine = ours
+        path = cached_graph(source, loaded, n_layers, listener=listener)
+        session = open_graph(
+            path,
+            job.backend,
+            threads=compute.threads,
+            outputs=needed,
+            precision=compute.precision,
+            remedy=f"Delete {path}: it is made again.",
+        )
+        engine = replace(ours, backend=GraphEncoder(session, tuple(needed)))
     encoder = Encoder(source, loaded, spec, engine)
     windows = _some_windows(encoder, job, sample)
     lowest = lowest_cosine(encoder, Encoder(source, loaded, spec, ours), windows)
@@ -112,7 +155,7 @@ def fastest_backend(
         listener: told of the speeds, and of a backend that can't have this model.
     """
     names = [
-        name for name in PACKAGES if not lacking(name) and compute.precision in precisions(name)
+        name for name in PACKAGES if is_installed(name) and compute.precision in precisions(name)
     ]
     if compute.device != "cpu" or names == ["torch"] or len(sample) < _SAMPLE:
         only = f"the only one here on {compute.device} in {compute.precision}"

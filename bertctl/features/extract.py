@@ -24,6 +24,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.documents import read_json
 from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.features.backend_names import PACKAGES, check_backend
 from bertctl.features.backends import fastest_backend, open_encoder
 from bertctl.features.chunks import chunks, require_rows, split_for_memory
 from bertctl.features.encoded_windows import RowEncoder
@@ -33,7 +34,6 @@ from bertctl.features.feature_files import check_output, write_features
 from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores, outliving
 from bertctl.inference.evaluate import warn_of_truncation
-from bertctl.inference.sessions import PACKAGES, check_backend
 from bertctl.inference.shards import AGAIN, Sharing
 from bertctl.modeling.families import read_length
 from bertctl.modeling.source import ModelSource, inspect_model

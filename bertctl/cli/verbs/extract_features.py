@@ -99,9 +99,9 @@ def extract_features(
         bertctl extract-features reviews.csv -o reviews.npy --model minilm
         bertctl extract-features lines.txt -o x.jsonl --layers -1,-2 --pooling none
     """
+    from bertctl.features.backend_names import check_backend
     from bertctl.features.feature_files import check_output
     from bertctl.features.kept_memory import bound_caches
-    from bertctl.inference.sessions import check_backend
     from bertctl.inference.shards import Sharing
     from bertctl.runtime.launch import workers
 
