@@ -41,32 +41,32 @@ _FOLDER_FLAGS = {
 _HUB_KINDS = {"datasets": " --repo-type dataset", "spaces": " --repo-type space"}
 
 
-def is_address(given: str | Path) -> bool:
+def is_address(path: str | Path) -> bool:
     """Returns whether a value that is to be a local path begins like an address.
 
     A single slash behind the scheme is what `Path` leaves of two. It counts unless a local folder
     has that name.
     """
-    match = _ADDRESS.match(str(given))
+    match = _ADDRESS.match(str(path))
     if match is None:
         return False
     return match["rest"].startswith("/") or not Path(f"{match['scheme']}:").is_dir()
 
 
-def address_problem(given: str | Path) -> str:
+def address_problem(address: str | Path) -> str:
     """Returns the sentence that says what is wrong with an address, without the secrets in it."""
-    return f"{_full_address(given)} is an address, and bertctl reads and writes local files"
+    return f"{_full_address(address)} is an address, and bertctl reads and writes local files"
 
 
-def address_remedy(given: str | Path, *, is_output: bool = False, is_model: bool = False) -> str:
+def address_remedy(path: str | Path, *, is_output: bool = False, is_model: bool = False) -> str:
     """Returns what to type in place of an address.
 
     Args:
-        given: The address.
+        path: The address.
         is_output: Whether something was to be written there.
         is_model: Whether a model was meant, for which the hub's id fits.
     """
-    address = _full_address(given)
+    address = _full_address(path)
     scheme, _, rest = address.partition("://")
     scheme = scheme.lower()
     if scheme == "file":
@@ -90,7 +90,7 @@ def address_remedy(given: str | Path, *, is_output: bool = False, is_model: bool
 
 
 def refuse_address(
-    given: str | Path | None,
+    path: str | Path | None,
     name: str = "",
     *,
     is_output: bool = False,
@@ -100,7 +100,7 @@ def refuse_address(
     """Refuses an address where a local path is needed.
 
     Args:
-        given: A path as it was typed; None where nothing was.
+        path: A path as it was typed; None where nothing was.
         name: Option, field, argument or variable that it was given for.
         is_output: Whether something was to be written there.
         is_model: Whether a model was meant.
@@ -110,23 +110,23 @@ def refuse_address(
     Raises:
         UsageError: It is an address.
     """
-    if given is None or not is_address(given):
+    if path is None or not is_address(path):
         return
     label = f"{name}: " if name else ""
-    remedy = address_remedy(given, is_output=is_output, is_model=is_model)
+    remedy = address_remedy(path, is_output=is_output, is_model=is_model)
     if is_perhaps_text:
         remedy += (
             " If the address itself is the text, put it into a file or into a pipe, and give that "
             "(- is stdin)."
         )
-    raise UsageError(f"{label}{address_problem(given)}", remedy=remedy)
+    raise UsageError(f"{label}{address_problem(path)}", remedy=remedy)
 
 
-def _full_address(given: str | Path) -> str:
+def _full_address(address: str | Path) -> str:
     """Returns the address with both slashes behind its scheme, and without secrets."""
-    match = _ADDRESS.match(str(given))
+    match = _ADDRESS.match(str(address))
     if match is None:
-        return str(given)
+        return str(address)
     if match["rest"].startswith("//"):
         slashes = "///"
     else:
@@ -158,10 +158,10 @@ def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
     if len(parts) < 2:
         return None
     repository = "/".join(parts[:2])
-    inside = parts[2:]
-    if inside and inside[0] in ("resolve", "blob", "tree", "raw"):
-        inside = inside[2:]
-    return kind, repository, "/".join(inside)
+    path_in_repository = parts[2:]
+    if path_in_repository and path_in_repository[0] in ("resolve", "blob", "tree", "raw"):
+        path_in_repository = path_in_repository[2:]
+    return kind, repository, "/".join(path_in_repository)
 
 
 def _hub_remedy(kind: str, repository: str, file: str, *, is_model: bool) -> str:

@@ -46,7 +46,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def loading(
-    what: object, *, kind: type[BertctlError] = DataError, remedy: str = ""
+    noun: object, *, kind: type[BertctlError] = DataError, remedy: str = ""
 ) -> Iterator[None]:
     """Turns whatever goes wrong inside into one of our errors: for what somebody else's file makes
     a library do.
@@ -54,7 +54,7 @@ def loading(
     Our own errors, and memory that ran out, go through as they are.
 
     Args:
-        what: is being loaded, for the message.
+        noun: is being loaded, for the message.
         kind: of the error that is raised.
         remedy: what to do about it.
     """
@@ -68,9 +68,9 @@ def loading(
             or not (isinstance(error, Exception) or panic)
         ):
             raise
-        said = next(iter(str(error).strip().splitlines()), "")[:300]
+        reason = next(iter(str(error).strip().splitlines()), "")[:300]
         raise kind(
-            f"{what} can't be used: {type(error).__name__}: {said}", remedy=remedy
+            f"{noun} can't be used: {type(error).__name__}: {reason}", remedy=remedy
         ) from error
 
 
@@ -304,11 +304,11 @@ def _validated(
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"])
         if first["type"] == "missing":
-            given = ""
+            value_text = ""
         else:
-            given = f", {json.dumps(first['input'], default=str)[:60]} given"
+            value_text = f", {json.dumps(first['input'], default=str)[:60]} given"
         if key == "schema":
-            given += f" (written by another bertctl than this {__version__})"
+            value_text += f" (written by another bertctl than this {__version__})"
         raise DataError(
-            f"{place}: {key[:200]}: {first['msg'].lower()}{given}", remedy=remedy, file=path
+            f"{place}: {key[:200]}: {first['msg'].lower()}{value_text}", remedy=remedy, file=path
         ) from error

@@ -184,11 +184,11 @@ def _script_candidates(data: bytes) -> list[Candidate]:
             if text is None:
                 continue
             beyond = re.findall(r"[^\x00-\x7f\s«»„“”‘’–—…№]", text)
-            letters = [each for each in beyond if re.match(letter, each.lower())]
+            letters = [character for character in beyond if re.match(letter, character.lower())]
             swapped = len(re.findall(r"(?<=[^\W\d_])(?<![A-ZА-ЯΑ-Ω])[А-ЯΑ-Ω]", text))
             if len(letters) < 0.95 * len(beyond) or not letters or swapped > 0.05 * len(letters):
                 continue
-            score = sum(each.lower() in common for each in letters) / len(letters)
+            score = sum(character.lower() in common for character in letters) / len(letters)
             if score >= 0.55:
                 candidates.append(Candidate(encoding, text, score))
     return candidates
@@ -206,7 +206,7 @@ def _asian_candidates(data: bytes) -> list[Candidate]:
                 beyond = []
             if text is None or len(beyond) < 2:
                 continue
-            kana = sum("\u3040" <= each <= "\u30ff" for each in beyond)
+            kana = sum("\u3040" <= character <= "\u30ff" for character in beyond)
             score = sum(map(is_usual, beyond)) / len(beyond)
             if score >= 0.9 and kana >= least * len(beyond):
                 candidates.append(Candidate(encoding, text, score + 0.001))  # before an alphabet

@@ -87,10 +87,10 @@ class BertctlError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
-        said = _PLACE.search(message)
-        self.file = str(file) if file is not None else said and said["file"]
-        self.line = int(said["line"]) if said and said["line"] else None
-        self.field = said and said["field"]
+        place = _PLACE.search(message)
+        self.file = str(file) if file is not None else place and place["file"]
+        self.line = int(place["line"]) if place and place["line"] else None
+        self.field = place and place["field"]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document that `--json` answers with, as `schemas/error.json` describes it."""
@@ -174,14 +174,14 @@ def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
         return errors[0]
     messages = textwrap.indent("\n".join(error.message for error in errors), "  ")
     remedies = dict.fromkeys(error.remedy for error in errors if error.remedy)
-    whole = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
-    whole.exit_code = errors[0].exit_code
-    whole.kind = errors[0].kind
-    placed = next((error for error in errors if error.file or error.field), whole)
-    whole.file = placed.file
-    whole.line = placed.line
-    whole.field = placed.field
-    return whole
+    combined = BertctlError(f"{headline}\n{messages}", remedy="\n".join(remedies))
+    combined.exit_code = errors[0].exit_code
+    combined.kind = errors[0].kind
+    placed = next((error for error in errors if error.file or error.field), combined)
+    combined.file = placed.file
+    combined.line = placed.line
+    combined.field = placed.field
+    return combined
 
 
 def said_of(error: BaseException) -> str:

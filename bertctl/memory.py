@@ -183,14 +183,14 @@ def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
 
 
 def require_memory(
-    need: int, what: str, *, remedy: str = "", libraries: bool = True, threads: int = 1
+    need: int, noun: str, *, remedy: str = "", libraries: bool = True, threads: int = 1
 ) -> None:
     """Refuses what can't be in memory, before it is tried: the system would end the process without
     a word.
 
     Args:
         need: bytes.
-        what: needs them, for the message.
+        noun: needs them, for the message.
         remedy: what to do about it.
         libraries: whether torch and transformers are needed beside it.
         threads: of theirs.
@@ -201,7 +201,7 @@ def require_memory(
     """
     free, reason = _free(libraries=libraries, threads=threads)
     if need > free:
-        message = f"{what} needs {human_bytes(need)} of memory, and {human_bytes(free)} {reason}"
+        message = f"{noun} needs {human_bytes(need)} of memory, and {human_bytes(free)} {reason}"
         remedy = (
             remedy
             or "Choose a smaller model, or a machine (a container, a limit) with more memory."

@@ -23,6 +23,7 @@ import shutil
 import socket
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -253,8 +254,8 @@ class RunFolder:
             return f"{self.path} is a link; name what it points to"
         if status is None:
             return f"{self.path} {'is no run of bertctl' if path.exists() else 'does not exist'}"
-        if why := self.why_of_sweep():
-            return why
+        if reason := self.why_of_sweep():
+            return reason
         if only_done and status.state != "done":
             return f"{self.path} has not finished: its state is '{status.state}'"
         if status.state == "running" and status.host != socket.gethostname():
@@ -280,13 +281,13 @@ class RunFolder:
             UsageError: see `why_kept`; or a process holds the run.
             UnavailableError: it can't be deleted.
         """
-        if why := self.why_kept(only_done=only_done):
-            raise UsageError(why, file=self.path)
+        if reason := self.why_kept(only_done=only_done):
+            raise UsageError(reason, file=self.path)
         if dry_run:
             return False
         with failures_of(self.path), self.held():
-            if why := self.why_kept(only_done=only_done):  # it has been started anew meanwhile
-                raise UsageError(why, file=self.path)
+            if reason := self.why_kept(only_done=only_done):  # it has been started anew meanwhile
+                raise UsageError(reason, file=self.path)
             self.clear()
             (self.path / ".lock").unlink()
             with suppress(OSError):  # something else is in it
@@ -300,11 +301,11 @@ class RunFolder:
         Raises:
             UsageError: it is.
         """
-        own = [path for path in self._files() if path.name != "report.html"]
+        own_files = [path for path in self._files() if path.name != "report.html"]
         if (self.path / "config.json").exists():
-            own += [path for pattern in _CONTENT["model"] for path in self.path.glob(pattern)]
+            own_files.extend(chain.from_iterable(map(self.path.glob, _CONTENT["model"])))
         if os.path.realpath(output) in map(
-            os.path.realpath, own
+            os.path.realpath, own_files
         ):  # a file of the run may be a link to itself
             message = f"{output} is an input of this command: it belongs to {self.path}"
             raise UsageError(
@@ -313,10 +314,11 @@ class RunFolder:
 
     def _files(self) -> list[Path]:
         """Returns what belongs to a run, in the order in which it is deleted."""
-        patterns = [
-            (folder, pattern) for folder, patterns in _CONTENT.items() for pattern in patterns
-        ]
-        return [path for folder, pattern in patterns for path in (self.path / folder).glob(pattern)]
+        paths: list[Path] = []
+        for folder, patterns in _CONTENT.items():
+            for pattern in patterns:
+                paths.extend((self.path / folder).glob(pattern))
+        return paths
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
@@ -452,7 +454,7 @@ _CONTENT = {
 
 def _content(path: Path) -> list[Path]:
     """Returns what is in a folder besides a lock and what a killed process left aside."""
-    return [one for one in path.iterdir() if one.name != ".lock" and not one.match(PARTS)]
+    return [entry for entry in path.iterdir() if entry.name != ".lock" and not entry.match(PARTS)]
 
 
 def default_folder(name: str, digest: str) -> Path:
@@ -467,8 +469,8 @@ def default_folder(name: str, digest: str) -> Path:
 
 def latest_folder(name: str, digest: str) -> Path | None:
     """Returns the last of these folders that is there, or None."""
-    there = list(itertools.takewhile(Path.exists, _folder_names(name, digest)))
-    return there[-1] if there else None
+    existing = list(itertools.takewhile(Path.exists, _folder_names(name, digest)))
+    return existing[-1] if existing else None
 
 
 def _folder_names(name: str, digest: str) -> Iterator[Path]:

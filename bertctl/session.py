@@ -42,8 +42,8 @@ class Session:
         """Returns the session's one object of a class, made when it is first asked for."""
         if kind not in self._parts:
             self._parts[kind] = kind()
-        found: _Part = self._parts[kind]
-        return found
+        part: _Part = self._parts[kind]
+        return part
 
     def restore_later(self, name: str, restore: "Callable[[], object]") -> None:
         """Notes how to restore something of the process when the session is closed.
@@ -128,10 +128,10 @@ def carried(work: "Callable[_Arguments, _Result]") -> "Callable[_Arguments, _Res
     """Returns a function that does some work in this session, in whichever thread it is called."""
     session = current()
 
-    def run(*arguments: "_Arguments.args", **named: "_Arguments.kwargs") -> "_Result":
+    def run(*arguments: "_Arguments.args", **keywords: "_Arguments.kwargs") -> "_Result":
         token = _current.set(session)
         try:
-            return work(*arguments, **named)
+            return work(*arguments, **keywords)
         finally:
             _current.reset(token)
 

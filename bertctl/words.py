@@ -98,9 +98,9 @@ def human_seconds(seconds: float, *, brief: bool = False) -> str:
     """Returns `4.2 s`, `12 min 35 s` (brief, rounded: `13 min`), `3 h 20 min` or `2 d 4 h`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600 and not brief:
-        return f"{whole // 60} min {whole % 60} s"
+    rounded = round(seconds)
+    if rounded < 3600 and not brief:
+        return f"{rounded // 60} min {rounded % 60} s"
     if round(seconds / 60) < 60:
         return f"{round(seconds / 60)} min"
     minutes = round(seconds / 60)
@@ -140,10 +140,10 @@ def harmless(text: str, *, keep: str = "") -> str:
     """
 
     def written(match: re.Match[str]) -> str:
-        one = match[0]
-        if one in keep:
-            return one
-        return _SHORT.get(one) or f"\\u{ord(one):04x}"
+        character = match[0]
+        if character in keep:
+            return character
+        return _SHORT.get(character) or f"\\u{ord(character):04x}"
 
     return _MOVING.sub(written, text)
 
@@ -155,8 +155,8 @@ def spoken(text: str) -> str:
     GitHub's runner obeys `::error ...` at the start of a line and `##[error]...` anywhere in it, Azure's
     `##vso[...]`. Their second character is written as a code, as in JSON.
     """
-    shown = harmless(text, keep="\n\t")
-    return _COMMAND.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", shown)
+    escaped = harmless(text, keep="\n\t")
+    return _COMMAND.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", escaped)
 
 
 def shorten(value: object, limit: int = 60) -> str:
@@ -165,10 +165,10 @@ def shorten(value: object, limit: int = 60) -> str:
         text = value
     else:
         text = repr(value)
-    shown = visible(text[: 4 * limit])
-    if len(shown) <= limit and len(text) <= 4 * limit:
-        return shown
-    return shown[:limit] + "…"
+    visible_text = visible(text[: 4 * limit])
+    if len(visible_text) <= limit and len(text) <= 4 * limit:
+        return visible_text
+    return visible_text[:limit] + "…"
 
 
 def listing(names: Sequence[object], limit: int = 12) -> str:
@@ -177,18 +177,20 @@ def listing(names: Sequence[object], limit: int = 12) -> str:
     return head + (f", ... ({len(names)} in all)" if len(names) > limit else "")
 
 
-def did_you_mean(given: str, known: Iterable[str], *, mark: str = "", cutoff: float = 0.6) -> str:
+def did_you_mean(
+    unknown_word: str, known: Iterable[str], *, mark: str = "", cutoff: float = 0.6
+) -> str:
     """Returns the nearest of the known words as `did you mean a or b?`, or an empty string.
 
     Args:
-        given: A word that is not known.
+        unknown_word: A word that is not known.
         known: Those that are.
         mark: What all of them begin with.
         cutoff: How alike a word has to be, from 0 to 1. A word that begins as the given one is
             near, too.
     """
     by_lower = {word.lower().removeprefix(mark): word for word in known}
-    typed = given.lower().removeprefix(mark)
+    typed = unknown_word.lower().removeprefix(mark)
     nearest = difflib.get_close_matches(
         typed,
         by_lower,
@@ -202,19 +204,19 @@ def did_you_mean(given: str, known: Iterable[str], *, mark: str = "", cutoff: fl
     return ""
 
 
-def unknown(what: str, given: str, known: Iterable[str]) -> str:
+def unknown(noun: str, word: str, known: Iterable[str]) -> str:
     """Returns `there is no metric 'acc': did you mean accuracy?`, the head of a refusal; what fits
     is the remedy's.
     """
-    return hinted(f"there is no {what} '{given}'", given, known)
+    return hinted(f"there is no {noun} '{word}'", word, known)
 
 
-def hinted(said: str, given: str, known: Iterable[str]) -> str:
+def hinted(message: str, word: str, known: Iterable[str]) -> str:
     """Returns what is said of something given, and the nearest of the known words, where there are
     near ones.
     """
-    hint = did_you_mean(given, known)
-    return f"{said}: {hint}" if hint else said
+    hint = did_you_mean(word, known)
+    return f"{message}: {hint}" if hint else message
 
 
 def command(*words: object, **options: object) -> str:
@@ -227,9 +229,9 @@ def command(*words: object, **options: object) -> str:
             that is repeated, and `output` for `-o`.
     """
     typed = ["bertctl", *(_quoted(word) for word in words)]
-    for name, given in options.items():
+    for name, value_or_values in options.items():
         option = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-        for value in given if isinstance(given, list) else [given]:
+        for value in value_or_values if isinstance(value_or_values, list) else [value_or_values]:
             typed.append(option)
             if value is not True:
                 typed.append(shlex.quote(str(value)))

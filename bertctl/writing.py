@@ -64,14 +64,14 @@ def replacing(path: Path) -> Iterator[Path]:
             yield aside
             _sync(aside)
             if aside.is_dir() and path.is_dir() and not path.is_symlink():
-                for file in (one for one in aside.rglob("*") if one.is_file()):
+                for file in (entry for entry in aside.rglob("*") if entry.is_file()):
                     target = path / file.relative_to(aside)
                     target.parent.mkdir(exist_ok=True)
                     file.replace(target)
-                _sync(path, inside=False)
+                _sync(path, with_content=False)
             else:
                 aside.replace(path)
-                _sync(path.parent, inside=False)
+                _sync(path.parent, with_content=False)
 
 
 @contextmanager
@@ -94,7 +94,7 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
         raise write_failure(path, error, replaced=replaced) from error
     except Exception as error:
         number = next(
-            (one for one in _FULL if os.strerror(one) in str(error)), 0
+            (code for code in _FULL if os.strerror(code) in str(error)), 0
         )  # as safetensors says it
         if not number:
             raise
@@ -113,24 +113,24 @@ def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> Unav
             how = "in BERTCTL_CACHE"
     if error.errno in _FULL:
         if replaced and path.is_file():
-            kept = " (the version written before is whole)"
+            note = " (the version written before is whole)"
         else:
-            kept = ""
+            note = ""
         place = next((parent for parent in path.parents if parent.is_dir()), Path())
         return UnavailableError(
-            f"{path}: the disk is full{_FULL[error.errno]}{kept}",
+            f"{path}: the disk is full{_FULL[error.errno]}{note}",
             remedy=f"Free some space on the disk of {path.parent} "
             f"({human_bytes(shutil.disk_usage(place).free)} are "
             f"free), or choose another folder {how}.",
             file=path,
         )
-    why = (
+    cause = (
         "it is a link, and none is followed"
         if error.errno == errno.ELOOP
         else error.strerror or error
     )
     return UnavailableError(
-        f"{path}: can't be written ({why})",
+        f"{path}: can't be written ({cause})",
         remedy="Check that the folder exists and that you may write there, or choose another "
         f"{how}.",
         file=path,
@@ -214,16 +214,16 @@ def cache_folder() -> Path:
         UnavailableError: the user has no home folder.
         UsageError: a variable names an address.
     """
-    named = os.environ.get("BERTCTL_CACHE")
+    from_environment = os.environ.get("BERTCTL_CACHE")
     for variable in ("BERTCTL_CACHE", "XDG_CACHE_HOME"):
         refuse_address(os.environ.get(variable), variable, is_output=True)
     try:
-        if named:
-            return Path(named).expanduser()
+        if from_environment:
+            return Path(from_environment).expanduser()
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
     except RuntimeError as error:
-        if named:
-            message = f"BERTCTL_CACHE is {named}, and there is no such user"
+        if from_environment:
+            message = f"BERTCTL_CACHE is {from_environment}, and there is no such user"
         else:
             message = "this user has no home folder"
         raise UnavailableError(
@@ -271,16 +271,16 @@ def open_in_place(path: Path, flags: int) -> int:
     if number is not None:
         return os.dup(number)
     with suppress(FileNotFoundError):
-        found = path.lstat()
-        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
             copy_file(path, path)
     # Without waiting for the reader of a pipe that somebody has put there.
     return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
-def _sync(path: Path, *, inside: bool = True) -> None:
+def _sync(path: Path, *, with_content: bool = True) -> None:
     """Makes a file, or a folder, perhaps with all that is in it, outlive a loss of power."""
-    for entry in path.iterdir() if inside and path.is_dir() else ():
+    for entry in path.iterdir() if with_content and path.is_dir() else ():
         _sync(entry)
     number = os.open(path, os.O_RDONLY)
     try:
@@ -293,10 +293,10 @@ def _descriptor(path: Path) -> int | None:
     """Returns the number of the open file that a name such as /dev/stdout stands for: it is not
     opened once more.
     """
-    found = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
-    if found is None:
+    match = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
+    if match is None:
         return None
-    return int(found[2] or {"stdout": 1, "stderr": 2}[found[1]])
+    return int(match[2] or {"stdout": 1, "stderr": 2}[match[1]])
 
 
 def is_stream(path: Path) -> bool:
@@ -332,9 +332,9 @@ def protect(*inputs: Path, anew: bool = False) -> None:
         protected.clear()
     for path in inputs:
         with suppress(OSError, ValueError):
-            found = path.stat()
-            if stat.S_ISREG(found.st_mode) or stat.S_ISDIR(
-                found.st_mode
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(
+                status.st_mode
             ):  # not the terminal, which may be both
                 protected[path] = None
 
@@ -352,14 +352,17 @@ def refuse_input(path: Path, *, replaces: bool = False) -> None:
         UsageError: it is; which.
     """
     with suppress(OSError):
-        for one in filter(
+        for input_path in filter(
             Path.exists, current().part(_Inputs)
         ):  # another file may have the number of one that is gone
-            if path.samefile(one) and (replaces or not path.is_dir()):
-                raise UsageError(f"{path} is an input of this command ({one})", remedy=_ANOTHER)
-            if replaces and one.resolve().is_relative_to(path.resolve()):
+            if path.samefile(input_path) and (replaces or not path.is_dir()):
                 raise UsageError(
-                    f"{one} lies in {path}, which `overwrite=True` would replace", remedy=_ANOTHER
+                    f"{path} is an input of this command ({input_path})", remedy=_ANOTHER
+                )
+            if replaces and input_path.resolve().is_relative_to(path.resolve()):
+                raise UsageError(
+                    f"{input_path} lies in {path}, which `overwrite=True` would replace",
+                    remedy=_ANOTHER,
                 )
 
 

@@ -171,8 +171,12 @@ class DatasetRow:
         """Files below a data folder, such as `SST-2/train.tsv`; where it has none of its own, the
         hub's.
         """
-        own = tuple(f"{self.folders[0]}/{split.files[0]}" for split in self.splits if split.files)
-        return own or tuple(self.hub.file_of(name) for name in self.split_names if self.hub)
+        official_names = tuple(
+            f"{self.folders[0]}/{split.files[0]}" for split in self.splits if split.files
+        )
+        return official_names or tuple(
+            self.hub.file_of(name) for name in self.split_names if self.hub
+        )
 
     def columns_in_file(self, split: SplitRow) -> Columns:
         """Returns what the columns are called in the file of a split."""

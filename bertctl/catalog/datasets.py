@@ -48,7 +48,7 @@ def find_dataset(name: str, datasets_file: str | None = None) -> DatasetRow:
         from bertctl.catalog.datasets_file import read_datasets
 
         path = Path(datasets_file)
-        known = {**read_datasets(path, taken=known, home=path.parent), **known}
+        known = {**read_datasets(path, reserved=known, home=path.parent), **known}
     if name in known:
         return known[name]
     raise UsageError(

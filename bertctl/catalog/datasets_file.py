@@ -33,13 +33,13 @@ _SECTIONS = {"columns": Columns, "hub": Hub, "splits": SplitRow, "published": Pu
 
 
 def read_datasets(
-    path: Path, *, taken: Collection[str] = (), home: Path | None = None
+    path: Path, *, reserved: Collection[str] = (), home: Path | None = None
 ) -> dict[str, DatasetRow]:
     """Returns the data sets of a file by name.
 
     Args:
         path: a `datasets.yaml`.
-        taken: names that it may not use.
+        reserved: names that it may not use.
         home: folder that is searched for their files where no other is given.
 
     Raises:
@@ -47,11 +47,11 @@ def read_datasets(
         UnavailableError: the file can't be read.
     """
     document = read_document(read_text(path, limit=MOST_CHARACTERS))
-    found: dict[str, DatasetRow] = {}
+    datasets: dict[str, DatasetRow] = {}
     problems = list(document.problems)
     adapter = TypeAdapter(DatasetRow)
     for name, values in document.values.items():
-        if name in taken:
+        if name in reserved:
             problems.append(
                 (
                     document.lines[name,],
@@ -70,12 +70,14 @@ def read_datasets(
             (_line(document, (name, attribute)), f"{name}.{attribute}: {sentence}")
             for attribute, sentence in row.problems()
         ]
-        found[name] = row
+        datasets[name] = row
     if problems:
         raise RecipeError(
-            str(path), [f"{path}:{line}: {what}" for line, what in sorted(problems)], remedy=_SHAPE
+            str(path),
+            [f"{path}:{line}: {problem}" for line, problem in sorted(problems)],
+            remedy=_SHAPE,
         )
-    return found
+    return datasets
 
 
 def _attributes(name: str, values: Any, home: Path | None) -> Any:

@@ -85,11 +85,11 @@ class RemoteFile:
         return ""
 
 
-def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
+def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     """Returns what the hub has of the wanted files; no file is loaded.
 
     Args:
-        wanted: with `patterns`, all files that match one of them; else all of its `files`.
+        files_of_hub: with `patterns`, all files that match one of them; else all of its `files`.
         licence: whether to ask for the licence where nothing else is to be asked of the repository.
 
     Raises:
@@ -100,25 +100,27 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
     from huggingface_hub import constants, get_hf_file_metadata, get_token
 
     limit_sessions()
-    said: dict[str, Any] = {}
-    with contextlib.suppress(*(() if wanted.patterns else (Exception,))):
-        if wanted.patterns or licence:
-            said = within_patience(
-                partial(_description, wanted), f"the list of files of {wanted.repo}"
+    description: dict[str, Any] = {}
+    with contextlib.suppress(*(() if files_of_hub.patterns else (Exception,))):
+        if files_of_hub.patterns or licence:
+            description = within_patience(
+                partial(_description, files_of_hub), f"the list of files of {files_of_hub.repo}"
             )
-    listed = [each["rfilename"] for each in said.get("siblings") or ()]
+    listed = [sibling["rfilename"] for sibling in description.get("siblings") or ()]
     stated = [
-        tag.removeprefix("license:") for tag in said.get("tags") or () if tag.startswith("license:")
+        tag.removeprefix("license:")
+        for tag in description.get("tags") or ()
+        if tag.startswith("license:")
     ]
     at = replace(
-        wanted, revision=said.get("sha") or wanted.revision
+        files_of_hub, revision=description.get("sha") or files_of_hub.revision
     )  # one commit for all, wherever a branch moves
     files = []
     seconds = constants.HF_HUB_ETAG_TIMEOUT
     matching = sorted(
-        filter(wanted.matches, listed), key=wanted.files.__contains__
+        filter(files_of_hub.matches, listed), key=files_of_hub.files.__contains__
     )  # last what tells a whole copy
-    for name in matching if wanted.patterns else wanted.files:
+    for name in matching if files_of_hub.patterns else files_of_hub.files:
         ask = partial(
             get_hf_file_metadata,
             at.address(name),
@@ -126,23 +128,25 @@ def look_up(wanted: HubFiles, *, licence: bool = False) -> list[RemoteFile]:
             seconds,
             retry_on_errors=True,
         )
-        there = within_patience(ask, f"what the hub says of {name}")
-        etag = there.etag or ""
-        commit = there.commit_hash or ""
+        metadata = within_patience(ask, f"what the hub says of {name}")
+        etag = metadata.etag or ""
+        commit = metadata.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
             raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
         files.append(
             RemoteFile(
-                wanted,
+                files_of_hub,
                 name,
                 commit,
-                there.size,
+                metadata.size,
                 etag,
                 ", ".join(stated),
             )
         )
     if not files:
-        raise UnavailableError(f"{wanted.repo} has no file that is read of a {wanted.repo_type}")
+        raise UnavailableError(
+            f"{files_of_hub.repo} has no file that is read of a {files_of_hub.repo_type}"
+        )
     return files
 
 
@@ -170,12 +174,12 @@ def bring(files: Sequence[RemoteFile], listener: Listener = SILENT) -> Path:
     return folder
 
 
-def _description(wanted: HubFiles) -> dict[str, Any]:
+def _description(hub_files: HubFiles) -> dict[str, Any]:
     """Returns what the hub says of a repository: its files and licence."""
     from huggingface_hub import constants, hf_raise_for_status
     from huggingface_hub.utils import http_stream_backoff  # type: ignore[attr-defined]
 
-    address = f"{endpoint()}/api/{wanted.repo_type}s/{wanted.repo}/revision/{quote(wanted.asked, safe='')}"
+    address = f"{endpoint()}/api/{hub_files.repo_type}s/{hub_files.repo}/revision/{quote(hub_files.asked, safe='')}"
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
     with http_stream_backoff(
         "GET",
@@ -189,7 +193,9 @@ def _description(wanted: HubFiles) -> dict[str, Any]:
             content += piece
             if len(content) > MOST_ANSWER_BYTES:
                 limit = human_bytes(MOST_ANSWER_BYTES)
-                raise UnavailableError(f"what the hub says of {wanted.repo} is longer than {limit}")
+                raise UnavailableError(
+                    f"what the hub says of {hub_files.repo} is longer than {limit}"
+                )
     return dict(json.loads(content))
 
 
@@ -239,15 +245,15 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
         constants.HF_HUB_DISABLE_SYMLINKS
     ):  # at once where it is read: a copy could be read when half of it is made
         blob = pointer_path(file.wanted.folder, file.commit, file.path)
-    there = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(
+    cached = cached_files(replace(file.wanted, revision=file.commit, files=(file.path,))).get(
         file.path, blob
     )
-    for old in (there, blob):
+    for old in (cached, blob):
         if old.is_file() and file.problem(old):
             old.unlink()
-    if not there.is_file() and not blob.is_file():
-        for each in (blob, part):
-            each.parent.mkdir(parents=True, exist_ok=True)
+    if not cached.is_file() and not blob.is_file():
+        for target in (blob, part):
+            target.parent.mkdir(parents=True, exist_ok=True)
         with _Growing(io.FileIO(open_in_place(part, os.O_RDWR | os.O_APPEND), "a")) as out:
             fcntl.flock(out, fcntl.LOCK_EX)  # another process may be loading it
             out.tell_of = partial(listener.advance, file.path, total=file.size or 0)

@@ -36,9 +36,9 @@ _cache_only: ContextVar[Literal["no", "yes", "not even"]] = ContextVar("cache_on
 class NotCachedError(UnavailableError):
     """Something is not on this disk, and the hub was not asked (see `cache_only`)."""
 
-    def __init__(self, message: str, *, remedy: str, wanted: HubFiles) -> None:
+    def __init__(self, message: str, *, remedy: str, hub_files: HubFiles) -> None:
         super().__init__(message, remedy=remedy)
-        self.wanted = wanted
+        self.wanted = hub_files
 
 
 @contextlib.contextmanager
@@ -82,7 +82,7 @@ def is_offline() -> bool:
 
 
 def fetch_file(
-    repo: str, filename: str, *, revision: str | None, wanted: str, ways: Sequence[str]
+    repo: str, filename: str, *, revision: str | None, noun: str, ways: Sequence[str]
 ) -> Path:
     """Returns a file of a hub repository of data, on this disk.
 
@@ -90,7 +90,7 @@ def fetch_file(
         repo: `org/name`.
         filename: path inside the repository.
         revision: commit, tag or branch; with a commit the cache answers without any connection.
-        wanted: what the person asked for, for the message.
+        noun: what the person asked for, for the message.
         ways: remedies, one per line: the other ways to have it.
 
     Raises:
@@ -99,7 +99,7 @@ def fetch_file(
     files = _pinned(HubFiles(repo, "dataset", revision, (filename,)))
     path = cached_files(files).get(filename)
     if path is None or _cache_only.get() == "not even":
-        path = _fetched(files, f"{repo}/{filename}", wanted, ways) / filename
+        path = _fetched(files, f"{repo}/{filename}", noun, ways) / filename
     commit = path.parents[filename.count("/")].name
     noted(
         Found(
@@ -119,7 +119,7 @@ def fetch_folder(
     revision: str | None,
     patterns: Names,
     needed: Sequence[Names],
-    wanted: str,
+    noun: str,
     ways: Names,
 ) -> Path:
     """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
@@ -141,34 +141,34 @@ def fetch_folder(
         )
     )
     cached = cached_files(replace(files, files=("config.json", *chain(*needed))))
-    whole = (
+    is_complete = (
         all(cached.keys() & names for names in (["config.json"], *needed))
         and _cache_only.get() != "not even"
     )
-    whole = whole and all(
+    is_complete = is_complete and all(
         path.exists() for path in files.found_in(cached["config.json"].parent).values()
     )
-    if whole and (
+    if is_complete and (
         index := cached.get("model.safetensors.index.json")
     ):  # which others load first of a model in parts
-        whole = all(part.exists() for part in weight_files(index))
+        is_complete = all(part.exists() for part in weight_files(index))
     if (
-        whole
+        is_complete
         and _cache_only.get() == "no"
         and files.matches(MODULES)
         and not _is_known(files, MODULES)
     ):
-        whole = bool(unreachable())
-    if whole:
+        is_complete = bool(unreachable())
+    if is_complete:
         folder = cached["config.json"].parent
     else:
-        folder = _fetched(files, repo, wanted, ways)
-    there = files.found_in(folder)
+        folder = _fetched(files, repo, noun, ways)
+    file_paths = files.found_in(folder)
     noted(
         Found(
             "model",
             repo,
-            there,
+            file_paths,
             revision or "main",
             folder.name,
             whole="model.safetensors" in needed[-1],
@@ -177,22 +177,22 @@ def fetch_folder(
     return folder
 
 
-def _is_known(wanted: HubFiles, file: str) -> bool:
+def _is_known(hub_files: HubFiles, file: str) -> bool:
     """Returns whether a file is in the cache, or noted there as one that the repository has not."""
     from huggingface_hub import try_to_load_from_cache
 
     return (
         try_to_load_from_cache(
-            wanted.repo,
+            hub_files.repo,
             file,
-            revision=wanted.revision,
-            repo_type=wanted.repo_type,
+            revision=hub_files.revision,
+            repo_type=hub_files.repo_type,
         )
         is not None
     )
 
 
-def remote_size(wanted: HubFiles) -> int | None:
+def remote_size(hub_files: HubFiles) -> int | None:
     """Returns the bytes of the first of the files that the hub has; None where it doesn't say. Only
     headers are read.
 
@@ -201,19 +201,19 @@ def remote_size(wanted: HubFiles) -> int | None:
     """
     from huggingface_hub import get_hf_file_metadata, get_token
 
-    problem = unreachable(wanted.address(wanted.files[0]))
+    problem = unreachable(hub_files.address(hub_files.files[0]))
     if problem:
         raise UnavailableError(f"the hub can't be asked: {problem}")
     answers = []
-    for file in wanted.files:
+    for file in hub_files.files:
         try:
             return get_hf_file_metadata(
-                wanted.address(file), token=get_token(), timeout=REACH_SECONDS
+                hub_files.address(file), token=get_token(), timeout=REACH_SECONDS
             ).size
         except Exception as error:  # noqa: BLE001 - whatever the library raises, the file can't be had
             answers.append(f"{file}: {_said(error)}")
     raise UnavailableError(
-        shown(f"the hub at {endpoint()} does not give {wanted.repo}: {'; '.join(answers)}")
+        shown(f"the hub at {endpoint()} does not give {hub_files.repo}: {'; '.join(answers)}")
     )
 
 
@@ -239,20 +239,20 @@ def has_token() -> bool:
     return bool(get_token())
 
 
-def _pinned(wanted: HubFiles) -> HubFiles:
+def _pinned(hub_files: HubFiles) -> HubFiles:
     """Returns the files at the commit that the lock in force has; refuses what it has not."""
     if (lock := in_force()) is None:
-        return wanted
-    [part, *_] = lock.parts_of(wanted.repo_type, wanted.repo, wanted.asked)
-    return replace(wanted, revision=part["revision"])
+        return hub_files
+    [part, *_] = lock.parts_of(hub_files.repo_type, hub_files.repo, hub_files.asked)
+    return replace(hub_files, revision=part["revision"])
 
 
-def _fetched(files: HubFiles, place: str, wanted: str, ways: Names) -> Path:
+def _fetched(files: HubFiles, place: str, noun: str, ways: Names) -> Path:
     """Returns the folder with what the hub gives."""
-    message = f"{wanted} ({place} on the hub)"
-    remedy = "\n  - ".join([f"Ways to have {wanted}:", *ways])
+    message = f"{noun} ({place} on the hub)"
+    remedy = "\n  - ".join([f"Ways to have {noun}:", *ways])
     if _cache_only.get() != "no":
-        raise NotCachedError(f"{message} is not in the cache", remedy=remedy, wanted=files)
+        raise NotCachedError(f"{message} is not in the cache", remedy=remedy, hub_files=files)
     from bertctl.catalog.downloads import bring, look_up
 
     branch = files.folder / "refs" / files.asked
@@ -264,13 +264,13 @@ def _fetched(files: HubFiles, place: str, wanted: str, ways: Names) -> Path:
 
 @contextlib.contextmanager
 def asking(
-    wanted: HubFiles, what: str, ways: str = "", listener: Listener = SILENT
+    hub_files: HubFiles, noun: str, ways: str = "", listener: Listener = SILENT
 ) -> Iterator[None]:
     """Refuses to ask a hub that can't be, and turns what its library raises inside into our error.
 
     Args:
-        wanted: from it.
-        what: that is called.
+        hub_files: from it.
+        noun: that is called.
         ways: to have it otherwise.
         listener: hears what the library logs: that it waits, or tries again.
 
@@ -278,12 +278,12 @@ def asking(
         UnavailableError: offline, no answer, or any error inside.
     """
     if is_offline():
-        raise UnavailableError(f"{what} is not in the cache, and offline mode is on", remedy=ways)
+        raise UnavailableError(f"{noun} is not in the cache, and offline mode is on", remedy=ways)
     if problem := _reach(
-        wanted.address("config.json" if wanted.patterns else "".join(wanted.files[:1]))
+        hub_files.address("config.json" if hub_files.patterns else "".join(hub_files.files[:1]))
     ):
         problem = (
-            f"{what} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
+            f"{noun} is not in the cache, and the hub at {endpoint()} can't be reached: {problem}"
         )
         raise UnavailableError(shown(problem), remedy=ways)
 
@@ -300,16 +300,16 @@ def asking(
         yield
     except Exception as error:
         if isinstance(error, UnavailableError):
-            said = error.message
+            reason = error.message
         else:
-            said = _said(error)
+            reason = _said(error)
         of_disk = isinstance(error, OSError) and error.errno
         advice = (
             f"Is there room on {cache_folder()}, and may you write there? HF_HOME names another "
             "place."
         )
         remedy = f"{advice if of_disk else _ADVICE}\n{ways}".strip()
-        raise UnavailableError(f"{what} can't be had: {shown(said)}", remedy=remedy) from error
+        raise UnavailableError(f"{noun} can't be had: {shown(reason)}", remedy=remedy) from error
     finally:
         handler.removeFilter(heard)
 
@@ -343,11 +343,11 @@ def _reach(address: str) -> str:
     hub = endpoint()
     answers = current().part(_Answers)
     if hub not in answers:
-        found: list[str] = []
-        asking = threading.Thread(target=lambda: found.append(_ask(shown(address))), daemon=True)
+        problems: list[str] = []
+        asking = threading.Thread(target=lambda: problems.append(_ask(shown(address))), daemon=True)
         asking.start()
         asking.join(REACH_SECONDS + 1)
-        answers[hub] = found[0] if found else f"no answer within {REACH_SECONDS:.0f} s"
+        answers[hub] = problems[0] if problems else f"no answer within {REACH_SECONDS:.0f} s"
     return answers[hub]
 
 
@@ -363,13 +363,13 @@ def _ask(address: str) -> str:
         return ""  # it answered
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, urllib.error.URLError):
-            why = error.reason
+            reason = error.reason
         else:
-            why = error
-        late = isinstance(why, TimeoutError)
+            reason = error
+        late = isinstance(reason, TimeoutError)
         if late:
             return f"no answer within {REACH_SECONDS:.0f} s"
-        return str(why) or type(error).__name__
+        return str(reason) or type(error).__name__
     return ""
 
 

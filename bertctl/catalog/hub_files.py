@@ -84,21 +84,23 @@ def cache_folder() -> Path:
     return Path(HF_HUB_CACHE)
 
 
-def cached_files(wanted: HubFiles) -> dict[str, Path]:
+def cached_files(hub_files: HubFiles) -> dict[str, Path]:
     """Returns where files are on this disk, those that are; nothing is fetched."""
     remedy = (
         "Give org/name, such as google-bert/bert-base-uncased; HF_ENDPOINT is an address: "
         "https://hub.example."
     )
-    with loading(f"the hub's {wanted.repo_type} {wanted.repo}", kind=UsageError, remedy=remedy):
+    with loading(
+        f"the hub's {hub_files.repo_type} {hub_files.repo}", kind=UsageError, remedy=remedy
+    ):
         # The library refuses such an address when it is imported, which may have been long ago.
         _ = urlsplit(endpoint()).port
         from huggingface_hub import try_to_load_from_cache
 
         find = partial(
             try_to_load_from_cache,
-            wanted.repo,
-            revision=wanted.revision,
-            repo_type=wanted.repo_type,
+            hub_files.repo,
+            revision=hub_files.revision,
+            repo_type=hub_files.repo_type,
         )
-        return {name: Path(path) for name in wanted.files if isinstance(path := find(name), str)}
+        return {name: Path(path) for name in hub_files.files if isinstance(path := find(name), str)}

@@ -73,16 +73,20 @@ class Lock:
     parts: Sequence[Mapping[str, Any]] = ()
     folder: str = ""
 
-    def parts_of(self, kind: Kind, name: str, asked: str) -> Sequence[Mapping[str, Any]]:
+    def parts_of(self, kind: Kind, name: str, revision: str) -> Sequence[Mapping[str, Any]]:
         """Returns what it has of a thing; of the hub's, at a branch, tag or commit.
 
         Raises:
             UnavailableError: nothing.
         """
-        named = [part for part in self.parts if (part["kind"], part["name"]) == (kind, name)]
-        if found := [part for part in named if asked in (part["asked"], part["revision"])]:
-            return found
-        message = f"the {kind} {name}{asked and f' at {asked}'} is not in {self.path}"
+        parts_of_name = [
+            part for part in self.parts if (part["kind"], part["name"]) == (kind, name)
+        ]
+        if matching := [
+            part for part in parts_of_name if revision in (part["asked"], part["revision"])
+        ]:
+            return matching
+        message = f"the {kind} {name}{revision and f' at {revision}'} is not in {self.path}"
         has = f"It has {listing([part['name'] for part in self.parts]) or 'nothing'}."
         what_to_name = name if kind == "model" else "MODEL"
         remedy = (
@@ -91,36 +95,36 @@ class Lock:
         )
         raise UnavailableError(message, remedy=remedy, file=self.path)
 
-    def check(self, found: Found) -> None:
+    def check(self, snapshot: Found) -> None:
         """Looks at files that are about to be read.
 
         Raises:
             UnavailableError: one of them is not what the lock has, or the lock does not have them.
         """
-        parts = self.parts_of(found.kind, found.name, found.revision)
-        problems = [self._problem(part["files"], found) for part in parts]
+        parts = self.parts_of(snapshot.kind, snapshot.name, snapshot.revision)
+        problems = [self._problem(part["files"], snapshot) for part in parts]
         if all(problems):
             file = next(
-                (path for path in found.files.values() if problems[-1].startswith(str(path))),
+                (path for path in snapshot.files.values() if problems[-1].startswith(str(path))),
                 self.path,
             )
             raise UnavailableError(problems[-1], remedy=_AGAIN, file=file)
 
-    def _problem(self, locked: Mapping[str, Any], found: Found) -> str:
+    def _problem(self, locked: Mapping[str, Any], snapshot: Found) -> str:
         """Returns which of the found files is not as it is locked, and how; an empty string if all
         are.
         """
-        for name, path in found.files.items():
+        for name, path in snapshot.files.items():
             if name not in locked or not path.is_file():
-                return f"{path}: {self.path} has no such file of {found.name}"
+                return f"{path}: {self.path} has no such file of {snapshot.name}"
             if (sha256 := file_sha256(path)) != locked[name]["sha256"]:
                 return (
                     f"{path} is not the file in {self.path}: its SHA-256 is {sha256}, not "
                     f"{locked[name]['sha256']}"
                 )
-        missing = [name for name in locked if name not in found.files]
-        if found.whole and missing:
-            return f"{missing[0]} of {found.name} is missing, and {self.path} has it"
+        missing = [name for name in locked if name not in snapshot.files]
+        if snapshot.whole and missing:
+            return f"{missing[0]} of {snapshot.name} is missing, and {self.path} has it"
         return ""
 
 
@@ -130,15 +134,15 @@ _recorded: ContextVar[list[Found] | None] = ContextVar("recorded", default=None)
 @contextlib.contextmanager
 def recording() -> Iterator[list[Found]]:
     """Yields a list that gets everything which is noted inside."""
-    found: list[Found] = []
-    token = _recorded.set(found)
+    snapshots: list[Found] = []
+    token = _recorded.set(snapshots)
     try:
-        yield found
+        yield snapshots
     finally:
         _recorded.reset(token)
 
 
-def noted(found: Found) -> None:
+def noted(snapshot: Found) -> None:
     """Checks files that are about to be read against the lock, or records them.
 
     Raises:
@@ -146,9 +150,9 @@ def noted(found: Found) -> None:
         DataError: the lock is not what it should be.
     """
     if (recorded := _recorded.get()) is not None:
-        recorded.append(found)
+        recorded.append(snapshot)
     if (lock := in_force()) is not None:
-        lock.check(found)
+        lock.check(snapshot)
 
 
 def in_force() -> Lock | None:

@@ -70,24 +70,24 @@ def register(folder: Path, target: str, *, logged: bool) -> str:
 
 
 @contextlib.contextmanager
-def registered_run(named: str) -> Iterator[Path]:
+def registered_run(address: str) -> Iterator[Path]:
     """Yields a folder with the files of a registered run, without its model; it is gone afterwards.
 
     Args:
-        named: `mlflow:NAME@alias`.
+        address: `mlflow:NAME@alias`.
 
     Raises:
         UsageError: no name and alias; MLflow is not installed.
         UnavailableError: MLflow has no such version, or is silent; a version that `register` has
             not made.
     """
-    name, _, alias = named.removeprefix(SCHEME).partition("@")
+    name, _, alias = address.removeprefix(SCHEME).partition("@")
     if not name or not alias:
         raise UsageError(
-            f"{named} names no version of a model", remedy=f"Such as {SCHEME}NAME@champion."
+            f"{address} names no version of a model", remedy=f"Such as {SCHEME}NAME@champion."
         )
     with tempfile.TemporaryDirectory() as place:
-        with _client(f"{named} can't be read") as client:
+        with _client(f"{address} can't be read") as client:
             run = client.get_model_version_by_alias(name, alias).run_id
             if run:
                 files = [file.path for file in client.list_artifacts(run, _FILES)]
@@ -96,19 +96,23 @@ def registered_run(named: str) -> Iterator[Path]:
             if f"{_FILES}/metrics.json" not in files:
                 remedy = "Give a version that `runtime.mlflow_register=NAME@alias` has made."
                 raise UnavailableError(
-                    f"{named} is no run of bertctl: it has no {_FILES}/metrics.json", remedy=remedy
+                    f"{address} is no run of bertctl: it has no {_FILES}/metrics.json",
+                    remedy=remedy,
                 )
-            wanted = (file for file in files if file != f"{_FILES}/model")
-            folders = {Path(client.download_artifacts(run, file, place)).parent for file in wanted}
+            run_files = (file for file in files if file != f"{_FILES}/model")
+            folders = {
+                Path(client.download_artifacts(run, file, place)).parent for file in run_files
+            }
         yield folders.pop()
 
 
 @contextlib.contextmanager
-def _client(what: str) -> Iterator[Any]:
-    """Yields MLflow's client; what it raises becomes an error that begins with `what`."""
+def _client(problem: str) -> Iterator[Any]:
+    """Yields MLflow's client; what it raises becomes an error that begins with `problem`."""
     if importlib.util.find_spec("mlflow") is None:
         raise UsageError(
-            f"{what}: MLflow is not installed", remedy="Install it: pip install 'bertctl[mlflow]'"
+            f"{problem}: MLflow is not installed",
+            remedy="Install it: pip install 'bertctl[mlflow]'",
         )
     # Where nobody answers MLflow tries again for minutes; and it draws a bar of its own.
     patience = {
@@ -121,21 +125,21 @@ def _client(what: str) -> Iterator[Any]:
     import mlflow
 
     address = mlflow.get_tracking_uri()
-    shown = address.rpartition("@")[2]  # without the password that may stand in it
+    shown_address = address.rpartition("@")[2]  # without the password that may stand in it
     if is_offline() and address.startswith(("http", "databricks")):
         raise UnavailableError(
-            f"{what}: offline mode is on, and MLflow is at {shown}",
+            f"{problem}: offline mode is on, and MLflow is at {shown_address}",
             remedy="Leave `offline=True` out.",
         )
     try:
         yield mlflow.MlflowClient()
     except (mlflow.MlflowException, OSError) as error:
         if str(error):
-            why = str(error).splitlines()[0].replace(address, shown)
+            reason = str(error).splitlines()[0].replace(address, shown_address)
         else:
-            why = type(error).__name__
+            reason = type(error).__name__
         raise UnavailableError(
-            f"{what}: MLflow at {shown} says: {why}",
+            f"{problem}: MLflow at {shown_address} says: {reason}",
             remedy="MLFLOW_TRACKING_URI says where it is; the same command with "
             "`resume=True` registers "
             "a finished run.",

@@ -6,6 +6,7 @@ Nothing here imports torch or transformers.
 
 import importlib.util
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -95,7 +96,7 @@ RoCBert's)."""
 
 
 def locate_model(
-    name: str, *, revision: str | None = None, weights: bool = True, own: bool = False
+    name: str, *, revision: str | None = None, weights: bool = True, is_from_run: bool = False
 ) -> Path:
     """Returns the folder of a model, fetching its files from the hub only where they are nowhere on
     this disk.
@@ -104,7 +105,7 @@ def locate_model(
         name: catalog name, folder, run folder, or hub id (`org/name`).
         revision: commit, tag or branch on the hub; None is that of the catalog, or the main branch.
         weights: whether the weights are needed too, or config and tokenizer will do.
-        own: whether it is the folder of a model that a run has made, which no lock can know.
+        is_from_run: whether it is the folder of a model that a run has made, which no lock can know.
 
     Raises:
         UsageError: the name fits nothing (the nearest names are shown), or what is on this disk
@@ -118,7 +119,7 @@ def locate_model(
     if row is not None and row.package and revision is None:
         packaged = _package_folder(row, weights=weights)
         if packaged is not None:
-            return _noted(packaged, row.name, whole=weights)
+            return _noted(packaged, row.name, with_weights=weights)
     path = expanded_path(name)
     if row is None and revision is not None and path.exists():
         message = (
@@ -130,11 +131,13 @@ def locate_model(
             remedy="Take model.revision out of the recipe, or type `model.revision=null`.",
         )
     if row is None and path.is_dir():
-        return _noted(_model_folder(path), "" if own else path.resolve().name, whole=weights)
+        return _noted(
+            _model_folder(path), "" if is_from_run else path.resolve().name, with_weights=weights
+        )
     if row is None and path.is_file():
         from bertctl.catalog.word_vectors import word_vectors_folder
 
-        return _noted(word_vectors_folder(path), path.name, whole=weights)
+        return _noted(word_vectors_folder(path), path.name, with_weights=weights)
     if row is None and (name.startswith((".", "/", "~")) or name.count("/") != 1):
         return _refuse(name)
     patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if weights else _SMALL_FILES
@@ -143,7 +146,7 @@ def locate_model(
         *([("model.safetensors", "model.safetensors.index.json")] if weights else ()),
     )
     repo = row.hub_id if row else name
-    wanted = f"the model '{name}'"
+    noun = f"the model '{name}'"
     ways = _ways(row)
     revision = revision or (row.revision if row else "") or None
     folder = hub.fetch_folder(
@@ -151,7 +154,7 @@ def locate_model(
         revision=revision,
         patterns=patterns,
         needed=needed,
-        wanted=wanted,
+        noun=noun,
         ways=ways,
     )
     refuse_adapter(folder)
@@ -168,18 +171,15 @@ def locate_model(
     return folder
 
 
-def _noted(folder: Path, name: str, *, whole: bool) -> Path:
+def _noted(folder: Path, name: str, *, with_weights: bool) -> Path:
     """Shows a model that is not of the hub to the lock in force, by its name there; without one it
     is let through.
     """
     if name:
-        patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if whole else _SMALL_FILES
-        files = {
-            path.relative_to(folder).as_posix(): path
-            for pattern in patterns
-            for path in sorted(folder.glob(pattern))
-        }
-        noted(Found("model", name, files, whole=whole))
+        patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if with_weights else _SMALL_FILES
+        paths = chain.from_iterable(sorted(folder.glob(pattern)) for pattern in patterns)
+        files = {path.relative_to(folder).as_posix(): path for path in paths}
+        noted(Found("model", name, files, whole=with_weights))
     return folder
 
 
@@ -220,10 +220,12 @@ def _model_folder(path: Path) -> Path:
     refuse_adapter(folder)
     if not (folder / "config.json").is_file():
         if folder.is_dir():
-            found = ", ".join(sorted(p.name for p in folder.iterdir())[:10])
+            content = ", ".join(sorted(p.name for p in folder.iterdir())[:10])
         else:
-            found = "nothing"
-        message = f"{folder} holds no model: there is no config.json (found: {found or 'nothing'})"
+            content = "nothing"
+        message = (
+            f"{folder} holds no model: there is no config.json (found: {content or 'nothing'})"
+        )
         remedy = "Give the folder that save_pretrained wrote, or a run folder of bertctl."
         if models := models_inside(folder):
             remedy = f"Name the one that you mean: {' or '.join(map(str, models[:3]))}."

@@ -66,13 +66,13 @@ def sign_of_life(seconds: float) -> None:
     watch.wind(seconds)
 
 
-def within_patience(work: Callable[[], _Result], what: str) -> _Result:
+def within_patience(work: Callable[[], _Result], noun: str) -> _Result:
     """Returns what the work returns, unless it goes on for longer than its signs of life allow.
 
     Args:
         work: Asks a hub; runs in a thread of its own, which ends with the process where it hears of
             nothing.
-        what: Name of that which is waited for.
+        noun: Name of that which is waited for.
 
     Raises:
         UnavailableError: the hub has been silent, or has dripped, for too long.
@@ -97,7 +97,7 @@ def within_patience(work: Callable[[], _Result], what: str) -> _Result:
             thread.join(_LOOK_SECONDS)
             if watch.has_run_out and thread.is_alive():
                 raise UnavailableError(
-                    f"{what} comes so slowly that it was given up, or not at all"
+                    f"{noun} comes so slowly that it was given up, or not at all"
                 )
     finally:
         watch.is_over = True

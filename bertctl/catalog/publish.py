@@ -158,6 +158,6 @@ def _refused(hub_id: str, error: Exception) -> UnavailableError:
             "Is HF_TOKEN a token that may write there? https://huggingface.co/settings/tokens "
             "shows it."
         )
-    said = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
-    message = shown(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {said}")
+    reason = " ".join(dict.fromkeys(lines[:1] + lines[-1:]))
+    message = shown(f"{hub_id} can't be pushed to {endpoint()}: {type(error).__name__}: {reason}")
     return UnavailableError(message, remedy=remedy)

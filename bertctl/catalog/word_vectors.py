@@ -116,10 +116,10 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
         ) from error
     if not lines or promised not in (None, lines):
         if promised is None:
-            told = ""
+            promise = ""
         else:
-            told = f", and its first line promises {promised:,}"
-        raise DataError(f"{path} has {count(lines, 'word vector')}{told}", remedy=remedy)
+            promise = f", and its first line promises {promised:,}"
+        raise DataError(f"{path} has {count(lines, 'word vector')}{promise}", remedy=remedy)
     return words, np.frombuffer(data, np.float32).reshape(-1, width)
 
 
@@ -154,11 +154,11 @@ def _vector(fields: list[bytes], width: int) -> Floats32:
     surplus = [field for field in fields[1:-width] if math.isfinite(as_number(field))]
     if not 1 < width < len(fields) or surplus:
         if not surplus:
-            found = len(fields) - 1
+            n_numbers = len(fields) - 1
         else:
-            found = width + len(surplus)
+            n_numbers = width + len(surplus)
         raise ValueError(
-            f"{found:,} numbers, where there should be {width if width > 1 else 'two or more'}"
+            f"{n_numbers:,} numbers, where there should be {width if width > 1 else 'two or more'}"
         )
     vector = np.array(fields[-width:]).astype(np.float32)
     if not np.isfinite(vector).all():

@@ -38,45 +38,45 @@ def check_answers(subject: Subject) -> Iterator[Finding]:
     for split, rows in subject.splits.items():
         if not rows.has("label"):
             continue
-        found = _Found(Places(_RULES, rows, split, limit=140))
+        tally = _Found(Places(_RULES, rows, split, limit=140))
         for row, (context, label) in enumerate(
             zip(rows.columns["context"], rows.columns["label"], strict=True)
         ):
-            _look_at(found, row, str(context or ""), label)
-        yield from _findings(found)
-        shares[split] = found.unanswerable / len(rows) if len(rows) else 0.0
+            _look_at(tally, row, str(context or ""), label)
+        yield from _findings(tally)
+        shares[split] = tally.unanswerable / len(rows) if len(rows) else 0.0
     yield from _one_side(subject, shares)
 
 
-def _look_at(found: _Found, row: int, context: str, label: Mapping[str, Any]) -> None:
-    places = found.places
+def _look_at(tally: _Found, row: int, context: str, label: Mapping[str, Any]) -> None:
+    problems = tally.places
     if not label["text"]:
-        found.unanswerable += 1
+        tally.unanswerable += 1
     for answer, start in zip(label["text"], label["answer_start"], strict=True):
-        found.total += 1
+        tally.total += 1
         span = answer_span(context, answer, start)
         if span is None:
             _off(
-                found,
+                tally,
                 row,
                 context,
                 answer,
                 start,
             )
             continue
-        shown = f"{answer!r} in {around(context, *span, margin=25)}"
+        excerpt = f"{answer!r} in {around(context, *span, margin=25)}"
         if NO_WORD.fullmatch(answer):
-            places.add("punctuation-answer", row, shown)
+            problems.add("punctuation-answer", row, excerpt)
         elif answer != answer.strip():
-            places.add("untrimmed-answer", row, shown)
+            problems.add("untrimmed-answer", row, excerpt)
         elif cuts_word(context, *span):
-            places.add("answer-off-word", row, shown)
+            problems.add("answer-off-word", row, excerpt)
         if len(answer.split()) > _LONG:
-            places.add("long-answer", row, f"{len(answer.split())} words: {answer}")
+            problems.add("long-answer", row, f"{len(answer.split())} words: {answer}")
 
 
-def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None:
-    places = found.places
+def _off(tally: _Found, row: int, context: str, answer: str, start: int) -> None:
+    problems = tally.places
     first = max(0, start - _NEAR)
     near = [
         m.start() + first for m in re.finditer(re.escape(answer), context[first : start + _NEAR])
@@ -87,28 +87,28 @@ def _off(found: _Found, row: int, context: str, answer: str, start: int) -> None
     else:
         stands = ""
     if at >= 0:
-        found.shifts.append(at - start)
-        found.units.append(offset_units(context, answer, start))
-        places.add(
+        tally.shifts.append(at - start)
+        tally.units.append(offset_units(context, answer, start))
+        problems.add(
             "answer-off-offset",
             row,
             f"{answer!r} begins at {at}, not at {start}, where {stands!r} stands",
         )
     elif answer.casefold() in context.casefold():
-        places.add(
+        problems.add(
             "answer-other-case",
             row,
             f"{answer!r}; the context has it in another case; at {start}: {stands!r}",
         )
     else:
-        places.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {stands!r}")
+        problems.add("answer-not-in-context", row, f"{answer!r}; at {start} stands {stands!r}")
 
 
-def _findings(found: _Found) -> Iterator[Finding]:
+def _findings(tally: _Found) -> Iterator[Finding]:
     for code in codes_of("answers"):
-        for finding in found.places.finding(code, found.total):
+        for finding in tally.places.finding(code, tally.total):
             if code == "answer-off-offset":
-                slipped = f"{_slipped(found.shifts, found.units)} "
+                slipped = f"{_slipped(tally.shifts, tally.units)} "
             else:
                 slipped = ""
             yield replace(finding, remedy=slipped + finding.remedy)

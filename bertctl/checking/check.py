@@ -4,6 +4,7 @@ found.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -173,7 +174,7 @@ def _summary(subject: Subject, split: str) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     sets = subject.label_sets[split]
     if sets is not None:
-        counts.update(name for names in sets for name in names)
+        counts.update(chain.from_iterable(sets))
     elif rows.has("label") and "scores" not in subject.checks:
         for label in rows.columns["label"]:
             if isinstance(label, list | tuple):

@@ -74,8 +74,8 @@ def _right(label: Any, n_choices: int) -> int | None:
 
 
 def _places(rows: Rows, split: str) -> Iterator[Finding]:
-    found = [_right(label, len(choices)) for label, choices in _pairs(rows)]
-    known = Counter(place for place in found if place is not None)
+    right_choices = [_right(label, len(choices)) for label, choices in _pairs(rows)]
+    known = Counter(place for place in right_choices if place is not None)
     width = max(map(len, rows.columns["choices"]), default=0)
     if known.total() < _ENOUGH_ROWS or width < 2:
         return
@@ -92,30 +92,30 @@ def _places(rows: Rows, split: str) -> Iterator[Finding]:
 
 def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
     extreme: dict[str, list[int]] = {"longest": [], "shortest": []}
-    judged = 0
+    n_compared = 0
     for i, (label, choices) in enumerate(_pairs(rows)):
         right = _right(label, len(choices))
         lengths = [len(str(choice)) for choice in choices]
         if right is None or len(set(lengths)) < len(lengths):
             continue
-        judged += 1
+        n_compared += 1
         if lengths[right] == max(lengths):
             extreme["longest"].append(i)
         elif lengths[right] == min(lengths):
             extreme["shortest"].append(i)
-    for word, found in extreme.items():
-        if judged >= _ENOUGH_ROWS and len(found) > _GIVEN_AWAY * judged:
+    for word, given_away in extreme.items():
+        if n_compared >= _ENOUGH_ROWS and len(given_away) > _GIVEN_AWAY * n_compared:
             examples = examples_at(
-                rows, found, lambda i: " | ".join(map(str, rows.columns["choices"][i]))
+                rows, given_away, lambda i: " | ".join(map(str, rows.columns["choices"][i]))
             )
             message = (
-                f"the right choice is the {word} one in {percent(len(found), judged)} of the rows "
+                f"the right choice is the {word} one in {percent(len(given_away), n_compared)} of the rows "
                 f"of {split}"
             )
             yield _RULES.finding(
                 "leaky-length",
                 split,
-                (len(found), judged),
+                (len(given_away), n_compared),
                 examples,
                 message=message,
             )
@@ -126,14 +126,14 @@ def _pairs(rows: Rows) -> Iterator[tuple[Any, Any]]:
 
 
 def _about(
-    rows: Rows, split: str, code: str, found: list[int], *, says: str | None = None
+    rows: Rows, split: str, code: str, row_numbers: list[int], *, says: str | None = None
 ) -> Iterator[Finding]:
     labels = rows.columns.get("label", [None] * len(rows))
     yield from _RULES.of_rows(
         code,
         rows,
         split,
-        found,
+        row_numbers,
         lambda i: f"label {labels[i]!r}: {rows.columns['choices'][i]!r}",
         says=says,
     )

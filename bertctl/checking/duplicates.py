@@ -241,43 +241,43 @@ def _exact_inside(subject: Subject, same: SameRows) -> Iterator[Finding]:
             text = int(texts[is_repeat].min())
             first_repeat = int(rows[is_repeat][texts[is_repeat] == text][0])
             repeats.append((text, first_repeat, split, rows[is_repeat], twins[is_repeat]))
-    for _, _, split, found, twins in sorted(repeats, key=itemgetter(0, 1)):
+    for _, _, split, repeated_rows, twins in sorted(repeats, key=itemgetter(0, 1)):
         n_rows = len(subject.splits[split])
-        if len(found) > _MANY * n_rows:
+        if len(repeated_rows) > _MANY * n_rows:
             severity = "warning"
         else:
             severity = "note"
-        examples = same.twins(found, twins)
+        examples = same.twins(repeated_rows, twins)
         yield _RULES.finding(
             "duplicate",
             split,
-            (len(found), n_rows),
+            (len(repeated_rows), n_rows),
             examples,
             severity=severity,
         )
 
 
 def _exact_across(subject: Subject, same: SameRows) -> Iterator[Finding]:
-    for one, other in combinations(subject.splits, 2):
-        earlier_rows = same.repeated_in(one)
+    for earlier, other in combinations(subject.splits, 2):
+        earlier_rows = same.repeated_in(earlier)
         texts, earliest = np.unique(same.first[earlier_rows], return_index=True)
         rows = same.repeated_in(other)
-        found = rows[np.isin(same.first[rows], texts)]
-        if len(found):
-            twins = earlier_rows[earliest][np.searchsorted(texts, same.first[found])]
+        shared_rows = rows[np.isin(same.first[rows], texts)]
+        if len(shared_rows):
+            twins = earlier_rows[earliest][np.searchsorted(texts, same.first[shared_rows])]
             n_rows = len(subject.splits[other])
             says = (
-                f"are in {one} too, ignoring case and "
-                f"spacing{same.with_another_label(found, twins)}"
+                f"are in {earlier} too, ignoring case and "
+                f"spacing{same.with_another_label(shared_rows, twins)}"
             )
             severity = None
-            remedy = _remedy(one, other)
-            if one == "train" and len(found) > _COPIED * n_rows:
+            remedy = _remedy(earlier, other)
+            if earlier == "train" and len(shared_rows) > _COPIED * n_rows:
                 severity = "error"
                 otherwise = "rows of train are then held out. Scores on these say nothing."
                 remedy = f"Give rows of their own for {other}, or no file: {otherwise}"
-            of = (len(found), n_rows)
-            examples = same.twins(found, twins)
+            of = (len(shared_rows), n_rows)
+            examples = same.twins(shared_rows, twins)
             yield _RULES.finding(
                 "duplicate-across-splits",
                 other,
@@ -302,15 +302,13 @@ def _conflicts(subject: Subject, same: SameRows) -> Iterator[Finding]:
     row_numbers = conflicts - same.starts[np.searchsorted(same.starts, conflicts, side="right") - 1]
     examples: list[Example] = []
     for first in conflicts[np.argsort(row_numbers, kind="stable")[:SHOWN_EXAMPLES]].tolist():
-        places = [same.place(position) for position in same.alike(first)[:4]]
-        shown = "; ".join(
-            f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in places[1:]
+        alike = [same.place(position) for position in same.alike(first)[:4]]
+        others = "; ".join(
+            f"{_shown_answer(subject, place)} at {_place(subject, place)}" for place in alike[1:]
         )
-        split, index = places[0]
-        head = (
-            f"{shorten(_text(subject, places[0]), limit=60)} = {_shown_answer(subject, places[0])}"
-        )
-        examples.append(Example(subject.splits[split].where(index), f"{head}; {shown}"))
+        split, index = alike[0]
+        head = f"{shorten(_text(subject, alike[0]), limit=60)} = {_shown_answer(subject, alike[0])}"
+        examples.append(Example(subject.splits[split].where(index), f"{head}; {others}"))
     rows = same.repeated[np.isin(texts, conflicts)]
     splits = [name for name in subject.splits if np.isin(same.repeated_in(name), rows).any()]
     of = (len(conflicts), same.n_texts)
@@ -382,7 +380,8 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
         texts = same.distinct[np.stack([first, second])]
         if same.has_fields:
             is_alike = [
-                _alike_in_each_field(same.key(one), same.key(other)) for one, other in texts.T
+                _alike_in_each_field(same.key(earlier), same.key(later))
+                for earlier, later in texts.T
             ]
             texts = texts[:, is_alike]
             alike = alike[is_alike]
@@ -403,12 +402,12 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
                     nearest[of_splits].offer(
                         rows[chosen] - start, twins[chosen], alike[numbers[chosen]]
                     )
-    for (one_split, other_split), found in sorted(
+    for (one_split, other_split), similar in sorted(
         nearest.items(), key=lambda item: [order[name] for name in item[0]]
     ):
-        numbers = np.flatnonzero(found.alike)
+        numbers = np.flatnonzero(similar.alike)
         rows = same.starts[order[other_split]] + numbers
-        twins = found.twins[numbers]
+        twins = similar.twins[numbers]
         counts = (len(rows), len(subject.splits[other_split]))
         examples = same.twins(rows, twins, both=True)
         # Sentences that differ by a word differ in their tags, too.
@@ -440,11 +439,11 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
             )
 
 
-def _alike_in_each_field(one: str, other: str) -> bool:
+def _alike_in_each_field(first: str, other: str) -> bool:
     """Whether all fields are alike: two questions on the same sentence are two examples, however
     long it is.
     """
-    fields = one.split(BETWEEN_FIELDS)
+    fields = first.split(BETWEEN_FIELDS)
     others = other.split(BETWEEN_FIELDS)
     if len(fields) == 1 or len(fields) != len(others):
         return len(fields) == len(others)
@@ -459,20 +458,18 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
         with_context = list(subject.splits)
     else:
         with_context = []
-    contexts = {
-        split: {
-            normalised(context): i
-            for i, context in reversed(list(enumerate(subject.texts[split]["context"])))
-        }
-        for split in with_context
-    }
-    for one, other in combinations(with_context, 2):
+    contexts: dict[str, dict[str, int]] = {}
+    for split in with_context:
+        contexts[split] = {}
+        for i, context in enumerate(subject.texts[split]["context"]):
+            contexts[split].setdefault(normalised(context), i)
+    for earlier, other in combinations(with_context, 2):
         shared = {
-            key: index for key, index in contexts[other].items() if key and key in contexts[one]
+            key: index for key, index in contexts[other].items() if key and key in contexts[earlier]
         }
         if shared:
             show = subject.texts[other]["context"].__getitem__
-            says = f"are in {one} too"
+            says = f"are in {earlier} too"
             examples = examples_at(subject.splits[other], sorted(shared.values()), show)
             counts = (len(shared), len(contexts[other]))
             yield _RULES.finding(
@@ -509,19 +506,21 @@ def _contained(subject: Subject) -> Iterator[Finding]:
         many = min(_LOOKED_UP, max(1, _READ // (n_letters + 1)))
         rows = [int(i) for i in np.linspace(0, len(keys) - 1, min(many, len(keys)))]
         looked_up[split] = {i: f" {keys[i]} " for i in rows}
-    texts = {text for of_split in looked_up.values() for text in of_split.values()}
+    texts: set[str] = set()
+    for texts_of_split in looked_up.values():
+        texts.update(texts_of_split.values())
     phrases = {text for text in texts if len(text.split()) >= _PHRASE}
-    inside = _occurrences(phrases, train_keys)
+    contained = _occurrences(phrases, train_keys)
     for split in splits:
         looked = looked_up[split]
-        found = [i for i, text in looked.items() if text in inside]
-        if len(found) > _CONTAINED * len(looked):
+        contained_rows = [i for i, text in looked.items() if text in contained]
+        if len(contained_rows) > _CONTAINED * len(looked):
             [column] = subject.texts[split].values()
             if split == "train":
                 code = "contained"
             else:
                 code = "contained-across-splits"
-            examples = examples_at(subject.splits[split], found, column.__getitem__)
+            examples = examples_at(subject.splits[split], contained_rows, column.__getitem__)
             if len(looked) == len(column):
                 noun = "row"
             else:
@@ -529,7 +528,7 @@ def _contained(subject: Subject) -> Iterator[Finding]:
             yield _RULES.finding(
                 code,
                 split,
-                (len(found), len(looked)),
+                (len(contained_rows), len(looked)),
                 examples,
                 noun=noun,
             )
@@ -537,36 +536,40 @@ def _contained(subject: Subject) -> Iterator[Finding]:
 
 def _occurrences(phrases: Collection[str], texts: Sequence[str]) -> set[str]:
     """Returns the phrases, each between blanks, that stand inside texts that are longer."""
-    inside: Counter[str] = Counter()
+    occurrences: Counter[str] = Counter()
     for part in in_chunks(texts, _READ_AT_ONCE):
         padded = [f" {text} " for text in part]
         together = "\n".join(padded)
         for phrase in phrases:
-            inside[phrase] += together.count(phrase)
-        inside.subtract(text for text in padded if text in phrases)
-    return {phrase for phrase, number in inside.items() if number > 0}
+            occurrences[phrase] += together.count(phrase)
+        occurrences.subtract(text for text in padded if text in phrases)
+    return {phrase for phrase, number in occurrences.items() if number > 0}
 
 
 def _twins(
     subject: Subject, pairs: Sequence[tuple[Place, Place]], *, both: bool = False
 ) -> tuple[Example, ...]:
     """Returns rows and the earlier rows that they are like; `both`: with the text of those too."""
-    found: list[Example] = []
+    examples: list[Example] = []
     for place, twin in pairs[:SHOWN_EXAMPLES]:
         text = shorten(_text(subject, place), limit=80)
         if both:
             other = f"{shorten(_text(subject, twin), limit=80)} at "
         else:
             other = "as at "
-        there = _place(subject, twin)
-        found.append(Example(subject.splits[place[0]].where(place[1]), f"{text} / {other}{there}"))
-    return tuple(found)
+        twin_place = _place(subject, twin)
+        examples.append(
+            Example(subject.splits[place[0]].where(place[1]), f"{text} / {other}{twin_place}")
+        )
+    return tuple(examples)
 
 
-def _remedy(one: str, other: str) -> str:
-    if one == "train":
+def _remedy(earlier: str, other: str) -> str:
+    if earlier == "train":
         return "Take them out of train: a score on rows that were trained on is too good."
-    return f"Take them out of {one}: settings that were chosen on {one} fit {other} too well."
+    return (
+        f"Take them out of {earlier}: settings that were chosen on {earlier} fit {other} too well."
+    )
 
 
 def _answer(subject: Subject, place: Place) -> Hashable | None:

@@ -5,6 +5,7 @@ has swallowed.
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from bertctl.checking.findings import NO_WORD, Finding, FindingRules, examples_at, shorten
 from bertctl.checking.subject import Subject
@@ -108,12 +109,12 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
             placeholders.append(i)
         elif bare and NO_WORD.fullmatch(bare):
             wordless.append(i)
-    for code, found in {"placeholder-text": placeholders, "no-words": wordless}.items():
+    for code, row_numbers in {"placeholder-text": placeholders, "no-words": wordless}.items():
         yield from _RULES.of_rows(
             code,
             rows,
             split,
-            found,
+            row_numbers,
             lambda i: repr(column[i]),
             noun=f"{name} field",
         )
@@ -147,20 +148,20 @@ def _swallowed(
 ) -> Iterator[Finding]:
     """Yields fields in which a line ends with a separator and a label: several rows in one."""
     label_sets = different_values(subject.label_sets[split] or ())
-    labels = sorted({label for names in label_sets for label in names}, key=len, reverse=True)
+    labels = sorted(set(chain.from_iterable(label_sets)), key=len, reverse=True)
     if not labels or not any("\n" in text for text in column) or len(labels) > 1000:
         return
     words = "|".join(map(re.escape, labels))
     row_in_field = re.compile(
         rf"^(?:.*[,;\t|])?\"?(?:{words})\"?[ ]*\r?\n|\n\"?(?:{words})\"?[,;\t|]", re.MULTILINE
     )
-    found = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
+    row_numbers = [i for i, text in enumerate(column) if "\n" in text and row_in_field.search(text)]
     noun = f"{name} field"
     yield from _RULES.of_rows(
         "swallowed-rows",
         rows,
         split,
-        found,
+        row_numbers,
         lambda i: shorten(column[i], limit=90),
         noun=noun,
     )

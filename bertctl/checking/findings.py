@@ -5,6 +5,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -113,8 +114,8 @@ def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
 
 def listed(names: Sequence[object], *, limit: int = 8) -> str:
     """Returns names in a row, cut where there are many."""
-    shown = ", ".join(f"'{name}'" for name in names[:limit])
-    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+    quoted_names = ", ".join(f"'{name}'" for name in names[:limit])
+    return quoted_names + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 @functools.cache
@@ -127,7 +128,7 @@ def _rules() -> Mapping[str, Mapping[str, Any]]:
 
 def codes_of(*families: str) -> tuple[str, ...]:
     """Returns the kinds of things that these families look for."""
-    return tuple(dict.fromkeys(code for family in families for code in _rules()[family]))
+    return tuple(dict.fromkeys(chain.from_iterable(_rules()[family] for family in families)))
 
 
 class FindingRules:
@@ -144,7 +145,7 @@ class FindingRules:
         split: str,
         counts: tuple[int, int],
         examples: tuple[Example, ...] = (),
-        **said: str | None,
+        **replacements: str | None,
     ) -> Finding:
         """Returns a finding.
 
@@ -153,12 +154,12 @@ class FindingRules:
             split: what it is about; empty where it is about all splits.
             counts: how many, and out of how many.
             examples: some of the places.
-            said: `message` (in place of the counted one), `severity`, `says`, `remedy` or `noun`,
+            replacements: `message` (in place of the counted one), `severity`, `says`, `remedy` or `noun`,
                 where they are not those of the table.
         """
         rule = {
             **_rules()[self._family][code],
-            **{name: text for name, text in said.items() if text is not None},
+            **{name: text for name, text in replacements.items() if text is not None},
         }
         message = (
             rule.get("message")
@@ -181,7 +182,7 @@ class FindingRules:
         split: str,
         which: Sequence[int],
         show: Callable[[int], object],
-        **said: str | None,
+        **replacements: str | None,
     ) -> Iterator[Finding]:
         """Yields the finding about these rows, where there are any; `show` gives what is shown of a
         row.
@@ -192,7 +193,7 @@ class FindingRules:
                 split,
                 (len(which), len(rows)),
                 examples_at(rows, which, show),
-                **said,
+                **replacements,
             )
 
 
@@ -206,22 +207,22 @@ class Places:
         self._limit = limit  # characters shown of a place
         self._found: dict[str, list[tuple[int, str]]] = {}
 
-    def add(self, code: str, row: int, shown: str) -> None:
+    def add(self, code: str, row: int, excerpt: str) -> None:
         """Adds one place: its row, and what is shown of it."""
-        self._found.setdefault(code, []).append((row, shown))
+        self._found.setdefault(code, []).append((row, excerpt))
 
     def finding(self, code: str, total: int, *, says: str | None = None) -> Iterator[Finding]:
         """Yields the finding `n of TOTAL ... of SPLIT SAYS`, where there is a place."""
-        found = self._found.get(code, [])
-        if found:
+        places = self._found.get(code, [])
+        if places:
             examples = tuple(
-                Example(self._rows.where(row), shorten(shown, limit=self._limit))
-                for row, shown in found[:5]
+                Example(self._rows.where(row), shorten(excerpt, limit=self._limit))
+                for row, excerpt in places[:5]
             )
             yield self._rules.finding(
                 code,
                 self._split,
-                (len(found), total),
+                (len(places), total),
                 examples,
                 says=says,
             )
@@ -241,7 +242,7 @@ class MatchedRows:
         self._last = -1
         self._of_column = 0
 
-    def add(self, row: int, shown: str) -> None:
+    def add(self, row: int, excerpt: str) -> None:
         """Adds a row; those of a column come in their order, and what was added first is shown."""
         if row > self._last:
             self._of_column = self._of_column + 1
@@ -252,7 +253,7 @@ class MatchedRows:
         if (
             self._of_column <= SHOWN_EXAMPLES
         ):  # no later one of this column can be among the first of all
-            self._shown.setdefault(row, shown)
+            self._shown.setdefault(row, excerpt)
 
     def findings(
         self, code: str, rows: Rows, split: str, *, remedy: str | None = None

@@ -83,14 +83,14 @@ def _missing(subject: Subject, split: str, sets: Sequence[tuple[str, ...]]) -> I
 def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
     total: Counter[str] = sum(counts.values(), Counter())
     for usual, others in spelt_alike(total):
-        found = {
+        rows_by_split = {
             split: rows for split in counts if (rows := _rows_with(subject, split, set(others)))
         }
-        first = next(iter(found))
-        number = sum(map(len, found.values()))
-        where = "" if len(found) > 1 else first
+        first = next(iter(rows_by_split))
+        number = sum(map(len, rows_by_split.values()))
+        where = "" if len(rows_by_split) > 1 else first
         of = (number, sum(map(len, subject.splits.values())))
-        examples = _shown(subject.splits[first], found[first])
+        examples = _shown(subject.splits[first], rows_by_split[first])
         remedy = f"Write them all as {usual!r}."
         both = f"{listed(others)} ({number:,} rows) and {usual!r} ({total[usual]:,} rows)"
         message = f"{both} differ only in case or spacing, and count as different labels"
@@ -105,13 +105,13 @@ def _spelling(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Fin
 
 
 def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Finding]:
-    named = subject.labels
-    if named is None:
+    known_labels = subject.labels
+    if known_labels is None:
         return
-    for split, found in counts.items():
-        unknown = [name for name in found if name not in named and name.strip()]
+    for split, label_counts in counts.items():
+        unknown = [name for name in label_counts if name not in known_labels and name.strip()]
         if unknown:
-            says = f"have a label that is none of {listed(named)}: {_with_hint(unknown, named)}"
+            says = f"have a label that is none of {listed(known_labels)}: {_with_hint(unknown, known_labels)}"
             rows = subject.splits[split]
             indices = _rows_with(subject, split, set(unknown))
             yield from _RULES.of_rows(
@@ -123,12 +123,12 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
                 says=says,
             )
     train = counts.get("train", Counter())
-    absent = [name for name in named if train and not train[name]]
+    absent = [name for name in known_labels if train and not train[name]]
     if absent:
         total = len(subject.splits["train"])
-        counts_of = (len(absent), len(named))
+        counts_of = (len(absent), len(known_labels))
         message = (
-            f"no training row has the label {listed(absent)}, though it is one of the {len(named)} "
+            f"no training row has the label {listed(absent)}, though it is one of the {len(known_labels)} "
             "that are named"
         )
         remedy = f"Add rows with it (there are {total:,} of the others), or leave the label out."
@@ -205,10 +205,10 @@ def _rare(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
     rows = subject.splits["train"]
     if rare and len(rows) > RARE * len(train):
         examples = _shown(rows, _rows_with(subject, "train", set(rare)))
-        shown = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
+        rare_counts = ", ".join(f"{name!r}: {count}" for name, count in list(rare.items())[:8])
         message = (
             f"{count_of(len(rare), len(train), 'label')} have fewer than {RARE} training rows "
-            f"({shown})"
+            f"({rare_counts})"
         )
         yield _RULES.finding(
             "rare-label",
@@ -261,21 +261,21 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
         else:
             severity = "warning"
         rows = subject.splits[split]
-        found = _rows_with(subject, split, set(unseen))
-        counts_of = (len(found), len(rows))
-        shown = _shown(rows, found)
+        row_numbers = _rows_with(subject, split, set(unseen))
+        counts_of = (len(row_numbers), len(rows))
+        examples = _shown(rows, row_numbers)
         yield _RULES.finding(
             "label-not-in-train",
             split,
             counts_of,
-            shown,
+            examples,
             says=says,
             severity=severity,
         )
     absent = [name for name in train if name not in other and name.strip()]
     if absent and other and train.total() > 0 and len(absent) < len(train):
         of = (len(absent), len(train))
-        shown = _shown(subject.splits["train"], _rows_with(subject, "train", set(absent)))
+        examples = _shown(subject.splits["train"], _rows_with(subject, "train", set(absent)))
         message = f"no row of {split} has the label {listed(absent)}"
         remedy = (
             "Split the rows anew, stratified by label: how well it is learned can't be seen on "
@@ -285,7 +285,7 @@ def _one_side(subject: Subject, counts: dict[str, Counter[str]], split: str) -> 
             "label-only-in-train",
             split,
             of,
-            shown,
+            examples,
             message=message,
             remedy=remedy,
         )
@@ -337,7 +337,9 @@ def _sorted_by_label(subject: Subject) -> Iterator[Finding]:
 
 def _rows_with(subject: Subject, split: str, names: set[str]) -> list[int]:
     return [
-        i for i, found in enumerate(subject.label_sets[split] or ()) if names.intersection(found)
+        i
+        for i, label_set in enumerate(subject.label_sets[split] or ())
+        if names.intersection(label_set)
     ]
 
 

@@ -99,7 +99,7 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
         return
     main, count = counts.most_common(1)[0]
     total = counts.total()
-    shown = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
+    script_counts = ", ".join(f"{name} {n:,}" for name, n in counts.most_common())
     others = [i for i, script in enumerate(scripts) if script and script != main]
     examples = examples_at(subject.splits[split], others, texts.__getitem__)
     if counts.keys() - {main} == {"Latin"}:
@@ -114,7 +114,7 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
     if count >= _MAIN * total:
         message = None
     else:
-        message = f"the texts of {split} are in several scripts: {shown}"
+        message = f"the texts of {split} are in several scripts: {script_counts}"
     yield _RULES.finding(
         "other-script",
         split,
@@ -129,18 +129,19 @@ def _scripts(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Fin
 
 
 def _mixed_words(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[Finding]:
-    found: dict[int, str] = {}
+    mixed_words: dict[int, str] = {}
     for i, text in enumerate(texts):
         if not text.isascii() and (word := _patterns()[1].search(text)) is not None:
-            found[i] = (
+            mixed_words[i] = (
                 f"{shorten(word[0])!r} is {word[0].encode('ascii', 'backslashreplace').decode()}"
             )
-    if found:
+    if mixed_words:
         rows = subject.splits[split]
         examples = tuple(
-            Example(rows.where(i), shown) for i, shown in list(found.items())[:SHOWN_EXAMPLES]
+            Example(rows.where(i), word_text)
+            for i, word_text in list(mixed_words.items())[:SHOWN_EXAMPLES]
         )
-        yield _RULES.finding("mixed-script-word", split, (len(found), len(rows)), examples)
+        yield _RULES.finding("mixed-script-word", split, (len(mixed_words), len(rows)), examples)
 
 
 def _has_letters(text: str) -> bool:
@@ -154,21 +155,23 @@ def _languages(subject: Subject, split: str, texts: Sequence[str]) -> Iterator[F
         step = len(chosen) / _LOOKED_AT
         chosen = [chosen[int(k * step)] for k in range(_LOOKED_AT)]
     identify = language_identifier()
-    told = {i: identify(texts[i][:_READ]) for i in chosen}
-    counts = Counter(language for language, sure in told.values() if sure >= _SURE)
+    languages = {i: identify(texts[i][:_READ]) for i in chosen}
+    counts = Counter(language for language, sure in languages.values() if sure >= _SURE)
     if len(counts) < 2:
         return
     main, _ = counts.most_common(1)[0]
-    others = [i for i, (language, sure) in told.items() if sure >= _SURE and language != main]
-    shown = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
-    says = f"that were looked at are probably in another language than the rest ({shown})"
+    others = [i for i, (language, sure) in languages.items() if sure >= _SURE and language != main]
+    language_counts = ", ".join(f"{language} {n:,}" for language, n in counts.most_common(6))
+    says = f"that were looked at are probably in another language than the rest ({language_counts})"
     of = (len(others), len(chosen))
     if len(others) > 0.01 * len(chosen):
         severity = "warning"
     else:
         severity = "note"
     rows = subject.splits[split]
-    examples = examples_at(rows, others, lambda i: f"{told[i][0]}: {shorten(texts[i], limit=80)}")
+    examples = examples_at(
+        rows, others, lambda i: f"{languages[i][0]}: {shorten(texts[i], limit=80)}"
+    )
     yield _RULES.finding(
         "other-language",
         split,

@@ -93,23 +93,23 @@ def _columns(
         if values is None:
             continue
         coded = codes_of(values)
-        told = _told(coded, labels)
+        n_predicted = _told(coded, labels)
         n_values = len(sorted_unique(coded.codes))
-        if n_values < 2 or 5 * n_values > len(labels) or told < _KNOWN * len(labels):
+        if n_values < 2 or 5 * n_values > len(labels) or n_predicted < _KNOWN * len(labels):
             continue
         frequent = Counter(coded).most_common(3)
-        shown = "; ".join(
+        pairs = "; ".join(
             f"{value!r} is {_usual_label(value, coded, labels)!r}" for value, _ in frequent
         )
         examples = examples_at(rows, labelled, partial(_cell_and_label, rows, column))
-        share = percent(told, len(labels))
+        share = percent(n_predicted, len(labels))
         message = (
-            f"the column '{name}' gives the label away in {share} of the rows of {split}: {shown}"
+            f"the column '{name}' gives the label away in {share} of the rows of {split}: {pairs}"
         )
         yield _RULES.finding(
             "leaky-column",
             split,
-            (told, len(labels)),
+            (n_predicted, len(labels)),
             examples,
             message=message,
         )
@@ -194,8 +194,10 @@ def _lengths(
             examples = examples_at(
                 rows, [labelled[int(i)] for i in np.flatnonzero(mine)[:3]], column.__getitem__
             )
-            own, other = (f"{int(np.median(lengths[which])):,}" for which in (mine, ~mine))
-            half = f"half of these texts have up to {own} characters, those of {rest} {other}"
+            median_of_label, other = (
+                f"{int(np.median(lengths[which])):,}" for which in (mine, ~mine)
+            )
+            half = f"half of these texts have up to {median_of_label} characters, those of {rest} {other}"
             message = (
                 f"the length of the {field} alone gives {name!r} away: {half} (AUC "
                 f"{max(auc, 1 - auc):.3f})"
@@ -217,7 +219,7 @@ def _words(
     total = len(labels)
     rows = subject.splits[split]
     for field, column in subject.texts[split].items():
-        found: Counter[str] = Counter()
+        counts_of_words: Counter[str] = Counter()
         by_label: dict[str, Counter[str]] = {name: Counter() for name in of_label}
         texts = _at(column, labelled)
         if is_many(total):
@@ -230,18 +232,18 @@ def _words(
             words = _features(text)
             by_label[label].update(words if candidates is None else words & candidates)
         for counter in by_label.values():
-            found.update(counter)
+            counts_of_words.update(counter)
         leaks: dict[str, list[tuple[int, str, int]]] = {}
         for name, counter in by_label.items():
             if of_label[name] < _ENOUGH_OF_LABEL:
                 continue
             for word, count in counter.items():
-                lift = count / found[word] - of_label[name] / total
+                lift = count / counts_of_words[word] - of_label[name] / total
                 if (
-                    count >= max(_COVERAGE * of_label[name], _PRECISION * found[word])
+                    count >= max(_COVERAGE * of_label[name], _PRECISION * counts_of_words[word])
                     and lift >= _LIFT
                 ):
-                    leaks.setdefault(name, []).append((count, word, found[word]))
+                    leaks.setdefault(name, []).append((count, word, counts_of_words[word]))
         if not leaks:
             continue
         examples = []
@@ -253,12 +255,12 @@ def _words(
             else:
                 also = ""
             where = next(rows.where(i) for i in labelled if word in _features(column[i]))
-            told = (
+            sentence = (
                 f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, "
                 "and"
             )
             covered = f"it stands in {percent(count, of_label[name])} of them{also}"
-            examples.append(Example(where, f"'{word}' gives {name!r} away: {told} {covered}"))
+            examples.append(Example(where, f"'{word}' gives {name!r} away: {sentence} {covered}"))
         message = f"words in the {field} give {count_of(len(leaks), len(of_label), 'label')} away"
         counts = (sum(leaky[0][2] for leaky in leaks.values()), total)
         yield _RULES.finding(

@@ -100,15 +100,15 @@ def _long_enough(
             yield plain
 
 
-def similarity(one: str, other: str) -> float:
+def similarity(first: str, other: str) -> float:
     """Returns the Jaccard similarity of two texts' shingles, as `near_duplicates` compares them."""
-    sets = [_shingle_set(words_alone(text)) for text in (one, other)]
+    sets = [_shingle_set(words_alone(text)) for text in (first, other)]
     return _jaccard(*sets)
 
 
-def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    common = len(one & other)
-    union = len(one) + len(other) - common
+def _jaccard(first: frozenset[str], other: frozenset[str]) -> float:
+    common = len(first & other)
+    union = len(first) + len(other) - common
     return common / union if union else 0.0
 
 
@@ -174,13 +174,13 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
         hashes = hashes * np.uint64(0x100000001B3) + codes[k : k + len(hashes)]
     hashes *= np.uint64(0x9E3779B97F4A7C15)  # spread over all 64 bits, wrapping round as it should
     hashes ^= hashes >> np.uint64(29)
-    inside = np.ones(len(hashes), dtype=np.bool_)  # not across the border of two texts
+    is_in_text = np.ones(len(hashes), dtype=np.bool_)  # not across the border of two texts
     ends = np.cumsum(lengths)[:-1]
     for k in range(1, _SHINGLE):
-        inside[ends - k] = False
+        is_in_text[ends - k] = False
     offsets = np.zeros(len(texts) + 1, dtype=np.uint64)
     offsets[1:] = np.cumsum(lengths - _SHINGLE + 1)
-    return np.ascontiguousarray(hashes[inside]), offsets
+    return np.ascontiguousarray(hashes[is_in_text]), offsets
 
 
 class _Candidates:

@@ -46,7 +46,7 @@ def read_data(recipe: Recipe, *, listener: Listener = SILENT) -> _Read:
 def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
     """Reads each split by itself: those that nobody asked for may be missing."""
     row = find_dataset(recipe.data.name or "", recipe.data.datasets_file)
-    wanted = {
+    requested = {
         "train",
         row.validation_splits[0] if row.validation_splits else "train",
         *recipe.evaluation.splits,
@@ -55,52 +55,52 @@ def _read_dataset(recipe: Recipe, listener: Listener) -> _Read:
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []
     for name in row.split_names:
-        if name not in wanted and not local and name not in row.validation_splits:
+        if name not in requested and not local and name not in row.validation_splits:
             continue  # the test split is not fetched from the hub to be looked at
-        heard = _Heard(listener)
+        recorder = _Heard(listener)
         try:
             splits[name] = load_data(
                 recipe,
-                listener=heard,
+                listener=recorder,
                 splits=[name],
-                whole=True,
+                unsplit=True,
             ).splits[name]
         except DataError as error:
             findings.append(refusal(error, name))
         except UnavailableError:
-            if name in wanted and name in row.split_names:
+            if name in requested and name in row.split_names:
                 raise
             listener.say(f"{name}: not there, not checked")
-        findings += heard.findings(name)
+        findings += recorder.findings(name)
     return splits, row.labels or None, findings
 
 
 def _read_own(recipe: Recipe, listener: Listener) -> _Read:
     files = {name: file for name, file in recipe.data.own_files.items() if file}
-    heard = _Heard(listener)
+    recorder = _Heard(listener)
     try:
         loaded = load_data(
             recipe,
-            listener=heard,
+            listener=recorder,
             splits=list(files),
-            whole=True,
+            unsplit=True,
         )
     except DataError:
         return _read_own_one_by_one(recipe, files, listener)
-    return dict(loaded.splits), loaded.labels, [*heard.findings("")]
+    return dict(loaded.splits), loaded.labels, [*recorder.findings("")]
 
 
 def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Listener) -> _Read:
     splits: dict[str, Rows] = {}
     findings: list[Finding] = []
     for name, file in files.items():
-        heard = _Heard(listener)
+        recorder = _Heard(listener)
         try:
             splits[name] = load_data(
                 recipe,
-                listener=heard,
+                listener=recorder,
                 splits=[name],
-                whole=True,
+                unsplit=True,
             ).splits[name]
         except DataError as error:
             bad: list[DataError] = []
@@ -112,7 +112,7 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
                 if rows is not None and bad
                 else refusal(error, name)
             )
-        findings += heard.findings(name)
+        findings += recorder.findings(name)
     return splits, None, findings
 
 
@@ -136,8 +136,8 @@ def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Findin
 def _example(error: DataError) -> Example:
     """Returns the place that a message begins with, and what it says of it."""
     place = _PLACE.fullmatch(error.message)
-    where, what = (place["where"], place["what"]) if place else ("", error.message)
-    return Example(where, shorten(what, limit=140))
+    where, message = (place["where"], place["what"]) if place else ("", error.message)
+    return Example(where, shorten(message, limit=140))
 
 
 class _Heard(Listener):

@@ -45,7 +45,9 @@ def _numbers(rows: Rows) -> Floats:
     return np.array([as_number(str(value)) for value in rows.columns["label"]])
 
 
-def _spread(subject: Subject, split: str, numbers: Floats, places: list[int]) -> Iterator[Finding]:
+def _spread(
+    subject: Subject, split: str, numbers: Floats, row_numbers: list[int]
+) -> Iterator[Finding]:
     rows = subject.splits[split]
     value, count = Counter(numbers.tolist()).most_common(1)[0]
     if split == "train" and count == len(numbers):
@@ -57,7 +59,9 @@ def _spread(subject: Subject, split: str, numbers: Floats, places: list[int]) ->
         yield _RULES.finding("imbalance", split, (count, len(numbers)), message=message)
     low, high = np.percentile(numbers, [25, 75])
     margin = _FAR_OUT * max(high - low, 1e-12)
-    far = [places[i] for i in np.flatnonzero((numbers < low - margin) | (numbers > high + margin))]
+    far = [
+        row_numbers[i] for i in np.flatnonzero((numbers < low - margin) | (numbers > high + margin))
+    ]
     if high > low:
         says = f"have a score far from the middle half ({low:g} to {high:g})"
         yield from _RULES.of_rows(

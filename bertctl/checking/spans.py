@@ -29,7 +29,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
     column = next((name for name in SPAN_COLUMNS if rows.has(name)), None)
     if column is None or not rows.has("text"):
         return
-    places = Places(_RULES, rows, split)
+    problems = Places(_RULES, rows, split)
     total = 0
     for row, (text, spans) in enumerate(
         zip(rows.columns["text"], rows.columns[column], strict=True)
@@ -41,54 +41,54 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
             spans = ()
         read = [_span(span) for span in spans]
         total += len(read)
-        inside: list[Span] = []
-        for span, given in zip(read, spans, strict=True):
+        valid_spans: list[Span] = []
+        for span, raw_span in zip(read, spans, strict=True):
             if span is None or not 0 <= span[0] < span[1] <= len(text):
-                places.add(
-                    "span-out-of-text", row, f"{given!r} in a text of {len(text)} characters"
+                problems.add(
+                    "span-out-of-text", row, f"{raw_span!r} in a text of {len(text)} characters"
                 )
             else:
-                inside.append(span)
-                surface = surface_of(given)
+                valid_spans.append(span)
+                surface = surface_of(raw_span)
                 if surface and surface.strip() and not same_words(text[span[0] : span[1]], surface):
-                    shown = (
+                    excerpt = (
                         f"{span[2]}: {span[0]} to {span[1]} is {text[span[0] : span[1]]!r}, not "
                         f"{surface!r}"
                     )
-                    places.add("span-off-text", row, shown)
+                    problems.add("span-off-text", row, excerpt)
                     continue
                 code = _span_fault(text, span[0], span[1])
                 if code:
-                    places.add(
+                    problems.add(
                         code,
                         row,
                         f"{span[2]}: {text[span[0] : span[1]]!r} in {around(text, *span[:2])}",
                     )
-        inside.sort()
+        valid_spans.sort()
         furthest = 0
-        one = ""
-        for start, end, kind in inside:
+        furthest_kind = ""
+        for start, end, kind in valid_spans:
             if start < furthest:
-                places.add(
+                problems.add(
                     "overlapping-spans",
                     row,
-                    f"{one} and {kind} share {text[start : min(end, furthest)]!r}",
+                    f"{furthest_kind} and {kind} share {text[start : min(end, furthest)]!r}",
                 )
             if end > furthest:
                 furthest = end
-                one = kind
+                furthest_kind = kind
     for code in codes_of("spans"):
-        yield from places.finding(code, total)
+        yield from problems.finding(code, total)
 
 
-def _span(given: Any) -> Span | None:
+def _span(raw_span: Any) -> Span | None:
     """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is
     neither.
     """
-    if isinstance(given, Mapping):
-        start, end, kind = named_parts(given)
-    elif isinstance(given, list | tuple) and len(given) >= 2:
-        start, end, kind = [*given, None][:3]
+    if isinstance(raw_span, Mapping):
+        start, end, kind = named_parts(raw_span)
+    elif isinstance(raw_span, list | tuple) and len(raw_span) >= 2:
+        start, end, kind = [*raw_span, None][:3]
     else:
         return None
     if isinstance(start, int) and isinstance(end, int):
@@ -97,10 +97,10 @@ def _span(given: Any) -> Span | None:
 
 
 def _span_fault(text: str, start: int, end: int) -> str | None:
-    inside = text[start:end]
-    if inside != inside.strip():
+    surface = text[start:end]
+    if surface != surface.strip():
         return "blank-entity"
-    if NO_WORD.fullmatch(inside):
+    if NO_WORD.fullmatch(surface):
         return "punctuation-entity"
     if cuts_word(text, start, end):
         return "span-off-word"

@@ -47,9 +47,9 @@ class Subject:
         """Label names that were given (recipe, then data set); None where training rows are to say
         them.
         """
-        named = self.recipe.text_classification.labels
-        if named:
-            return tuple(named)
+        recipe_labels = self.recipe.text_classification.labels
+        if recipe_labels:
+            return tuple(recipe_labels)
         return self.official_labels
 
     @cached_property

@@ -8,6 +8,7 @@ of each word in it).
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from bertctl.checking.findings import (
@@ -86,33 +87,32 @@ def split_tag(tag: object) -> tuple[str, str]:
 
 
 def _plain_tags(rows: Rows) -> Counter[str]:
-    return Counter(
-        str(tag) for tags in rows.columns["label"] for tag in tags if tag not in ("O", "", None)
-    )
+    tags = chain.from_iterable(rows.columns["label"])
+    return Counter(str(tag) for tag in tags if tag not in ("O", "", None))
 
 
 def _words(rows: Rows, split: str) -> Iterator[Finding]:
-    places = Places(_RULES, rows, split)
+    problems = Places(_RULES, rows, split)
     total = 0
     for row, words in enumerate(rows.columns["words"]):
         total += len(words)
         if not len(words):
-            places.add("empty-sentence", row, "no words")
+            problems.add("empty-sentence", row, "no words")
         for word in words:
             text = str(word)
             if not text.strip():
-                places.add("blank-word", row, f"{word!r} in: {' '.join(map(str, words))}")
+                problems.add("blank-word", row, f"{word!r} in: {' '.join(map(str, words))}")
             elif any(c.isspace() for c in text):
-                places.add("space-in-word", row, f"{word!r}")
-    yield from places.finding("empty-sentence", len(rows))
+                problems.add("space-in-word", row, f"{word!r}")
+    yield from problems.finding("empty-sentence", len(rows))
     for code in ("blank-word", "space-in-word"):
-        yield from places.finding(code, total)
+        yield from problems.finding(code, total)
 
 
 def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
     if not rows.has("text") or not rows.has("offsets"):
         return
-    places = Places(_RULES, rows, split)
+    problems = Places(_RULES, rows, split)
     total = 0
     for row, (text, words, offsets) in enumerate(
         zip(rows.columns["text"], rows.columns["words"], rows.columns["offsets"], strict=True)
@@ -121,18 +121,18 @@ def _offsets(rows: Rows, split: str) -> Iterator[Finding]:
             continue
         total += len(words)
         if len(offsets) != len(words):
-            places.add("word-off-offset", row, f"{len(words)} words, {len(offsets)} offsets")
+            problems.add("word-off-offset", row, f"{len(words)} words, {len(offsets)} offsets")
             continue
         for word, (start, end) in zip(words, offsets, strict=True):
             if text[start:end] != word:
-                places.add(
+                problems.add(
                     "word-off-offset", row, f"{word!r}, but {start} to {end} is {text[start:end]!r}"
                 )
-    yield from places.finding("word-off-offset", total)
+    yield from problems.finding("word-off-offset", total)
 
 
 def _tags(rows: Rows, split: str) -> Iterator[Finding]:
-    tags = Counter(str(tag) for row in rows.columns["label"] for tag in row)
+    tags = Counter(map(str, chain.from_iterable(rows.columns["label"])))
     kind = _tag_kind(rows)
     if kind is not None and not kind.entities:
         return  # parts of speech and the like: tags without a scheme
@@ -143,7 +143,7 @@ def _tags(rows: Rows, split: str) -> Iterator[Finding]:
 def _tag_kind(rows: Rows) -> TagKind | None:
     """Returns what training takes the tags for; None for tags of no scheme, which it refuses."""
     try:
-        return tag_kind(([str(tag) for tag in tags] for tags in rows.columns["label"]), rows.where)
+        return tag_kind((list(map(str, tags)) for tags in rows.columns["label"]), rows.where)
     except DataError:
         return None
 
@@ -159,7 +159,7 @@ def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
 
 
 def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) -> Iterator[Finding]:
-    places = Places(_RULES, rows, split)
+    problems = Places(_RULES, rows, split)
     scheme = _nearest_scheme(kind)
     total = sum(count for tag, count in tags.items() if tag != "O")
     odd = {tag for tag in tags if tag != "O" and tag.strip() and not split_tag(tag)[1]}
@@ -171,31 +171,31 @@ def _scheme(rows: Rows, split: str, tags: Counter[str], kind: TagKind | None) ->
             else:
                 word = ""
             if str(tag) in odd:
-                places.add("malformed-tag", row, f"{tag!r} at {word!r}")
+                problems.add("malformed-tag", row, f"{tag!r} at {word!r}")
             elif scheme and not may_follow(scheme, before, str(tag)):
-                shown = f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}"
-                places.add("tag-scheme", row, f"{shown}, which {scheme} does not allow")
+                excerpt = f"{tag} at {word!r} follows {of_row[i - 1] if i else 'nothing'}"
+                problems.add("tag-scheme", row, f"{excerpt}, which {scheme} does not allow")
             before = str(tag)
-    yield from places.finding(
+    yield from problems.finding(
         "malformed-tag", total, says=f"are neither O nor PREFIX-TYPE ({listed(sorted(odd))})"
     )
-    yield from places.finding("tag-scheme", total)
+    yield from problems.finding("tag-scheme", total)
 
 
 def _entities(rows: Rows, split: str) -> Iterator[Finding]:
-    places = Places(_RULES, rows, split)
-    found = tagged_entities(rows)
-    for entity in found:
+    problems = Places(_RULES, rows, split)
+    entities = tagged_entities(rows)
+    for entity in entities:
         text = " ".join(entity.words)
-        shown = f"{entity.type}: {text!r}"
+        excerpt = f"{entity.type}: {text!r}"
         if text.strip() and NO_WORD.fullmatch(text):
-            places.add("punctuation-entity", entity.row, shown)
+            problems.add("punctuation-entity", entity.row, excerpt)
         elif any(not word.strip() for word in (entity.words[0], entity.words[-1])):
-            places.add("blank-entity", entity.row, shown)
-    yield from places.finding("blank-entity", len(found))
-    yield from places.finding("punctuation-entity", len(found))
+            problems.add("blank-entity", entity.row, excerpt)
+    yield from problems.finding("blank-entity", len(entities))
+    yield from problems.finding("punctuation-entity", len(entities))
     sentences = sum(len(words) > 0 for words in rows.columns["words"])
-    if not found and sentences:
+    if not entities and sentences:
         message = f"not one of the {len(rows):,} rows of {split} has an entity"
         if split == "train":
             severity = "error"
@@ -221,8 +221,10 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
     ]
     if rare and train.total() > RARE * len(train):
         counts = (len(rare), len(train))
-        shown = ", ".join(rare[:8])
-        message = f"{count_of(*counts, 'type')} stand fewer than {RARE} times in train ({shown})"
+        rare_names = ", ".join(rare[:8])
+        message = (
+            f"{count_of(*counts, 'type')} stand fewer than {RARE} times in train ({rare_names})"
+        )
         yield _RULES.finding("rare-label", "train", counts, message=message)
     total: Counter[str] = sum(types.values(), Counter())
     for usual, others in spelt_alike(total):
@@ -237,11 +239,11 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
             message=message,
             remedy=remedy,
         )
-    for split, found in types.items():
-        unseen = [name for name in found if name not in train]
-        absent = [name for name in train if name not in found]
+    for split, type_counts in types.items():
+        unseen = [name for name in type_counts if name not in train]
+        absent = [name for name in train if name not in type_counts]
         if unseen:
-            counts = (sum(found[name] for name in unseen), found.total())
+            counts = (sum(type_counts[name] for name in unseen), type_counts.total())
             examples = _with_types(subject.splits[split], set(unseen))
             message = f"{split} has types that train has not: {listed(unseen)}"
             yield _RULES.finding(
@@ -251,7 +253,7 @@ def _types(subject: Subject, types: Mapping[str, Counter[str]]) -> Iterator[Find
                 examples,
                 message=message,
             )
-        if absent and found:
+        if absent and type_counts:
             counts = (len(absent), len(train))
             message = f"{split} has none of the type {listed(absent)}"
             remedy = f"How well it is learned can't be seen on {split}: split the rows anew."

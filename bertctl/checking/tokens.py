@@ -275,11 +275,11 @@ def _unknown(
         np.argsort(-encoded.unknown[with_unknown], kind="stable")[:SHOWN_EXAMPLES]
     ].tolist()
     texts = {i: _whole(first, second, i) for i in worst}
-    shown = {
+    text_of_row = {
         i: f"{_unknown_words(subject, [text])} in: {shorten(text, limit=60)}"
         for i, text in texts.items()
     }
-    examples = tuple(Example(rows.where(i), text) for i, text in shown.items())
+    examples = tuple(Example(rows.where(i), text) for i, text in text_of_row.items())
     says = f"are unknown to {subject.recipe.model.name}" + (
         f", such as {characters}" if characters else ""
     )

@@ -51,17 +51,17 @@ class Disagreement(NamedTuple):
 class DisagreementError(ValueError):
     """All the disagreements of one recipe."""
 
-    def __init__(self, found: Sequence[Disagreement]) -> None:
-        super().__init__("; ".join(f"{item.fields[0]}: {item.message}" for item in found))
-        self.found = found
+    def __init__(self, problems: Sequence[Disagreement]) -> None:
+        super().__init__("; ".join(f"{item.fields[0]}: {item.message}" for item in problems))
+        self.found = problems
 
 
 def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
     """Returns what disagreed where that is why pydantic refuses; empty where single fields are
     wrong.
     """
-    found = (entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False))
-    return next((clash.found for clash in found if isinstance(clash, DisagreementError)), ())
+    causes = (entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False))
+    return next((clash.found for clash in causes if isinstance(clash, DisagreementError)), ())
 
 
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -91,9 +91,11 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             ("data.encoding",),
             f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits",
         )
-    for one, other in itertools.combinations(("text_column", "pair_column", "label_column"), 2):
-        if getattr(data, one) is not None and getattr(data, one) == getattr(data, other):
-            yield Disagreement((f"data.{other}", f"data.{one}"), f"the same column as data.{one}")
+    for first, other in itertools.combinations(("text_column", "pair_column", "label_column"), 2):
+        if getattr(data, first) is not None and getattr(data, first) == getattr(data, other):
+            yield Disagreement(
+                (f"data.{other}", f"data.{first}"), f"the same column as data.{first}"
+            )
     if labels.label_separator and labels.multi_label is False:
         fields = ("text_classification.label_separator", "text_classification.multi_label")
         yield Disagreement(
@@ -111,9 +113,9 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if slices:
         from bertctl.run_documents.line_documents import PredictionLine
 
-        taken = [name for name in slices if name in PredictionLine.model_fields]
-        if taken:
-            reason = f"prediction files have their own {listing(taken)}; rename the column"
+        reserved = [name for name in slices if name in PredictionLine.model_fields]
+        if reserved:
+            reason = f"prediction files have their own {listing(reserved)}; rename the column"
             yield Disagreement(("evaluation.slice_columns",), reason)
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
@@ -132,8 +134,10 @@ def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """
     data = recipe.data
     if (data.fold is None) != (data.folds is None):
-        given, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
-        yield Disagreement((f"data.{given}", f"data.{missing}"), f"needs data.{missing} beside it")
+        present, missing = ("folds", "fold") if data.fold is None else ("fold", "folds")
+        yield Disagreement(
+            (f"data.{present}", f"data.{missing}"), f"needs data.{missing} beside it"
+        )
     elif data.fold is not None and data.folds is not None and data.fold > data.folds:
         yield Disagreement(
             ("data.fold", "data.folds"),

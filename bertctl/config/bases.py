@@ -41,45 +41,45 @@ class RecipeFile:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def read_files(path: Path, named: str) -> list[RecipeFile]:
+def read_files(path: Path, label: str) -> list[RecipeFile]:
     """Returns the files of a recipe, each after its bases: the last one that gives a field counts.
 
     A base of several of them is there once, before all of them.
 
     Args:
         path: of the recipe.
-        named: its name in messages.
+        label: its name in messages.
 
     Raises:
         UsageError: a base that is no recipe, bases in a circle, a variable that is called like a
             secret; or a run's recipe with a base: others may have made it, and it needs none.
         UnavailableError: a file is not there, or can't be read.
     """
-    found: dict[Path, RecipeFile] = {}
-    _read(path, named, {}, found)
-    return [*found.values()]
+    files: dict[Path, RecipeFile] = {}
+    _read(path, label, {}, files)
+    return [*files.values()]
 
 
-def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, RecipeFile]) -> None:
+def _read(path: Path, label: str, above: Mapping[Path, str], files: dict[Path, RecipeFile]) -> None:
     """Adds a file to those that were found, its bases before it; `above` are the files whose base
     it is.
     """
     document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
-    file = RecipeFile(path, named, document)
-    places = {
-        key: f"{named}:{document.lines[key,]}: {key}: "
+    file = RecipeFile(path, label, document)
+    places_of_keys = {
+        key: f"{label}:{document.lines[key,]}: {key}: "
         for key in OF_FILES
         if (key,) in document.lines
     }
-    if places and is_of_run(path):
+    if places_of_keys and is_of_run(path):
         raise UsageError(
-            f"{min(places.values())}the recipe of a run is whole, and has none",
+            f"{min(places_of_keys.values())}the recipe of a run is whole, and has none",
             remedy="Take it out.",
         )
     variables, bases = (_names(document, key) for key in ("environment", "base"))
     for name in filter(re.compile(_NAMES_OF_SECRETS).search, variables):
         message = (
-            f"{places['environment']}'{name}' is called like a secret, and every run "
+            f"{places_of_keys['environment']}'{name}' is called like a secret, and every run "
             f"holds its recipe's values"
         )
         remedy = (
@@ -87,43 +87,49 @@ def _read(path: Path, named: str, above: Mapping[Path, str], found: dict[Path, R
             "secret, call otherwise."
         )
         raise UsageError(message, remedy=remedy)
-    if "environment" in places:
+    if "environment" in places_of_keys:
         _fill(file, variables)
-    above = {**above, path.resolve(): named}
+    above = {**above, path.resolve(): label}
     for base in bases:
         try:
-            there = find_recipe(base, folder=path.parent)
+            base_path = find_recipe(base, folder=path.parent)
         except BertctlError as error:
-            raise type(error)(places["base"] + error.message, remedy=error.remedy) from error
-        if there.resolve() in above or len(above) > MOST_STOREYS:
-            if there.resolve() in above:
+            raise type(error)(
+                places_of_keys["base"] + error.message, remedy=error.remedy
+            ) from error
+        if base_path.resolve() in above or len(above) > MOST_STOREYS:
+            if base_path.resolve() in above:
                 reason = "a recipe can't stand on itself"
             else:
                 reason = f"more than {MOST_STOREYS} storeys"
-            raise UsageError(f"{places['base']}{reason}: {' -> '.join([*above.values(), base])}")
-        if there.resolve() not in found:
-            _read(
-                there,
-                str(there) if "/" in base or there.parent == path.parent else there.name,
-                above,
-                found,
+            raise UsageError(
+                f"{places_of_keys['base']}{reason}: {' -> '.join([*above.values(), base])}"
             )
-    found[path.resolve()] = file
+        if base_path.resolve() not in files:
+            _read(
+                base_path,
+                str(base_path)
+                if "/" in base or base_path.parent == path.parent
+                else base_path.name,
+                above,
+                files,
+            )
+    files[path.resolve()] = file
 
 
 def _names(document: Document, key: str) -> list[str]:
     """Takes a name, or a list of them, out of a document."""
-    given = document.values.pop(key, None)
-    if given is None:
+    value = document.values.pop(key, None)
+    if value is None:
         names = []
-    elif isinstance(given, str):
-        names = [given]
+    elif isinstance(value, str):
+        names = [value]
     else:
-        names = given
+        names = value
     if isinstance(names, list) and all(isinstance(name, str) and name for name in names):
         return names
     document.problems.append(
-        (document.lines[key,], f"{key}: {shown(given)} given, what fits is {OF_FILES[key]}")
+        (document.lines[key,], f"{key}: {shown(value)} given, what fits is {OF_FILES[key]}")
     )
     return []
 
@@ -151,14 +157,14 @@ def _fill(file: RecipeFile, names: Sequence[str]) -> None:
                 del values[key]
 
 
-def _filled(given: Any, dotted: str, names: Sequence[str], *, in_list: bool = False) -> Any:
+def _filled(raw: Any, dotted: str, names: Sequence[str], *, in_list: bool = False) -> Any:
     """Returns a value; a text with variables is read anew, as `--set` would read it."""
-    if isinstance(given, list):
-        return [_filled(one, dotted, names, in_list=True) for one in given]
-    if not isinstance(given, str) or "${" not in given:
-        return given
+    if isinstance(raw, list):
+        return [_filled(item, dotted, names, in_list=True) for item in raw]
+    if not isinstance(raw, str) or "${" not in raw:
+        return raw
     kind: dict[str, Any] = field_schema(dotted) if dotted in fields() else {"type": "string"}
-    text = _VARIABLE.sub(lambda match: _value(match, names), given)
+    text = _VARIABLE.sub(lambda match: _value(match, names), raw)
     return read_value(
         text, as_text=(kind.get("items", kind) if in_list else kind)["type"] == "string"
     )

@@ -75,14 +75,14 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
         data_hashes: split (or metric script) -> hash of its content.
         model_hash: of the encoder's files, in place of `model.name` and `model.revision`.
     """
-    own = dict(own_fields(recipe))
+    overridden = dict(own_fields(recipe))
     decides = {
         dotted: value
-        for dotted, value in own.items()
+        for dotted, value in overridden.items()
         if dotted not in NOT_IN_HASH
         and not (dotted in marked(Mark.LATER) and value == fields()[dotted].get_default())
     }
-    own_sections = {dotted.partition(".")[0] for dotted in own}
+    own_sections = {dotted.partition(".")[0] for dotted in overridden}
     decides |= {
         dotted: value
         for dotted, value in REMOVED.items()

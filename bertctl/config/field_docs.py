@@ -46,15 +46,13 @@ def field_docs() -> Mapping[str, FieldDoc]:
     order.
     """
     classes = documented_classes(_SCHEMA)
-    found: dict[str, FieldDoc] = {}
+    docs: dict[str, FieldDoc] = {}
     for name, annotation, doc in classes["RecipeFields"]:
         if isinstance(annotation, ast.Name) and annotation.id in classes:
-            found |= {
-                f"{name}.{inner}": inner_doc for inner, _, inner_doc in classes[annotation.id]
-            }
+            docs |= {f"{name}.{inner}": inner_doc for inner, _, inner_doc in classes[annotation.id]}
         else:
-            found[name] = doc
-    return found | {"task": found["task"]._replace(choices=task_names())}
+            docs[name] = doc
+    return docs | {"task": docs["task"]._replace(choices=task_names())}
 
 
 @functools.cache

@@ -112,9 +112,9 @@ def trace_recipe(
     """
     path = find_recipe(name_or_path)
     files = read_files(path, name_or_path if path == expanded_path(name_or_path) else path.name)
-    layers = _Layers(files, named=name_or_path)
-    for given in sets:
-        layers.add_set(given)
+    layers = _Layers(files, label=name_or_path)
+    for assignment in sets:
+        layers.add_set(assignment)
     for dotted, value in (options or {}).items():
         if value is not None:
             layers.add_option(dotted, None if value is NULL else value)
@@ -153,7 +153,7 @@ def _how_to(task: str) -> str | None:
 
 
 def refuse_unnamed(
-    recipe: Recipe, file: Path, named: Collection[str], reaching: Iterable[str]
+    recipe: Recipe, file: Path, named_fields: Collection[str], reaching: Iterable[str]
 ) -> None:
     """Refuses what a recipe's file would have run or connected to, unless the command line names it
     too.
@@ -161,19 +161,19 @@ def refuse_unnamed(
     Args:
         recipe: as it was read.
         file: the recipe's.
-        named: dotted fields that stand on the command line.
+        named_fields: dotted fields that stand on the command line.
         reaching: dotted fields that matter, of `REACHING`.
 
     Raises:
         UsageError: with what the recipe names, and what allows it.
     """
-    own = recipe.model_dump()
+    values = recipe.model_dump()
     for dotted in reaching:
         section, _, name = dotted.partition(".")
-        if own[section][name] and dotted not in named:
-            typed = " ".join(f"`{dotted}={shlex.quote(each)}`" for each in own[section][name])
+        if values[section][name] and dotted not in named_fields:
+            typed = " ".join(f"`{dotted}={shlex.quote(item)}`" for item in values[section][name])
             raise UsageError(
-                f"{dotted}: {', '.join(own[section][name])}: named by {file}, and not on the "
+                f"{dotted}: {', '.join(values[section][name])}: named by {file}, and not on the "
                 "command line",
                 remedy="What a file names is not run. If you know what it is and trust it, type "
                 "it: "
@@ -187,30 +187,28 @@ def named_files(recipe: Recipe) -> list[Path]:
     values: list[Any] = [
         functools.reduce(getattr, dotted.split("."), recipe) for dotted in marked(Mark.IS_PATH)
     ]
-    return [
-        Path(one)
-        for value in values
-        if value
-        for one in (value if isinstance(value, list) else [value])
-    ]
+    paths: list[Path] = []
+    for value in filter(None, values):
+        paths.extend(map(Path, value if isinstance(value, list) else [value]))
+    return paths
 
 
-def read_field(dotted: str, given: Any) -> tuple[Any, list[str]]:
+def read_field(dotted: str, raw: Any) -> tuple[Any, list[str]]:
     """Returns one field's value as `--set` would read it, and a sentence for each thing that is
     wrong with it.
 
     Args:
         dotted: the field.
-        given: a text as typed, or a value that was read from YAML.
+        raw: a text as typed, or a value that was read from YAML.
 
     Raises:
         KeyError: there is no such field.
     """
     section, _, name = dotted.rpartition(".")
-    if isinstance(given, str):
-        value = read_value(given, as_text=field_schema(dotted)["type"] == "string")
+    if isinstance(raw, str):
+        value = read_value(raw, as_text=field_schema(dotted)["type"] == "string")
     else:
-        value = given
+        value = raw
     if dotted in marked(Mark.IS_PATH):
         if problems := _address_problems(dotted, value):
             return value, problems
@@ -238,9 +236,9 @@ _ENVIRONMENT = Origin(sys.maxsize, 1, "BERTCTL_DATA", "environment")
 class _Layers:
     """The sources of one recipe, laid over each other, with where each value came from."""
 
-    def __init__(self, files: Sequence[RecipeFile], *, named: str) -> None:
+    def __init__(self, files: Sequence[RecipeFile], *, label: str) -> None:
         self.origins: dict[str, Origin] = {}
-        self._named = named
+        self._label = label
         self._path = files[-1].path
         self._readable = not any(file.document.problems for file in files)
         self._problems: list[tuple[Origin, str | Mapping[str, Any]]] = []
@@ -274,9 +272,9 @@ class _Layers:
                 values[key] is None and key in sections()
             )  # every line below `training:` is commented out
             below = self._values.get(key)
-            given = {} if empty else values[key]
+            above = {} if empty else values[key]
             self._values[key] = (
-                below | given if isinstance(below, dict) and isinstance(given, dict) else given
+                below | above if isinstance(below, dict) and isinstance(above, dict) else above
             )
         self._problems += [(origin(line), sentence) for line, sentence in file.document.problems]
         lines = {
@@ -290,13 +288,13 @@ class _Layers:
                 absolute=absolute.get(dotted, ())
             )
 
-    def add_set(self, given: str) -> None:
+    def add_set(self, assignment: str) -> None:
         """Lays one `section.field=value` on top."""
-        dotted, separator, text = given.partition("=")
+        dotted, separator, text = assignment.partition("=")
         dotted = dotted.strip()
         if not separator or not dotted:
             self._problems.append(
-                (_SET, f"{given!r} given, section.field=value fits, such as training.epochs=2")
+                (_SET, f"{assignment!r} given, section.field=value fits, such as training.epochs=2")
             )
         elif dotted not in fields():
             self._problems.append((_SET, unknown_key(dotted)))
@@ -326,7 +324,10 @@ class _Layers:
         if (folder := os.environ.get("BERTCTL_DATA")) and data.get("data_dir") is None:
             self._put("data.data_dir", folder, _ENVIRONMENT)
         beside = next(
-            filter(Path.is_file, (one.with_name(DATASETS_FILE) for one in (by, self._path))), None
+            filter(
+                Path.is_file, (folder_of.with_name(DATASETS_FILE) for folder_of in (by, self._path))
+            ),
+            None,
         )
         if beside and data.get("datasets_file") is None:
             self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
@@ -388,15 +389,18 @@ class _Layers:
         except ValidationError as error:
             self._note(error)
         if self._problems:
-            found = sorted(self._problems, key=lambda problem: problem[0][:2])
-            said = [what if isinstance(what, str) else describe(what) for _, what in found[:SHOWN]]
+            problems = sorted(self._problems, key=lambda problem: problem[0][:2])
+            sentences = [
+                problem_entry if isinstance(problem_entry, str) else describe(problem_entry)
+                for _, problem_entry in problems[:SHOWN]
+            ]
             raise RecipeError(
-                self._named,
+                self._label,
                 [
                     f"{origin.shown}: {sentence}"
-                    for (origin, _), sentence in zip(found, said, strict=False)
+                    for (origin, _), sentence in zip(problems, sentences, strict=False)
                 ],
-                more=max(0, len(found) - SHOWN),
+                more=max(0, len(problems) - SHOWN),
                 remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with what "
                 "it means.",
             )
@@ -439,8 +443,8 @@ class _Layers:
         """Keeps what pydantic found, then looks for disagreements between the fields that are right
         by themselves.
         """
-        if found := disagreements_in(error):
-            return self._note_disagreements(found, ())
+        if disagreeing := disagreements_in(error):
+            return self._note_disagreements(disagreeing, ())
         bad: list[str] = []
         rest = {
             key: dict(value) if isinstance(value, dict) else value
@@ -459,8 +463,8 @@ class _Layers:
             self._note_disagreements(disagreements_in(remaining), bad)
         return None
 
-    def _note_disagreements(self, found: Sequence[Disagreement], bad: Sequence[str]) -> None:
-        for names, message in found:
+    def _note_disagreements(self, disagreeing: Sequence[Disagreement], bad: Sequence[str]) -> None:
+        for names, message in disagreeing:
             if self._readable and not any(
                 name == other or name.startswith(f"{other}.") for name in names for other in bad
             ):
@@ -476,17 +480,17 @@ class _Layers:
         return (
             self.origins.get(dotted)
             or self.origins.get(section)
-            or Origin(-1, 0, self._named, "file")
+            or Origin(-1, 0, self._label, "file")
         )
 
 
 def _address_problems(dotted: str, value: Any) -> list[str]:
     """Returns a sentence for each address in the value of a field of paths."""
     problems: list[str] = []
-    for given in value if isinstance(value, list) else [value]:
-        if isinstance(given, str) and is_address(given):
-            remedy = address_remedy(given, is_model=dotted == "model.name")
-            problems.append(f"{dotted}: {address_problem(given)}. {remedy}")
+    for address in value if isinstance(value, list) else [value]:
+        if isinstance(address, str) and is_address(address):
+            remedy = address_remedy(address, is_model=dotted == "model.name")
+            problems.append(f"{dotted}: {address_problem(address)}. {remedy}")
     return problems
 
 
@@ -495,14 +499,14 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[
     absolute before.
     """
     section, _, name = dotted.partition(".")
-    inside = values.get(section)
-    if not isinstance(inside, dict):
+    section_values = values.get(section)
+    if not isinstance(section_values, dict):
         return ()
-    value = inside.get(name)
+    value = section_values.get(name)
     if isinstance(value, str):
-        inside[name] = _placed(value, dotted, base)
+        section_values[name] = _placed(value, dotted, base)
     elif isinstance(value, list):
-        inside[name] = [
+        section_values[name] = [
             _placed(item, dotted, base) if isinstance(item, str) else item for item in value
         ]
 
@@ -518,14 +522,14 @@ def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[
     return tuple(_placed(text, dotted, base) for text in absolute)
 
 
-def _placed(given: str, dotted: str, base: Path) -> str:
+def _placed(path_text: str, dotted: str, base: Path) -> str:
     """Returns a field's path seen from `base`; what is a name in its field stays as it is."""
     is_path = _PERHAPS_PATHS.get(dotted)
-    if is_address(given):  # the recipe is refused, with the address as it was written
-        return given
-    if not given or (is_path is not None and not is_path(given, base)):
-        return given
-    return os.path.abspath(base / expanded_path(given))  # noqa: PTH100  # Path.resolve follows links
+    if is_address(path_text):  # the recipe is refused, with the address as it was written
+        return path_text
+    if not path_text or (is_path is not None and not is_path(path_text, base)):
+        return path_text
+    return os.path.abspath(base / expanded_path(path_text))  # noqa: PTH100  # Path.resolve follows links
 
 
 def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Recipe:
@@ -546,8 +550,8 @@ def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Rec
         if origin.kind == "environment":
             recipe = recipe.with_fields(section, **{name: None})
         elif isinstance(value, list):
-            seen = [_seen_from(folder, item, dotted, origin) for item in value]
-            recipe = recipe.with_fields(section, **{name: seen})
+            relative_paths = [_seen_from(folder, item, dotted, origin) for item in value]
+            recipe = recipe.with_fields(section, **{name: relative_paths})
         elif value:
             recipe = recipe.with_fields(
                 section, **{name: _seen_from(folder, value, dotted, origin)}
@@ -572,14 +576,14 @@ def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
     """Returns the fields that a file needs so that it reads back as this recipe: what was given,
     and what it is for.
     """
-    given = {
+    set_fields = {
         dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")
     }
     values = {dotted: functools.reduce(getattr, dotted.split("."), recipe) for dotted in fields()}
     worked_out = {
         dotted for dotted, info in fields().items() if values[dotted] != info.get_default()
     }
-    chosen = {"name", "task"} | given | worked_out
+    chosen = {"name", "task"} | set_fields | worked_out
     if recipe.description:
         return chosen
     return chosen - {"description"}
@@ -589,15 +593,15 @@ def _is_folder(model: str, base: Path) -> bool:
     """Whether a model's name is meant as a path: it begins like one, or a folder or a file with a
     suffix is there.
     """
-    there = (
+    matches = (
         (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()
     )
-    return model.startswith((".", "~", "/")) or bool(there)
+    return model.startswith((".", "~", "/")) or bool(matches)
 
 
-def _is_file(given: str, base: Path) -> bool:
+def _is_file(path_text: str, base: Path) -> bool:
     """Whether a file is meant, not a name without a suffix."""
-    return "/" in given or "." in given or (base / given).exists()
+    return "/" in path_text or "." in path_text or (base / path_text).exists()
 
 
 _PERHAPS_PATHS: Mapping[str, Callable[[str, Path], bool]] = {

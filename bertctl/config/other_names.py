@@ -19,14 +19,14 @@ def other_names(section: str) -> Mapping[str, Any]:
     return dict(read_document(text).values[section])
 
 
-def other_value(field: str, given: str) -> str:
+def other_value(field: str, word: str) -> str:
     """Returns the value of a field that other programs call so; an empty text where there is
     none.
     """
-    return str(other_names("values").get(field, {}).get(given.lower(), ""))
+    return str(other_names("values").get(field, {}).get(word.lower(), ""))
 
 
-def other_metric(given: str) -> str:
+def other_metric(metric: str) -> str:
     """Returns the metric that other programs call so; an empty text where there is none."""
-    name = given.lower().replace("-", "_")
-    return str(other_names("metrics").get(name, name if name != given else ""))
+    name = metric.lower().replace("-", "_")
+    return str(other_names("metrics").get(name, name if name != metric else ""))

@@ -54,12 +54,12 @@ def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
     """
     if recipe.training.preset != AUTO:
         return ()
-    given = {
+    set_fields = {
         *(f"training.{name}" for name in recipe.training.model_fields_set),
         *(f"optimizer.{name}" for name in recipe.optimizer.model_fields_set),
         *(f"evaluation.{name}" for name in recipe.evaluation.model_fields_set),
     }
-    return tuple(dotted for dotted in AUTO_FIELDS if dotted not in given)
+    return tuple(dotted for dotted in AUTO_FIELDS if dotted not in set_fields)
 
 
 def shown_values(recipe: RecipeFields) -> dict[str, Any]:

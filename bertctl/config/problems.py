@@ -28,12 +28,12 @@ class RecipeError(UsageError):
     """
 
     def __init__(
-        self, what: str, problems: Sequence[str], *, more: int = 0, remedy: str = ""
+        self, subject: str, problems: Sequence[str], *, more: int = 0, remedy: str = ""
     ) -> None:
         self.problems = tuple(harmless(problem) for problem in problems[:SHOWN])
         more += len(problems) - len(self.problems)
         lines = [
-            f"{what}: {len(self.problems) + more} problems",
+            f"{subject}: {len(self.problems) + more} problems",
             *(f"  {problem}" for problem in self.problems),
         ]
         lines += [f"  ... and {more:,} more"] if more else []
@@ -55,17 +55,17 @@ def describe(error: Mapping[str, Any]) -> str:
     """Returns the sentence for one entry of pydantic's `ValidationError.errors()`."""
     path = ".".join(place(error))
     items = "".join(f"[{part}]" for part in error["loc"] if isinstance(part, int))
-    given = error["input"]
+    value = error["input"]
     if error["type"] == "extra_forbidden":
         return unknown_key(path)
     if path in sections():
         names = ", ".join(name.split(".")[1] for name in fields() if name.startswith(f"{path}."))
-        return f"{path}: {shown(given)} given, a section with fields fits: {names}"
+        return f"{path}: {shown(value)} given, a section with fields fits: {names}"
     schema = field_schema(path)
     if items:
         schema = schema["items"]
-    sentence = f"{path}{items}: {shown(given)} given, {_what_fits(schema)} fits"
-    hint = _hint(given, schema, path)
+    sentence = f"{path}{items}: {shown(value)} given, {_what_fits(schema)} fits"
+    hint = _hint(value, schema, path)
     if hint:
         return f"{sentence}; {hint}"
     return sentence
@@ -83,19 +83,19 @@ def is_said_by_another(error: Mapping[str, Any]) -> bool:
     return in_branch and error["type"] == wrong_kind
 
 
-def _hint(given: Any, schema: Mapping[str, Any], path: str) -> str:
+def _hint(raw: Any, schema: Mapping[str, Any], path: str) -> str:
     """Returns what to type, where it can be guessed from what was given."""
     kind = schema["type"]
     words = [*schema.get("enum", ()), *schema.get("or", ())]
-    if words and (value := other_value(path, str(given))):
+    if words and (value := other_value(path, str(raw))):
         return f"did you mean {value}?"
-    if isinstance(given, str) and words:
-        return did_you_mean(given, words)
-    if kind == "string" and isinstance(given, bool | int | float):
-        return f'write it in quotes: "{json.dumps(given)}"'
-    if kind == "array" and isinstance(given, str) and (given or not schema.get("minItems")):
-        return f"write [{given}]"
-    if isinstance(given, str) and _is_quoted(given, kind):
+    if isinstance(raw, str) and words:
+        return did_you_mean(raw, words)
+    if kind == "string" and isinstance(raw, bool | int | float):
+        return f'write it in quotes: "{json.dumps(raw)}"'
+    if kind == "array" and isinstance(raw, str) and (raw or not schema.get("minItems")):
+        return f"write [{raw}]"
+    if isinstance(raw, str) and _is_quoted(raw, kind):
         return "write it without quotes"
     return ""
 
@@ -105,8 +105,8 @@ def unknown_key(path: str) -> str:
     have, with the field that was probably meant.
     """
     if path in sections():
-        inside = next(name for name in fields() if name.startswith(f"{path}."))
-        return f"{path}: a section; name a field in it, such as {inside}"
+        example = next(name for name in fields() if name.startswith(f"{path}."))
+        return f"{path}: a section; name a field in it, such as {example}"
     if path in REMOVED:
         return f"{path}: this field is gone; take it out"
     if path in OF_FILES:
@@ -135,16 +135,18 @@ def _nearest(path: str) -> list[str]:
     section, _, word = path.rpartition(".")
     word = word.replace("-", "_").lower()
     known = [*fields(), *OF_FILES]
-    own = {name.split(".")[-1]: name for name in known if name.rpartition(".")[0] == section}
+    names_in_section = {
+        name.split(".")[-1]: name for name in known if name.rpartition(".")[0] == section
+    }
     if not section:
-        own |= {name: name for name in sections()}
-    if word in own:
-        return [own[word]]
-    if found := [name.partition("=")[0] for name in meant(word)]:
-        return [name for name in found if name in known]
-    near = difflib.get_close_matches(word, own, n=1)
+        names_in_section |= {name: name for name in sections()}
+    if word in names_in_section:
+        return [names_in_section[word]]
+    if meant_fields := [name.partition("=")[0] for name in meant(word)]:
+        return [name for name in meant_fields if name in known]
+    near = difflib.get_close_matches(word, names_in_section, n=1)
     if near:
-        return [own[near[0]]]
+        return [names_in_section[near[0]]]
     near = difflib.get_close_matches(word, {name.rpartition(".")[2] for name in known}, n=1)
     return [name for name in known if name.rpartition(".")[2] in near]
 
@@ -153,8 +155,8 @@ def meant(word: str) -> list[str]:
     """Returns the fields of a recipe that have this name (with `_`), else what other programs mean
     by it.
     """
-    own = [name for name in fields() if name.rpartition(".")[2] == word]
-    return own or [name for other, name in other_names("names").items() if other == word]
+    same_name = [name for name in fields() if name.rpartition(".")[2] == word]
+    return same_name or [name for other, name in other_names("names").items() if other == word]
 
 
 @functools.cache
@@ -167,24 +169,24 @@ def field_schema(path: str) -> dict[str, Any]:
     """Returns the JSON Schema of one field without null; `or` holds the words that fit beside its
     type.
     """
-    whole = _json_schema(task_names())
-    found: dict[str, Any] = whole
+    recipe_schema = _json_schema(task_names())
+    schema: dict[str, Any] = recipe_schema
     for part in path.split("."):
-        found = found["properties"][part]
-        if "$ref" in found:
-            found = whole["$defs"][found["$ref"].rsplit("/", 1)[1]]
-    choices = found.get("anyOf")
+        schema = schema["properties"][part]
+        if "$ref" in schema:
+            schema = recipe_schema["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+    choices = schema.get("anyOf")
     if choices is None:
-        return found
+        return schema
     kinds = [choice for choice in choices if choice["type"] != "null"]
     words = [choice["const"] for choice in kinds if "const" in choice]
     if len(kinds) == 1 and words:
         return {"type": "string", "enum": words, "nullable": True}
-    if "examples" in found:
-        told = {"examples": found["examples"]}
+    if "examples" in schema:
+        with_examples = {"examples": schema["examples"]}
     else:
-        told = {}
-    return {**kinds[0], **told, "nullable": True, **({"or": words} if words else {})}
+        with_examples = {}
+    return {**kinds[0], **with_examples, "nullable": True, **({"or": words} if words else {})}
 
 
 def _what_fits(schema: Mapping[str, Any]) -> str:
@@ -229,18 +231,18 @@ def _range(schema: Mapping[str, Any]) -> str:
         "maximum": "at most",
         "exclusiveMaximum": "below",
     }
-    parts = [f"{said} {schema[name]:.12g}" for name, said in words.items() if name in schema]
+    parts = [f"{bound} {schema[name]:.12g}" for name, bound in words.items() if name in schema]
     if parts:
         return f" {' and '.join(parts)}"
     return ""
 
 
-def _is_quoted(given: str, kind: str) -> bool:
+def _is_quoted(text: str, kind: str) -> bool:
     """Whether the text would fit without its quotes."""
     kinds: dict[str, type | tuple[type, ...]] = {
         "integer": int,
         "number": (int, float),
         "boolean": bool,
     }
-    value = read_value(given)
+    value = read_value(text)
     return isinstance(value, kinds.get(kind, ())) and isinstance(value, bool) == (kind == "boolean")

@@ -43,10 +43,10 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
     if path.is_file():
         return path
     if name_or_path and path.is_dir():
-        inside = path / "recipe.yaml"
+        recipe_in_folder = path / "recipe.yaml"
         remedy = "Give a YAML file, or a name from `bertctl recipes ls`."
-        if inside.is_file():
-            remedy = f"Its recipe is {inside}."
+        if recipe_in_folder.is_file():
+            remedy = f"Its recipe is {recipe_in_folder}."
         elif any((path / name).is_file() for name in _SAVED_DATASET):
             remedy = (
                 "It is a data set that `datasets` saved. Write its splits as Parquet: "

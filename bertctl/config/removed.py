@@ -18,6 +18,10 @@ def drop_removed(recipe: dict[str, Any]) -> None:
     """
     for dotted, default in REMOVED.items():
         section, _, name = dotted.partition(".")
-        inside = recipe.get(section)
-        if isinstance(inside, dict) and name in inside and inside[name] == default:
-            del inside[name]
+        section_values = recipe.get(section)
+        if (
+            isinstance(section_values, dict)
+            and name in section_values
+            and section_values[name] == default
+        ):
+            del section_values[name]

@@ -18,9 +18,9 @@ class Recipe(RecipeFields):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> Self:
-        found = [*disagreements(self)]
-        if found:
-            raise DisagreementError(found)
+        problems = [*disagreements(self)]
+        if problems:
+            raise DisagreementError(problems)
         return self
 
     def with_fields(self, section: str, **values: Any) -> Self:
@@ -33,16 +33,16 @@ def fields() -> dict[str, FieldInfo]:
     """Returns every field that holds a value, by its dotted name (`training.epochs`), in the
     schema's order.
     """
-    found: dict[str, FieldInfo] = {}
+    infos: dict[str, FieldInfo] = {}
     for name, info in Recipe.model_fields.items():
         if isinstance(info.annotation, type) and issubclass(info.annotation, RecipeSection):
-            found |= {
+            infos |= {
                 f"{name}.{inner}": inner_info
                 for inner, inner_info in info.annotation.model_fields.items()
             }
         else:
-            found[name] = info
-    return found
+            infos[name] = info
+    return infos
 
 
 @functools.cache

@@ -149,11 +149,11 @@ def read_document(text: str) -> Document:
         if isinstance(node, yaml.MappingNode):
             document.values = _mapping(node, (), document)
         else:
-            found = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}.get(
+            kind_of_node = {yaml.SequenceNode: "a list", yaml.ScalarNode: "a single value"}.get(
                 type(node), "nothing"
             )
             document.problems.append(
-                (1, f"{found} found; sections with fields fit, such as `training:`")
+                (1, f"{kind_of_node} found; sections with fields fit, such as `training:`")
             )
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -246,12 +246,12 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
             return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     line = node.start_mark.line + 1
     if is_whole(text):
-        what = f"the tag {node.tag} on this value"
+        forbidden = f"the tag {node.tag} on this value"
     else:
-        what = "half of a surrogate pair"
+        forbidden = "half of a surrogate pair"
     if node.tag.endswith(":int") and text.isdecimal():
-        what = "a number of more than 18 digits"
+        forbidden = "a number of more than 18 digits"
     else:
-        what = what
-    document.problems.append((line, f"{'.'.join(path)}: {what} is not allowed"))
+        forbidden = forbidden
+    document.problems.append((line, f"{'.'.join(path)}: {forbidden} is not allowed"))
     return _REFUSED

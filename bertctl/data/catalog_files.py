@@ -58,13 +58,13 @@ def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) 
         row.columns_in_file(split), header, first_choice=0 if row.home is None else None
     )
     reader = READERS[row.task]
-    told = Told(listener=listener, labels=LabelRules(names=row.labels))
+    reader_options = Told(listener=listener, labels=LabelRules(names=row.labels))
     return reader.read(
         path,
         settings,
         split=split.name,
         label_needed=split.labelled,
-        **told,
+        **reader_options,
     ).rows
 
 
@@ -76,11 +76,11 @@ def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | No
 
 
 def _candidates(row: DatasetRow, split: SplitRow, folder: Path) -> list[Path]:
-    places = [*(folder / name for name in row.folders), folder]
-    found = [place / name for place in places for name in split.files]
+    folders = [*(folder / name for name in row.folders), folder]
+    candidates = [parent / name for parent in folders for name in split.files]
     if row.hub:
-        return [*found, folder / row.hub.file_of(split.name)]
-    return found
+        return [*candidates, folder / row.hub.file_of(split.name)]
+    return candidates
 
 
 def read_from_folder(row: DatasetRow, split: SplitRow, folder: Path, listener: Listener) -> Rows:
@@ -130,7 +130,7 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
         row.hub.repo,
         file,
         revision=row.hub.revision,
-        wanted=f"the data set '{row.name}'",
+        noun=f"the data set '{row.name}'",
         ways=[
             f"`data.data_dir=DIR` (or BERTCTL_DATA=DIR) with the files: "
             f"{', '.join(row.official_files)}",
@@ -151,12 +151,12 @@ def read_from_hub(row: DatasetRow, split: SplitRow, listener: Listener) -> Rows:
 
 def _files_wanted(row: DatasetRow) -> str:
     if row.hub:
-        asked = " Without `data.data_dir=` and BERTCTL_DATA the hub is asked."
+        hub_note = " Without `data.data_dir=` and BERTCTL_DATA the hub is asked."
     else:
-        asked = ""
+        hub_note = ""
     return (
         f"`data.data_dir=DIR` needs the files {', '.join(row.official_files)}, below DIR or in DIR "
-        f"itself.{asked}"
+        f"itself.{hub_note}"
     )
 
 
@@ -167,14 +167,14 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
     first = 0 if split.header is False else 1
     width = 1 + max(at.values())
     columns: dict[str, list[str]] = {name: [] for name in at}
-    places = [(columns[name], i) for name, i in at.items()]
+    targets = [(columns[name], i) for name, i in at.items()]
     numbers: list[int] = []
     short = 0
     for number, line in enumerate(lines[first:], start=first + 1):
         fields = line.split("\t")
         if len(fields) >= width:
             numbers.append(number)
-            for column, i in places:
+            for column, i in targets:
                 column.append(fields[i])
         elif line:
             short += 1
@@ -200,20 +200,20 @@ def _read_official(row: DatasetRow, split: SplitRow, path: Path, listener: Liste
 
 def _positions(split: SplitRow, columns: Columns, first_line: str, path: Path) -> dict[str, int]:
     """Returns canonical name -> position in the official file."""
-    wanted = _wanted(columns)
+    columns_in_file = _wanted(columns)
     if split.header is False:
-        return {name: int(column) for name, column in wanted.items()}
+        return {name: int(column) for name, column in columns_in_file.items()}
     names = first_line.split("\t")
-    for column in wanted.values():
+    for column in columns_in_file.values():
         if column not in names:
             message = f"{path}:1: {unknown('column', column, names)}"
             raise DataError(message, remedy=f"Columns there: {', '.join(names)[:300]}.")
-    return {name: names.index(column) for name, column in wanted.items()}
+    return {name: names.index(column) for name, column in columns_in_file.items()}
 
 
 def _wanted(columns: Columns) -> dict[str, str]:
-    named = {"text": columns.text, "pair": columns.pair, "label": columns.label}
-    return {name: column for name, column in named.items() if column is not None}
+    columns_by_role = {"text": columns.text, "pair": columns.pair, "label": columns.label}
+    return {name: column for name, column in columns_by_role.items() if column is not None}
 
 
 def _read_parquet(
@@ -234,13 +234,14 @@ def _read_parquet(
             raise DataError(
                 f"{source} can't be read: {type(error).__name__}: {str(error)[:200]}"
             ) from error
-    there = row.columns_on_hub(split)
+    hub_columns = row.columns_on_hub(split)
     if row.layout != "glue":
         table = Table(
-            {name: _decoded(data, name, row, there.label) for name in data.column_names}, source
+            {name: _decoded(data, name, row, hub_columns.label) for name in data.column_names},
+            source,
         )
         options = ReadOptions(
-            _settings(there),
+            _settings(hub_columns),
             split.name,
             label_needed=split.labelled,
             listener=listener,
@@ -248,13 +249,13 @@ def _read_parquet(
         )
         [reading] = READERS[row.task].table_readings([table], options)
         return reading.rows
-    wanted = _wanted(there)
-    for column in wanted.values():
+    columns_in_file = _wanted(hub_columns)
+    for column in columns_in_file.values():
         if column not in data.column_names:
             raise DataError(
                 f"{source}: there is no column '{column}'", remedy=f"Columns: {data.column_names}."
             )
-    names = getattr(data.features.get(wanted.get("label", "")), "names", None)
+    names = getattr(data.features.get(columns_in_file.get("label", "")), "names", None)
     if names is not None and tuple(names) != row.labels:
         message = (
             f"{source}: its label names {names} are not those of '{row.name}': {list(row.labels)}"
@@ -262,7 +263,9 @@ def _read_parquet(
         raise DataError(
             message, remedy="Use the pinned revision, or the official files with `data.data_dir=`."
         )
-    columns = {name: data.data.column(column).to_pylist() for name, column in wanted.items()}
+    columns = {
+        name: data.data.column(column).to_pylist() for name, column in columns_in_file.items()
+    }
     return _canonical(
         row,
         split,

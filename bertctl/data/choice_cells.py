@@ -197,13 +197,13 @@ def _rows(table: Table) -> list[dict[str, Any]]:
     ]
 
 
-def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], places: Sequence[int]) -> Table:
+def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> Table:
     """Returns a table of these rows, each of which stands at a place of another table."""
-    lines = [table.lines[place] if table.lines else place + 1 for place in places]
-    found = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
+    lines = [table.lines[position] if table.lines else position + 1 for position in positions]
+    like = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
     if not table.lines:
-        found = Table(found.columns, table.source, first=table.first)
-    return found
+        like = Table(like.columns, table.source, first=table.first)
+    return like
 
 
 def _with_stems(table: Table) -> Table:
@@ -217,16 +217,16 @@ def _with_stems(table: Table) -> Table:
 
 def _with_articles(table: Table) -> Table:
     rows: list[dict[str, Any]] = []
-    places: list[int] = []
-    for place, row in enumerate(_rows(table)):
+    positions: list[int] = []
+    for position, row in enumerate(_rows(table)):
         lists = [row["questions"], row["options"], row["answers"]]
         alike = (
-            all(isinstance(each, list | tuple) for each in lists)
-            and len({len(each) for each in lists}) == 1
+            all(isinstance(values, list | tuple) for values in lists)
+            and len({len(values) for values in lists}) == 1
         )
         if not alike:
             raise DataError(
-                f"{table.where(place)}: questions, options and answers are not lists of one length",
+                f"{table.where(position)}: questions, options and answers are not lists of one length",
                 remedy="RACE's articles have an option list and an answer for each question.",
             )
         name = row.get("id")
@@ -240,5 +240,5 @@ def _with_articles(table: Table) -> Table:
                     "answer": answer,
                 }
             )
-            places.append(place)
-    return _table_like(table, rows, places)
+            positions.append(position)
+    return _table_like(table, rows, positions)

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -134,10 +135,10 @@ class ChoiceColumns(FileColumns):
         else nothing.
         """
         matches = [_NUMBERED.fullmatch(folded(name)) for name in self.choices]
-        found = [match[2] for match in matches if match is not None and match[2].isdecimal()]
-        first = int(found[0]) if found else -1
+        numbers = [match[2] for match in matches if match is not None and match[2].isdecimal()]
+        first = int(numbers[0]) if numbers else -1
         counted = [str(first + place) for place in range(len(self.choices))]
-        is_counted = first in (0, 1) and [str(int(number)) for number in found] == counted
+        is_counted = first in (0, 1) and [str(int(number)) for number in numbers] == counted
         if is_counted and len(counted) > 1:
             return tuple(counted)
         return ()
@@ -159,10 +160,10 @@ class ChoiceColumns(FileColumns):
         """Returns the settings with these columns written in, and with where the labels begin to
         count.
         """
-        named = super().as_settings(settings, header=header)
-        if named.first_choice is not None or self.first_choice is None:
-            return named
-        return named.model_copy(update={"first_choice": self.first_choice})
+        with_columns = super().as_settings(settings, header=header)
+        if with_columns.first_choice is not None or self.first_choice is None:
+            return with_columns
+        return with_columns.model_copy(update={"first_choice": self.first_choice})
 
 
 @dataclass(frozen=True)
@@ -235,11 +236,11 @@ class ChoiceReader(Reader):
                 ):
                     columns = self.columns_of(table, options.fitting(table))
                     if columns.reading:
-                        seen = columns.reading.seen_first
+                        first_number = columns.reading.seen_first
                     else:
-                        seen = None
-                    if seen == 0 or (seen == 1 and columns.numbers[:1] == ("1",)):
-                        return settings.model_copy(update={"first_choice": seen})
+                        first_number = None
+                    if first_number == 0 or (first_number == 1 and columns.numbers[:1] == ("1",)):
+                        return settings.model_copy(update={"first_choice": first_number})
         return settings
 
     def further_columns(
@@ -277,27 +278,27 @@ class ChoiceReader(Reader):
                 remedy = f"Give each row its choices, or take the row out. {shown_columns(table)}"
                 raise DataError(f"{table.where(index)}: {message}", remedy=remedy)
         _compare_counts(table, endings)
-        found: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
+        canonical: dict[str, Sequence[Any]] = {"context": contexts, "choices": endings}
         if columns.beginning is not None:
             beginnings = texts_of(table, columns.beginning)
-            found["choices"] = [
+            canonical["choices"] = [
                 [f"{beginning} {ending}" if beginning else ending for ending in row]
                 for beginning, row in zip(beginnings, endings, strict=True)
             ]
         if columns.label is not None:
-            found["label"] = _labels_of(table, columns, choices, options)
+            canonical["label"] = _labels_of(table, columns, choices, options)
             for name, reading in columns.others.items():
                 refuse_other_label(
                     table,
                     (columns.label, name),
-                    found["label"],
+                    canonical["label"],
                     choices,
                     reading,
                 )
-        found |= other_columns(table, columns.used, ("context", "choices", "label"))
+        canonical |= other_columns(table, columns.used, ("context", "choices", "label"))
         return Rows(
             options.split,
-            found,
+            canonical,
             ids_of(table, columns.id, first_id=first_id),
             table.source,
             table.lines,
@@ -316,21 +317,25 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
         DataError: a column that was named is not there (those there are shown).
         UsageError: a column can't be guessed, or one column was named twice.
     """
-    said = [settings.text_column, settings.pair_column, *(settings.choice_columns or ())]
-    is_here = all(name in table.columns for name in said if name is not None)
+    settings_columns = [
+        settings.text_column,
+        settings.pair_column,
+        *(settings.choice_columns or ()),
+    ]
+    is_here = all(name in table.columns for name in settings_columns if name is not None)
     if not is_here and {"context", "choices"} <= set(
         table.columns
     ):  # a prediction file: it has names of its own
         settings = settings.model_copy(
             update={"text_column": "context", "pair_column": None, "choice_columns": None}
         )
-        said = ["context"]
-    named = {f"{number}": name for number, name in enumerate(said)}
-    named |= {"label": settings.label_column, "id": settings.id_column}
-    taken = columns_named(named, table, optional="" if label_needed else "label")
+        settings_columns = ["context"]
+    columns_by_role = {f"{number}": name for number, name in enumerate(settings_columns)}
+    columns_by_role |= {"label": settings.label_column, "id": settings.id_column}
+    used = columns_named(columns_by_role, table, optional="" if label_needed else "label")
     if not table.header and not (settings.text_column and settings.choice_columns):
         return _guess_headerless(table, settings)
-    free = {folded(name): name for name in table.columns if name not in taken}
+    free = {folded(name): name for name in table.columns if name not in used}
     choices = tuple(settings.choice_columns or ()) or _guess_choices(table, free)
     free = {key: name for key, name in free.items() if name not in choices}
     context = settings.text_column
@@ -540,7 +545,8 @@ def _guess_choices(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _asks_yes_or_no(table: Table) -> bool:
-    answers = [str(cell).casefold() for name in _YES_NO for cell in table.columns.get(name, ())]
+    cells = chain.from_iterable(table.columns.get(name, ()) for name in _YES_NO)
+    answers = [str(cell).casefold() for cell in cells]
     return bool(answers) and set(answers) <= {"true", "false", "yes", "no"}
 
 
@@ -548,7 +554,7 @@ def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
     """Returns columns whose names differ by their number or letter alone (`ending0`, `ending1`;
     `A`, `B`), in order.
     """
-    found: dict[tuple[str, bool], list[tuple[int, str]]] = {}
+    families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
     for name in names:
         match = _NUMBERED.fullmatch(folded(name))
         if match and (match[1] or not match[2].isdecimal()):
@@ -556,8 +562,8 @@ def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
                 number = int(match[2])
             else:
                 number = ord(match[2]) - ord("a")
-            found.setdefault((match[1], match[2].isdecimal()), []).append((number, name))
-    return [tuple(name for _, name in sorted(family)) for family in found.values()]
+            families.setdefault((match[1], match[2].isdecimal()), []).append((number, name))
+    return [tuple(name for _, name in sorted(family)) for family in families.values()]
 
 
 def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
@@ -612,11 +618,11 @@ def _guess_context(
     for context, second in _WITH_BEGINNING:
         if context in free and beginning is None and second in free:
             return free[context], free[second]
-    found = [free[key] for key in _CONTEXTS if key in free]
-    if len(found) == 1 or (found and folded(found[0]) == "context"):
-        return found[0], beginning
-    if found:
-        message = f"several columns could be the context: {', '.join(found)}"
+    candidates = [free[key] for key in _CONTEXTS if key in free]
+    if len(candidates) == 1 or (candidates and folded(candidates[0]) == "context"):
+        return candidates[0], beginning
+    if candidates:
+        message = f"several columns could be the context: {', '.join(candidates)}"
     else:
         message = "no column is known as the context"
     raise UsageError(f"{table.source}: {message}", remedy=f"{_OPTIONS} {shown_columns(table)}")

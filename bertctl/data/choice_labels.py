@@ -81,18 +81,18 @@ def find_reading(
         reading = LabelReading(kind, first or 0)
         counts[kind] = sum(reading.choice_of(label, row) is not None for label, row in pairs)
     kind = max(counts, key=counts.__getitem__)  # of equal ones the first
-    seen = None
+    first_number = None
     if kind == "number":
-        seen = 0 if n_first else None
+        first_number = 0 if n_first else None
     elif kind == "key" and n_last > n_first:
-        seen = 1
+        first_number = 1
     is_open = kind == "number" and first is None and not n_first and not n_last and bool(pairs)
     return LabelReading(
         kind,
         first or 0,
         counts[kind],
         is_open,
-        seen,
+        first_number,
     )
 
 
@@ -196,7 +196,7 @@ def refuse_other_label(
 
 def _by_key(label: Any, choices: Choices) -> int | None:
     key = _as_key(label)
-    keys = [each.strip().lower() for each in choices.keys]
+    keys = [choice_key.strip().lower() for choice_key in choices.keys]
     if keys.count(key) == 1:
         return keys.index(key)
     return None

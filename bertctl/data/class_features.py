@@ -46,7 +46,7 @@ def with_class_names(value: Any, feature: Any) -> Any:
         return _named(value, feature["names"])
     item = _item_feature(feature)
     if isinstance(value, list):
-        return [with_class_names(each, item) for each in value]
+        return [with_class_names(element, item) for element in value]
     if not isinstance(value, dict):
         return value
     if item is None:

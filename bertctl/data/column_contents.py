@@ -28,16 +28,16 @@ def filled(values: Sequence[Any]) -> list[Any]:
 
 def is_mostly_empty(values: Sequence[Any]) -> bool:
     """Returns whether hardly a value of a column says something."""
-    seen = values[:_SEEN]
-    return sum(value is None or not str(value).strip() for value in seen) >= MOSTLY * len(seen)
+    sample = values[:_SEEN]
+    return sum(value is None or not str(value).strip() for value in sample) >= MOSTLY * len(sample)
 
 
 def is_prose(values: Sequence[Any]) -> bool:
     """Whether a column holds texts of more words than names have."""
-    given = filled(values)
-    return content_of(given) == "text" and sum(
-        len(value.split()) for value in given
-    ) > _CLASS_WORDS * len(given)
+    non_empty = filled(values)
+    return content_of(non_empty) == "text" and sum(
+        len(value.split()) for value in non_empty
+    ) > _CLASS_WORDS * len(non_empty)
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
@@ -58,10 +58,10 @@ def is_filled(values: Sequence[Any]) -> bool:
 
 def is_class_column(values: Sequence[Any]) -> bool:
     """Whether a column holds few words that recur, as names of classes do, and no numbers."""
-    given = filled(values)
-    if content_of(given) != "class" or are_numbers(given) or are_flags(given):
+    non_empty = filled(values)
+    if content_of(non_empty) != "class" or are_numbers(non_empty) or are_flags(non_empty):
         return False
-    return len(set(map(str, given))) <= max(_FEW_CLASSES, len(given) // 10)
+    return len(set(map(str, non_empty))) <= max(_FEW_CLASSES, len(non_empty) // 10)
 
 
 def _numbers(values: Sequence[Any]) -> list[float]:
@@ -72,24 +72,24 @@ def content_of(values: Sequence[Any]) -> Content:
     """Returns what a column holds: few values that repeat are classes, numbers with decimals
     scores, words texts.
     """
-    given = filled(values)
-    if not given or any(isinstance(value, list | dict) for value in given):
+    non_empty = filled(values)
+    if not non_empty or any(isinstance(value, list | dict) for value in non_empty):
         return "other"
-    numbers = _numbers(given)
-    if are_numbers(given):
-        whole = all(number.is_integer() for number in numbers)
-        if not whole:
+    numbers = _numbers(non_empty)
+    if are_numbers(non_empty):
+        are_integers = all(number.is_integer() for number in numbers)
+        if not are_integers:
             return "score"
         if _repeat(numbers):
             return "class"
         return "other"
-    shown = [str(value) for value in given]
-    words = sum(len(value.split()) for value in shown) / len(shown)
-    if words <= _CLASS_WORDS and _repeat(shown):
+    texts = [str(value) for value in non_empty]
+    words = sum(len(value.split()) for value in texts) / len(texts)
+    if words <= _CLASS_WORDS and _repeat(texts):
         return "class"
     # A word without blanks is an id; in languages without blanks it is no ASCII.
-    is_text = words > 1 or not all(value.isascii() for value in shown)
-    if is_text and all(isinstance(value, str) for value in given):
+    is_text = words > 1 or not all(value.isascii() for value in texts)
+    if is_text and all(isinstance(value, str) for value in non_empty):
         return "text"
     return "other"
 

@@ -40,10 +40,10 @@ class FileColumns:
     @property
     def used(self) -> tuple[str, ...]:
         """All names in the file but that of the id."""
-        found = [getattr(self, name) for name in self._roles()]
-        names = [
-            name for value in found for name in (value if isinstance(value, tuple) else (value,))
-        ]
+        columns_of_roles = [getattr(self, name) for name in self._roles()]
+        names: list[str | None] = []
+        for value in columns_of_roles:
+            names.extend(value if isinstance(value, tuple) else (value,))
         return tuple(name for name in names if name is not None)
 
     def require(self, table: Table, *, optional: Collection[str] = ()) -> None:
@@ -58,12 +58,12 @@ class FileColumns:
 
     def names(self) -> dict[str, str]:
         """Returns canonical name -> name in the file."""
-        found = {name: getattr(self, name) for name in self._roles()}
-        shown = {
+        columns_by_role = {name: getattr(self, name) for name in self._roles()}
+        names_by_role = {
             name: ", ".join(value) if isinstance(value, tuple) else value
-            for name, value in found.items()
+            for name, value in columns_by_role.items()
         }
-        return {name: value for name, value in shown.items() if value is not None}
+        return {name: value for name, value in names_by_role.items() if value is not None}
 
     def _roles(self) -> list[str]:
         """Returns the canonical names of the columns but the id's; other fields are marked in their
@@ -81,11 +81,11 @@ class FileColumns:
 
         The label's column stays the given one where this file has none.
         """
-        named = {field: getattr(self, name) for name, field in self.settings_of.items()}
-        named["label_column"] = named["label_column"] or settings.label_column
+        columns_by_field = {field: getattr(self, name) for name, field in self.settings_of.items()}
+        columns_by_field["label_column"] = columns_by_field["label_column"] or settings.label_column
         update = {
             field: list(value) if isinstance(value, tuple) else value
-            for field, value in named.items()
+            for field, value in columns_by_field.items()
         }
         return settings.model_copy(
             update={**update, "header": settings.header if header else False}
@@ -99,11 +99,11 @@ def say_guesses(
     are no guess.
     """
     choices = ", ".join(settings.choice_columns or ())
-    given = (settings.text_column, settings.pair_column, settings.label_column, choices)
+    from_settings = (settings.text_column, settings.pair_column, settings.label_column, choices)
     guessed = [
         f"{role} from '{shorten(name)}'"
         for role, name in columns.names().items()
-        if name not in given
+        if name not in from_settings
     ]
     if columns.id not in (None, "id", settings.id_column):
         guessed.append(f"id from '{shorten(str(columns.id))}'")
@@ -144,12 +144,12 @@ def say_blank(
 
 
 def columns_named(
-    named: Mapping[str, str | None], table: Table, *, optional: str = ""
+    columns_by_role: Mapping[str, str | None], table: Table, *, optional: str = ""
 ) -> list[str]:
     """Returns the columns that were named.
 
     Args:
-        named: what a column is for -> its name, or None.
+        columns_by_role: what a column is for -> its name, or None.
         table: the file as it was read.
         optional: what a file may lack though it was named.
 
@@ -157,16 +157,16 @@ def columns_named(
         DataError: one is not there (those there are shown).
         UsageError: one is named for two things.
     """
-    for role, name in named.items():
+    for role, name in columns_by_role.items():
         if name is not None and name not in table.columns and role != optional:
             raise absent_column(name, table)
-    taken = [name for name in named.values() if name is not None]
-    twice = next((name for name in taken if taken.count(name) > 1), None)
+    names = [name for name in columns_by_role.values() if name is not None]
+    twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise UsageError(
             f"the column '{twice}' is named for two things", remedy=shown_columns(table)
         )
-    return taken
+    return names
 
 
 def other_columns(
@@ -202,7 +202,7 @@ def ids_of(table: Table, name: str | None, *, first_id: int = 0) -> Sequence[str
 
 
 def distinct_ids(
-    values: Sequence[Any], where: Callable[[int], str], *, remedy: str, why: str = ""
+    values: Sequence[Any], where: Callable[[int], str], *, remedy: str, reason: str = ""
 ) -> Sequence[str]:
     """Returns ids as texts.
 
@@ -210,7 +210,7 @@ def distinct_ids(
         values: of a column.
         where: the place of a row.
         remedy: what to do about ids that are refused.
-        why: they are, as the end of the sentence.
+        reason: they are, as the end of the sentence.
 
     Raises:
         DataError: one is blank or stands twice, with file and line.
@@ -220,15 +220,15 @@ def distinct_ids(
             return values
         return column_of(map(str, values))
     ids = ["" if value is None else str(value) for value in values]
-    seen: dict[str, int] = {}
+    index_of_id: dict[str, int] = {}
     for index, value in enumerate(ids):
-        if value == "" or value in seen:
+        if value == "" or value in index_of_id:
             if value == "":
                 message = "is blank"
             else:
-                message = f"'{value}' stands at {where(seen[value])} already"
-            raise DataError(f"{where(index)}: the id {message}{why}", remedy=remedy)
-        seen[value] = index
+                message = f"'{value}' stands at {where(index_of_id[value])} already"
+            raise DataError(f"{where(index)}: the id {message}{reason}", remedy=remedy)
+        index_of_id[value] = index
     return ids
 
 
@@ -246,12 +246,12 @@ def label_of(
     Raises:
         UsageError: none or several could be it, though one is needed.
     """
-    found = [free[name] for name in usual if name in free]
-    if "label" in free or len(found) == 1:
-        return free.get("label") or found[0]
+    candidates = [free[name] for name in usual if name in free]
+    if "label" in free or len(candidates) == 1:
+        return free.get("label") or candidates[0]
     if not needed:
         return None
-    flags = [name for name in found if are_flags(table.columns[name])]
+    flags = [name for name in candidates if are_flags(table.columns[name])]
     more = shown_columns(table)
     if flags[1:]:
         more = f"Where each says whether one label holds: {label_columns_option(flags)}. {more}"
@@ -259,19 +259,19 @@ def label_of(
         more += (
             " Are the labels in a file of their own? Join the two: paste TEXTS LABELS > BOTH.tsv"
         )
-    raise unclear_column("label", found, table.source, more=more)
+    raise unclear_column("label", candidates, table.source, more=more)
 
 
-def unclear_column(role: str, found: Sequence[str], source: str, *, more: str) -> UsageError:
+def unclear_column(role: str, candidates: Sequence[str], source: str, *, more: str) -> UsageError:
     """Returns the error for a column that can't be told among several, or none, with what to
     type.
     """
-    if found:
-        message = f"several columns could be the {role}: {', '.join(found)}"
+    if candidates:
+        message = f"several columns could be the {role}: {', '.join(candidates)}"
     else:
         message = f"no column is known as the {role}"
-    if 0 < len(found) <= _TYPED_OUT:
-        names = found
+    if 0 < len(candidates) <= _TYPED_OUT:
+        names = candidates
     else:
         names = ["NAME"]
     choices = " or ".join(f"`data.{role}_column={shlex.quote(name)}`" for name in names)

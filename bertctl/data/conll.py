@@ -222,8 +222,8 @@ def conll_sentences(
                         "text_column": str(_ONTONOTES_WORD),
                         "label_column": str(_ONTONOTES_TAG),
                     }
-                    given = settings.model_dump(include=set(columns), exclude_none=True)
-                    settings = settings.model_copy(update={**columns, **given})
+                    from_settings = settings.model_dump(include=set(columns), exclude_none=True)
+                    settings = settings.model_copy(update={**columns, **from_settings})
                 layout = _layout(
                     block,
                     source,
@@ -259,11 +259,11 @@ def conll_sentences(
                             for entry in block
                             if not ud or entry.text.split("\t")[0].isdecimal()
                         }
-                        shown = [
+                        without_ids = [
                             (entry.text.rstrip("\r\n"), entry.number in words)
                             for entry in all_lines
                         ]
-                        sentence = sentence._replace(lines=shown)
+                        sentence = sentence._replace(lines=without_ids)
                     yield sentence
                     count += 1
             block = []
@@ -349,9 +349,9 @@ def _layout(
         names = _USUAL_NAMES.get(width) or tuple(f"column{i}" for i in range(width))
     if len(names) != width:
         raise _wrong_width(where, width, names, first.text)
-    named = settings.text_column or ("form" if ud else None)
-    if named is not None:
-        word = _position(named, names, where, "`data.text_column=`")
+    word_column = settings.text_column or ("form" if ud else None)
+    if word_column is not None:
+        word = _position(word_column, names, where, "`data.text_column=`")
     else:
         counted = [
             ConllLayout(
@@ -379,8 +379,8 @@ def _layout(
         misc_key = ENTITY_KEY
         tagged = "misc"
     if tagged is not None:
-        asked = tags_needed or _place(tagged, names) is not None
-        if asked:
+        has_tags = tags_needed or _place(tagged, names) is not None
+        if has_tags:
             tag = _position(tagged, names, where, "`data.label_column=`")
         else:
             tag = None
@@ -428,12 +428,12 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
     if (place := _place(column, names)) is not None:
         return place
     hint = did_you_mean(column, names)
-    shown = ", ".join(f"{i} {name}" for i, name in enumerate(names))
+    numbered_names = ", ".join(f"{i} {name}" for i, name in enumerate(names))
     message = f"{where}: there is no column '{column}'" + (
         f": {hint}" if hint else f" among {len(names)}"
     )
     remedy = (
-        f"Columns there: {shown}. Name one by its number from 0 on, or by its name: {option} "
+        f"Columns there: {numbered_names}. Name one by its number from 0 on, or by its name: {option} "
         "NUMBER."
     )
     raise UsageError(message, remedy=remedy)
@@ -486,7 +486,7 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
     Raises:
         DataError: brackets in brackets, or one that is not closed.
     """
-    found: list[str] = []
+    iob2_tags: list[str] = []
     kind = ""
     for tag in tags:
         opened = tag.count("(")
@@ -499,9 +499,9 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
             )
         if opened:
             kind = tag.strip("()*")
-            found.append(f"B-{kind}")
+            iob2_tags.append(f"B-{kind}")
         else:
-            found.append(f"I-{kind}" if kind else "O")
+            iob2_tags.append(f"I-{kind}" if kind else "O")
         if tag.endswith(")"):
             kind = ""
     if kind:
@@ -509,7 +509,7 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
             f"{where}: the bracket of {kind} is not closed",
             remedy="Entities end with their sentence.",
         )
-    return found
+    return iob2_tags
 
 
 def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
@@ -591,11 +591,11 @@ def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str)
 
 def _wrong_width(where: str, width: int, names: Sequence[str], text: str) -> DataError:
     if width == 1:
-        found = "1 column"
+        columns_there = "1 column"
     else:
-        found = f"{width} columns"
+        columns_there = f"{width} columns"
     return DataError(
-        f"{where}: {found} where the file has {len(names)}: {text.strip(_BLANKS)[:80]!r}",
+        f"{where}: {columns_there} where the file has {len(names)}: {text.strip(_BLANKS)[:80]!r}",
         remedy="Every line is a word with the same columns; blank lines part sentences. Words with "
         "a space in them "
         "need tabs between the columns.",

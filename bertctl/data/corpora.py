@@ -12,6 +12,7 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,12 +65,10 @@ class Document(NamedTuple):
     @property
     def sentences(self) -> list[str]:
         """Returns the sentences, none of them blank."""
-        cut = (
-            part
-            for line in self.lines
-            for part in (_SENTENCE_END.split(line) if self.cut else [line])
-        )
-        return [found for part in cut if (found := part.strip())]
+        cut: Iterable[str] = self.lines
+        if self.cut:
+            cut = chain.from_iterable(map(_SENTENCE_END.split, self.lines))
+        return [sentence for part in cut if (sentence := part.strip())]
 
 
 @dataclass(frozen=True)
@@ -118,11 +117,11 @@ class Corpus:
         return {label: sha256_of(regular(path)) for label, path in self.files.items()}
 
 
-def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
+def open_corpora(corpus_names: Sequence[str], settings: DataSection) -> list[Corpus]:
     """Returns the corpora that were named, with their files.
 
     Args:
-        given: files, or folders, of which every file with a known suffix counts, in folders inside
+        corpus_names: files, or folders, of which every file with a known suffix counts, in folders inside
             too; or the name of a corpus inside the package.
         settings: how files are read.
 
@@ -130,16 +129,16 @@ def open_corpora(given: Sequence[str], settings: DataSection) -> list[Corpus]:
         UnavailableError: nothing there, or a folder without such a file.
     """
     settings = settings.model_copy(update={"id_column": None})  # documents are numbered
-    places = [_place(each) for each in given]
-    known = [name for name, _ in places]
+    names_and_paths = [_place(corpus) for corpus in corpus_names]
+    known = [name for name, _ in names_and_paths]
     corpora = []
-    for typed, (short, path) in zip(given, places, strict=True):
+    for typed, (short, path) in zip(corpus_names, names_and_paths, strict=True):
         if known.count(short) == 1:
             name = short
         else:
             name = typed
         files = {
-            label if len(given) == 1 else f"{name}/{label}": file
+            label if len(corpus_names) == 1 else f"{name}/{label}": file
             for label, file in _files(path).items()
         }
         corpora.append(Corpus(name, files, settings))
@@ -154,22 +153,23 @@ def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
         UnavailableError: nothing there, or a folder without such a file; or a lock is in force that
             has not these.
     """
-    own = recipe.data.validation_file
+    validation_file = recipe.data.validation_file
     corpora = open_corpora(recipe.pretraining.corpus, recipe.data)
-    if own:
-        scored = open_corpora([own], recipe.data)
+    if validation_file:
+        scored = open_corpora([validation_file], recipe.data)
     else:
         scored = []
-    for name, path in (file for corpus in (*corpora, *scored) for file in corpus.files.items()):
+    files = chain.from_iterable(corpus.files.items() for corpus in (*corpora, *scored))
+    for name, path in files:
         noted(Found("dataset", name, {name: regular(path)}))
     return corpora, scored
 
 
-def _place(given: str) -> tuple[str, Path]:
+def _place(corpus: str) -> tuple[str, Path]:
     """Returns what a corpus is called, and where it is."""
-    if given in BUNDLED_CORPORA:
-        return given, BUNDLED_CORPORA[given]
-    path = expanded_path(given)
+    if corpus in BUNDLED_CORPORA:
+        return corpus, BUNDLED_CORPORA[corpus]
+    path = expanded_path(corpus)
     return (
         path.resolve().name if path.is_dir() else Path(path.name.removesuffix(".gz")).stem
     ), path
@@ -179,21 +179,21 @@ def _files(path: Path) -> dict[str, Path]:
     if not path.is_dir():
         require_file(path)
         return {path.name: path}
-    inside = {
+    members = {
         f"/{file.relative_to(path).as_posix()}": file
         for file in path.rglob("*")
         if suffix_of(file) in SUFFIXES
     }
-    found = {
-        name[1:]: inside[name]
-        for name in sorted(inside)
-        if inside[name].is_file() and "/." not in name
+    files = {
+        name[1:]: members[name]
+        for name in sorted(members)
+        if members[name].is_file() and "/." not in name
     }
-    if not found:
+    if not files:
         raise UnavailableError(
             f"{path} holds no file of text", remedy=f"Suffixes: {', '.join(SUFFIXES)}.", file=path
         )
-    return found
+    return files
 
 
 def _texts(
@@ -234,9 +234,9 @@ def _rows(
         chunk_rows=_ROWS,
         listener=listener,
     ):
-        places = rows.lines or rows.numbers or range(1, len(rows) + 1)
-        for place, text in zip(places, rows.columns["text"], strict=True):
-            yield place, [line for each in text.splitlines() if (line := each.strip())], True
+        row_numbers = rows.lines or rows.numbers or range(1, len(rows) + 1)
+        for row_number, text in zip(row_numbers, rows.columns["text"], strict=True):
+            yield row_number, [line for part in text.splitlines() if (line := part.strip())], True
 
 
 class Survey(NamedTuple):
@@ -299,24 +299,24 @@ def survey(
     held = np.isin(hashes, different[: max(most, 0)])
     for corpus, (a, b) in zip(corpora, itertools.pairwise(ends), strict=True):
         if (held[a:b] == full[a:b]).all() or (fraction is not None and most < 1):
-            found = count(int(full[a:b].sum()), "document")
-            what = (
-                f"the corpus '{corpus.name}' has {found} with text, and none to train on beside "
+            n_documents = count(int(full[a:b].sum()), "document")
+            message = (
+                f"the corpus '{corpus.name}' has {n_documents} with text, and none to train on beside "
                 "one for validation"
             )
             remedy = (
                 "Give more documents, with empty lines between them, or a file with "
                 "`data.validation_file=`."
             )
-            raise DataError(what, remedy=remedy)
+            raise DataError(message, remedy=remedy)
     notes = _repeated(corpora, np.frombuffer(lines, dtype=np.int64), allowed=allow_duplicates)
     kinds = {
         "have no text and are left out": ~full,
         "are held out for validation, by the hashes of their texts": held,
     }
     notes += [
-        f"{count_of(int(of.sum()), len(full), 'document')} {what}"
-        for what, of in kinds.items()
+        f"{count_of(int(of.sum()), len(full), 'document')} {message}"
+        for message, of in kinds.items()
         if of.any()
     ]
     return Survey(len(full), np.flatnonzero(held).tolist(), notes)
@@ -354,12 +354,12 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
         for line in every
         if known[np.searchsorted(known, hash(line)) % len(known)] == hash(line)
     )
-    shown = " and ".join(
+    examples = " and ".join(
         [*dict.fromkeys(repr(shorten(line)) for line in itertools.islice(lines, 1000))][:2]
     )
     message = (
         f"{count_of(int(again.sum()), len(hashes), 'line')} of the corpus stand further up "
-        f"already, such as {shown}"
+        f"already, such as {examples}"
     )
     if not allowed:
         raise DataError(
@@ -372,11 +372,11 @@ def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list
 
 def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Rows:
     """Returns documents as rows: `text` has a sentence per line, and is its own label."""
-    found = [
+    named_texts = [
         (document.id, "\n".join(document.sentences)) for document in documents if document.sentences
     ]
-    texts = [text for _, text in found]
-    return Rows(split, {"text": texts, "label": texts}, [name for name, _ in found], source)
+    texts = [text for _, text in named_texts]
+    return Rows(split, {"text": texts, "label": texts}, [name for name, _ in named_texts], source)
 
 
 def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
@@ -388,17 +388,14 @@ def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
     """
     data = recipe.data
     if data.validation_file:
-        documents = (
-            d
-            for corpus in open_corpora([data.validation_file], data)
-            for d in corpus.documents(listener)
-        )
+        scored = open_corpora([data.validation_file], data)
+        documents = chain.from_iterable(corpus.documents(listener) for corpus in scored)
         return corpus_rows(documents, split="validation", source=data.validation_file)
     corpora = open_corpora(recipe.pretraining.corpus, data)
     held = set(survey(corpora, fraction=data.validation_fraction, allow_duplicates=True).held_out)
-    numbered = enumerate(document for corpus in corpora for document in corpus.documents(listener))
-    kept = (document for number, document in numbered if number in held)
-    return corpus_rows(kept, split="validation", source="the documents held out")
+    numbered = enumerate(chain.from_iterable(corpus.documents(listener) for corpus in corpora))
+    held_out = (document for number, document in numbered if number in held)
+    return corpus_rows(held_out, split="validation", source="the documents held out")
 
 
 class CorpusReader(Reader):

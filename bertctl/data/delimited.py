@@ -52,7 +52,7 @@ class Dialect:
 
 def detect_dialect(
     sample: Sequence[str],
-    whole: Iterable[str],
+    all_lines: Iterable[str],
     *,
     tabs: bool,
     settings: DataSection,
@@ -63,7 +63,7 @@ def detect_dialect(
 
     Args:
         sample: its first lines, at most `SAMPLE_LINES`.
-        whole: all of its lines where they can be had, else the sample again: quoting in
+        all_lines: all of its lines where they can be had, else the sample again: quoting in
             tab-separated files is judged by all of it.
         tabs: whether its suffix says tabs.
         settings: delimiter, header and columns, where the person said them.
@@ -84,7 +84,7 @@ def detect_dialect(
     delimiter = _delimiter(sample, expected, settings)
     if delimiter != expected and settings.delimiter is None:
         listener.say(f"{source}: fields are separated by {_WORDS[delimiter]}s")
-    quoted = _quoted(whole, delimiter, source, listener)
+    quoted = _quoted(all_lines, delimiter, source, listener)
     records = [fields for fields in _sample_records(sample, delimiter, quoted=quoted) if fields]
     if not records:
         deque(
@@ -114,8 +114,8 @@ def detect_dialect(
         names = tuple(f"column{i}" for i in range(1, len(records[0]) + 1))
         if settings.header is None:
             first = {name: [cell] for name, cell in zip(names, records[0], strict=True)}
-            shown = names_with_values(Table(first, source, header=False))
-            listener.say(f"{source}: no header found, its columns are called {shown}")
+            columns = names_with_values(Table(first, source, header=False))
+            listener.say(f"{source}: no header found, its columns are called {columns}")
     return Dialect(delimiter, quoted, header, names)
 
 
@@ -143,14 +143,14 @@ def records(
     unnamed: list[int] = []
     in_unnamed = 0
     blank = skipped = 0
-    found = _split(
+    numbered_fields = _split(
         lines,
         dialect.delimiter,
         quoted=dialect.quoted,
         source=source,
         on_bad_record=on_bad_record,
     )
-    for line, fields in found:
+    for line, fields in numbered_fields:
         if not fields:
             blank += 1
             continue
@@ -292,16 +292,16 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
     )
 
 
-def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataError:
+def _bad_quotes(error: csv.Error, begins: int, last_line: int, source: str) -> DataError:
     remedy = 'A quote inside a quoted field is written twice: "He said ""no""."'
     if "unexpected end" in str(error):
         message = (
             "a quoted field is opened in this record and never closed: it takes all lines to "
-            f"{seen}"
+            f"{last_line}"
         )
     elif "field larger" in str(error):
         size = human_bytes(csv.field_size_limit())
-        message = f"a field of this record has more than {size}, up to line {seen}"
+        message = f"a field of this record has more than {size}, up to line {last_line}"
         remedy = (
             "Is its quote never closed? Else cut it, or train with "
             f"`data.longest_line=MEGABYTES`. {remedy}"
@@ -314,7 +314,7 @@ def _bad_quotes(error: csv.Error, begins: int, seen: int, source: str) -> DataEr
         )
     else:
         message = (
-            f"after a closing quote (line {seen}) there is neither a separator nor the end of the "
+            f"after a closing quote (line {last_line}) there is neither a separator nor the end of the "
             "line"
         )
     return DataError(f"{source}:{begins}: {message}", remedy=remedy)
@@ -364,14 +364,14 @@ def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> l
             )
         ]
     reader = csv.reader(sample, delimiter=delimiter)
-    found: list[list[str]] = []
+    sample_records: list[list[str]] = []
     try:
-        found.extend(reader)
+        sample_records.extend(reader)
     except csv.Error:
-        return found
-    if len(sample) >= SAMPLE_LINES and len(found) > 1:
-        return found[:-1]
-    return found
+        return sample_records
+    if len(sample) >= SAMPLE_LINES and len(sample_records) > 1:
+        return sample_records[:-1]
+    return sample_records
 
 
 def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listener) -> bool:
@@ -423,8 +423,13 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
     same_width = [record for record in records[1:] if len(record) == len(first)]
     header = _Header(first)
     rest = [record for record in same_width if not header.is_repeated_by(record)] or same_width
-    given = {settings.text_column, settings.pair_column, settings.label_column, settings.id_column}
-    if given & set(first):
+    named_columns = {
+        settings.text_column,
+        settings.pair_column,
+        settings.label_column,
+        settings.id_column,
+    }
+    if named_columns & set(first):
         return True
     recurs = [any(record[i].strip() == cell for record in rest) for i, cell in enumerate(first)]
     if any(known_name(cell) and not again for cell, again in zip(first, recurs, strict=True)):

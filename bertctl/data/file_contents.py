@@ -176,4 +176,4 @@ def _fit(lines: Sequence[str], delimiter: str, width: int, *, sure: bool) -> boo
         complete = widths
     if not complete:
         return sure
-    return sum(each == width for each in complete) >= 0.9 * len(complete)
+    return sum(n_fields == width for n_fields in complete) >= 0.9 * len(complete)

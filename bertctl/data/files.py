@@ -83,14 +83,14 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
     if source != "-":
         require_file(source)
     source = as_read(source)
-    given = options.kind
-    if given is None:
+    kind = options.kind
+    if kind is None:
         return detected_kind(source, options) or ("lines" if source == "-" else kind_of(source))
-    if given not in FILE_KINDS:
+    if kind not in FILE_KINDS:
         raise UsageError(
-            unknown("input format", given, FILE_KINDS), remedy=f"Formats: {', '.join(FILE_KINDS)}."
+            unknown("input format", kind, FILE_KINDS), remedy=f"Formats: {', '.join(FILE_KINDS)}."
         )
-    return given
+    return kind
 
 
 def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
@@ -106,9 +106,9 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     if isinstance(source, MemoryFile):
         return source.kind
     if source == "-":
-        named = None
+        suffix_kind = None
     else:
-        named = SUFFIXES.get(suffix_of(source))
+        suffix_kind = SUFFIXES.get(suffix_of(source))
     encoding = options.settings.encoding
     content = kind_of_head(
         first_bytes(source), encoding if encoding and is_encoding(encoding) else None
@@ -119,16 +119,16 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
     tables = (
         ("csv", "tsv", "lines") if options.whole else ("csv", "tsv")
     )  # `detect_dialect` finds their separator
-    if content is None or content == named or (is_table and named in tables):
-        return named
+    if content is None or content == suffix_kind or (is_table and suffix_kind in tables):
+        return suffix_kind
     if is_table:
         noun = "a table"
     else:
         noun = {"jsonl": "JSON", "parquet": "Parquet"}[content]
     message = f"{source_name(source)}: read as {noun} by what is in it"
-    if source != "-" and named is not None:
+    if source != "-" and suffix_kind is not None:
         message += f", though it is named {source.suffix}"
-    if not options.whole and (named == "lines" or source == "-"):
+    if not options.whole and (suffix_kind == "lines" or source == "-"):
         message += " (`input_format=lines` reads its lines as texts)"
     options.listener.say(message)
     return content
@@ -141,15 +141,15 @@ def read_tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterato
         DataError: no rows, bytes or records that are not what they should be, with file and line;
             where all were left out, what the last of them is not.
     """
-    found = None
+    last_table = None
     for table in _tables(source, kind, options):
-        found = table
+        last_table = table
         if len(table):
             yield table
-    if found is None or not len(found):
+    if last_table is None or not len(last_table):
         if options.skipped is not None and options.skipped.errors:
             raise options.skipped.errors[-1]
-        if found is not None and found.columns:
+        if last_table is not None and last_table.columns:
             message = "has a header but no rows"
         else:
             message = "has no rows"
@@ -176,9 +176,9 @@ def _tables(source: Source, kind: FileKind, options: ReadOptions) -> Iterator[Ta
                 file, name, options, longest=LONGEST_DOCUMENT if is_list else 0
             )
             if document is not None:
-                whole = table_of_document(document, name, options)
-                options.listener.expect(len(whole))
-                yield from whole.chunks(options.chunk_rows)
+                document_table = table_of_document(document, name, options)
+                options.listener.expect(len(document_table))
+                yield from document_table.chunks(options.chunk_rows)
             else:
                 yield from _expecting(
                     file, (_without_tasks(table, options) for table in tables), options
@@ -210,25 +210,25 @@ def _without_tasks(table: Table, options: ReadOptions) -> Table:
 
 def _telling_json_lines(tables: Iterable[Table], name: str, listener: Listener) -> Iterator[Table]:
     """Yields tables of lines; at the end it is told how many of them look like objects of JSON."""
-    found = total = 0
+    n_json = total = 0
     for table in tables:
-        found += sum(map(is_json_row, table.columns["text"]))
+        n_json += sum(map(is_json_row, table.columns["text"]))
         total += len(table)
         yield table
-    tell_json_lines(found, total, name, listener)
+    tell_json_lines(n_json, total, name, listener)
 
 
-def tell_json_lines(found: int, total: int, name: str, listener: Listener) -> None:
+def tell_json_lines(n_json: int, total: int, name: str, listener: Listener) -> None:
     """Warns of lines that were read as texts and look like objects of JSON."""
-    if found:
-        if found == 1:
+    if n_json:
+        if n_json == 1:
             are = "looks like JSON and was"
         else:
             are = "look like JSON and were"
         remedy = (
             "`input_format=jsonl` reads JSON, `input_format=lines` reads texts without this warning"
         )
-        listener.warn(f"{name}: {found:,} of {total:,} lines {are} read as a text ({remedy})")
+        listener.warn(f"{name}: {n_json:,} of {total:,} lines {are} read as a text ({remedy})")
 
 
 def _require_parquet(file: BinaryIO, name: str) -> None:
@@ -302,18 +302,18 @@ def _delimited_tables(
             dialect = detect(sample, text_lines(again, name, silent))
         with open_bytes(source) as again:
             everything = text_lines(again, name, silent)
-            found = records(
+            file_records = records(
                 everything,
                 dialect,
                 source=name,
                 listener=listener,
                 on_bad_record=options.on_bad_record,
             )
-            yield table_of_records(dialect.names, found, name, header=dialect.header)
+            yield table_of_records(dialect.names, file_records, name, header=dialect.header)
         return
     if options.whole:
-        everything = whole = list(lines)
-        dialect = detect(whole[:SAMPLE_LINES], whole)
+        everything = all_lines = list(lines)
+        dialect = detect(all_lines[:SAMPLE_LINES], all_lines)
     else:
         sample = list(itertools.islice(lines, SAMPLE_LINES))
         everything = itertools.chain(sample, lines)
@@ -325,7 +325,7 @@ def _delimited_tables(
                     again, name, replace(options, listener=SILENT, on_bad_record=None)
                 )
                 dialect = detect(sample, of_all)
-    found = records(
+    file_records = records(
         everything,
         dialect,
         source=name,
@@ -333,7 +333,9 @@ def _delimited_tables(
         on_bad_record=options.on_bad_record,
     )
     for chunk in (
-        [found] if options.whole else in_chunks(found, options.chunk_rows, weight=weight_of_record)
+        [file_records]
+        if options.whole
+        else in_chunks(file_records, options.chunk_rows, weight=weight_of_record)
     ):
         yield table_of_records(dialect.names, chunk, name, header=dialect.header)
 
@@ -408,7 +410,8 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
         else:
             lists = [first]
         objects = any(
-            isinstance(each, list) and all(isinstance(one, dict) for one in each) for each in lists
+            isinstance(values, list) and all(isinstance(value, dict) for value in values)
+            for values in lists
         )
         is_list = isinstance(first, list) and not spacy_json.is_example(first)
         is_document = objects or is_list or spacy_json.is_collection(first)

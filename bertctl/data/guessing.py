@@ -81,9 +81,11 @@ def _is_mostly_for(reader: Reader, path: Path | MemoryFile, options: ReadOptions
 
 
 def _guess(path: Path | MemoryFile, task: str, reading: Reading, settings: DataSection) -> Guess:
-    given = settings.model_dump()
-    found = {
-        name: value for name, value in reading.settings.model_dump().items() if value != given[name]
+    from_settings = settings.model_dump()
+    guessed = {
+        name: value
+        for name, value in reading.settings.model_dump().items()
+        if value != from_settings[name]
     }
     no_header = reading.settings.header is False
     if no_header and settings.header is None:
@@ -102,6 +104,8 @@ def _guess(path: Path | MemoryFile, task: str, reading: Reading, settings: DataS
     if "text" in reading.columns:
         made = (*reading.columns, *ID_NAMES, *READERS[task].columns, "offsets")
         left_out = [name for name in reading.rows.columns if name not in made]
-        shown = [name.removeprefix(beside_canonical("")) for name in left_out]
-        sentence += f" (not read: {shorten(', '.join(shown), 200)})" if shown else ""
-    return task, {f"data.{name}": value for name, value in found.items()}, sentence
+        names_in_file = [name.removeprefix(beside_canonical("")) for name in left_out]
+        sentence += (
+            f" (not read: {shorten(', '.join(names_in_file), 200)})" if names_in_file else ""
+        )
+    return task, {f"data.{name}": value for name, value in guessed.items()}, sentence

@@ -299,11 +299,11 @@ def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
 def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unreadable:
     """Returns why a cell is refused that is not what nearly all others of its column are."""
     if isinstance(cell, list):
-        shown = shorten(cell, 40)
+        cell_text = shorten(cell, 40)
     else:
-        shown = repr(cell)
+        cell_text = repr(cell)
     return _Unreadable(
-        f"the label is {shown}, where nearly all rows have {expected}",
+        f"the label is {cell_text}, where nearly all rows have {expected}",
         f"{remedy} If it is the name of a label, name all labels: {_NAME_THE_LABELS}.",
     )
 
@@ -486,7 +486,7 @@ def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
         items = cell
     else:
         items = _flags_in(cell)
-    shown = shorten(cell, 40)
+    cell_text = shorten(cell, 40)
     example = ", ".join("abcdefgh"[:width]) + (", ..." if width > 8 else "")
     if rules.can_name:
         name_them = f"Name its places in their order: `text_classification.labels='[{example}]'`"
@@ -494,17 +494,17 @@ def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
         name_them = "Write the names of the labels that hold in its place"
     if not _is_vector(items) or len(items) != width:
         return _Unreadable(
-            f"the label is {shown}, where nearly all rows have a vector of {width} times 0 or 1",
+            f"the label is {cell_text}, where nearly all rows have a vector of {width} times 0 or 1",
             "Correct the label.",
         )
     if not rules.names:
         return _Unreadable(
-            f"the label is a vector of 0 and 1 ({shown}), whose places have no names",
+            f"the label is a vector of 0 and 1 ({cell_text}), whose places have no names",
             f"{name_them}. If 0 and 1 are the labels themselves, write them as words.",
         )
     if len(rules.names) != width:
         return _Unreadable(
-            f"the label is a vector of {count(width, 'place')} ({shown}), where "
+            f"the label is a vector of {count(width, 'place')} ({cell_text}), where "
             f"{count(len(rules.names), 'label')} "
             f"have a name ({listing(rules.names)})",
             f"{name_them}.",

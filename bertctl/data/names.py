@@ -1,5 +1,7 @@
 """The usual names of columns, from which they are guessed."""
 
+from itertools import chain
+
 TEXT_NAMES = (
     "text", "sentence", "sentence1", "review", "content", "question1", "premise", "question", "document", "comment",
     "tweet", "message", "body", "utterance", "query", "satz", "frage", "kommentar", "nachricht", "rezension",
@@ -31,9 +33,7 @@ OWN_ID_NAMES = ("id", "_id", "guid", "uid", "uuid")
 """Columns with ids of a file's own. `idx` and `index` only count its rows: they are carried over as
 they are."""
 
-_ALL_NAMES = frozenset(
-    (*TEXT_NAMES, *(name for pair in PAIR_NAMES for name in pair), *LABEL_NAMES, *ID_NAMES)
-)
+_ALL_NAMES = frozenset((*TEXT_NAMES, *chain.from_iterable(PAIR_NAMES), *LABEL_NAMES, *ID_NAMES))
 
 
 def folded(name: str) -> str:

@@ -78,8 +78,10 @@ def _unfold_lists(table: Table, *, train: bool) -> Table:
             rows.append(index)
             positives.append(of_row[number % len(of_row)])
             negatives.append(wrong[number % len(wrong)] if wrong else "")
-    kept = {name: values for name, values in table.columns.items() if name not in ("pos", "neg")}
-    unfolded_table = _with_columns(table, kept).select(rows)
+    other_columns = {
+        name: values for name, values in table.columns.items() if name not in ("pos", "neg")
+    }
+    unfolded_table = _with_columns(table, other_columns).select(rows)
     columns = {**unfolded_table.columns, "positive": positives}
     if any(negatives):
         columns["negative"] = negatives
@@ -123,11 +125,13 @@ def _unfold_negatives(table: Table) -> Table:
     negatives: list[Any] = []
     for index in range(len(table)):
         cells = [table.columns[name][index] for name in names]
-        given = [cell for cell in cells if not is_missing(cell) and str(cell).strip()] or [""]
-        rows += [index] * len(given)
-        negatives += given
-    kept = {name: values for name, values in table.columns.items() if name not in names[1:]}
-    unfolded_table = _with_columns(table, kept).select(rows)
+        non_empty = [cell for cell in cells if not is_missing(cell) and str(cell).strip()] or [""]
+        rows += [index] * len(non_empty)
+        negatives += non_empty
+    other_columns = {
+        name: values for name, values in table.columns.items() if name not in names[1:]
+    }
+    unfolded_table = _with_columns(table, other_columns).select(rows)
     return _with_columns(unfolded_table, {**unfolded_table.columns, names[0]: negatives})
 
 

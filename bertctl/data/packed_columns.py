@@ -116,12 +116,12 @@ class PackedTexts(Sequence[Any]):
             borders = np.flatnonzero(np.diff(batches)) + 1
             for part in np.split(rows, borders):
                 number = int(part[0]) // _BATCH_ROWS
-                places = (part - number * _BATCH_ROWS).tolist()
-                if len(places) < _FEW_OF_BATCH:
+                positions = (part - number * _BATCH_ROWS).tolist()
+                if len(positions) < _FEW_OF_BATCH:
                     yield [self._file.text(row) for row in part.tolist()]
                 else:
                     texts = self._file.texts(number)
-                    yield [texts[place] for place in places]
+                    yield [texts[position] for position in positions]
 
 
 class _TextFile:
@@ -164,7 +164,7 @@ def _arrow_texts(texts: Sequence[Any]) -> "pa.Array[Any]":
 
     encoded = [b"" if text is None else text.encode() for text in texts]
     ends = np.zeros(len(encoded) + 1, dtype=np.int32)
-    np.cumsum([len(each) for each in encoded], out=ends[1:])
+    np.cumsum([len(text_bytes) for text_bytes in encoded], out=ends[1:])
     is_there = None
     if None in texts:
         bits = np.packbits([text is not None for text in texts], bitorder="little")

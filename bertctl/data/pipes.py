@@ -65,7 +65,7 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
     if key not in copies:
         copies[key] = _bytes_of(path)
         session.restore_later(f"copy of pipe {key}", copies[key].close)
-    kept = copies[key]
+    copy_of_pipe = copies[key]
     # Opened anew, so that each reader begins at the first byte; a file without a name is gone with
     # the process.
     if seen_by_others:
@@ -73,35 +73,35 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
     else:
         process = "self"
     if _HAS_PROC:
-        return Path(f"/proc/{process}/fd/{kept.fileno()}")
-    return Path(kept.name)
+        return Path(f"/proc/{process}/fd/{copy_of_pipe.fileno()}")
+    return Path(copy_of_pipe.name)
 
 
 def _bytes_of(path: Path) -> BinaryIO:
     """Returns a temporary file with all bytes of a pipe; waits for whoever writes into it."""
     temporary = tempfile.TemporaryFile() if _HAS_PROC else tempfile.NamedTemporaryFile()  # noqa: SIM115 - see `_Copies`
-    kept = cast(BinaryIO, temporary)
+    file = cast(BinaryIO, temporary)
     try:
         descriptor = _opened(path)
         try:
-            _copy(descriptor, kept, path)
+            _copy(descriptor, file, path)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise UnavailableError(
             f"{path} can't be read: {error.strerror or error}", file=path
         ) from error
-    kept.flush()
-    return kept
+    file.flush()
+    return file
 
 
 def _opened(path: Path) -> int:
     """Returns a descriptor that is open for reading; to open a pipe nobody writes into is not
     waited for.
     """
-    own = _DESCRIPTOR.fullmatch(str(path))
-    if own:
-        return os.dup(int(own[1]))
+    own_descriptor = _DESCRIPTOR.fullmatch(str(path))
+    if own_descriptor:
+        return os.dup(int(own_descriptor[1]))
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK)
 
 
@@ -134,7 +134,7 @@ def _disk_is_full(subject: str, temporary: BinaryIO) -> UnavailableError:
     )
 
 
-def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:
+def _copy(descriptor: int, file: BinaryIO, path: Path) -> None:
     room = _room()
     waiting = select.poll()
     waiting.register(descriptor, select.POLLIN | select.POLLHUP)
@@ -148,5 +148,5 @@ def _copy(descriptor: int, kept: BinaryIO, path: Path) -> None:
             return
         room -= len(piece)
         if room < 0:
-            raise _disk_is_full(f"{path}, a pipe,", kept)
-        kept.write(piece)
+            raise _disk_is_full(f"{path}, a pipe,", file)
+        file.write(piece)

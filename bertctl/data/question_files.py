@@ -10,6 +10,7 @@ occur in the context.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -135,10 +136,11 @@ class QuestionReader(Reader):
             answers = reading.rows.columns["label"]
         else:
             answers = ()
-        places = [place for answer in answers for place in answer["answer_start"]]
-        found = 2 * sum(place >= 0 for place in places) >= len(places)
-        is_class = content_of([text for answer in answers for text in answer["text"]]) == "class"
-        if found and not (is_class and path.suffix in (".csv", ".tsv")):
+        starts = list(chain.from_iterable(answer["answer_start"] for answer in answers))
+        are_in_texts = 2 * sum(start >= 0 for start in starts) >= len(starts)
+        texts = list(chain.from_iterable(answer["text"] for answer in answers))
+        is_class = content_of(texts) == "class"
+        if are_in_texts and not (is_class and path.suffix in (".csv", ".tsv")):
             return reading
         return None
 
@@ -201,14 +203,14 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
         "context": settings.pair_column,
         "answers": settings.label_column,
     }
-    named = {**roles, "id": settings.id_column}
+    columns_by_role = {**roles, "id": settings.id_column}
     label_needed = options.label_needed
-    taken = columns_named(named, table, optional="" if label_needed else "answers")
-    free = {folded(name): name for name in table.columns if name not in taken}
+    used = columns_named(columns_by_role, table, optional="" if label_needed else "answers")
+    free = {folded(name): name for name in table.columns if name not in used}
     for role, (option, usual) in _USUAL.items():
-        found = next((free.pop(key) for key in usual if key in free), None)
-        if roles[role] is None and found is not None:
-            roles[role] = found
+        usual_name = next((free.pop(key) for key in usual if key in free), None)
+        if roles[role] is None and usual_name is not None:
+            roles[role] = usual_name
         elif roles[role] is None and (role != "answers" or label_needed):
             message = f"{table.source}: no column is known as the {role}"
             raise UsageError(message, remedy=f"Name it: {option} NAME. {shown_columns(table)}")
@@ -260,11 +262,11 @@ def _usable_ids(
         return name if values else None
     if len(values) == len(table) and _are_of_questions(table, name, texts):
         return name
-    told = (
+    message = (
         f"{table.source}: ids in '{name}' are blank or stand twice; the questions are numbered "
         "instead"
     )
-    options.listener.warn(told)
+    options.listener.warn(message)
     return None
 
 
@@ -299,7 +301,7 @@ def require_distinct_ids(rows: Rows) -> None:
             ids,
             rows.where,
             remedy=remedy,
-            why=", and these answers are written by their ids",
+            reason=", and these answers are written by their ids",
         )
 
 
@@ -326,16 +328,16 @@ def rows_of_questions(
     else:
         ids = ids_of(table, names.id if options.keep_labels else None, first_id=first_id)
     if names.id is not None and not options.keep_labels:
-        given = table.columns.get(names.id, ())
+        file_ids = table.columns.get(names.id, ())
     else:
-        given = ()
-    complete = not any(map(_is_blank, given))
-    if given:
+        file_ids = ()
+    complete = not any(map(_is_blank, file_ids))
+    if file_ids:
         ids = [
             number if _is_blank(value) else str(value)
-            for number, value in zip(ids, given, strict=True)
+            for number, value in zip(ids, file_ids, strict=True)
         ]
-    found: dict[str, Sequence[Any]] = {
+    columns_read: dict[str, Sequence[Any]] = {
         canonical: [
             _text(
                 table,
@@ -349,10 +351,10 @@ def rows_of_questions(
         for canonical, name in (("question", names.question), ("context", names.context))
     }
     if names.label is not None:
-        found["label"] = _labels_of(
+        columns_read["label"] = _labels_of(
             table,
             names.label,
-            found["context"],
+            columns_read["context"],
             ids,
             options,
         )
@@ -361,15 +363,15 @@ def rows_of_questions(
         names.id if complete else None,
         _IMPOSSIBLE if isinstance(table, NestedTable) else None,
     )
-    found |= other_columns(table, read, _CANONICAL)
+    columns_read |= other_columns(table, read, _CANONICAL)
     rows = Rows(
         options.split,
-        found,
+        columns_read,
         ids,
         table.source,
         table.lines,
     )
-    if "label" in found:
+    if "label" in columns_read:
         return _with_all_answers(rows, options)
     return rows
 
@@ -500,10 +502,10 @@ def _ids_with_repeats(table: Table, name: str) -> list[str]:
     Raises:
         DataError: one is blank, with file and line.
     """
-    seen: dict[str, int] = {}
+    first_row: dict[str, int] = {}
     for index, value in enumerate(table.columns[name]):
-        seen.setdefault("" if value is None else str(value), index)
-    ids_of(table.select(list(seen.values())), name)
+        first_row.setdefault("" if value is None else str(value), index)
+    ids_of(table.select(list(first_row.values())), name)
     return [str(value) for value in table.columns[name]]
 
 
@@ -564,10 +566,10 @@ def _place(text: str, context: str, several: list[str]) -> int:
     """
     every = [match.start() for match in re.finditer(re.escape(text), context)]
     whole_words = [start for start in every if not cuts_word(context, start, start + len(text))]
-    for places in (whole_words, every):
-        if places:
-            several += [text] * (len(places) > 1)
-            return places[0]
+    for starts in (whole_words, every):
+        if starts:
+            several += [text] * (len(starts) > 1)
+            return starts[0]
     return -1
 
 
@@ -587,7 +589,7 @@ def _answers(
         value = _answers_of_lists(value)
     if not isinstance(value, list | tuple):
         return None
-    found: dict[str, list[Any]] = {"text": [], "answer_start": []}
+    answers_by_field: dict[str, list[Any]] = {"text": [], "answer_start": []}
     for answer in value:
         entry = {"text": answer} if isinstance(answer, str) else answer
         if not isinstance(entry, Mapping) or not isinstance(entry.get("text"), str):
@@ -608,9 +610,11 @@ def _answers(
             and end - start not in (len(text), len(text) - 1)
         ):
             return None
-        found["text"].append(text)
-        found["answer_start"].append(_place(text, context, several) if start is None else start)
-    return found
+        answers_by_field["text"].append(text)
+        answers_by_field["answer_start"].append(
+            _place(text, context, several) if start is None else start
+        )
+    return answers_by_field
 
 
 _OTHER_STARTS = frozenset(
@@ -685,16 +689,16 @@ def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None
     texts = _as_list(answers.get("text"))
     if texts is None:
         return None
-    found: list[dict[str, Any]] = [{"text": text} for text in texts]
+    answer_objects: list[dict[str, Any]] = [{"text": text} for text in texts]
     for name in ("answer_start", "start", "answer_end", "end"):
         offsets = _as_list(answers.get(name))
         if offsets is None:
             continue
         if len(offsets) != len(texts):
             return None
-        for answer, offset in zip(found, offsets, strict=True):
+        for answer, offset in zip(answer_objects, offsets, strict=True):
             answer[name] = offset
-    return found
+    return answer_objects
 
 
 def _offset(value: Any) -> Any:

@@ -65,12 +65,12 @@ class SkippedRows:
         listener.warn(
             f"{count(len(self.errors), 'row')} left out (`on_error=skip`):\n{first}{more}"
         )
-        found: dict[str, Any] = {"skipped": len(self.errors)}
+        document: dict[str, Any] = {"skipped": len(self.errors)}
         if output is not None:
             path = output.with_name(f"{output.name}.skipped.jsonl")
             write_jsonl(path, (error.as_json()["error"] for error in self.errors))
-            found["skipped_file"] = str(path)
-        return found
+            document["skipped_file"] = str(path)
+        return document
 
 
 @dataclass(frozen=True)
@@ -133,12 +133,15 @@ class ReadOptions:
 
     def fitting(self, table: Table) -> "ReadOptions":
         """Returns the options without the hints that mean nothing in this file."""
-        named = {field: getattr(self.settings, field) or () for field in self.hints}
-        wanted = {
-            field: {name} if isinstance(name, str) else set(name) for field, name in named.items()
+        hinted_columns = {field: getattr(self.settings, field) or () for field in self.hints}
+        column_names = {
+            field: {name} if isinstance(name, str) else set(name)
+            for field, name in hinted_columns.items()
         }
         absent = {
-            field: None for field, names in wanted.items() if not names <= table.columns.keys()
+            field: None
+            for field, names in column_names.items()
+            if not names <= table.columns.keys()
         }
         return replace(self, settings=self.settings.model_copy(update=absent))
 

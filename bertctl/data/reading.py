@@ -77,13 +77,13 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
     }
 
 
-def _numbered(rows: Rows, table: Table, places: Sequence[int]) -> Rows:
+def _numbered(rows: Rows, table: Table, positions: Sequence[int]) -> Rows:
     """Returns the rows at these places of a table with their numbers in the file, where it has no
     lines.
     """
     if table.lines:
         return rows
-    numbers = np.fromiter(map(table.number, places), dtype=np.int64, count=len(places))
+    numbers = np.fromiter(map(table.number, positions), dtype=np.int64, count=len(positions))
     return replace(rows, numbers=int_column(numbers))
 
 
@@ -165,7 +165,7 @@ class Reader(ABC):
         """
         known: Any = columns
         file_ids = FileIds()
-        total = kept = 0
+        total = n_sound = 0
         blank = dict.fromkeys(dict(self.nouns), 0)
         for table in tables if options.label_needed else map(without_marks, tables):
             if known is None:
@@ -210,10 +210,10 @@ class Reader(ABC):
             )
             if table.lines and file_ids.column is None and options.skipped is not None:
                 rows = replace(
-                    rows, ids=options.skipped.ids(rows.lines, table.source, first_id=kept)
+                    rows, ids=options.skipped.ids(rows.lines, table.source, first_id=n_sound)
                 )
             total = total + len(table)
-            kept = kept + len(rows)
+            n_sound = n_sound + len(rows)
             if not len(rows):
                 continue
             for column in blank.keys() & rows.columns.keys():
@@ -294,9 +294,7 @@ class Reader(ABC):
             options.listener.warn(f"{table.source}: {message}")
             if options.skipped is not None and table.lines:
                 absent = set(range(len(table))).difference(labelled)
-                options.skipped.unlabelled += [
-                    (table.source, table.lines[place]) for place in absent
-                ]
+                options.skipped.unlabelled += [(table.source, table.lines[row]) for row in absent]
             rows = self._sound_rows(
                 table.select(labelled),
                 columns,
@@ -307,8 +305,8 @@ class Reader(ABC):
             if columns.id is not None or file_ids.column is not None:
                 return rows
             if table.lines:
-                places = {line: place for place, line in enumerate(table.lines)}
-                return replace(rows, ids=[str(first_id + places[line]) for line in rows.lines])
+                row_of_line = {line: row for row, line in enumerate(table.lines)}
+                return replace(rows, ids=[str(first_id + row_of_line[line]) for line in rows.lines])
             return replace(
                 rows, ids=[str(first_id + number - table.first - 1) for number in rows.numbers]
             )
@@ -324,26 +322,28 @@ class Reader(ABC):
             if options.skipped is None or (len(table) > 1 and isinstance(whole, WholeFileError)):
                 raise
             alone = replace(options, listener=SILENT)
-            kept = []
+            sound_indices = []
             bad = []
             for index in range(len(table)):
                 try:
                     if index in rejected:
                         raise rejected[index]
                     self.rows_of(table.select([index]), columns, alone, first_id=first_id + index)
-                    kept.append(index)
+                    sound_indices.append(index)
                 except DataError as error:
                     if table.lines:
                         error.file = table.source
                         error.line = table.lines[index]
                     bad.append(error)
-            if not bad or (options.whole and not kept):
+            if not bad or (options.whole and not sound_indices):
                 raise
         options.skipped.errors += bad
-        sound = table.select(kept)
-        rows = _numbered(self.rows_of(sound, columns, options, first_id=first_id), table, kept)
+        sound = table.select(sound_indices)
+        rows = _numbered(
+            self.rows_of(sound, columns, options, first_id=first_id), table, sound_indices
+        )
         if columns.id is None:
-            rows = replace(rows, ids=[str(first_id + index) for index in kept])
+            rows = replace(rows, ids=[str(first_id + index) for index in sound_indices])
         return file_ids.attach(rows, sound, as_ids=not self.finds_ids)
 
     def read(
@@ -353,7 +353,7 @@ class Reader(ABC):
         *,
         split: str,
         label_needed: bool,
-        **told: Unpack[Told],
+        **reader_options: Unpack[Told],
     ) -> Reading:
         """Returns a whole file; see `ReadOptions`.
 
@@ -367,7 +367,7 @@ class Reader(ABC):
             settings,
             split,
             label_needed=label_needed,
-            **told,
+            **reader_options,
         )
         return self.read_whole(path, options.skipping(options.skipped))
 
@@ -380,10 +380,10 @@ class Reader(ABC):
 
     def read_whole(self, path: Path | MemoryFile | FileList, options: ReadOptions) -> Reading:
         """Returns a whole file, read as `options` say; see `read`."""
-        found = list(self.all_readings(path, replace(options, form=self.form)))
-        if not found:  # every record was left out
+        readings = list(self.all_readings(path, replace(options, form=self.form)))
+        if not readings:  # every record was left out
             raise DataError(f"{path} has no rows that can be read", remedy="Give a file with rows.")
-        return found[0]
+        return readings[0]
 
     def stream(
         self,
@@ -391,7 +391,7 @@ class Reader(ABC):
         settings: DataSection,
         *,
         chunk_rows: int | None = 2048,
-        **told: Unpack[Told],
+        **reader_options: Unpack[Told],
     ) -> Iterator[Rows]:
         """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None:
         all), labels optional.
@@ -408,7 +408,7 @@ class Reader(ABC):
             source,
             settings,
             chunk_rows=chunk_rows,
-            **told,
+            **reader_options,
         ):
             yield reading.rows
 
@@ -418,15 +418,15 @@ class Reader(ABC):
         settings: DataSection,
         *,
         chunk_rows: int | None = 2048,
-        **told: Unpack[Told],
+        **reader_options: Unpack[Told],
     ) -> Iterator[Reading]:
         """Yields the same as `stream`, with the names of the columns."""
-        told.setdefault("keep_labels", self.streams_labels)
+        reader_options.setdefault("keep_labels", self.streams_labels)
         options = ReadOptions(
             settings,
             "predict",
             chunk_rows=chunk_rows,
-            **told,
+            **reader_options,
         )
         yield from self.all_readings(
             source, replace(options.skipping(options.skipped), form=self.form)

@@ -98,7 +98,7 @@ def load_data(
     *,
     listener: Listener = SILENT,
     splits: Sequence[str] | None = None,
-    whole: bool = False,
+    unsplit: bool = False,
     skipped: SkippedRows | None = None,
     rows_in_memory: Mapping[str, MemoryFile] = NO_ROWS,
 ) -> LoadedData:
@@ -110,7 +110,7 @@ def load_data(
         splits: which splits; None is training, validation and those in `recipe.evaluation.splits`.
             `test` is read only where it is named. `validation` works without a validation file too:
             it is held out from training.
-        whole: read every row of each split: nothing is held out, sampled or cut off.
+        unsplit: read every row of each split: nothing is held out, sampled or cut off.
         skipped: gets the rows of own files that can't be read.
         rows_in_memory: split name -> rows that are read in place of the recipe's file.
 
@@ -127,19 +127,19 @@ def load_data(
         else _OwnFiles(recipe, listener, skipped, rows_in_memory)
     )
     validation = source.validation_splits(optional_too=splits is not None)
-    confirms = recipe.data.confirm_fraction is not None and bool(validation) and not whole
-    wanted = recipe.evaluation.splits if splits is None else splits
-    named = [validation[0] if confirms and name == CONFIRM else name for name in wanted]
-    for name in named:
+    confirms = recipe.data.confirm_fraction is not None and bool(validation) and not unsplit
+    evaluated = recipe.evaluation.splits if splits is None else splits
+    split_names = [validation[0] if confirms and name == CONFIRM else name for name in evaluated]
+    for name in split_names:
         source.require(name)
     if splits is None:
         source.require("train")
-        named = list(dict.fromkeys(["train", *validation, *named]))
+        split_names = list(dict.fromkeys(["train", *validation, *split_names]))
     lost_labels: frozenset[str] = frozenset()
-    if whole:
-        read = {name: source.read_whole(name) for name in named}
+    if unsplit:
+        read = {name: source.read_whole(name) for name in split_names}
     else:
-        whole_splits = source.read(named)
+        whole_splits = source.read(split_names)
         read = limited(whole_splits, recipe, listener)
         if "train" in read and READERS[recipe.task].stratify:
             lost_labels = _lost_labels(
@@ -154,7 +154,7 @@ def load_data(
     scored = {
         name: replace(rows, groups=groups_of(rows, recipe, source.columns))
         for name, rows in read.items()
-        if name != "train" and not whole
+        if name != "train" and not unsplit
     }
     return LoadedData(
         splits=read | scored,
@@ -187,11 +187,10 @@ def _lost_labels(every: Rows, train: Rows, listener: Listener) -> frozenset[str]
 
 def _label_names(rows: Rows) -> set[str]:
     labels = different_values(rows.columns["label"])
-    return {
-        label_name(name)
-        for label in labels
-        for name in (label if isinstance(label, list) else [label])
-    }
+    names: set[str] = set()
+    for label in labels:
+        names.update(map(label_name, label if isinstance(label, list) else [label]))
+    return names
 
 
 def _held_out(recipe: Recipe, splits: Sequence[str], listener: Listener) -> LoadedData:
@@ -243,10 +242,10 @@ def groups_of(
     Raises:
         DataError: the rows lack `data.group_column`.
     """
-    given = recipe.data.group_column
-    if given is None:
+    group_column = recipe.data.group_column
+    if group_column is None:
         return READERS[recipe.task].groups(rows)
-    canonical = _canonical(given, rows, columns)
+    canonical = _canonical(group_column, rows, columns)
     if not (required or rows.has(canonical)):
         return READERS[recipe.task].groups(rows)
     _require_column(rows, canonical, "data.group_column")
@@ -288,25 +287,25 @@ def held_out_by_recipe(
 
 def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
     """Returns a sample of the splits that have more rows than the recipe says."""
-    found = dict(splits)
+    limited_splits = dict(splits)
     seed = recipe.data.split_seed
-    each = recipe.data.train_rows_per_label
-    if each is not None and "train" in splits:
-        found["train"] = sample_of_labels(splits["train"], each, seed=seed)
+    rows_per_label = recipe.data.train_rows_per_label
+    if rows_per_label is not None and "train" in splits:
+        limited_splits["train"] = sample_of_labels(splits["train"], rows_per_label, seed=seed)
         listener.say(
-            f"train: {len(found['train'])} of {len(splits['train'])} rows, {each} of each label "
+            f"train: {len(limited_splits['train'])} of {len(splits['train'])} rows, {rows_per_label} of each label "
             f"(seed {seed})"
         )
-        warn_of_rare_labels(splits["train"], each, listener)
-    for name, rows in [*found.items()]:
+        warn_of_rare_labels(splits["train"], rows_per_label, listener)
+    for name, rows in [*limited_splits.items()]:
         if name == "train":
             limit = recipe.data.max_train_rows
         else:
             limit = recipe.data.max_eval_rows
         if limit is not None and len(rows) > limit:
-            found[name] = sample(rows, limit, seed=seed)
+            limited_splits[name] = sample(rows, limit, seed=seed)
             listener.say(f"{name}: {limit} of {len(rows)} rows (a sample, seed {seed})")
-    return found
+    return limited_splits
 
 
 def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) -> None:
@@ -323,11 +322,11 @@ def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) ->
     )
 
 
-def _canonical(given: str, rows: Rows, columns: Mapping[str, str]) -> str:
+def _canonical(column: str, rows: Rows, columns: Mapping[str, str]) -> str:
     """Returns what rows call a column of their file."""
-    own = beside_canonical(given)
+    renamed = beside_canonical(column)
     return {name: role for role, name in columns.items()}.get(
-        given, own if rows.has(own) else given
+        column, renamed if rows.has(renamed) else column
     )
 
 
@@ -337,7 +336,7 @@ def _hashes(
     """Returns what decides the numbers of each split; also the labels' order, where a person's own
     file says it.
     """
-    found = dict[str, str]()
+    hashes = dict[str, str]()
     group = recipe.data.group_column
     dataset = source.dataset if source else None
     for name, rows in splits.items():
@@ -345,11 +344,11 @@ def _hashes(
             groups = [_canonical(group, rows, source.columns)]
         else:
             groups = []
-        found[name] = content_hash(rows, [*READERS[recipe.task].columns, *groups])
+        hashes[name] = content_hash(rows, [*READERS[recipe.task].columns, *groups])
     names_in_file = source is not None and (dataset is None or dataset.home is not None)
     if source is not None and names_in_file and source.labels:
-        found["labels"] = hashlib.sha256("\n".join(source.labels).encode()).hexdigest()
-    return found
+        hashes["labels"] = hashlib.sha256("\n".join(source.labels).encode()).hexdigest()
+    return hashes
 
 
 def _slice_hashes(recipe: Recipe, splits: Mapping[str, Rows]) -> dict[str, str]:
@@ -406,10 +405,12 @@ class _Source(abc.ABC):
 
     def read(self, splits: Sequence[str]) -> dict[str, Rows]:
         """Returns the splits, in this order."""
-        found: dict[str, Rows] = {}
+        divided: dict[str, Rows] = {}
         if not self.has_validation and not {"train", "validation"}.isdisjoint(splits):
-            found["train"], found["validation"] = self._hold_out(self._first_rows("train"))
-        return {name: found[name] if name in found else self._first_rows(name) for name in splits}
+            divided["train"], divided["validation"] = self._hold_out(self._first_rows("train"))
+        return {
+            name: divided[name] if name in divided else self._first_rows(name) for name in splits
+        }
 
     def _first_rows(self, split: str) -> Rows:
         if split == "train":
@@ -436,11 +437,11 @@ class _Source(abc.ABC):
                 f"; {n_groups} groups of rows that hang together, each on one side whatever its "
                 "labels"
             )
-        told = (
+        sentence = (
             f"{len(held)} of the {len(rows)} training rows are held out for validation (seed "
             f"{data.split_seed}, {how})"
         )
-        fold = f"fold {data.fold} of {data.folds}: {told}"
+        fold = f"fold {data.fold} of {data.folds}: {sentence}"
         can_stratify = READERS[self._recipe.task].stratify
         if data.folds is not None and can_stratify and (single := labels_of_single_rows(rows)):
             fold += (
@@ -448,7 +449,7 @@ class _Source(abc.ABC):
                 f"{listing(single, 8)}"
             )
         self._listener.say(
-            f"{self._lacking}: {told}{self._way_out}" if data.folds is None else fold
+            f"{self._lacking}: {sentence}{self._way_out}" if data.folds is None else fold
         )
         return train, held
 
@@ -480,21 +481,21 @@ class _CatalogSource(_Source):
                 f"'{self._row.name}' ships inside the package: {section.data_dir} is not looked at"
             )
 
-    def _find_folder(self, given: str | None) -> Path | None:
+    def _find_folder(self, data_dir: str | None) -> Path | None:
         """Returns the given folder, that of the `datasets.yaml` or of the package; None where the
         hub has the rows.
         """
         if self._row.bundled:
             return bundled_folder(self._row)
-        if given:
-            folders = [expanded_path(given)]
+        if data_dir:
+            folders = [expanded_path(data_dir)]
         else:
             folders = []
         folders += [self._row.home] if self._row.home else []
         for folder in folders:
             if any(self._file(name, folder) for name in self._row.split_names):
                 return folder
-        if folders and (given or self._row.hub is None):
+        if folders and (data_dir or self._row.hub is None):
             return folders[0]
         return None
 
@@ -516,26 +517,26 @@ class _CatalogSource(_Source):
             if self.has_validation:
                 return ()
             return ("validation",)
-        asked = self._recipe.evaluation.splits
-        chosen = tuple(s for s in of_row if s in asked) or (of_row[:1] if asked else of_row)
+        requested = self._recipe.evaluation.splits
+        chosen = tuple(s for s in of_row if s in requested) or (of_row[:1] if requested else of_row)
         if optional_too or self._folder is None or not self._folder.is_dir():
             return chosen
-        there = chosen[:1]
+        available = chosen[:1]
         for name in chosen[1:]:
-            if name in asked or self._file(name, self._folder):
-                there += (name,)
+            if name in requested or self._file(name, self._folder):
+                available += (name,)
             else:
                 self._listener.warn(
                     f"{self._folder} has no {name} file of '{self._row.name}': it is not scored"
                 )
-        return there
+        return available
 
     def read_whole(self, split: str) -> Rows:
         row = self._row
-        wanted = self._row.split(split)
+        split_row = self._row.split(split)
         if self._folder is not None:
-            return catalog_files.read_from_folder(row, wanted, self._folder, self._listener)
-        return catalog_files.read_from_hub(row, wanted, self._listener)
+            return catalog_files.read_from_folder(row, split_row, self._folder, self._listener)
+        return catalog_files.read_from_hub(row, split_row, self._listener)
 
 
 class _OwnFiles(_Source):
@@ -596,7 +597,7 @@ class _OwnFiles(_Source):
         if isinstance(path, Path):
             noted(Found("dataset", path.name, {path.name: regular(path)}))
         reader = READERS[self._recipe.task]
-        told = Told(
+        reader_options = Told(
             listener=self._listener, skipped=self._skipped, labels=label_rules(self._recipe)
         )
         if not self.columns:
@@ -607,7 +608,7 @@ class _OwnFiles(_Source):
             self._settings,
             split=split,
             label_needed=split != "test",
-            **told,
+            **reader_options,
         )
         if not self.columns:
             self.columns = reading.columns

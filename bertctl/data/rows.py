@@ -111,7 +111,7 @@ def joined_columns(parts: "Sequence[Rows]") -> dict[str, Sequence[Any]]:
     if len(parts) == 1:
         return dict(parts[0].columns)
     columns: dict[str, Sequence[Any]] = {}
-    for name in dict.fromkeys(name for rows in parts for name in rows.columns):
+    for name in dict.fromkeys(chain.from_iterable(rows.columns for rows in parts)):
         of_parts = (rows.columns.get(name, [None] * len(rows)) for rows in parts)
         columns[name] = column_of(chain.from_iterable(of_parts))
     return columns

@@ -86,22 +86,23 @@ class SentenceReader(TextReader):
         elif settings.label_column not in table.columns:
             settings = settings.model_copy(update={"label_column": None})
         free = {folded(name): name for name in table.columns}
-        named = (
+        negative_names = (
             settings.negative_column,
             *map(free.get, _NEGATIVES),
         )  # the first may be another file's
-        negative = next((name for name in named if name in table.columns), None)
+        negative = next((name for name in negative_names if name in table.columns), None)
         others = replace(
-            table, columns={name: each for name, each in table.columns.items() if name != negative}
+            table,
+            columns={name: values for name, values in table.columns.items() if name != negative},
         )
-        found = choose_columns(others, settings, label_needed=False)
+        columns = choose_columns(others, settings, label_needed=False)
         if (
-            found.pair is not None
+            columns.pair is not None
             and settings.label_column is None
-            and folded(found.label or "") not in LABEL_NAMES
+            and folded(columns.label or "") not in LABEL_NAMES
         ):
-            found = replace(found, label=None)  # a title, say: pairs need no label
-        return SentenceColumns(**vars(found), negative=negative)
+            columns = replace(columns, label=None)  # a title, say: pairs need no label
+        return SentenceColumns(**vars(columns), negative=negative)
 
     def rows_of(
         self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
@@ -141,5 +142,5 @@ def _question_pairs(table: Table) -> Table:
     if not isinstance(table, NestedTable):
         return table
     answers = table.columns.get("answers", [True] * len(table))
-    found = table.select([i for i, answer in enumerate(answers) if answer])
-    return Table({name: found.columns[name] for name in ("question", "context")}, table.source)
+    answered = table.select([i for i, answer in enumerate(answers) if answer])
+    return Table({name: answered.columns[name] for name in ("question", "context")}, table.source)

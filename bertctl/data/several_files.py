@@ -6,8 +6,9 @@ same chunks, so an answer does not depend on where one file ends and the next on
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from bertctl.data.file_lists import FileList
 from bertctl.data.files import detected_kind
@@ -93,12 +94,16 @@ def _as_first(options: ReadOptions, first: Reading) -> ReadOptions:
     """Returns options that read a file as the first one was read: columns that were guessed are
     hints.
     """
-    given = options.settings
-    columns = [name for name in type(given).model_fields if name.endswith(("_column", "_columns"))]
-    guessed = {name for name in columns if getattr(given, name) != getattr(first.settings, name)}
+    from_recipe = options.settings
+    columns = [
+        name for name in type(from_recipe).model_fields if name.endswith(("_column", "_columns"))
+    ]
+    guessed = {
+        name for name in columns if getattr(from_recipe, name) != getattr(first.settings, name)
+    }
     settings = first.settings
     if settings.header:  # of lines of text, too, which are no table
-        settings = settings.model_copy(update={"header": given.header})
+        settings = settings.model_copy(update={"header": from_recipe.header})
     return replace(options, settings=settings, hints=options.hints | guessed)
 
 
@@ -204,13 +209,18 @@ def _joined(parts: Sequence[Rows], files: FileList) -> Rows:
     return replace(
         parts[0],
         columns=joined_columns(parts),
-        ids=[row_id for rows in parts for row_id in rows.ids],
+        ids=_flat(rows.ids for rows in parts),
         source=parts[0].source if is_of_one_file else str(files),
-        lines=[line for rows in parts for line in rows.lines] if is_of_one_file else (),
-        numbers=[number for rows in parts for number in rows.numbers] if is_of_one_file else (),
+        lines=_flat(rows.lines for rows in parts) if is_of_one_file else (),
+        numbers=_flat(rows.numbers for rows in parts) if is_of_one_file else (),
         groups=(),
-        file_ids=[value for rows in parts for value in rows.file_ids] if all_have_ids else (),
+        file_ids=_flat(rows.file_ids for rows in parts) if all_have_ids else (),
     )
+
+
+def _flat(lists: Iterable[Iterable[Any]]) -> list[Any]:
+    """Returns the items of all lists, in their order."""
+    return list(chain.from_iterable(lists))
 
 
 class _WholeListener(Listener):

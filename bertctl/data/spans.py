@@ -71,13 +71,13 @@ class Misaligned:
         else:
             lost = ""
         more = self.count + self.lost - len(self.examples)
-        shown = "\n".join(f"  {example}" for example in self.examples) + (
+        example_lines = "\n".join(f"  {example}" for example in self.examples) + (
             f"\n  ... and {more} more" if more else ""
         )
         listener.warn(
             f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; "
             f"{self.count} are taken "
-            f"as the whole words{lost}:\n{shown}\n  To tag parts of these words, give the words "
+            f"as the whole words{lost}:\n{example_lines}\n  To tag parts of these words, give the words "
             "yourself: a column "
             "`tokens` with a list of them beside the text"
         )
@@ -163,16 +163,16 @@ def tags_of_spans(
     """
     starts = [start for start, _ in offsets]
     ends = [end for _, end in offsets]
-    found: list[tuple[str, int, int]] = []
+    entities: list[tuple[str, int, int]] = []
     last_end = 0
     last_span = ""
-    kept = _longest(spans) if misaligned.longest else spans
-    misaligned.overlapping += len(spans) - len(kept)
-    for start, end, label in sorted(kept):
-        shown = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
+    disjoint = _longest(spans) if misaligned.longest else spans
+    misaligned.overlapping += len(spans) - len(disjoint)
+    for start, end, label in sorted(disjoint):
+        span_text = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             message = (
-                f"{where}: the span {shown} is not in its text of {len(text)} characters, or is "
+                f"{where}: the span {span_text} is not in its text of {len(text)} characters, or is "
                 "empty"
             )
             raise DataError(
@@ -180,32 +180,32 @@ def tags_of_spans(
             )
         if start < last_end:
             raise DataError(
-                f"{where}: the spans {last_span} and {shown} overlap; a word has one tag",
+                f"{where}: the spans {last_span} and {span_text} overlap; a word has one tag",
                 remedy="Keep one of the two, or of all the longest: "
                 "`data.overlapping_spans=longest`; for nested "
                 "entities train a run for each layer.",
             )
         last_end = end
-        last_span = shown
+        last_span = span_text
         first = bisect_right(ends, start)
         after = bisect_left(starts, end)
-        free = max(first, found[-1][2] if found else 0)
+        free = max(first, entities[-1][2] if entities else 0)
         if free >= after:
-            misaligned.add(f"{where}: {shown}", lost=True)
+            misaligned.add(f"{where}: {span_text}", lost=True)
             continue
-        whole = text[starts[free] : ends[after - 1]]
-        if whole != text[start:end].strip() or free != first:
-            misaligned.add(f"{where}: {shown}: taken as {whole!r}", lost=False)
-        found.append((label, free, after))
-    return write_tags(found, len(offsets), "IOB2")
+        words = text[starts[free] : ends[after - 1]]
+        if words != text[start:end].strip() or free != first:
+            misaligned.add(f"{where}: {span_text}: taken as {words!r}", lost=False)
+        entities.append((label, free, after))
+    return write_tags(entities, len(offsets), "IOB2")
 
 
 def _longest(spans: Sequence[Span]) -> list[Span]:
     """Returns spans of which none lies over another: the longest first, of equal ones the one that
     begins first.
     """
-    kept: list[Span] = []
+    longest: list[Span] = []
     for start, end, label in sorted(spans, key=lambda span: (span[0] - span[1], span)):
-        if all(end <= other[0] or start >= other[1] for other in kept):
-            kept.append((start, end, label))
-    return kept
+        if all(end <= other[0] or start >= other[1] for other in longest):
+            longest.append((start, end, label))
+    return longest

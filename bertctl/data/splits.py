@@ -69,7 +69,7 @@ def hold_out(
             message, remedy="Give more rows, or a validation file with `data.validation_file=`."
         )
     rng = np.random.default_rng([seed, _HOLD_OUT_STREAM])
-    wanted = min(max(1, round(n * fraction)), n - 1)
+    n_held_out = min(max(1, round(n * fraction)), n - 1)
     members = _Groups.of(range(n) if groups is None else groups)
     if stratify:
         of_label = _groups_of_labels(rows)
@@ -78,12 +78,12 @@ def hold_out(
     if of_label is None:
         held = None
     else:
-        held = _stratified(of_label, wanted, rng)
+        held = _stratified(of_label, n_held_out, rng)
     sides = None
     if of_label is not None and held is not None:
         drawn = np.zeros(n, dtype=int)
         drawn[held] = 1
-        sides = with_whole_groups(drawn, members.torn(drawn), [n - wanted, wanted])
+        sides = with_whole_groups(drawn, members.torn(drawn), [n - n_held_out, n_held_out])
     if of_label is not None and sides is not None:
         lost = [label for label in range(len(of_label)) if sides[of_label[label]].all()]
         for label in lost:  # has no row left in training
@@ -92,7 +92,7 @@ def hold_out(
     stratified = sides is not None
     if sides is None:
         sides = np.zeros(n, dtype=int)
-        sides[_whole_groups(members, wanted, rng)] = 1
+        sides[_whole_groups(members, n_held_out, rng)] = 1
     return *_two_parts(rows, sides == 1), stratified
 
 
@@ -148,9 +148,9 @@ def hold_out_fold(
             [of_label[i][rng.permutation(of_label.sizes[i])] for i in range(len(of_label))]
         )
         sides[order] = np.arange(n) % folds
-        whole = with_whole_groups(sides, members.torn(sides), [n / folds] * folds)
-        stratified = whole is not None
-        sides = sides if whole is None else whole
+        with_groups = with_whole_groups(sides, members.torn(sides), [n / folds] * folds)
+        stratified = with_groups is not None
+        sides = sides if with_groups is None else with_groups
     if not stratified:
         of_group = np.empty(len(members), dtype=int)
         of_group[rng.permutation(len(members))] = np.arange(len(members)) % folds
@@ -186,7 +186,7 @@ def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
 
 
 def with_whole_groups(
-    sides: Ints, members: Sequence[Sequence[int]], wanted: Sequence[float]
+    sides: Ints, members: Sequence[Sequence[int]], target_sizes: Sequence[float]
 ) -> Ints | None:
     """Returns the sides with no group on two of them: a torn one goes, the largest first, to that
     of its sides which then lacks most rows; None where a side ends with less than half (or more
@@ -196,17 +196,17 @@ def with_whole_groups(
         sides: (N,) number of each row's side, as drawn without groups. Where no group is torn, they
             stay.
         members: positions of each group's rows.
-        wanted: rows per side.
+        target_sizes: rows per side.
     """
     sides = sides.copy()
     torn = [group for group in members if len(group) > 1 and len(set(sides[group])) > 1]
-    lacking = np.array(wanted) - np.bincount(sides, minlength=len(wanted))
+    lacking = np.array(target_sizes) - np.bincount(sides, minlength=len(target_sizes))
     for group in sorted(torn, key=len, reverse=True):
-        here = np.bincount(sides[group], minlength=len(wanted))
+        here = np.bincount(sides[group], minlength=len(target_sizes))
         lacking += here
         sides[group] = side = int(np.argmax(np.where(here > 0, lacking, -np.inf)))
         lacking[side] -= len(group)
-    missed = np.abs(lacking) > np.array(wanted) / 2
+    missed = np.abs(lacking) > np.array(target_sizes) / 2
     if torn and missed.any():
         return None
     return sides
@@ -285,19 +285,19 @@ def _groups_of_labels(rows: Rows) -> _Groups | None:
         return None
 
 
-def _stratified(groups: _Groups, wanted: int, rng: np.random.Generator) -> Ints | None:
-    """Returns positions of `wanted` rows, each label in its share by largest remainder; None if
+def _stratified(groups: _Groups, n_rows_wanted: int, rng: np.random.Generator) -> Ints | None:
+    """Returns positions of `n_rows_wanted` rows, each label in its share by largest remainder; None if
     impossible.
     """
     sizes = groups.sizes
     room = sizes - 1
     n_rows = len(groups.order)
-    if 2 * len(groups) > n_rows or room.sum() < wanted:
+    if 2 * len(groups) > n_rows or room.sum() < n_rows_wanted:
         return None
-    quota = sizes * (wanted / n_rows)
+    quota = sizes * (n_rows_wanted / n_rows)
     take = np.minimum(np.floor(quota).astype(int), room)
     while (
-        take.sum() < wanted
+        take.sum() < n_rows_wanted
     ):  # the largest remainder that still has room, the first label on a tie
         take[int(np.argmax(np.where(take < room, quota - take, -np.inf)))] += 1
     drawn = [
@@ -307,8 +307,8 @@ def _stratified(groups: _Groups, wanted: int, rng: np.random.Generator) -> Ints 
     return np.concatenate(drawn)
 
 
-def _whole_groups(members: _Groups, wanted: int, rng: np.random.Generator) -> list[int]:
-    """Returns positions of whole groups, drawn until there are `wanted` rows, at most twice as
+def _whole_groups(members: _Groups, n_rows: int, rng: np.random.Generator) -> list[int]:
+    """Returns positions of whole groups, drawn until there are `n_rows` rows, at most twice as
     many; one group is left.
 
     Where every group is larger than that, it is the smallest.
@@ -316,10 +316,10 @@ def _whole_groups(members: _Groups, wanted: int, rng: np.random.Generator) -> li
     chosen: list[int] = []
     drawn = rng.permutation(len(members))
     for number in drawn[: max(1, len(members) - 1)].tolist():
-        if len(chosen) >= wanted:
+        if len(chosen) >= n_rows:
             break
         group = members[number].tolist()
-        if len(chosen) + len(group) <= 2 * wanted:
+        if len(chosen) + len(group) <= 2 * n_rows:
             chosen += group
     if chosen:
         return chosen

@@ -180,8 +180,8 @@ def _line_column(lines: "array[int]") -> Sequence[int]:
 def entries_of(table: Table) -> list[dict[str, Any]]:
     """Returns the rows of a table as objects, without what is None."""
     rows = zip(*table.columns.values(), strict=True)
-    named = (zip(table.columns, values, strict=True) for values in rows)
-    return [{name: value for name, value in row if value is not None} for row in named]
+    named_rows = (zip(table.columns, values, strict=True) for values in rows)
+    return [{name: value for name, value in row if value is not None} for row in named_rows]
 
 
 def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
@@ -193,10 +193,10 @@ def require_label(rows: Rows | Table, index: int, column: str = "label") -> Any:
     label = rows.columns[column][index]
     if label == "" or is_missing(label):
         if isinstance(label, float):
-            shown = "NaN"
+            nothing = "NaN"
         else:
-            shown = "empty"
-        message = f"{rows.where(index)}: the label is {shown}"
+            nothing = "empty"
+        message = f"{rows.where(index)}: the label is {nothing}"
         raise DataError(
             message,
             remedy="Every row of a labelled split needs a label: fill it in, or take the row out.",

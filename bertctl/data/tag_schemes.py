@@ -82,14 +82,16 @@ class TagKind:
             else:
                 hint = ""
             return f"plain tags (none begins with B- or I-): scored word by word{hint}"
-        told = "; ".join(
+        exceptions = "; ".join(
             f"{left.count} times not {scheme}, first {left.tag} after {left.before}"
             for scheme, left in self.breaks.items()
         )
         if self.scheme:
-            return f"tags in {self.scheme}" + (f", but of {self.marks} tags {told}" if told else "")
+            return f"tags in {self.scheme}" + (
+                f", but of {self.marks} tags {exceptions}" if exceptions else ""
+            )
         return (
-            f"tags in no pure scheme ({told or 'prefixes of several'}): "
+            f"tags in no pure scheme ({exceptions or 'prefixes of several'}): "
             "they are read by conlleval's rules and written as IOB2"
         )
 
@@ -107,22 +109,25 @@ def tag_kind(sentences: Iterable[Sequence[str]], where: Callable[[int], str]) ->
             isn't known here.
     """
     steps: Counter[tuple[str, str]] = Counter()
-    found: dict[str, tuple[int, int]] = {}
+    first_place: dict[str, tuple[int, int]] = {}
     for row, tags in enumerate(sentences):
         steps.update(zip(["O", *tags], [*tags, "O"], strict=True))
-        if not found.keys() >= set(tags):
+        if not first_place.keys() >= set(tags):
             for word, tag in enumerate(tags, start=1):
-                found.setdefault(tag, (row, word))
-    if not _mark_entities(set(found)):
-        _refuse_other_writing(found, where)
+                first_place.setdefault(tag, (row, word))
+    if not _mark_entities(set(first_place)):
+        _refuse_other_writing(first_place, where)
         words = {
-            tag: sum(times for (_, last), times in steps.items() if last == tag) for tag in found
+            tag: sum(times for (_, last), times in steps.items() if last == tag)
+            for tag in first_place
         }
-        has_outside = "O" in found and 2 * (words["O"] - row - 1) > sum(words.values()) - row - 1
+        has_outside = (
+            "O" in first_place and 2 * (words["O"] - row - 1) > sum(words.values()) - row - 1
+        )
         return TagKind(entities=False, has_outside=has_outside)
-    _refuse_strangers(found, where)
+    _refuse_strangers(first_place, where)
     marks = sum(times for (_, tag), times in steps.items() if tag != "O")
-    letters = {tag.partition("-")[0] for tag in found} | {"O"}
+    letters = {tag.partition("-")[0] for tag in first_place} | {"O"}
     breaks: dict[Scheme, Break] = {}
     for scheme in _BY_USE:
         if letters <= _LETTERS[scheme] and (
@@ -180,19 +185,19 @@ def entity_types(tags: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(tag.partition("-")[2] for tag in tags if tag != "O"))
 
 
-def _mark_entities(found: set[str]) -> bool:
+def _mark_entities(tags: set[str]) -> bool:
     """Whether tags are meant as marks of entities: `B-PER`; or `B`, `I` and `O` without any
     type.
     """
     if any(
         letter in _ALL_LETTERS - {"O"} and kind
-        for letter, _, kind in (tag.partition("-") for tag in found)
+        for letter, _, kind in (tag.partition("-") for tag in tags)
     ):
-        return "O" in found or all(tag[:1].isupper() and tag[1:2] == "-" for tag in found)
-    if "O" not in found:
+        return "O" in tags or all(tag[:1].isupper() and tag[1:2] == "-" for tag in tags)
+    if "O" not in tags:
         return False
-    return found <= _ALL_LETTERS or any(
-        tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in found
+    return tags <= _ALL_LETTERS or any(
+        tag[:1].isupper() and tag[1:2] == "-" and tag[2:] for tag in tags
     )
 
 
@@ -224,33 +229,37 @@ def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def _refuse_other_writing(
-    found: Mapping[str, tuple[int, int]], where: Callable[[int], str]
+    first_place: Mapping[str, tuple[int, int]], where: Callable[[int], str]
 ) -> None:
     """Refuses tags that mark entities in another writing, which would be taken for parts of speech.
 
     Raises:
         WholeFileError: with the first of them, and how to write it.
     """
-    marks = {tag: mark for tag in found if (mark := written_as_mark(tag)) is not None}
+    marks = {tag: mark for tag in first_place if (mark := written_as_mark(tag)) is not None}
     typed = {tag: mark for tag, mark in marks.items() if mark != "O"}
     letters = {mark[0] for mark in typed.values()}
-    only_letters = {tag.upper() for tag in found} <= _ALL_LETTERS | {"M"} and {
+    only_letters = {tag.upper() for tag in first_place} <= _ALL_LETTERS | {"M"} and {
         "b",
         "o",
-    } <= found.keys()
+    } <= first_place.keys()
     outside = [tag for tag, mark in marks.items() if mark == "O"]
-    is_scheme = bool({"O", "o", "0"} & found.keys()) or ("B" in letters and len(found) > 1)
-    is_most = 2 * len(typed) > len(found) - len(outside)
+    is_scheme = bool({"O", "o", "0"} & first_place.keys()) or (
+        "B" in letters and len(first_place) > 1
+    )
+    is_most = 2 * len(typed) > len(first_place) - len(outside)
     if not only_letters and not (is_scheme and is_most):
         return
 
     misspelt = [tag for tag, mark in marks.items() if tag != mark] or [
-        tag for tag in found if tag.islower()
+        tag for tag in first_place if tag.islower()
     ]
     if not misspelt:
         return
-    tag = min(misspelt, key=lambda misspelt_tag: (misspelt_tag not in typed, found[misspelt_tag]))
-    index, word = found[tag]
+    tag = min(
+        misspelt, key=lambda misspelt_tag: (misspelt_tag not in typed, first_place[misspelt_tag])
+    )
+    index, word = first_place[tag]
     mark = marks.get(tag, tag.upper())
     is_small = tag[:1].islower() and tag[1:] == mark[1:]
     if is_small:
@@ -264,15 +273,19 @@ def _refuse_other_writing(
     )
 
 
-def _refuse_strangers(found: Mapping[str, tuple[int, int]], where: Callable[[int], str]) -> None:
+def _refuse_strangers(
+    first_place: Mapping[str, tuple[int, int]], where: Callable[[int], str]
+) -> None:
     strangers = {
-        tag for tag in found if tag.partition("-")[0] not in _ALL_LETTERS or tag.startswith("O-")
+        tag
+        for tag in first_place
+        if tag.partition("-")[0] not in _ALL_LETTERS or tag.startswith("O-")
     }
     if not strangers:
         return
-    tag = min(strangers, key=found.__getitem__)
-    index, word = found[tag]
-    usual = ", ".join(sorted(found.keys() - strangers)[:6])
+    tag = min(strangers, key=first_place.__getitem__)
+    index, word = first_place[tag]
+    usual = ", ".join(sorted(first_place.keys() - strangers)[:6])
     message = (
         f"{where(index)}, word {word}: the tag {tag!r} is of no scheme that is known here; others "
         f"there are {usual}"
@@ -309,10 +322,10 @@ def may_follow(scheme: Scheme, before: str, tag: str) -> bool:
     """
     last, _, last_kind = before.partition("-")
     letter, _, kind = tag.partition("-")
-    inside = last in ("B", "I")
-    goes_on = inside and kind == last_kind
+    is_open = last in ("B", "I")
+    goes_on = is_open and kind == last_kind
     if scheme in ("IOB1", "IOB2"):
         return goes_on or letter != ("B" if scheme == "IOB1" else "I")
     if letter in ("I", "E", "L"):
         return goes_on
-    return not inside
+    return not is_open

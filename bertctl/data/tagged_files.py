@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -145,12 +146,14 @@ class TaggingReader(Reader):
         chunks = (reading.rows for reading in self._readings(source, kind, with_tags))
         tagged = itertools.takewhile(lambda rows: rows.has("label"), chunks)
         try:
-            found = tag_kind((tags for rows in tagged for tags in rows.columns["label"]), str)
+            kind_of_tags = tag_kind(
+                chain.from_iterable(rows.columns["label"] for rows in tagged), str
+            )
         except DataError:  # nobody asks for its tags
             return None
-        if found.entities:
-            options.listener.say(f"{source}: {found.sentence()}")
-        return found
+        if kind_of_tags.entities:
+            options.listener.say(f"{source}: {kind_of_tags.sentence()}")
+        return kind_of_tags
 
     def _readings(self, source: Source, kind: str, options: ReadOptions) -> Iterator[Reading]:
         if kind == "conll" and isinstance(source, Path):
@@ -172,14 +175,14 @@ class TaggingReader(Reader):
         with open_bytes(source) as file:
             lines = text_lines(file, name, options)
             if kind == "lines":
-                found = _rows_of_lines(lines, name, options)
+                chunks = _rows_of_lines(lines, name, options)
             elif kind == "piped":
-                found = _rows_of_sentences_in_chunks(piped_sentences(lines, name), name, options)
+                chunks = _rows_of_sentences_in_chunks(piped_sentences(lines, name), name, options)
             else:
                 sentences = conll_sentences(lines, name, options, ud=kind == "conllu")
-                found = _rows_of_sentences_in_chunks(sentences, name, options)
+                chunks = _rows_of_sentences_in_chunks(sentences, name, options)
             read = 0
-            for rows in found:
+            for rows in chunks:
                 read += len(rows)
                 options.listener.expect(rows_expected(file, read))
                 yield Reading(_with_tag_kind(rows, options), {}, options.settings)
@@ -230,16 +233,18 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
         require_file(source)
     if isinstance(source, MemoryFile):
         return source.kind
-    said = "conll" if options.kind == "tsv" else options.kind
-    if said is not None and said not in TAGGED_KINDS:
-        message = f"{unknown('input format', said, TAGGED_KINDS)} (for words and tags)"
+    requested = "conll" if options.kind == "tsv" else options.kind
+    if requested is not None and requested not in TAGGED_KINDS:
+        message = f"{unknown('input format', requested, TAGGED_KINDS)} (for words and tags)"
         raise UsageError(message, remedy=f"Formats: {', '.join(TAGGED_KINDS)}.")
-    if said is None and (content := _kind_by_content(source, options)) is not None:
+    if requested is None and (content := _kind_by_content(source, options)) is not None:
         return content
     if source == "-":
-        return said or "lines"
+        return requested or "lines"
     return (
-        said or _kind_of(source) or ("conll" if options.whole else _sniffed_kind(source, options))
+        requested
+        or _kind_of(source)
+        or ("conll" if options.whole else _sniffed_kind(source, options))
     )
 
 
@@ -248,10 +253,10 @@ def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
     one.
     """
     if source == "-":
-        named = None
+        suffix_kind = None
     else:
-        named = _kind_of(source)
-    if named in ("jsonl", "json", "parquet", "docbin"):
+        suffix_kind = _kind_of(source)
+    if suffix_kind in ("jsonl", "json", "parquet", "docbin"):
         return None
     content = detected_kind(source, replace(options, listener=SILENT))
     if content not in ("jsonl", "parquet"):
@@ -283,9 +288,8 @@ def _with_lists(table: Table, kind: str, options: ReadOptions) -> Table:
     """
     columns = {name: with_lists(values) for name, values in table.columns.items()}
     has_none = all(columns[name] is values for name, values in table.columns.items())
-    is_text = kind in ("csv", "tsv") and not any(
-        isinstance(v, list) for values in columns.values() for v in values
-    )
+    cells = chain.from_iterable(columns.values())
+    is_text = kind in ("csv", "tsv") and not any(isinstance(cell, list) for cell in cells)
     if is_text and options.label_needed and has_none:
         raise UsageError(
             f"{table.source}: CSV has no place for a tag per word but lists: \"['Anna', "
@@ -373,11 +377,11 @@ def _rows_of_sentences_in_chunks(
     count = 0
     for chunk in chunks:
         if options.keep_labels:
-            kept = chunk
+            sentences_read = chunk
         else:
-            kept = [sentence._replace(tags=None) for sentence in chunk]
+            sentences_read = [sentence._replace(tags=None) for sentence in chunk]
         rows = _rows_of_sentences(
-            kept,
+            sentences_read,
             name,
             split=options.split,
             first_id=count,
@@ -455,9 +459,9 @@ def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
     """
     if not options.whole or not rows.has("label"):
         return rows
-    found = tag_kind(rows.columns["label"], rows.where)
-    options.listener.say(f"{rows.source}: {found.sentence()}")
-    return replace(rows, tag_kind=found)
+    kind = tag_kind(rows.columns["label"], rows.where)
+    options.listener.say(f"{rows.source}: {kind.sentence()}")
+    return replace(rows, tag_kind=kind)
 
 
 def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterator[Table]:

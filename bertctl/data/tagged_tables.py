@@ -110,17 +110,17 @@ def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | No
     """Returns the text column without a usual name: doccano's `data`, the only one beside spans, or
     the only one.
     """
-    named = [
+    text_names = [
         name
         for name, content in contents.items()
         if content == "text" and folded(name) not in ID_NAMES
     ]
     spans = _first((*_TAGS, *SPAN_COLUMNS), contents, ("objects",))
-    if spans is not None and "data" in named:
+    if spans is not None and "data" in text_names:
         return "data"
-    if spans is not None and len(named) == 1:
-        return named[0]
-    texts = [name for name in named if content_of(table.columns[name]) == "text"]
+    if spans is not None and len(text_names) == 1:
+        return text_names[0]
+    texts = [name for name in text_names if content_of(table.columns[name]) == "text"]
     return texts[0] if len(texts) == 1 else None
 
 
@@ -188,10 +188,10 @@ def rows_of_table(
     misaligned = Misaligned(longest=options.settings.overlapping_spans == "longest")
     spans = 0
     if columns.label is not None:
-        given = table.columns[columns.label]
+        label_cells = table.columns[columns.label]
     else:
-        given = [None] * len(table)
-    for i, label in enumerate(given):
+        label_cells = [None] * len(table)
+    for i, label in enumerate(label_cells):
         where = table.where(i)
         if columns.text is not None:
             text = _text(table.columns[columns.text][i], where, columns.text)
@@ -225,10 +225,10 @@ def rows_of_table(
         if tags and columns.label in ("upos", "xpos") and "_" in tags:
             # The hub's Universal Dependencies list contractions beside their words; `_` is the tag
             # of these.
-            kept = [word for word, tag in enumerate(tags) if tag != "_"]
-            row_words = [row_words[word] for word in kept]
+            tagged_words = [word for word, tag in enumerate(tags) if tag != "_"]
+            row_words = [row_words[word] for word in tagged_words]
             row_offsets = None
-            tags = [tags[word] for word in kept]
+            tags = [tags[word] for word in tagged_words]
         spans += len(label) if label and isinstance(label[0], dict | list | tuple) else 0
         words.append(row_words)
         offsets.append(row_offsets)
@@ -241,13 +241,13 @@ def rows_of_table(
         options.listener.warn(
             f"{table.source}: {counted} have no tags, so those of the others are not used"
         )
-    found: dict[str, Sequence[Any]] = {"words": words}
-    found |= {name: values for name, values in (("text", texts), ("offsets", offsets), ("label", labels))
-              if all(value is not None for value in values)}  # fmt: skip
-    found |= other_columns(table, (*columns.names().values(), "offsets"), _CANONICAL)
+    canonical: dict[str, Sequence[Any]] = {"words": words}
+    optional: dict[str, Sequence[Any]] = {"text": texts, "offsets": offsets, "label": labels}
+    canonical |= {name: values for name, values in optional.items() if _is_complete(values)}
+    canonical |= other_columns(table, (*columns.names().values(), "offsets"), _CANONICAL)
     return Rows(
         options.split,
-        found,
+        canonical,
         ids_of(table, columns.id, first_id=first_id),
         table.source,
         table.lines,
@@ -311,6 +311,10 @@ def _words(
     return words, find_words(words, text) if text is not None else None
 
 
+def _is_complete(values: Sequence[Any]) -> bool:
+    return all(value is not None for value in values)
+
+
 def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, where: str) -> None:
     """Refuses a span of Prodigy whose `token_start` and `token_end` are other words than its
     characters.
@@ -325,14 +329,14 @@ def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, 
     if type(first) is not int or type(last) is not int:
         return
     start, end = span
-    inside = 0 <= first <= last < len(offsets)
+    is_in_range = 0 <= first <= last < len(offsets)
     if (
-        inside
+        is_in_range
         and offsets[first][0] <= start < offsets[first][1]
         and offsets[last][0] < end <= offsets[last][1]
     ):
         return
-    if inside:
+    if is_in_range:
         counted = f"characters {offsets[first][0]} to {offsets[last][1]}"
     else:
         counted = f"not among its {len(offsets)}"

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar
 
 from bertctl.config.recipe_sections import DataSection
@@ -92,8 +93,10 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
         DataError: a column that was named is not there (those there are shown).
         UsageError: a column can't be guessed, or one column was named twice.
     """
-    given = {role: getattr(settings, f"{role}_column") for role in ("text", "pair", "label", "id")}
-    taken = columns_named(given, table, optional="" if label_needed else "label")
+    columns_by_role = {
+        role: getattr(settings, f"{role}_column") for role in ("text", "pair", "label", "id")
+    }
+    used = columns_named(columns_by_role, table, optional="" if label_needed else "label")
     if settings.label_column in table.columns:
         label = settings.label_column
     else:
@@ -103,14 +106,14 @@ def choose_columns(table: Table, settings: DataSection, *, label_needed: bool) -
     if text is None:
         text, partner = _guess_text(
             table,
-            taken,
+            used,
             pair=pair,
             label=label,
             label_needed=label_needed,
         )
         pair = pair or partner
     if label is None and settings.label_column is None:
-        label = _guess_label(table, [*taken, text, *([pair] if pair else [])], needed=label_needed)
+        label = _guess_label(table, [*used, text, *([pair] if pair else [])], needed=label_needed)
     return TextColumns(settings.id_column, text, pair, label)
 
 
@@ -214,16 +217,16 @@ def _text(value: Any, name: str, index: int, table: Table) -> str:
 
 
 def _guess_text(
-    table: Table, taken: Sequence[str], *, pair: str | None, label: str | None, label_needed: bool
+    table: Table, used: Sequence[str], *, pair: str | None, label: str | None, label_needed: bool
 ) -> tuple[str, str | None]:
     """Returns the text column, and its partner where both have the names of a pair."""
-    free = {folded(name): name for name in table.columns if name not in taken}
+    free = {folded(name): name for name in table.columns if name not in used}
     if not table.header:
         return _guess_headerless(table, list(free.values()), label)
     pairs = [(free[a], free[b]) for a, b in PAIR_NAMES if a in free and b in free]
     if pair is not None:
         pairs = [(free[a], pair) for a, b in PAIR_NAMES if b == folded(pair) and a in free]
-    of_pairs = {name for found in pairs for name in found}
+    of_pairs = set(chain.from_iterable(pairs))
     singles = [free[name] for name in TEXT_NAMES if name in free and free[name] not in of_pairs]
     rest = [name for key, name in free.items() if key not in (*LABEL_NAMES, *ID_NAMES)]
     if len(pairs) == 1 and not singles:
@@ -241,7 +244,7 @@ def _guess_text(
             singles = texts_in(table, rest)
     if not pairs and len(singles) == 1:
         return singles[0], None
-    candidates = list(dict.fromkeys([*(name for found in pairs for name in found), *singles]))
+    candidates = list(dict.fromkeys([*chain.from_iterable(pairs), *singles]))
     more = f"A second sentence: `data.pair_column=NAME`. {shown_columns(table)}"
     raise unclear_column("text", candidates, table.source, more=more)
 
@@ -282,8 +285,8 @@ def _guess_headerless(
     )
 
 
-def _guess_label(table: Table, taken: Sequence[str], *, needed: bool) -> str | None:
-    free = {folded(name): name for name in table.columns if name not in taken}
+def _guess_label(table: Table, used: Sequence[str], *, needed: bool) -> str | None:
+    free = {folded(name): name for name in table.columns if name not in used}
     usual: Sequence[str] = ()
     if table.header:
         usual = LABEL_NAMES
@@ -327,11 +330,11 @@ def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSec
     text = columns["text"]
     if settings.text_column or "pair" in columns or folded(text) == "text":
         return
-    named = (
+    known_names = (
         *columns,
         *(name for name in rows.columns if folded(name) in (*ID_NAMES, *LABEL_NAMES)),
     )
-    free = {name: values for name, values in rows.columns.items() if name not in named}
+    free = {name: values for name, values in rows.columns.items() if name not in known_names}
     others = [
         name for name, values in free.items() if is_prose(values) and not is_mostly_empty(values)
     ]
@@ -349,30 +352,30 @@ def label_kind(labels: Sequence[Any], name: str, source: str) -> Content:
     Raises:
         UsageError: they could be either, or are neither.
     """
-    given = filled(labels)
+    non_empty = filled(labels)
     kind = content_of(labels)
-    different = {str(label) for label in given}
+    different = {str(label) for label in non_empty}
     if kind == "score":
         return kind
-    _refuse_signed_numbers(given, name, source)
-    _refuse_dates(given, name, source)
-    if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, given))):
+    _refuse_signed_numbers(non_empty, name, source)
+    _refuse_dates(non_empty, name, source)
+    if len(different) > _FEW_CLASSES and all(map(_DECIMAL_COMMA.fullmatch, map(str, non_empty))):
         remedy = (
             "Write them with a point, as in 1.90. If they are classes, name the task: "
             "text-classification."
         )
         raise UsageError(
-            f"{source}: '{name}' holds numbers with a decimal comma, such as {given[0]}",
+            f"{source}: '{name}' holds numbers with a decimal comma, such as {non_empty[0]}",
             remedy=remedy,
         )
     is_class = len(different) <= _FEW_CLASSES or (kind == "class" and folded(name) in CLASS_NAMES)
-    written = any(isinstance(label, float) or "." in str(label) for label in given)  # 3.0
-    if not is_prose(given) and (not are_numbers(given) or (is_class and not written)):
+    written = any(isinstance(label, float) or "." in str(label) for label in non_empty)  # 3.0
+    if not is_prose(non_empty) and (not are_numbers(non_empty) or (is_class and not written)):
         return "class"
     raise UsageError(
         f"{source}: whether '{name}' holds classes or scores can't be seen: {len(different)} "
         "different values, such as "
-        f"{', '.join(shorten(each) for each in given[:2])}",
+        f"{', '.join(shorten(value) for value in non_empty[:2])}",
         remedy="Name the task, or another column: `data.label_column=NAME`.",
     )
 

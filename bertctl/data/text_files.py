@@ -79,9 +79,9 @@ def names_in_folder(folder: Path) -> str:
     """Returns what there is in a folder, for a remedy."""
     visible = [path for path in folder.iterdir() if not path.name.startswith(".")]
     names = sorted((path.name + "/" * path.is_dir() for path in visible), key=natural_order)
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    first_names = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     if names:
-        return f"In {folder}: {shown}."
+        return f"In {folder}: {first_names}."
     return f"{folder} is empty."
 
 
@@ -252,7 +252,7 @@ def decoded_lines(
                 is_wide=is_wide,
             )
         try:
-            whole = data.decode(used, errors).removeprefix("\ufeff")
+            content = data.decode(used, errors).removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             raise _undecodable(
                 data,
@@ -261,7 +261,9 @@ def decoded_lines(
                 source,
                 (0, 0),
             ) from error
-        yield from io.StringIO(whole if "\n" in whole else whole.replace("\r", "\n"), newline="\n")
+        yield from io.StringIO(
+            content if "\n" in content else content.replace("\r", "\n"), newline="\n"
+        )
         return
     offset = 0
     next_check = 0
@@ -485,14 +487,14 @@ def _encoding_advice(bad: _BadLines) -> str:
     """
     likely = likely_encoding(bad.content)
     if likely is None:
-        shown = ""
+        letters = ""
     else:
-        shown = _shown_letters(likely.text)
+        letters = _shown_letters(likely.text)
     if bad.n_good >= max(1, len(bad.numbers)):
         if likely is None:
             as_read = ""
         else:
-            as_read = f" (by {likely.encoding} it reads {shown!r})"
+            as_read = f" (by {likely.encoding} it reads {letters!r})"
         others = f"{bad.n_good:,} other line{'s' * (bad.n_good > 1)} with letters beyond ASCII"
         if len(bad.numbers) == 1:
             which = (
@@ -504,8 +506,10 @@ def _encoding_advice(bad: _BadLines) -> str:
                 more = ", ..."
             else:
                 more = ""
-            places = ", ".join(map(str, bad.numbers[:5])) + more
-            which = f"{len(bad.numbers):,} lines are not UTF-8 ({places}){as_read}; {others} are"
+            line_numbers = ", ".join(map(str, bad.numbers[:5])) + more
+            which = (
+                f"{len(bad.numbers):,} lines are not UTF-8 ({line_numbers}){as_read}; {others} are"
+            )
         return (
             f"{which}. Correct it there, or export the file again: no one encoding reads all of it."
         )
@@ -520,7 +524,7 @@ def _encoding_advice(bad: _BadLines) -> str:
             "shift_jis or gb18030, and look at the texts."
         )
     return (
-        f"{how_many}. It looks like {likely.encoding} ({shown!r}): add "
+        f"{how_many}. It looks like {likely.encoding} ({letters!r}): add "
         f"`data.encoding={likely.encoding}`"
     )
 

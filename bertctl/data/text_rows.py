@@ -4,6 +4,7 @@ import itertools
 import shlex
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,8 @@ class TextReader(Reader):
         if reading is None:
             return None
         labels = reading.rows.columns["label"]
-        if any(
-            isinstance(part, list | dict)
-            for label in labels
-            if isinstance(label, list)
-            for part in label
-        ):
+        lists = (label for label in labels if isinstance(label, list))
+        if any(isinstance(part, list | dict) for part in chain.from_iterable(lists)):
             return None  # spans
         refuse_other_texts(reading.rows, reading.columns, options.settings)
         kind = label_kind(labels, reading.columns["label"], reading.rows.source)
@@ -114,23 +111,25 @@ class TextReader(Reader):
         joined = (_with_label_lists(table, names, lenient=not options.whole) for table in tables)
         settings = options.settings.model_copy(update={"label_column": ", ".join(names)})
         for reading in super().table_readings(joined, replace(options, settings=settings)):
-            kept = reading.settings.model_copy(
+            settings_read = reading.settings.model_copy(
                 update={"label_column": None, "label_columns": names}
             )
             file_names = {
                 role: name for role, name in reading.rows.file_names.items() if role != "label"
             }
-            yield replace(reading, rows=replace(reading.rows, file_names=file_names), settings=kept)
+            yield replace(
+                reading, rows=replace(reading.rows, file_names=file_names), settings=settings_read
+            )
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
         """Returns which column of a file is which, and what nearly all cells of the label's column
         are.
         """
-        found = choose_columns(table, options.settings, label_needed=options.label_needed)
-        if found.label is None or not self.stratify:
-            return found
-        form = label_form(table.columns[found.label], options.labels, is_typed=table.is_typed)
-        return replace(found, form=form)
+        columns = choose_columns(table, options.settings, label_needed=options.label_needed)
+        if columns.label is None or not self.stratify:
+            return columns
+        form = label_form(table.columns[columns.label], options.labels, is_typed=table.is_typed)
+        return replace(columns, form=form)
 
     def rows_of(
         self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
@@ -197,12 +196,12 @@ def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
         UsageError: another column could be the label as well.
     """
     settings = options.settings
-    named = settings.label_columns or []
-    missing = [name for name in named if name not in table.columns]
+    flag_names = settings.label_columns or []
+    missing = [name for name in flag_names if name not in table.columns]
     if missing and options.label_needed and "label_columns" not in options.hints:
         raise absent_column(missing[0], table)
-    if named or not options.label_needed or settings.label_column or not table.header:
-        return [] if missing else named
+    if flag_names or not options.label_needed or settings.label_column or not table.header:
+        return [] if missing else flag_names
     if any(folded(name) in LABEL_NAMES for name in table.columns):
         return []
     free = {

@@ -74,5 +74,5 @@ def left_out(values: Iterable[Any], total: int) -> str:
     reasons = Counter(value.reason for value in values if isinstance(value, NoLabel))
     if not reasons:
         return ""
-    shown = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
-    return f"{count_of(reasons.total(), total, 'row')} have no label and are left out ({shown})"
+    counted_reasons = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
+    return f"{count_of(reasons.total(), total, 'row')} have no label and are left out ({counted_reasons})"

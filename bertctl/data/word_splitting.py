@@ -112,8 +112,8 @@ def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 def _parts(text: str, *, unspaced: bool) -> tuple[list[str], list[tuple[int, int]]]:
-    found = _splitter(unspaced=unspaced).pre_tokenize_str(text)
-    return [word for word, _ in found], [offsets for _, offsets in found]
+    words_with_offsets = _splitter(unspaced=unspaced).pre_tokenize_str(text)
+    return [word for word, _ in words_with_offsets], [offsets for _, offsets in words_with_offsets]
 
 
 def is_word_character(character: str) -> bool:

@@ -48,7 +48,7 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
             line.
     """
     blocks: list[list[tuple[Table, int]]] = []
-    seen: set[str] = set()
+    finished_numbers: set[str] = set()
     column = ""
     for table in tables:
         numbers = sentence_column(table.columns)
@@ -66,7 +66,7 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
                 _is_blank(number) or str(number) == _number_of(blocks[-1], column)
             )
             if not goes_on:
-                if str(number) in seen:
+                if str(number) in finished_numbers:
                     message = (
                         f"{table.where(row)}: the sentence '{number}' has begun before another one"
                     )
@@ -74,7 +74,7 @@ def sentences_of_words(tables: Iterable[Table]) -> Iterator[Table]:
                         message,
                         remedy=f"Sort the rows by '{column}', so that a sentence stands together.",
                     )
-                seen.add(str(number))
+                finished_numbers.add(str(number))
                 blocks.append([])
             blocks[-1].append((table, row))
     if blocks:

@@ -8,6 +8,7 @@ what they would fetch, and, when that is here, to write down what they find.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from bertctl.catalog.datasets import builtin_datasets, find_dataset
@@ -91,14 +92,14 @@ def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
     Raises:
         BertctlError: whatever a run would be refused for: names, folders, files.
     """
-    wanted: dict[HubFiles, None] = {}
+    missing_files: dict[HubFiles, None] = {}
     for need in needs:
         try:
             with cache_only(not_even=True):
                 need()
         except NotCachedError as missing:
-            wanted[missing.wanted] = None
-    return list(wanted)
+            missing_files[missing.wanted] = None
+    return list(missing_files)
 
 
 def wanted_of_lock(lock: Lock) -> list[HubFiles]:
@@ -110,26 +111,31 @@ def wanted_of_lock(lock: Lock) -> list[HubFiles]:
     ]
 
 
-def look_up_all(wanted: Sequence[HubFiles], listener: Listener = SILENT) -> list[list[RemoteFile]]:
+def look_up_all(
+    all_hub_files: Sequence[HubFiles], listener: Listener = SILENT
+) -> list[list[RemoteFile]]:
     """Returns what the hub has of what is wanted; no file is loaded.
 
     Raises:
         UnavailableError: offline, no answer, or the hub does not have it.
     """
-    found = []
-    for each in wanted:
-        with asking(each, f"the {each.repo_type} {each.repo}", listener=listener):
-            found.append(look_up(each, licence=True))
-    return found
+    remotes = []
+    for hub_files in all_hub_files:
+        with asking(hub_files, f"the {hub_files.repo_type} {hub_files.repo}", listener=listener):
+            remotes.append(look_up(hub_files, licence=True))
+    return remotes
 
 
 def fetch(
-    wanted: Sequence[HubFiles], needs: Sequence[Need], place: Lock, listener: Listener = SILENT
+    all_hub_files: Sequence[HubFiles],
+    needs: Sequence[Need],
+    place: Lock,
+    listener: Listener = SILENT,
 ) -> Lock:
     """Brings all that is wanted onto this disk, writes the lock, and returns it.
 
     Args:
-        wanted: of `wanted_of`, or of a lock, against which it is held then.
+        all_hub_files: of `wanted_of`, or of a lock, against which it is held then.
         needs: what the lock is made of; empty where it is there, and stays.
         place: where the lock is written; its parts, where it stays.
         listener: hears of progress, and of what the hub makes wait for.
@@ -141,17 +147,18 @@ def fetch(
     if is_offline() or not (needs or check(place)):
         remotes = []
     else:
-        remotes = look_up_all(wanted, listener)
+        remotes = look_up_all(all_hub_files, listener)
     forget_hashes()  # of what is damaged
-    for each, files in zip(wanted, remotes, strict=False):
-        with asking(each, f"the {each.repo_type} {each.repo}", listener=listener):
+    for hub_files, files in zip(all_hub_files, remotes, strict=False):
+        with asking(hub_files, f"the {hub_files.repo_type} {hub_files.repo}", listener=listener):
             bring(files, listener)
     if needs:
-        with recording() as found, cache_only():
+        with recording() as snapshots, cache_only():
             for need in needs:
                 need()
-        licences = {file.wanted.repo: file.licence for files in remotes for file in files}
-        place = replace(place, parts=_parts_of(found, licences))
+        all_files = chain.from_iterable(remotes)
+        licences = {file.wanted.repo: file.licence for file in all_files}
+        place = replace(place, parts=_parts_of(snapshots, licences))
     elif problems := check(place):
         raise all_of(problems, f"{len(problems)} things are not as they are locked")
     document = {"schema": 1, "folder": place.folder, "parts": place.parts}
@@ -169,19 +176,22 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
     What is not of the hub is looked at where something needs it: only a recipe says where that is.
     """
     problems: dict[str, BertctlError] = {}
-    of_hub = [(each, each.revision or "", cached_files(each)) for each in wanted_of_lock(lock)]
+    of_hub = [
+        (hub_files, hub_files.revision or "", cached_files(hub_files))
+        for hub_files in wanted_of_lock(lock)
+    ]
     locked = [
         Found(
-            each.repo_type,
-            each.repo,
+            hub_files.repo_type,
+            hub_files.repo,
             files,
             at,
             at,
             whole=True,
         )
-        for each, at, files in of_hub
+        for hub_files, at, files in of_hub
     ]
-    checks: list[Need] = [partial(lock.check, found) for found in locked]
+    checks: list[Need] = [partial(lock.check, snapshot) for snapshot in locked]
     for need in (*checks, *needs):
         try:
             with cache_only():
@@ -191,21 +201,21 @@ def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
     return list(problems.values())
 
 
-def _parts_of(found: Sequence[Found], licences: dict[str, str]) -> list[dict[str, Any]]:
+def _parts_of(snapshots: Sequence[Found], licences: dict[str, str]) -> list[dict[str, Any]]:
     """Returns what a lock has of files that were found; two files of one name are in two parts."""
     parts: list[dict[str, Any]] = []
-    for each in sorted(
-        found, key=lambda one: (one.kind, one.name, one.revision, sorted(one.files))
+    for snapshot in sorted(
+        snapshots, key=lambda entry: (entry.kind, entry.name, entry.revision, sorted(entry.files))
     ):
         files = {
             name: {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-            for name, path in each.files.items()
+            for name, path in snapshot.files.items()
         }
         facts = {
-            "kind": each.kind,
-            "name": each.name,
-            "asked": each.asked,
-            "revision": each.revision,
+            "kind": snapshot.kind,
+            "name": snapshot.name,
+            "asked": snapshot.asked,
+            "revision": snapshot.revision,
         }
         for part in parts:
             if facts.items() <= part.items() and all(
@@ -214,5 +224,5 @@ def _parts_of(found: Sequence[Found], licences: dict[str, str]) -> list[dict[str
                 part["files"].update(files)
                 break
         else:
-            parts.append({**facts, "licence": licences.get(each.name, ""), "files": files})
+            parts.append({**facts, "licence": licences.get(snapshot.name, ""), "files": files})
     return parts

@@ -81,11 +81,11 @@ def reliability(
     index_N = _bin_numbers(confidence_N, bins)
     table = []
     for number in range(bins):
-        inside = index_N == number
-        n = int(inside.sum())
-        right = int(correct_N[inside].sum())
+        in_bin = index_N == number
+        n = int(in_bin.sum())
+        right = int(correct_N[in_bin].sum())
         low, high = wilson_interval(right, n) if n else (None, None)
-        promised, kept = (float(confidence_N[inside].mean()), right / n) if n else (None, None)
+        promised, accuracy = (float(confidence_N[in_bin].mean()), right / n) if n else (None, None)
         above = number / bins
         to = (number + 1) / bins
         table.append(
@@ -94,7 +94,7 @@ def reliability(
                 to,
                 n,
                 confidence=promised,
-                accuracy=kept,
+                accuracy=accuracy,
                 low=low,
                 high=high,
             )
@@ -260,16 +260,16 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
         return negative_log_likelihood(logits_NC, gold, 1 / inverse, multi_label=multi_label)
 
     ends = 1 / hottest, 1 / coldest
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         loss,
         bounds=ends,
         method="bounded",
         options={"xatol": 1e-8},
     )
-    temperature = 1 / float(found.x)
+    temperature = 1 / float(optimum.x)
     # Of answers that are all right the loss is 0 long before the coldest end: the search stops
     # anywhere in there.
-    if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= found.fun:
+    if not coldest * 1.01 < temperature < hottest / 1.01 or loss(ends[1]) <= optimum.fun:
         if temperature < 1:
             which = "right"
         else:
@@ -325,9 +325,9 @@ def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
     best = best_f1_threshold(probability_N, gold_N)
     drawn = 0.5 + (best.value - 0.5) * gold_N.size / (gold_N.size + _HALF_BELIEVED)
     accepted = probability_N >= drawn
-    wanted = int(gold_N.sum())
-    f1 = 2 * int(gold_N[accepted].sum()) / (int(accepted.sum()) + wanted)
-    error = math.sqrt(2 * best.f1 * (1 - best.f1) / (best.accepted + wanted))
+    n_positive = int(gold_N.sum())
+    f1 = 2 * int(gold_N[accepted].sum()) / (int(accepted.sum()) + n_positive)
+    error = math.sqrt(2 * best.f1 * (1 - best.f1) / (best.accepted + n_positive))
     if f1 >= best.f1 - error:
         return drawn
     return best.value
@@ -358,13 +358,13 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
     enough = math.ceil(math.log(LEVEL / _STARTS) / math.log(floor)) if floor < 1 else math.inf
     passed = 0
     for start in range(_STARTS):
-        wanted = enough * 2**start
-        while wanted <= cuts[-1]:
-            cut = cuts[bisect.bisect_left(cuts, wanted)]
+        n_accepted = enough * 2**start
+        while n_accepted <= cuts[-1]:
+            cut = cuts[bisect.bisect_left(cuts, n_accepted)]
             if binom.sf(round(choices[cut].precision * cut) - 1, cut, floor) > LEVEL / _STARTS:
                 break
             passed = max(passed, cut)
-            wanted = cut + max(1, cut // 20)
+            n_accepted = cut + max(1, cut // 20)
     if not passed:
         best = max(
             (choices[cut] for cut in cuts if cut >= enough),
@@ -372,15 +372,15 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
             default=None,
         )
         if best:
-            found = f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
+            best_there_is = f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
         else:
-            found = "there are fewer"
+            best_there_is = "there are fewer"
         raise DataError(
             f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new "
             "examples: among the "
             f"{np.size(probability)} examples it takes {enough} yes answers that are all right, or "
             "more with a few "
-            f"errors; {found}",
+            f"errors; {best_there_is}",
             remedy="Ask for a lower precision, choose on more examples, or train a better model.",
         )
     return choices[passed]
@@ -391,8 +391,8 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
     strictest on.
     """
     probability_N, gold_N = _checked(probability, gold)
-    wanted = int(gold_N.sum())
-    if not wanted:
+    n_positive = int(gold_N.sum())
+    if not n_positive:
         message = "no example has the label that the threshold is for, so none can be chosen"
         raise DataError(message, remedy="Choose it on examples some of which have the label.")
     order = np.argsort(-probability_N, kind="stable")
@@ -417,7 +417,9 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
             value = middle
         else:
             value = above
-        choices.append(Threshold(value, accepted, hits / accepted, 2 * hits / (accepted + wanted)))
+        choices.append(
+            Threshold(value, accepted, hits / accepted, 2 * hits / (accepted + n_positive))
+        )
     return choices
 
 

@@ -173,11 +173,18 @@ def f1_of_sets(gold: Bools, predicted: Bools, average: Average) -> Contributions
             f1_of_overlap,
         )
 
-    one = np.eye(C)
+    identity = np.eye(C)
     none = np.zeros((C, C))
     # Kinds that could occur and perhaps did not: one label missed, one invented, one found.
-    unseen = np.vstack([np.hstack([one, none]), np.hstack([none, one]), np.hstack([one, one])])
-    possible = np.vstack([np.hstack([one, one, one, none]), np.hstack([one, none, one, one])])
+    unseen = np.vstack(
+        [np.hstack([identity, none]), np.hstack([none, identity]), np.hstack([identity, identity])]
+    )
+    possible = np.vstack(
+        [
+            np.hstack([identity, identity, identity, none]),
+            np.hstack([identity, none, identity, identity]),
+        ]
+    )
     rows = np.hstack([gold, predicted]).astype(np.float64)
     return Contributions(
         rows,
@@ -239,6 +246,6 @@ def _matthews(hits_RC: Floats, gold_RC: Floats, answers_RC: Floats) -> Floats:
     answer_spread_R = square_R - (answers_RC**2).sum(axis=1)
     # Shares of counts leave rounding errors where there is a single label.
     defined_R = np.minimum(gold_spread_R, answer_spread_R) > 1e-13 * square_R
-    spreads = (np.where(defined_R, each, 0.0) for each in (gold_spread_R, answer_spread_R))
+    spreads = (np.where(defined_R, spread, 0.0) for spread in (gold_spread_R, answer_spread_R))
     of_gold, of_answers = map(np.sqrt, spreads)
     return np.clip(ratio(covariance_R, of_gold * of_answers, undefined=math.nan), -1.0, 1.0)

@@ -38,9 +38,9 @@ def numbered(keys: Sequence[Hashable]) -> Ints | None:
     A few texts that stand twice make no clusters: below 5 % of the examples they change no
     interval.
     """
-    found, different = numbers_of(keys)
+    cluster_numbers, different = numbers_of(keys)
     if len(different) <= 0.95 * len(keys):
-        return found
+        return cluster_numbers
     return None
 
 
@@ -145,13 +145,15 @@ def cluster_units(
     content = sparse.csr_array((sizes, (np.concatenate([owner, units]), place)), shape=shape)
 
     def of_units(units_K1: Floats) -> Statistic:
-        inside = content[units_K1[:, 0].astype(np.int64)]
+        content_of_units = content[units_K1[:, 0].astype(np.int64)]
         of_kinds = make(kinds)
 
         def statistic(counts_RK: Floats) -> Floats:
             ends = np.cumsum([*chunk_sizes(len(counts_RK), len(kinds))])
             parts = np.split(counts_RK, ends[:-1])
-            return np.concatenate([of_kinds(np.asarray((inside.T @ part.T).T)) for part in parts])
+            return np.concatenate(
+                [of_kinds(np.asarray((content_of_units.T @ part.T).T)) for part in parts]
+            )
 
         return statistic
 
@@ -160,7 +162,7 @@ def cluster_units(
         differs = np.bincount(clusters_N, (models[0] != models[1]).any(axis=1)) > 0
         numbers[1] = numbers[1] + G * differs[:, None]
     return (
-        [each.astype(np.float64) for each in numbers],
+        [column.astype(np.float64) for column in numbers],
         units[:, None].astype(np.float64),
         of_units,
     )

@@ -447,14 +447,14 @@ def mean_of_defined(values_RC: Floats) -> Floats:
     )
 
 
-def refuse_not_finite(values: Array, what: str) -> None:
+def refuse_not_finite(values: Array, noun: str) -> None:
     """Raises DivergedError where some of the values are infinite or not a number: JSON has no word
     for them.
     """
     bad = int((~np.isfinite(values)).sum())
     if bad:
         raise DivergedError(
-            f"{bad} of {values.size} {what} are not finite numbers",
+            f"{bad} of {values.size} {noun} are not finite numbers",
             remedy="The model has diverged: lower optimizer.learning_rate, or set "
             "runtime.precision=fp32.",
         )

@@ -142,14 +142,14 @@ def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float
     value = (only_a - only_b) / n
 
     def end(outside: float, target: float) -> float:
-        inside = value
+        inner = value
         for _ in range(60):
-            middle = (inside + outside) / 2
+            middle = (inner + outside) / 2
             if abs(_tango_score(only_a, only_b, n, middle)) < target:
-                inside = middle
+                inner = middle
             else:
                 outside = middle
-        return inside
+        return inner
 
     return end(-1.0, z), end(1.0, z)
 
@@ -209,14 +209,14 @@ def bootstrap_difference(
         method=method,
     )
     differs = (kinds[:, :S] != kinds[:, S:]).any(axis=1)
-    seen = counts > 0
-    halves = kinds[seen & differs]
+    occurs = counts > 0
+    halves = kinds[occurs & differs]
     p = 1.0
     if len(halves):
-        same = kinds[seen & ~differs, :S]
+        same = kinds[occurs & ~differs, :S]
         pooled = make(np.vstack([same, halves[:, :S], halves[:, S:]]))
         p = _exchange_p(
-            pooled, counts[seen & ~differs], counts[seen & differs], resamples=resamples
+            pooled, counts[occurs & ~differs], counts[occurs & differs], resamples=resamples
         )
     low, high = _hold_zero((min(interval[0], value), max(interval[1], value)), p)
     if method == "posterior":

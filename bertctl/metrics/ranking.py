@@ -28,27 +28,29 @@ def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | N
         gold: (N, C) whether an example has a label; N and C at least 1.
         probabilities: (N, C) of the labels.
     """
-    told = gold.any(axis=0) & ~gold.all(axis=0)
-    kept = np.flatnonzero(told if told.any() or name == "roc_auc" else gold.any(axis=0))
-    if not kept.size:
+    has_both = gold.any(axis=0) & ~gold.all(axis=0)
+    scored_labels = np.flatnonzero(
+        has_both if has_both.any() or name == "roc_auc" else gold.any(axis=0)
+    )
+    if not scored_labels.size:
         return None
-    gold = gold[:, kept]
-    C = kept.size
+    gold = gold[:, scored_labels]
+    C = scored_labels.size
     # Ranks in place of probabilities: two models may be sure to different degrees, and are compared
     # by their orders.
-    ranks = [mean_ranks(probabilities[:, label]) for label in kept]
+    ranks = [mean_ranks(probabilities[:, label]) for label in scored_labels]
     probabilities = np.stack(ranks, axis=1) / len(probabilities)
 
     def make(rows_MS: Floats) -> Statistic:
         labels = [_of_label(name, rows_MS[:, c], rows_MS[:, C + c]) for c in range(C)]
         return lambda counts: mean_of_defined(np.stack([label(counts) for label in labels], axis=1))
 
-    one = np.eye(C)
+    identity = np.eye(C)
     none = np.zeros((C, C))
-    found = np.hstack([one, one])
-    missed = np.hstack([one, 1 - one])
-    invented = np.hstack([none, one])
-    possible = np.vstack([np.hstack([found, missed]), np.hstack([missed, found])])
+    hit = np.hstack([identity, identity])
+    missed = np.hstack([identity, 1 - identity])
+    invented = np.hstack([none, identity])
+    possible = np.vstack([np.hstack([hit, missed]), np.hstack([missed, hit])])
     rows = np.hstack([gold, probabilities]).astype(np.float64)
     unseen = np.vstack([missed, invented])
     return Contributions(

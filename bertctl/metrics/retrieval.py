@@ -57,8 +57,10 @@ def gain(ranks: Sequence[int], relevant: int) -> float:
     """Returns the discounted gain of the right ones among the first ten, over the greatest possible
     one.
     """
-    found = sum(1.0 / np.log2(1 + rank) for rank in ranks if rank <= AT)
-    return float(found / sum(1.0 / np.log2(1 + rank) for rank in range(1, min(relevant, AT) + 1)))
+    discounted = sum(1.0 / np.log2(1 + rank) for rank in ranks if rank <= AT)
+    return float(
+        discounted / sum(1.0 / np.log2(1 + rank) for rank in range(1, min(relevant, AT) + 1))
+    )
 
 
 def _recall(at: int) -> Figure:

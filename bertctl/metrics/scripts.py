@@ -19,7 +19,7 @@ from bertctl.metrics.value import MetricValue
 Column = Sequence[Any] | Array
 
 
-def find_script(given: str) -> Path:
+def find_script(script: str) -> Path:
     """Returns the .py file that a path names: the file itself, or FOLDER/FOLDER.py as `evaluate`
     has it.
 
@@ -30,27 +30,27 @@ def find_script(given: str) -> Path:
             script.
         UnavailableError: a path with nothing there.
     """
-    path = expanded_path(given)
+    path = expanded_path(script)
     if path.is_dir():
-        inside = path.resolve() / f"{path.resolve().name}.py"
-        if not inside.is_file():
+        file = path.resolve() / f"{path.resolve().name}.py"
+        if not file.is_file():
             raise UsageError(
-                f"{given} is a folder without {inside.name}",
+                f"{script} is a folder without {file.name}",
                 remedy="Name the script itself, a .py file.",
             )
-        return inside
+        return file
     if path.is_file():
         if path.suffix != ".py":
             raise UsageError(
-                f"{given} is not a Python file", remedy="Name a metric script, a .py file."
+                f"{script} is not a Python file", remedy="Name a metric script, a .py file."
             )
         return path.resolve()
-    if path.suffix == ".py" or given.startswith((".", "~", "/")):
+    if path.suffix == ".py" or script.startswith((".", "~", "/")):
         raise UnavailableError(
-            f"the metric script {given} does not exist", remedy=f"Looked for {path.absolute()}."
+            f"the metric script {script} does not exist", remedy=f"Looked for {path.absolute()}."
         )
     raise UsageError(
-        f"'{given}' is not a metric script on this disk, and one from the hub is downloaded code, "
+        f"'{script}' is not a metric script on this disk, and one from the hub is downloaded code, "
         "which is not run",
         remedy="Built-in metrics are always computed where they apply. For another, save its "
         "script and name the file: "
@@ -126,10 +126,10 @@ def _numbers(script: Path, result: Any) -> dict[str, float]:
     bad = [key for key, value in numbers.items() if not np.isfinite(value)]
     if bad or not numbers:
         if bad:
-            found = f"{', '.join(bad)} is not a finite number"
+            problem = f"{', '.join(bad)} is not a finite number"
         else:
-            found = f"no number by name in {result!r:.200}"
-        message = f"the metric script {script}: {found}"
+            problem = f"no number by name in {result!r:.200}"
+        message = f"the metric script {script}: {problem}"
         raise UsageError(
             message, remedy='Let its _compute return a dictionary such as {"my_metric": 0.5}.'
         )

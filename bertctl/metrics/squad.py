@@ -20,6 +20,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -65,9 +66,8 @@ def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
     """Returns whether most letters of gold answers are of scripts without spaces, so that F1 counts
     characters.
     """
-    letters = [
-        character for texts in gold for text in texts for character in text if character.isalpha()
-    ]
+    characters = chain.from_iterable(chain.from_iterable(gold))
+    letters = [character for character in characters if character.isalpha()]
     return 2 * sum(map(_is_without_spaces, letters)) > len(letters)
 
 

@@ -513,8 +513,8 @@ def degrees_of_freedom(n_units: int) -> float:
     units that carry a metric unequally say less of its spread than equal ones, and with one degree
     twice as many gates pass wrongly.
     """
-    taken = 2 if n_units < FEW_UNITS else 1
-    return max(1.0, float(n_units - taken))
+    n_estimated = 2 if n_units < FEW_UNITS else 1
+    return max(1.0, float(n_units - n_estimated))
 
 
 def student_stretch(degrees: float, confidence: float = CONFIDENCE) -> float:
@@ -695,10 +695,10 @@ def _unseen_interval(
 
 def _with_one_changed(statistic: Statistic, counts_M: Floats, kinds: Ints, change: float) -> Floats:
     """Returns the statistic for each of these kinds, with the count of that kind alone changed."""
-    found: list[Floats] = []
+    values: list[Floats] = []
     for rows in chunk_sizes(kinds.size, counts_M.size):
         changed = np.repeat(counts_M[None, :], rows, axis=0)
         changed[np.arange(rows), kinds[:rows]] += change
-        found.append(statistic(changed))
+        values.append(statistic(changed))
         kinds = kinds[rows:]
-    return np.concatenate(found)
+    return np.concatenate(values)

@@ -67,7 +67,7 @@ def entities(tags: Sequence[str]) -> list[Entity]:
     Args:
         tags: one per word, in any scheme of prefixes (B- I- E- S- L- U- and O), well formed or not.
     """
-    found: list[Entity] = []
+    spans: list[Entity] = []
     before = "O"
     type_before = ""
     start = -1
@@ -83,15 +83,15 @@ def entities(tags: Sequence[str]) -> list[Entity]:
             if start >= 0 and (
                 step in _ENDS or (changed and before not in _OUTSIDE) or i == len(tags)
             ):
-                found.append((type_before, start, i))
+                spans.append((type_before, start, i))
                 start = -1
             if step in _BEGINS or (changed and prefix not in _OUTSIDE):
                 if start >= 0:  # only after prefixes that no scheme has
-                    found.append((type_before, start, i))
+                    spans.append((type_before, start, i))
                 start = i
         before = prefix
         type_before = kind
-    return found
+    return spans
 
 
 @lru_cache(
@@ -115,8 +115,8 @@ def word_accuracy(gold: Tags, predicted: Tags, *, mark_entities: bool) -> Contri
     Raises:
         ValueError: the two have different lengths, or a sentence has.
     """
-    words = [(len(tags), _right_words(wanted, tags, mark_entities=mark_entities))
-             for wanted, tags in _sentences(gold, predicted)]  # fmt: skip
+    words = [(len(tags), _right_words(gold_tags, tags, mark_entities=mark_entities))
+             for gold_tags, tags in _sentences(gold, predicted)]  # fmt: skip
     usual = max(1, int(np.median([count for count, _ in words])))
     # Kinds that could occur and perhaps did not: a sentence of usual length with one word wrong, or
     # one right.
@@ -157,8 +157,10 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
 
     def make(rows_MS: Floats) -> Statistic:
         def statistic(times: Floats) -> Floats:
-            there, answered, right = np.moveaxis((times @ rows_MS).reshape(len(times), K, 3), 2, 0)
-            uses_RK = there + answered
+            gold_count, answered, right = np.moveaxis(
+                (times @ rows_MS).reshape(len(times), K, 3), 2, 0
+            )
+            uses_RK = gold_count + answered
             # A type that these sentences have and a resample lacks is undefined there, not 0.
             f1_RK = np.where((uses_RK > 0) | ~is_used_K, ratio(2 * right, uses_RK), math.nan)
             return mean_of_defined(f1_RK)
@@ -174,8 +176,8 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
     )
 
 
-def _overlap(one: Entity, other: Entity) -> bool:
-    return one[1] < other[2] and other[1] < one[2]
+def _overlap(first: Entity, other: Entity) -> bool:
+    return first[1] < other[2] and other[1] < first[2]
 
 
 def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
@@ -183,17 +185,17 @@ def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
     is right, once.
     """
     counts = []
-    for wanted, found in _entity_sets(gold, predicted):
-        left = sorted(found - wanted, key=lambda entity: entity[1])
-        right = len(wanted & found)
-        for entity in sorted(wanted - found, key=lambda entity: entity[1]):
+    for gold_entities, answered in _entity_sets(gold, predicted):
+        left = sorted(answered - gold_entities, key=lambda entity: entity[1])
+        right = len(gold_entities & answered)
+        for entity in sorted(gold_entities - answered, key=lambda entity: entity[1]):
             match = next(
                 (other for other in left if other[0] == entity[0] and _overlap(entity, other)), None
             )
             if match is not None:
                 left.remove(match)
                 right += 1
-        counts.append((len(wanted), len(found), right))
+        counts.append((len(gold_entities), len(answered), right))
     return counts
 
 
@@ -208,9 +210,9 @@ def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
     invented.
     """
     errors: dict[str, Counter[str]] = {name: Counter() for name in ENTITY_ERRORS}
-    for wanted, found in _entity_sets(gold, predicted):
-        for entity in wanted - found:
-            types = {other[0] for other in found if _overlap(entity, other)}
+    for gold_entities, answered in _entity_sets(gold, predicted):
+        for entity in gold_entities - answered:
+            types = {other[0] for other in answered if _overlap(entity, other)}
             if not types:
                 name = "missed"
             elif entity[0] in types:
@@ -219,7 +221,9 @@ def entity_errors(gold: Tags, predicted: Tags) -> dict[str, Counter[str]]:
                 name = "wrong type"
             errors[name][entity[0]] += 1
         invented = [
-            answer for answer in found if not any(_overlap(answer, entity) for entity in wanted)
+            answer
+            for answer in answered
+            if not any(_overlap(answer, entity) for entity in gold_entities)
         ]
         errors["invented"].update(kind for kind, _, _ in invented)
     return errors
@@ -229,7 +233,7 @@ def _of_sentences(
     name: str, sentences: Counts | Array, unseen: Counts, possible: Counts
 ) -> Contributions:
     rows, kinds, pairs = (
-        np.array(each, dtype=np.float64) for each in (sentences, unseen, possible)
+        np.array(table, dtype=np.float64) for table in (sentences, unseen, possible)
     )
     statistic = partial(tagging_statistic, name)
     return Contributions(
@@ -244,14 +248,14 @@ def _of_sentences(
 
 def _proportion(name: str, rows: Floats) -> Proportion:
     """Returns hits and trials behind a metric of `tagging_statistic`."""
-    there = rows[:, 0]
+    gold_count = rows[:, 0]
     answered = rows[:, -2]
     right = rows[:, -1]
     if name == "entity_precision":
         return Proportion(right, answered)
     if name == "entity_f1":
-        return Proportion(right, there + answered - right, f1_of_overlap)
-    return Proportion(right, there)
+        return Proportion(right, gold_count + answered - right, f1_of_overlap)
+    return Proportion(right, gold_count)
 
 
 def _right_words(gold: Sequence[str], tags: Sequence[str], *, mark_entities: bool) -> int:
@@ -268,7 +272,10 @@ def entity_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
         ValueError: the two have different lengths, or a sentence has.
     """
     sets = _entity_sets(gold, predicted)
-    return [(len(wanted), len(found), len(wanted & found)) for wanted, found in sets]
+    return [
+        (len(gold_entities), len(answered), len(gold_entities & answered))
+        for gold_entities, answered in sets
+    ]
 
 
 def tagging_statistic(name: str, kinds: Ints) -> Statistic:
@@ -280,14 +287,14 @@ def tagging_statistic(name: str, kinds: Ints) -> Statistic:
             `entity_counts`.
     """
     columns = kinds.astype(np.float64).T
-    there = columns[0]
+    gold_count = columns[0]
     answered = columns[1]
     right = columns[-1]
     above, below = {
-        "accuracy": (right, there),
+        "accuracy": (right, gold_count),
         "entity_precision": (right, answered),
-        "entity_recall": (right, there),
-        "entity_f1": (2 * right, there + answered),
+        "entity_recall": (right, gold_count),
+        "entity_f1": (2 * right, gold_count + answered),
     }[name]
     return lambda counts: ratio(counts @ above, counts @ below, undefined=math.nan)
 
@@ -296,13 +303,15 @@ def _entity_sets(
     gold: Tags, predicted: Tags
 ) -> Iterator[tuple[frozenset[Entity], frozenset[Entity]]]:
     """Yields the entities of each sentence, those that are there and those that were answered."""
-    for wanted, found in _sentences(gold, predicted):
-        yield entity_set(tuple(wanted)), entity_set(tuple(found))
+    for gold_tags, answered_tags in _sentences(gold, predicted):
+        yield entity_set(tuple(gold_tags)), entity_set(tuple(answered_tags))
 
 
 def _sentences(gold: Tags, predicted: Tags) -> list[tuple[Sequence[str], Sequence[str]]]:
     pairs = list(zip(gold, predicted, strict=True))
-    for i, (wanted, found) in enumerate(pairs):
-        if len(wanted) != len(found):
-            raise ValueError(f"sentence {i}: {len(wanted)} gold tags and {len(found)} answers")
+    for i, (gold_tags, answered_tags) in enumerate(pairs):
+        if len(gold_tags) != len(answered_tags):
+            raise ValueError(
+                f"sentence {i}: {len(gold_tags)} gold tags and {len(answered_tags)} answers"
+            )
     return pairs

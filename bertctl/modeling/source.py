@@ -136,7 +136,7 @@ def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> Model
             "imported without them"
         )
         raise UsageError(message, remedy="Unset PYTHONOPTIMIZE, or set it to 1.")
-    folder = locate_model(settings.name, revision=settings.revision, own=is_from_run)
+    folder = locate_model(settings.name, revision=settings.revision, is_from_run=is_from_run)
     config = read_json(folder / "config.json", limit=_CONFIG_LIMIT)
     _refuse_foreign(config, folder)
     refuse_family(config, settings.name)

@@ -106,9 +106,9 @@ def lone_process_warning() -> str:
     )
 
 
-def _unsupported(source: str, what: str) -> UsageError:
+def _unsupported(source: str, feature: str) -> UsageError:
     return UsageError(
-        f"{source} asks for {what}, which bertctl does not do",
+        f"{source} asks for {feature}, which bertctl does not do",
         remedy="Use MULTI_CPU or MULTI_GPU (a whole copy of the model in each process). For less "
         "memory per device, "
         "raise training.accumulation_steps, give `training.gradient_checkpointing=True` or "
@@ -117,8 +117,8 @@ def _unsupported(source: str, what: str) -> UsageError:
 
 
 def _is_on(name: str) -> bool:
-    given = os.environ.get(name, "no")
-    if given.lower() not in (*_TRUE, *_FALSE):
-        message = f"{name}={given!r} in the environment: true or false fits"
+    value = os.environ.get(name, "no")
+    if value.lower() not in (*_TRUE, *_FALSE):
+        message = f"{name}={value!r} in the environment: true or false fits"
         raise UsageError(message, remedy=f"Set one, or unset {name}.")
-    return given.lower() in _TRUE
+    return value.lower() in _TRUE

@@ -147,15 +147,15 @@ def set_apart(plan: Plan, distinct: Ints) -> Plan:
     size = len(max(plan, key=len))
     batches = list[list[int]]()
     for _ in plan:
-        taken = set[int]()
+        used = set[int]()
         batch = list[int]()
         waiting = list[int]()
         for place, row in enumerate(left):
             if len(batch) == size:
                 waiting += left[place:]
                 break
-            (batch if taken.isdisjoint(numbers[row]) else waiting).append(row)
-            taken |= numbers[batch[-1]]
+            (batch if used.isdisjoint(numbers[row]) else waiting).append(row)
+            used |= numbers[batch[-1]]
         batches.append(batch)
         left = waiting
     for batch in batches:
@@ -166,12 +166,12 @@ def set_apart(plan: Plan, distinct: Ints) -> Plan:
 
 def repeated(plan: Plan, distinct: Ints) -> int:
     """Returns how many examples share a number with another one of their batch."""
-    found = 0
+    n_repeated = 0
     for batch in plan:
         rows = np.sort(distinct[batch], axis=1)
         rows[:, 1:][
             rows[:, 1:] == rows[:, :-1]
         ] = -1  # what an example has twice it shares with no other
         numbers, counts = np.unique(rows, return_counts=True)
-        found += int(np.isin(rows, numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
-    return found
+        n_repeated += int(np.isin(rows, numbers[(counts > 1) & (numbers >= 0)]).any(axis=1).sum())
+    return n_repeated

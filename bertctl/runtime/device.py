@@ -128,7 +128,7 @@ def _has_met_others() -> bool:
     return is_worker() and dist.is_initialized()
 
 
-def _choose_device(asked: str) -> tuple[str, str]:
+def _choose_device(requested: str) -> tuple[str, str]:
     import torch
 
     present = {
@@ -136,32 +136,32 @@ def _choose_device(asked: str) -> tuple[str, str]:
         "mps": torch.backends.mps.is_available(),
         "cpu": True,
     }
-    if asked != "auto":
-        if not present[asked]:
-            there = ", ".join(name for name, is_there in present.items() if is_there)
+    if requested != "auto":
+        if not present[requested]:
+            available = ", ".join(name for name, is_there in present.items() if is_there)
             raise DeviceError(
-                f"the device '{asked}' was asked for and is not there (found: {there})",
+                f"the device '{requested}' was asked for and is not there (found: {available})",
                 remedy=f"Use `runtime.device=auto` or "
-                f"`runtime.device={there.split(', ')[0]}`, or run where there "
+                f"`runtime.device={available.split(', ')[0]}`, or run where there "
                 "is one "
                 "(a CUDA device needs a CUDA build of torch).",
             )
-        return asked, "as set"
+        return requested, "as set"
     for name in ("cuda", "mps"):
         if present[name]:
             return name, "found"
     return "cpu", "no CUDA or MPS device here"
 
 
-def _choose_precision(asked: str, device: str, threads: int) -> tuple[str, str]:
-    if asked == "auto":
+def _choose_precision(requested: str, device: str, threads: int) -> tuple[str, str]:
+    if requested == "auto":
         return _fastest_precision(device, threads)
-    if asked == "fp16" and device == "cpu":
+    if requested == "fp16" and device == "cpu":
         message = "fp16 was asked for, and a CPU does not train in it"
         raise DeviceError(
             message, remedy="Use `runtime.precision=bf16` or `runtime.precision=fp32`."
         )
-    return asked, "as set"
+    return requested, "as set"
 
 
 def _fastest_precision(device: str, threads: int) -> tuple[str, str]:

@@ -75,20 +75,20 @@ class Workers:
             yield rows
         self.agree()
 
-    def agree(self, *said: object) -> None:
+    def agree(self, *facts: object) -> None:
         """Refuses processes that don't say the same: they would wait for each other without end, or
         mix what they have.
 
         Raises:
             UsageError: in all of them.
         """
-        if self.group is not None and self.count_alike(*said) < self.count:
+        if self.group is not None and self.count_alike(*facts) < self.count:
             message = "the processes of this job have different settings, rows or models"
             raise UsageError(
                 message, remedy="Start all of them with the same command, on the same files."
             )
 
-    def count_alike(self, *said: object) -> int:
+    def count_alike(self, *facts: object) -> int:
         """Returns how many processes say the same as this one, itself among them; all of them have
         to call it.
         """
@@ -96,11 +96,11 @@ class Workers:
             return 1
         import numpy as np
 
-        own = np.frombuffer(
-            bytearray(hashlib.sha256(json.dumps(said, default=str).encode()).digest()),
+        digest = np.frombuffer(
+            bytearray(hashlib.sha256(json.dumps(facts, default=str).encode()).digest()),
             dtype=np.uint8,
         )
-        return sum(bool((other == own).all()) for other in self.gather(own))
+        return sum(bool((other == digest).all()) for other in self.gather(digest))
 
     def wait(self) -> None:
         """Waits until all processes have called it."""
@@ -141,9 +141,9 @@ class Workers:
         import torch.distributed as dist
 
         mine = torch.from_numpy(np.ascontiguousarray(values))
-        found = [torch.empty_like(mine) for _ in range(self.count)]
-        dist.all_gather(found, mine, group=self.group)
-        return [tensor.numpy() for tensor in found]
+        gathered = [torch.empty_like(mine) for _ in range(self.count)]
+        dist.all_gather(gathered, mine, group=self.group)
+        return [tensor.numpy() for tensor in gathered]
 
 
 ALONE = Workers()
@@ -254,14 +254,14 @@ def check_ranks() -> None:
         return
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_LOCALID")
     numbers = {name: os.environ.get(name, "0") for name in names}
-    for name, given in numbers.items():
-        if not (given.isascii() and given.isdecimal()):
+    for name, value in numbers.items():
+        if not (value.isascii() and value.isdecimal()):
             remedy = (
                 f"Unset RANK for a process that is alone; torchrun and `num_processes=` set {name} "
                 "themselves."
             )
             raise UsageError(
-                f"{name}={given!r} in the environment: a whole number of at least 0 fits",
+                f"{name}={value!r} in the environment: a whole number of at least 0 fits",
                 remedy=remedy,
             )
     rank = int(numbers["RANK"])
@@ -422,29 +422,29 @@ def launch(
             start_new_session=True,
             preexec_fn=die_when_parent_does if sys.platform == "linux" else None,
         )
-        asked: list[int] = []
+        stop_signals: list[int] = []
         request = StopRequest()
 
         def pass_on(number: int, frame: Any) -> None:  # noqa: ARG001
             is_second = request.hear(number)
-            if asked and not is_second:
+            if stop_signals and not is_second:
                 return
             with contextlib.suppress(OSError):  # a full disk
                 (codes / "asked").touch()
-            process.send_signal(signal.SIGKILL if asked else number)
-            asked.append(number)
+            process.send_signal(signal.SIGKILL if stop_signals else number)
+            stop_signals.append(number)
 
         with handled_by(pass_on):
             if process.stderr is not None:
-                _pass_on(process.stderr, asked)
+                _pass_on(process.stderr, stop_signals)
             returned = process.wait()
         if returned == 0:
             return ExitCode.OK
         first = codes / "first"
-        if len(asked) < 2 and first.exists():
+        if len(stop_signals) < 2 and first.exists():
             return int(first.read_text(encoding="ascii"))
-        if asked:
-            raise_for(asked[0])
+        if stop_signals:
+            raise_for(stop_signals[0])
         message = "the processes ended without a message (killed, or out of memory)"
         raise DeviceError(message, remedy="Look at the machine's log.")
 
@@ -456,17 +456,24 @@ def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bo
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
     meeting = ["--standalone"]
     if config is not None:
-        asked = read_accelerate_config(config)
+        accelerate_config = read_accelerate_config(config)
         if count > 1:
             total = count
         else:
-            total = asked.processes
-        if asked.kind != "MULTI_CPU":
+            total = accelerate_config.processes
+        if accelerate_config.kind != "MULTI_CPU":
             return [*accelerate, "--config_file", str(config), f"--num_processes={total}"]
-        count = max(1, total // asked.machines)
-        if asked.machines > 1:
-            machines = [f"--nnodes={asked.machines}", f"--node_rank={asked.machine}"]
-            meeting = [*machines, f"--master_addr={asked.address}", f"--master_port={asked.port}"]
+        count = max(1, total // accelerate_config.machines)
+        if accelerate_config.machines > 1:
+            machines = [
+                f"--nnodes={accelerate_config.machines}",
+                f"--node_rank={accelerate_config.machine}",
+            ]
+            meeting = [
+                *machines,
+                f"--master_addr={accelerate_config.address}",
+                f"--master_port={accelerate_config.port}",
+            ]
     elif not on_cpu and (gpus := _gpu_count()):
         if count > gpus:
             raise DeviceError(
@@ -511,9 +518,9 @@ def die_when_parent_does(number: int = signal.SIGTERM) -> None:
     ctypes.CDLL(None).prctl(set_parent_death_signal, number)
 
 
-def _pass_on(lines: Iterable[bytes], asked: Sequence[int]) -> None:
+def _pass_on(lines: Iterable[bytes], stop_signals: Sequence[int]) -> None:
     """Prints what the workers say, without the launcher's own lines and its traceback at the end
-    (or when `asked`).
+    (or after a stop signal).
     """
     spoken = mute = False
     for line in lines:
@@ -524,7 +531,7 @@ def _pass_on(lines: Iterable[bytes], asked: Sequence[int]) -> None:
         ):
             spoken = True
             continue
-        mute = mute or (bool(spoken or asked) and line.startswith(b"Traceback"))
+        mute = mute or (bool(spoken or stop_signals) and line.startswith(b"Traceback"))
         if not mute:
             sys.stderr.write(line.decode("utf-8", "replace"))
             sys.stderr.flush()
@@ -532,11 +539,11 @@ def _pass_on(lines: Iterable[bytes], asked: Sequence[int]) -> None:
 
 def without_option(arguments: Sequence[str], option: str) -> list[str]:
     """Returns the arguments without an option and its value."""
-    kept: list[str] = []
+    remaining: list[str] = []
     words = iter(arguments)
     for word in words:
         if word == option:
             next(words, None)
         elif not word.startswith(f"{option}="):
-            kept.append(word)
-    return kept
+            remaining.append(word)
+    return remaining

@@ -32,7 +32,7 @@ def packages() -> list[dict[str, Any]]:
         importlib.metadata.PackageNotFoundError
     ):  # a checkout that was never installed says nothing of itself
         return []
-    found = []
+    installed = []
     for line in importlib.metadata.requires("bertctl") or ():
         requirement = Requirement(line)
         marker = requirement.marker
@@ -47,17 +47,17 @@ def packages() -> list[dict[str, Any]]:
         if version is None and extra:
             continue
         fits = version is not None and requirement.specifier.contains(version, prereleases=True)
-        wanted = str(requirement.specifier)
-        found.append(
+        specifier = str(requirement.specifier)
+        installed.append(
             {
                 "name": requirement.name,
-                "wanted": wanted,
+                "wanted": specifier,
                 "version": version,
                 "extra": extra or "",
                 "fits": fits,
             }
         )
-    return found
+    return installed
 
 
 def processor() -> dict[str, Any]:
@@ -82,11 +82,11 @@ def devices() -> list[dict[str, Any]]:
     """
     import torch
 
-    found = []
+    accelerators = []
     for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         properties = torch.cuda.get_device_properties(number)
         free, total = torch.cuda.mem_get_info(number)
-        found.append(
+        accelerators.append(
             _device(
                 "cuda",
                 str(properties.name),
@@ -96,8 +96,11 @@ def devices() -> list[dict[str, Any]]:
             )
         )
     if torch.backends.mps.is_available():
-        found.append(_device("mps", "Apple GPU", bf16=False))
-    return [*found, _device("cpu", cpu_name(), bf16=fastest_on_cpu(available_cores())[0] == "bf16")]
+        accelerators.append(_device("mps", "Apple GPU", bf16=False))
+    return [
+        *accelerators,
+        _device("cpu", cpu_name(), bf16=fastest_on_cpu(available_cores())[0] == "bf16"),
+    ]
 
 
 def _device(
@@ -120,4 +123,4 @@ def is_writable(folder: Path) -> bool:
 def existing_folder(folder: Path) -> Path:
     """Returns the folder, or the nearest one above it that is there."""
     place = expanded_path(folder).absolute()
-    return next(one for one in (place, *place.parents) if one.exists())
+    return next(candidate for candidate in (place, *place.parents) if candidate.exists())

@@ -42,13 +42,15 @@ def measured_once(
     """
     import torch
 
-    told = [os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")]
+    instruction_sets = [
+        os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
+    ]
     machine = [
         cpu_name(),
         *sorted(cpu_words() & CPU_FEATURES),
         str(threads),
         torch.__version__,
-        *told,
+        *instruction_sets,
     ]
     name = hashlib.sha256(json.dumps([*machine, *about]).encode()).hexdigest()[:16]
     try:
@@ -68,9 +70,9 @@ def _read(path: Path, names: Sequence[str]) -> Speeds | None:
         OverflowError,
     ):
         document = read_json(path)
-        found = {name: float(document[name]) for name in names}
-        if all(0 <= one < float("inf") for one in found.values()):
-            return found
+        speeds = {name: float(document[name]) for name in names}
+        if all(0 <= speed < float("inf") for speed in speeds.values()):
+            return speeds
         return None
     return None
 

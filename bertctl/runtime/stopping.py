@@ -141,11 +141,11 @@ def end_now(number: int) -> None:
             f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{how} {reason}", '
             f"{nothing}}}}}\n"
         )
-        said = f"error: {how} {reason}\n"
+        message = f"error: {how} {reason}\n"
         cursor = "\r\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
         for descriptor, text in (
             (1, document if "--json" in command_words() else ""),
-            (2, cursor + said),
+            (2, cursor + message),
         ):
             try:  # noqa: SIM105 - contextlib would have to be imported
                 os.write(descriptor, text.encode())

@@ -227,7 +227,7 @@ def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener)
     """
     if request.folds is None or base.data.name or base.data.validation_file:
         return request
-    data = load_data(base, splits=("train",), whole=True)
+    data = load_data(base, splits=("train",), unsplit=True)
     rows = data.splits["train"]
     if base.data.first_train_rows is not None:
         rows = first(rows, base.data.first_train_rows)

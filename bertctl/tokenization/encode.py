@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import IO, Any, Self, TypeVar
 
 import numpy as np
@@ -102,7 +103,7 @@ class EncodedTexts:
         cls, ids: list[Ints32], type_ids: list[Bytes], full: list[int], unknown: list[int]
     ) -> Self:
         """Returns texts that were encoded one by one."""
-        lengths = np.array([len(each) for each in ids], dtype=np.int64)
+        lengths = np.array([len(text_ids) for text_ids in ids], dtype=np.int64)
         return cls(
             ids=np.concatenate([np.zeros(0, dtype=np.int32), *ids]),
             type_ids=np.concatenate([np.zeros(0, dtype=np.uint8), *type_ids]),
@@ -114,7 +115,7 @@ class EncodedTexts:
     @classmethod
     def of_windows(cls, texts: Sequence[TextWindows]) -> Self:
         """Returns windows as rows; one of several windows of a text does not count as truncated."""
-        windows = [window for text in texts for window in text.windows]
+        windows = list(chain.from_iterable(text.windows for text in texts))
         full = [
             text.full_length if len(text.windows) == 1 else len(w)
             for text in texts
@@ -277,10 +278,12 @@ class TextEncoder:
                 second = sequences[1].lengths
             else:
                 second = None
-            kept = longest_first(sequences[0].lengths, second, self.max_length - layout.special)
+            kept_lengths = longest_first(
+                sequences[0].lengths, second, self.max_length - layout.special
+            )
             sequences = [
                 s.cut(lengths)
-                for s, lengths in zip(sequences, kept, strict=False)
+                for s, lengths in zip(sequences, kept_lengths, strict=False)
                 if lengths is not None
             ]
         ids, type_ids, starts = layout.fill(sequences)
@@ -293,7 +296,7 @@ class TextEncoder:
         )
 
     def _decide(self, *sides: Sequence[str]) -> None:
-        self._characters += sum(len(text) for side in sides for text in side)
+        self._characters += sum(map(len, chain.from_iterable(sides)))
         if self._characters > _WORTH_ROUTING * self.tokenizer.get_vocab_size():
             self.route = find_route(self.tokenizer)
             self._undecided = False
@@ -313,7 +316,7 @@ class TextEncoder:
     def _flat_by_reference(self, texts: Sequence[str]) -> Ragged:
         parts = [reference.cut_at_spaces(text, reference.CHUNK_CHARACTERS) for text in texts]
         ids: list[Ints32] = []
-        for chunk in reference.chunks([part for text in parts for part in text]):
+        for chunk in reference.chunks(list(chain.from_iterable(parts))):
             encodings = self.tokenizer.encode_batch_fast(chunk, add_special_tokens=False)
             ids += [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
         lengths = np.array([len(i) for i in ids], dtype=np.int64)

@@ -6,6 +6,7 @@ Letters: V tokens in the vocabulary.
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from tokenizers import Tokenizer
@@ -19,7 +20,7 @@ if TYPE_CHECKING:  # numpy is slow to import, and one text as JSON needs none of
 
 def write_records(out: TextIO, truncation: Truncation, texts: Sequence[TextWindows]) -> None:
     """Writes one JSON document per window; what was written can be read at once."""
-    documents = (document for text in texts for document in text.records(truncation))
+    documents = chain.from_iterable(text.records(truncation) for text in texts)
     out.writelines(json.dumps(document, ensure_ascii=False) + "\n" for document in documents)
     out.flush()
 

@@ -6,7 +6,7 @@ Letters: N rows, T tokens of all of them together.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Self
 
 import numpy as np
@@ -125,12 +125,9 @@ class Layout:
 
 def special_ids(tokenizer: Tokenizer) -> set[int]:
     """Returns the ids that the tokenizer puts around texts and between the two of a pair."""
-    return {
-        i
-        for pair in (False, True)
-        for slot in Layout.of(tokenizer, pair=pair).slots
-        for i in slot.ids
-    }
+    single = Layout.of(tokenizer, pair=False)
+    pair = Layout.of(tokenizer, pair=True)
+    return set(chain.from_iterable(slot.ids for slot in (*single.slots, *pair.slots)))
 
 
 def longest_first(first: Ints, second: Ints | None, room: int) -> tuple[Ints, Ints | None]:

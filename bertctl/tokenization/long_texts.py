@@ -55,13 +55,13 @@ class LongText:
         else:
             mode = "window"
         if stride is None:
-            given = model.window_stride
+            requested_stride = model.window_stride
         else:
-            given = stride
-        if given is None:
+            requested_stride = stride
+        if requested_stride is None:
             stride = model.max_length // 8
         else:
-            stride = given
+            stride = requested_stride
         pooling = model.window_pooling or "mean"
         return cls(mode, model.max_length, stride, pooling)
 
@@ -73,10 +73,10 @@ class LongText:
             windows = {"window_stride": self.stride, "window_pooling": self.pooling}
         else:
             windows = {}
-        said = {"long_text": self.mode, "max_length": self.max_length, **windows}
+        fields = {"long_text": self.mode, "max_length": self.max_length, **windows}
         if self.mode == "head":
             return {}
-        return {"long_text": said}
+        return {"long_text": fields}
 
     def kept(self, lengths: Ints, *, special: int = 2, pair: bool = False) -> dict[str, Any]:
         """Returns what each mode would keep of texts.
@@ -94,18 +94,18 @@ class LongText:
         windows = 1 - np.minimum(self.max_length - lengths, 0) // max(
             1, self.max_length - special - self.stride
         )
-        kept = np.minimum(lengths, self.max_length).sum() / max(1, lengths.sum())
+        kept_share = np.minimum(lengths, self.max_length).sum() / max(1, lengths.sum())
         too_long = int((windows > 1).sum())
         texts = len(lengths)
-        each = float(windows.sum()) / max(1, len(lengths))
-        if pair or each > _MOST_WINDOWS:
+        windows_per_text = float(windows.sum()) / max(1, len(lengths))
+        if pair or windows_per_text > _MOST_WINDOWS:
             advised = "head-tail"
         else:
             advised = "window"
         return {
             "texts": texts,
             "too_long": too_long,
-            "kept": float(kept),
+            "kept": float(kept_share),
             "windows": int(windows.sum()),
             "most_windows": int(windows.max(initial=1)),
             "advised": advised if too_long > _WORTH_WINDOWS * texts else "head",
@@ -116,14 +116,14 @@ HEAD = LongText()
 """Texts are cut."""
 
 
-def kept_words(kept: Mapping[str, Any]) -> str:
+def kept_words(coverage: Mapping[str, Any]) -> str:
     """Returns what `LongText.kept` found, in a sentence without its end."""
-    each = kept["windows"] / max(1, kept["texts"])
+    windows_per_text = coverage["windows"] / max(1, coverage["texts"])
     return (
-        f"head, tail and head-tail each keep {100 * kept['kept']:.1f} % of the tokens; window "
-        f"keeps all, in {each:.1f} "
-        f"windows of a text on average (at most {kept['most_windows']:,}), and takes about "
-        f"{each:.1f} times as long"
+        f"head, tail and head-tail each keep {100 * coverage['kept']:.1f} % of the tokens; window "
+        f"keeps all, in {windows_per_text:.1f} "
+        f"windows of a text on average (at most {coverage['most_windows']:,}), and takes about "
+        f"{windows_per_text:.1f} times as long"
     )
 
 
@@ -144,9 +144,9 @@ def ends_of(
     room = int(encoded.lengths.max(initial=0)) - layout.special
     lengths = longest_first(sides[0].lengths, sides[1].lengths if len(sides) > 1 else None, room)
     ends = [
-        _ends(side, kept, mode)
-        for side, kept in zip(sides, lengths, strict=False)
-        if kept is not None
+        _ends(side, kept_lengths, mode)
+        for side, kept_lengths in zip(sides, lengths, strict=False)
+        if kept_lengths is not None
     ]
     ids = np.array(encoded.ids)
     ids[np.repeat(encoded.truncated, encoded.lengths)] = layout.fill(ends)[0]
@@ -165,13 +165,13 @@ def all_windows(
         texts: N.
         long: length and stride of the windows.
     """
-    (whole,) = _whole(encoded, tokenizer, [texts])
+    (uncut,) = _whole(encoded, tokenizer, [texts])
     layout = Layout.of(tokenizer, pair=False)
-    zeros = np.zeros_like(whole.lengths)
+    zeros = np.zeros_like(uncut.lengths)
     room = zeros + long.max_length - layout.special
     windows = sliding_windows(
         zeros,
-        whole.lengths,
+        uncut.lengths,
         room=room,
         step=room - long.stride,
         reach_back=True,
@@ -181,7 +181,7 @@ def all_windows(
     first = windows.first[others]
     last = windows.last[others]
     ids, type_ids, starts = layout.fill(
-        [Ragged(whole.flat, whole.starts[rows] + first, last - first)]
+        [Ragged(uncut.flat, uncut.starts[rows] + first, last - first)]
     )
     more = {"ids": ids, "type_ids": type_ids, "starts": encoded.starts[-1] + starts[1:]}
     more |= {"full_lengths": np.diff(starts), "unknown": np.zeros_like(rows)}
@@ -198,17 +198,21 @@ def _whole(
     """Returns the M texts that are too long, as a whole, without special tokens; of pairs both."""
     encoder = TextEncoder(tokenizer, special_tokens=False)
     long = np.flatnonzero(encoded.truncated).tolist()
-    found = [encoder.encode([column[i] for i in long]) for column in columns]
-    return [Ragged(each.ids, each.starts[:-1], each.lengths) for each in found]
+    encoded_columns = [encoder.encode([column[i] for i in long]) for column in columns]
+    return [
+        Ragged(encoded_column.ids, encoded_column.starts[:-1], encoded_column.lengths)
+        for encoded_column in encoded_columns
+    ]
 
 
-def _ends(side: Ragged, kept: Ints, mode: str) -> Ragged:
-    """Returns `kept` (M,) tokens of each text."""
+def _ends(side: Ragged, kept_lengths: Ints, mode: str) -> Ragged:
+    """Returns `kept_lengths` (M,) tokens of each text."""
     column = np.arange(len(side.flat)) - np.repeat(side.starts, side.lengths)
-    lost = side.lengths - kept
+    lost = side.lengths - kept_lengths
     head = np.repeat(
-        kept // _HEAD_SHARE if mode == "head-tail" else np.zeros_like(kept), side.lengths
+        kept_lengths // _HEAD_SHARE if mode == "head-tail" else np.zeros_like(kept_lengths),
+        side.lengths,
     )
     return Ragged.joined(
-        side.flat[(column < head) | (column >= head + np.repeat(lost, side.lengths))], kept
+        side.flat[(column < head) | (column >= head + np.repeat(lost, side.lengths))], kept_lengths
     )

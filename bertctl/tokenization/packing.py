@@ -16,6 +16,7 @@ Letters: N tokens, S sentences, D documents, K corpora.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -156,19 +157,24 @@ def _batches(documents: Documents) -> Iterator[list[Sequence[str]]]:
     yield batch
 
 
+def _cut(document: Sequence[str]) -> list[str]:
+    """Returns the sentences of a document, the longest of them in parts."""
+    parts: list[str] = []
+    for sentence in document:
+        parts.extend(cut_at_spaces(sentence, CHUNK_CHARACTERS))
+    return parts
+
+
 def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedText:
     """Returns documents as one corpus, with ids that are not yet as small as they can be.
 
     Of a sentence without an end there are several, since the library takes 600 bytes for a token of
     a single text.
     """
-    documents = [
-        [part for text in each for part in cut_at_spaces(text, CHUNK_CHARACTERS)]
-        for each in documents
-    ]
-    texts = [sentence for document in documents for sentence in document]
+    documents = [_cut(document) for document in documents]
+    texts = list(chain.from_iterable(documents))
     parts = [starts.encode(some) for some in (*chunks(texts), [])]
-    ids, lengths, begins = (np.concatenate(each) for each in zip(*parts, strict=True))
+    ids, lengths, begins = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     owners = np.repeat(np.arange(len(documents)), list(map(len, documents)))[lengths > 0]
     sentences = np.concatenate([[0], np.cumsum(lengths[lengths > 0])])
     places = np.searchsorted(owners, np.arange(len(documents) + 1))
@@ -201,9 +207,9 @@ class _Bits:
 
     def append(self, bits: Bytes) -> None:
         bits = np.concatenate([self._rest, bits])
-        whole = len(bits) // 8 * 8
-        self._file.append(np.packbits(bits[:whole], bitorder="little"))
-        self._rest = bits[whole:]
+        n_whole = len(bits) // 8 * 8
+        self._file.append(np.packbits(bits[:n_whole], bitorder="little"))
+        self._rest = bits[n_whole:]
 
     def close(self) -> None:
         self._file.append(np.packbits(self._rest, bitorder="little"))
@@ -214,8 +220,8 @@ class _Bits:
 def _places(bits: Bytes, length: int) -> Ints:
     """Returns where bits are set, and `length` behind."""
     blocks = ((first, bits[first : first + _BLOCK]) for first in range(0, len(bits), _BLOCK))
-    found = [
+    positions = [
         8 * first + np.flatnonzero(np.unpackbits(block, bitorder="little"))
         for first, block in blocks
     ]
-    return np.concatenate([*found, [length]])
+    return np.concatenate([*positions, [length]])

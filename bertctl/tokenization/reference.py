@@ -104,7 +104,8 @@ def unknown_id(tokenizer: Tokenizer) -> int | None:
     name = getattr(tokenizer.model, "unk_token", None)
     if type(tokenizer.model).__name__ == "Unigram":  # has a number of it, which only its JSON says
         name = next(
-            (each for each in ("<unk>", "[UNK]") if tokenizer.token_to_id(each) is not None), None
+            (token for token in ("<unk>", "[UNK]") if tokenizer.token_to_id(token) is not None),
+            None,
         )
     if name:
         return tokenizer.token_to_id(name)

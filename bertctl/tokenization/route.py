@@ -103,9 +103,9 @@ class Route:
             words.append("[" + "".join(map(re.escape, sorted(bad))) + "]")
         if not words:
             return []
-        found = [match.start() for match in re.finditer("|".join(words), joined)]
+        match_starts = [match.start() for match in re.finditer("|".join(words), joined)]
         ends = np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1)
-        rows: list[int] = np.unique(np.searchsorted(ends, found, side="right")).tolist()
+        rows: list[int] = np.unique(np.searchsorted(ends, match_starts, side="right")).tolist()
         return rows
 
     def is_safe(self, character: str) -> bool:
@@ -202,8 +202,8 @@ def _is_bert(document: dict[str, Any]) -> bool:
 
 
 def _load_fast(serialised: str) -> Callable[..., Any] | None:
-    found = next(iter(distributions(name="tokie")), None)
-    if found is None or found.version not in FAST_VERSIONS:
+    distribution = next(iter(distributions(name="tokie")), None)
+    if distribution is None or distribution.version not in FAST_VERSIONS:
         return None
     import tokie
 

@@ -98,7 +98,7 @@ def sliding_windows(
         ends = _of_tokens(end)
     else:
         ends = tokens_before
-    found: list[tuple[Ints, Ints, Ints]] = []
+    pieces: list[tuple[Ints, Ints, Ints]] = []
     rows = np.arange(len(begin))
     at = begin
     while len(rows):
@@ -110,12 +110,12 @@ def sliding_windows(
         back = np.searchsorted(ends, stop - room[rows], side="left")
         last = np.where(is_last, end[rows], full)
         reaches = is_last & (at > begin[rows]) & reach_back
-        found.append((rows, np.where(reaches, np.maximum(back, begin[rows]), at), last))
+        pieces.append((rows, np.where(reaches, np.maximum(back, begin[rows]), at), last))
         at = np.maximum(at + 1, np.minimum(following, last))[~is_last]
         rows = rows[~is_last]
-    if not found:
+    if not pieces:
         return SlidingWindows(begin, begin, end)
-    joined = [np.concatenate(part) for part in zip(*found, strict=True)]
+    joined = [np.concatenate(part) for part in zip(*pieces, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     return SlidingWindows(*(part[order] for part in joined))
 

@@ -77,13 +77,13 @@ class StatsCollector:
         texts = len(lengths)
         tokens = int(lengths.sum())
         histogram = np.bincount(lengths, minlength=1)  # (L + 1,) how many texts have each length
-        kept = (
+        coverage = (
             np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts
         )  # (L + 1,) tokens kept by truncation to each length
         size = self._batch_size
         fixed = self._fixed_length
         if texts:
-            enough = int(np.searchsorted(kept, _KEPT * tokens))
+            enough = int(np.searchsorted(coverage, _KEPT * tokens))
         else:
             enough = 0
         quantiles = {name: quantile(histogram, share) for name, share in _QUANTILES.items()}
@@ -98,9 +98,11 @@ class StatsCollector:
                     "texts": int((lengths > n).sum()),
                     "tokens": int(np.maximum(lengths - n, 0).sum()),
                 }
-                | {name: value for name, value in kept.items() if "windows" in name}
+                | {name: value for name, value in coverage.items() if "windows" in name}
                 for n in LIMITS
-                for kept in (LongText("window", n, n // 8).kept(lengths, special=self._special[0]),)
+                for coverage in (
+                    LongText("window", n, n // 8).kept(lengths, special=self._special[0]),
+                )
             ],
             "enough_for_99_percent": {"of_texts": quantile(histogram, _KEPT), "of_tokens": enough},
             "words": self._words.words,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -135,30 +136,35 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
         return None
     for file in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
         if file.exists():
-            said = read_json(file)
+            tokenizer_config = read_json(file)
         else:
-            said = {}
+            tokenizer_config = {}
         numbered = {
             int(number): _added(token)
-            for number, token in (said.get("added_tokens_decoder") or {}).items()
+            for number, token in (tokenizer_config.get("added_tokens_decoder") or {}).items()
         }
         lists = [
-            said.get(name) or () for name in ("additional_special_tokens", "extra_special_tokens")
+            tokenizer_config.get(name) or ()
+            for name in ("additional_special_tokens", "extra_special_tokens")
         ]
         more = {
             _content(token)
             for many in lists
             for token in (many.values() if isinstance(many, dict) else many)
         }
-        own = {role: _content(said[role]) for role in _ROLES if said.get(role) is not None}
-        agrees = all(roles.get(role, text) == text for role, text in own.items())
+        config_tokens = {
+            role: _content(tokenizer_config[role])
+            for role in _ROLES
+            if tokenizer_config.get(role) is not None
+        }
+        agrees = all(roles.get(role, text) == text for role, text in config_tokens.items())
         if (
             not agrees
-            or not {*own.values(), *more} <= added.keys()
+            or not {*config_tokens.values(), *more} <= added.keys()
             or numbered not in ({}, decoder)
         ):
             return None
-        roles |= own
+        roles |= config_tokens
     return tokenizer, {role: added[text] for role, text in roles.items()}
 
 
@@ -169,17 +175,21 @@ def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
     files = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     with loading(f"{folder} as a tokenizer", remedy=f"Repair what its {', '.join(files)} say."):
         config, roles, older = (_read_config(folder / name) for name in files)
-        said = config.get("added_tokens_decoder") or {}
-        told = {int(number): _added(token) for number, token in said.items()}
+        decoder = config.get("added_tokens_decoder") or {}
+        added_tokens = {int(number): _added(token) for number, token in decoder.items()}
         lists = (part.get("additional_special_tokens") or () for part in (config, roles))
-        special = {_content(token) for tokens in lists for token in tokens}
-        for text, number in () if told else older.items():
-            told[int(number)] = AddedToken(
+        special = set(map(_content, chain.from_iterable(lists)))
+        for text, number in () if added_tokens else older.items():
+            added_tokens[int(number)] = AddedToken(
                 text, normalized=text not in special, special=text in special
             )
         known = tokenizer.get_vocab()
         tokenizer.add_tokens(
-            [told[number] for number in sorted(told) if told[number].content not in known]
+            [
+                added_tokens[number]
+                for number in sorted(added_tokens)
+                if added_tokens[number].content not in known
+            ]
         )
 
 
@@ -251,7 +261,7 @@ def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
         for token in SPECIAL_TOKENS
         if (number := tokenizer.token_to_id(token)) is not None
     }
-    parts = [json.loads(one.to_str()) for one in (tokenizer, bert_pipeline(ids, config))]
+    parts = [json.loads(either.to_str()) for either in (tokenizer, bert_pipeline(ids, config))]
     for part in parts:
         del part["model"]["vocab"]
     names = ("model", "normalizer", "pre_tokenizer", "post_processor", "decoder")
@@ -341,8 +351,8 @@ def _tokenizer_file(place: Path) -> Path:
     for file in (place, place / "tokenizer.json", place / "vocab.txt"):
         if file.is_file():
             return file
-    found = ", ".join(sorted(p.name for p in place.iterdir())[:10])
-    message = f"{place} holds neither tokenizer.json nor vocab.txt (found: {found or 'nothing'})"
+    content = ", ".join(sorted(p.name for p in place.iterdir())[:10])
+    message = f"{place} holds neither tokenizer.json nor vocab.txt (found: {content or 'nothing'})"
     remedy = (
         "Convert it once with transformers: "
         "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)."
@@ -350,9 +360,9 @@ def _tokenizer_file(place: Path) -> Path:
     raise UnavailableError(message, remedy=remedy)
 
 
-def _lowercase_of(file: Path, said: bool | None) -> bool:
+def _lowercase_of(file: Path, requested: bool | None) -> bool:
     stored = _read_config(file.parent / "tokenizer_config.json").get("do_lower_case")
-    if said is not None and isinstance(stored, bool) and said != stored:
+    if requested is not None and isinstance(stored, bool) and requested != stored:
         message = (
             f"{file.parent / 'tokenizer_config.json'} says do_lower_case {stored}, the command "
             "line the opposite"
@@ -363,7 +373,7 @@ def _lowercase_of(file: Path, said: bool | None) -> bool:
             "vocabulary without that "
             "file.",
         )
-    if isinstance(known := stored if said is None else said, bool):
+    if isinstance(known := stored if requested is None else requested, bool):
         return known
     message = (
         f"{file} does not say whether its text is lower-cased, and there is no "

@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, trainers
@@ -68,7 +69,8 @@ def train(
         special_tokens=[AddedToken(token) for token in first],
         show_progress=False,
     )
-    tokenizer.train_from_iterator((side for chunk in read() for side in chunk.sides), trainer)
+    sides = chain.from_iterable(chunk.sides for chunk in read())
+    tokenizer.train_from_iterator(sides, trainer)
     return tokenizer
 
 
@@ -76,7 +78,8 @@ def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) ->
     """Returns the most frequent characters, as the tokenizer normalises them, in the order of their
     code points.
     """
-    texts = (text for chunk in chunks for side in chunk.sides for text in side)
+    sides = chain.from_iterable(chunk.sides for chunk in chunks)
+    texts = chain.from_iterable(sides)
     raw = Counter(itertools.chain.from_iterable(texts))
     counts: Counter[str] = Counter()
     for character, count in raw.items():

@@ -58,9 +58,9 @@ def stats(tokenizer: Tokenizer) -> dict[str, Any]:
     ordinary = kinds["words"] + kinds["continuations"]
     longest = sorted(ordinary, key=lambda item: (-len(item[0].removeprefix(prefix)), item[1]))[:10]
     counted = {}
-    for kind, found in kinds.items():
-        first, last = (named(*found[0]), named(*found[-1])) if found else (None, None)
-        counted[kind] = {"count": len(found), "first": first, "last": last}
+    for kind, token_ids in kinds.items():
+        first, last = (named(*token_ids[0]), named(*token_ids[-1])) if token_ids else (None, None)
+        counted[kind] = {"count": len(token_ids), "first": first, "last": last}
     return {
         "size": sum(map(bool, tokens)),
         "special": dict(sorted(special.items(), key=lambda item: item[1])),

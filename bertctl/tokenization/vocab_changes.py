@@ -73,9 +73,11 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     require_bert(opened, "vocab grow")
     counter, _, counts = count_words(opened.tokenizer, chunks)
     split = counter.most_split(None)
-    chosen = [one for one in split if one.count >= _SEEN and any(map(str.isalpha, one.word))][
-        :words
-    ]
+    chosen = [
+        split_word
+        for split_word in split
+        if split_word.count >= _SEEN and any(map(str.isalpha, split_word.word))
+    ][:words]
     if not chosen:
         message = (
             f"no word of the corpus breaks into several tokens of {opened.name} and is seen twice"
@@ -89,16 +91,21 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
     document = json.loads(opened.tokenizer.to_str())
     # With added tokens: of those outside, the library makes the ids anew, and they would be those
     # of the last words.
-    document["model"]["vocab"] = old | {one.word: len(names) + i for i, one in enumerate(chosen)}
+    document["model"]["vocab"] = old | {
+        split_word.word: len(names) + i for i, split_word in enumerate(chosen)
+    }
     new = load_tokenizer(json.dumps(document))
     prefix = continuation_prefix(opened.tokenizer)
     encoded = (
-        TextEncoder(new, special_tokens=False).encode([one.word for one in split]).lengths.tolist()
+        TextEncoder(new, special_tokens=False)
+        .encode([split_word.word for split_word in split])
+        .lengths.tolist()
     )
     saved = sum(
-        one.count * (len(one.tokens) - now) for one, now in zip(split, encoded, strict=True)
+        split_word.count * (len(split_word.tokens) - now)
+        for split_word, now in zip(split, encoded, strict=True)
     )
-    pieces = [[old[token] for token in one.tokens] for one in chosen]
+    pieces = [[old[token] for token in split_word.tokens] for split_word in chosen]
     goes_on = np.array([token.startswith(prefix) for token in names])
     return ChangedVocabulary(
         new,
@@ -144,23 +151,25 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
     if not used.any():
         raise DataError("there are no texts to count", remedy="Give files with lines or rows.")
     # RoBERTa and its like count positions from the padding's id, which is 1.
-    kept = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
+    kept_ids = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
     # of what is no token
     if model.get("byte_fallback"):
         letters = [f"<0x{byte:02X}>" for byte in range(256)]
     else:
         letters = []
-    named = {*SPECIAL_TOKENS, model.get("unk_token"), *letters}
+    named_tokens = {*SPECIAL_TOKENS, model.get("unk_token"), *letters}
     characters = [
         token.removeprefix(prefix).removeprefix(PIECE_SPACE).removesuffix("</w>")
         for token in tokens
     ]
-    kept |= {
-        i for i, token in enumerate(tokens) if used[i] or token in named or len(characters[i]) < 2
+    kept_ids |= {
+        i
+        for i, token in enumerate(tokens)
+        if used[i] or token in named_tokens or len(characters[i]) < 2
     }
     if model["type"] == "Unigram":
-        kept |= {model["unk_id"] or 0, int(np.argmin([score for _, score in model["vocab"]]))}
-    names = _parts({tokens[i] for i in kept}, model.get("merges", ()))
+        kept_ids |= {model["unk_id"] or 0, int(np.argmin([score for _, score in model["vocab"]]))}
+    names = _parts({tokens[i] for i in kept_ids}, model.get("merges", ()))
     order = [i for i, token in enumerate(tokens) if token and token in names]
     new = {old: i for i, old in enumerate(order)}
     if model["type"] == "Unigram":
@@ -192,13 +201,13 @@ def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
     made: dict[str, set[str]] = {}
     for first, second in merges:
         made.setdefault(first + second, set()).update((first, second))
-    found = set(tokens)
+    parts = set(tokens)
     waiting = list(tokens)
     while waiting:
-        new = made.get(waiting.pop(), set()) - found
-        found |= new
+        new = made.get(waiting.pop(), set()) - parts
+        parts |= new
         waiting += new
-    return found
+    return parts
 
 
 def _renumbered(part: Any, new: Mapping[int, int]) -> Any:
@@ -206,7 +215,7 @@ def _renumbered(part: Any, new: Mapping[int, int]) -> Any:
     their token.
     """
     if isinstance(part, dict):
-        return {key: _renumbered(one, new) for key, one in part.items()}
+        return {key: _renumbered(item, new) for key, item in part.items()}
     if isinstance(part, list):
-        return [new[one] if type(one) is int else _renumbered(one, new) for one in part]
+        return [new[item] if type(item) is int else _renumbered(item, new) for item in part]
     return part

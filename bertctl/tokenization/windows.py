@@ -4,6 +4,7 @@ numpy.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from tokenizers import Encoding, Tokenizer
@@ -153,13 +154,14 @@ class WindowEncoder:
         texts = chunk.texts
         pairs = chunk.pairs
         inputs: list[Any] = list(texts) if pairs is None else list(zip(texts, pairs, strict=True))
-        encoded = [text for part in chunks(inputs) for text in self._encode(part)]
+        encoded = list(chain.from_iterable(map(self._encode, chunks(inputs))))
         if self._truncation.stride is None:
             lost = [text.full_length - len(text.windows[0]) for text in encoded]
             self.totals.truncated += sum(map(bool, lost))
             self.totals.lost += sum(lost)
         self.totals.rows += sum(len(text.windows) for text in encoded)
-        self.totals.tokens += sum(len(window) for text in encoded for window in text.windows)
+        windows = chain.from_iterable(text.windows for text in encoded)
+        self.totals.tokens += sum(map(len, windows))
         return encoded
 
     def _encode(self, inputs: Sequence[Any]) -> list[TextWindows]:
@@ -210,10 +212,10 @@ class WindowEncoder:
         if strategy == "longest_first":
             return
         sequences = text.windows[0].sequence_ids
-        whole = sequences.count(1 if strategy == "only_first" else 0)
-        if length - sequences.count(None) - whole <= stride:
+        n_uncut = sequences.count(1 if strategy == "only_first" else 0)
+        if length - sequences.count(None) - n_uncut <= stride:
             raise DataError(
-                f"text {text.index + 1}: with {strategy}, the text that stays whole has {whole} "
+                f"text {text.index + 1}: with {strategy}, the text that stays whole has {n_uncut} "
                 "tokens, which leaves "
                 f"too little of {length} for the other",
                 remedy="Take a larger `max_length=`"

@@ -67,9 +67,11 @@ class WordCounter:
         special = special_ids(tokenizer)
         self._word_starts = WordStarts(tokenizer)
         self._is_word = np.array(
-            [i not in special and not all(unicodedata.category(c)[0] == "P" for c in n or "-") for i, n in
-             enumerate(self._names)]
-        )  # fmt: skip
+            [
+                i not in special and not _is_punctuation(name or "-")
+                for i, name in enumerate(self._names)
+            ]
+        )
         if self._unknown_id is not None:
             self._is_word[self._unknown_id] = True
 
@@ -136,3 +138,7 @@ def _forget_rare(counter: Counter[Any]) -> int:
     for key in rare:
         del counter[key]
     return len(rare)
+
+
+def _is_punctuation(token: str) -> bool:
+    return all(unicodedata.category(character)[0] == "P" for character in token)

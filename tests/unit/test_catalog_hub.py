@@ -71,14 +71,14 @@ def fetch_model(name: str = "org/thing") -> object:
         revision=None,
         patterns=["*.json"],
         needed=[["model.safetensors"]],
-        wanted=f"the model '{name}'",
+        noun=f"the model '{name}'",
         ways=WAYS,
     )
 
 
 def fetch_data() -> object:
     return hub.fetch_file(
-        "org/data", "a/train.parquet", revision="0123abc", wanted="the data 'd'", ways=WAYS
+        "org/data", "a/train.parquet", revision="0123abc", noun="the data 'd'", ways=WAYS
     )
 
 

@@ -75,17 +75,19 @@ def agreed_label(
             return NoLabel("predictions alone" if annotations else absent)
         chosen = [annotation for annotation in chosen if annotation.is_truth] or chosen
 
-    problem = next((one.label for one in chosen if isinstance(one.label, UnusableLabel)), None)
+    problem = next(
+        (entry.label for entry in chosen if isinstance(entry.label, UnusableLabel)), None
+    )
     if problem is not None:
         return problem
     if len({key(annotation.label) for annotation in chosen}) == 1:
         return chosen[0].label
 
     answers = "; ".join(
-        f"{one.names[0] if one.names else '?'}: {shorten(show(one.label), 80)}"
-        for one in chosen[:4]
+        f"{entry.names[0] if entry.names else '?'}: {shorten(show(entry.label), 80)}"
+        for entry in chosen[:4]
     )
-    names = list(dict.fromkeys(one.names[0] for one in chosen if one.names))
+    names = list(dict.fromkeys(entry.names[0] for entry in chosen if entry.names))
     remedy = "Agree on one where they were made, or mark it as ground truth."
     if len(names) > 1:
         remedy += (
@@ -111,17 +113,17 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
     if columns is None or (columns[0] == "id" and "annotation_id" not in table.columns):
         return _with_agreed_users(table, label, annotator)
     tasks, people = (table.columns[name] for name in columns)
-    places: dict[Any, list[int]] = {}
-    for place, task in enumerate(tasks):
-        places.setdefault(place if task is None else (task,), []).append(place)
+    rows_by_task: dict[Any, list[int]] = {}
+    for row_number, task in enumerate(tasks):
+        rows_by_task.setdefault(row_number if task is None else (task,), []).append(row_number)
 
     labels = list(table.columns[label])
-    for rows in places.values():
+    for rows in rows_by_task.values():
         if annotator is None and len({people[row] for row in rows}) == 1:
             continue
-        given = [Annotation((str(people[row]),), labels[row]) for row in rows]
+        annotations = [Annotation((str(people[row]),), labels[row]) for row in rows]
         agreed = agreed_label(
-            given,
+            annotations,
             annotator,
             key=_comparable,
             show=_shown,
@@ -130,7 +132,11 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
             for row in rows:
                 labels[row] = agreed
             continue
-        chosen = next(row for row, each in zip(rows, given, strict=True) if each.label is agreed)
+        chosen = next(
+            row
+            for row, annotation in zip(rows, annotations, strict=True)
+            if annotation.label is agreed
+        )
         for row in rows:
             if row != chosen:
                 labels[row] = NoLabel("same row by another annotator")
@@ -168,10 +174,10 @@ def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table
             labels.append(cell)
             continue
         has_users = True
-        given = [Annotation((str(user),), spans) for user, spans in users.items()]
+        annotations = [Annotation((str(user),), spans) for user, spans in users.items()]
         labels.append(
             agreed_label(
-                given,
+                annotations,
                 annotator,
                 key=_comparable,
                 show=_shown,

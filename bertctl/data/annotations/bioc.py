@@ -117,9 +117,9 @@ def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
     annotator = options.settings.annotator
     if not read or read.keys() == {""} or (annotator is None and len(read) == 1):
         return next(iter(read.values()), Document("", "", [], []))
-    given = [Annotation((name,) if name else (), document) for name, document in read.items()]
+    annotations = [Annotation((name,) if name else (), document) for name, document in read.items()]
     agreed = agreed_label(
-        given,
+        annotations,
         annotator,
         key=lambda document: frozenset(document.spans),
         show=_show,
@@ -162,13 +162,13 @@ def _annotations(entry: Mapping[str, Any], passages: Sequence[Any]) -> Iterator[
     """Yields the annotations of a document, wherever they stand: at it, its passages or their
     sentences.
     """
-    seen: set[str] = set()
+    yielded: set[str] = set()
     sentences = chain.from_iterable(passage.get("sentences") or () for passage in passages)
     for holder in chain([entry], passages, sentences):
         for annotation in holder.get("annotations") or ():
             written = json.dumps(annotation, sort_keys=True)
-            if written not in seen:  # some tools repeat those of a sentence at its passage
-                seen.add(written)
+            if written not in yielded:  # some tools repeat those of a sentence at its passage
+                yielded.add(written)
                 yield annotation
 
 

@@ -72,8 +72,8 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         spans.append((*joined, match[1]))
         surfaces.append(match[3])
     if others and options.label_needed:
-        shown = ", ".join(count(number, name) for name, number in others.items())
-        listener.warn(f"{source}: {shown} are not read: entities are learned without them")
+        counted = ", ".join(count(number, name) for name, number in others.items())
+        listener.warn(f"{source}: {counted} are not read: entities are learned without them")
     yield Document(
         source.stem,
         text,
@@ -101,9 +101,9 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
     for document in documents:
         for start, end, kind in document.spans:
             number += 1
-            shown = " ".join(document.text[start:end].splitlines())
+            surface = " ".join(document.text[start:end].splitlines())
             out.write(
-                f"T{number}\t{'_'.join(kind.split())} {before + start} {before + end}\t{shown}\n"
+                f"T{number}\t{'_'.join(kind.split())} {before + start} {before + end}\t{surface}\n"
             )
         before += len(document.text) + 1
 

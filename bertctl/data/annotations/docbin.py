@@ -70,12 +70,12 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
     """
     spacy = _spacy()
     nlp = spacy.blank("xx")
-    found = spacy.tokens.DocBin()
+    doc_bin = spacy.tokens.DocBin()
     for document in documents:
         text = document.text
-        cuts = {
-            edge for token in nlp.make_doc(text) for edge in (token.idx, token.idx + len(token))
-        }
+        cuts: set[int] = set()
+        for token in nlp.make_doc(text):
+            cuts.update((token.idx, token.idx + len(token)))
         parts = pairwise(sorted(cuts.union(*(span[:2] for span in document.spans))))
         words = [word for start, end in parts if (word := text[start:end].strip())]
         doc = spacy.tokens.Doc(nlp.vocab, *spacy.util.get_words_and_spaces(words, text))
@@ -84,8 +84,8 @@ def write(documents: Iterable[Document], out: TextIO) -> None:
             for start, end, kind in document.spans
         ]
         doc.set_ents(spacy.util.filter_spans([span for span in spans if span is not None]))
-        found.add(doc)
-    out.buffer.write(found.to_bytes())
+        doc_bin.add(doc)
+    out.buffer.write(doc_bin.to_bytes())
 
 
 def _spacy() -> Any:

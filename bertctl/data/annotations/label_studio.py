@@ -108,11 +108,13 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
         UsageError: it can't be told.
     """
     first = part(tasks[0], "data", dict, f"{source}, task 1")
-    named = options.settings.text_column
-    if named in first:
-        return str(named)
-    if named is not None and "text_column" not in options.hints:
-        raise DataError(hinted(f"{source} has no '{named}' in the data of its tasks", named, first))
+    text_column = options.settings.text_column
+    if text_column in first:
+        return str(text_column)
+    if text_column is not None and "text_column" not in options.hints:
+        raise DataError(
+            hinted(f"{source} has no '{text_column}' in the data of its tasks", text_column, first)
+        )
     if "text" in first:
         return "text"
     texts = [name for name, value in first.items() if isinstance(value, str)]
@@ -350,7 +352,7 @@ def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
         options: Say whose labels count.
         show: Makes a few words of a label.
     """
-    given = _annotations(task)
+    entries = _annotations(task)
     annotations = [
         Annotation(
             _names(entry),
@@ -358,13 +360,13 @@ def _agreed(task: Task, read: Any, options: ReadOptions, *, show: Any) -> Any:
             is_truth=bool(entry.get("ground_truth")),
             is_prediction=entry.get("last_action") == "prediction",
         )
-        for entry in given
+        for entry in entries
         if not _reason_against(entry)
     ]
     for entry in task.get("predictions") or ():
         names = (PREDICTIONS, str(entry.get("model_version", "")))
         annotations.append(Annotation(names, read(entry.get("result") or ()), is_prediction=True))
-    absent = next(filter(None, map(_reason_against, given)), "not annotated")
+    absent = next(filter(None, map(_reason_against, entries)), "not annotated")
     label = agreed_label(
         annotations,
         options.settings.annotator,
@@ -442,13 +444,13 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
         labels: list[Any] = value.get("labels") or []
         surface = value.get("text")
         if len(labels) != 1:
-            shown = f"the region {start} to {end} ({shorten(repr(surface))})"
+            region = f"the region {start} to {end} ({shorten(repr(surface))})"
             if labels:
                 counted = f"{len(labels)} labels: {', '.join(map(str, labels))}"
             else:
                 counted = "no label"
             remedy = "Correct it in Label Studio: each word of a region has one label."
-            return UnusableLabel(f"{shown} has {counted}", remedy)
+            return UnusableLabel(f"{region} has {counted}", remedy)
         spans.append((start, end, str(labels[0])))
         surfaces.append(surface if isinstance(surface, str) else None)
     return _Spans(spans, surfaces)
