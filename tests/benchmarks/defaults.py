@@ -5,8 +5,10 @@ Each set is a training file and a test file, and nothing else is given: a tenth 
 is held out, as a new user would have it. The peers are the default before `training.preset: auto`
 (3 epochs at 5e-5, batch 16, a random head), the default now, the linear probe on the frozen
 encoder, TF-IDF with logistic (ridge) regression, a plain transformers loop with the values of
-`run_classification.py` (3 epochs at 5e-5, batch 8, no warm-up, linear decay), and the best of a
-sweep of 12 settings by its validation score.
+`run_classification.py` (3 epochs at 5e-5, batch 8, no warm-up, linear decay), the best of a sweep
+of 12 settings by its validation score, and AutoGluon with the same encoder, where
+`--autogluon-python` is a Python that has it (`pip install autogluon.multimodal` in an environment of
+its own).
 
 Every score is a line of the results file as soon as it is known. A script that is started again
 goes on where it was.
@@ -17,6 +19,7 @@ import csv
 import json
 import os
 import re
+import subprocess
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -106,6 +109,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--threads", type=int, help="of torch; 1 is best on a machine that others use too"
+    )
+    parser.add_argument(
+        "--autogluon-python", type=Path, help="Python of an environment that has AutoGluon"
     )
     parser.add_argument(
         "--results", type=Path, default=Path("defaults.jsonl"), help="scores, a line each"
@@ -436,6 +442,39 @@ def plain_loop(trial: Trial) -> Record | None:
     return {"score": score, "seconds": seconds, "right": "".join("01"[value] for value in right)}
 
 
+def autogluon(python: Path | None) -> Peer:
+    """Returns a peer: AutoGluon's defaults with the same encoder, in a Python of its own."""
+
+    def run(trial: Trial) -> Record | None:
+        if python is None or trial.benchmark.task not in ("text-classification", "text-regression"):
+            return None
+        request = {
+            "train": str(trial.files["train"]),
+            "test": str(trial.files["test"]),
+            "task": trial.benchmark.task,
+            "metric": trial.benchmark.metric,
+            "model": model_folder(trial.model),
+            "seed": trial.seed,
+            "threads": trial.threads,
+            "folder": str(trial.folder),
+        }
+        request_file = trial.folder / "request.json"
+        request_file.write_text(json.dumps(request), encoding="utf-8")
+        script = Path(__file__).with_name("autogluon_peer.py")
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        process = subprocess.run(
+            [str(python), str(script), str(request_file)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        record: Record = json.loads(process.stdout.splitlines()[-1])
+        return record
+
+    return run
+
+
 def model_folder(name: str) -> str:
     """Returns where the files of a model lie."""
     from bertctl.modeling.source import inspect_model
@@ -447,7 +486,7 @@ def model_folder(name: str) -> str:
 ONCE = ("probe", "tfidf")
 """Peers that no seed of the training moves: measured with the first seed alone."""
 
-PEERS = ("old", "now", "probe", "tfidf", "plain", "sweep")
+PEERS = ("old", "now", "probe", "tfidf", "plain", "sweep", "autogluon")
 """Names of the peers."""
 
 
@@ -465,6 +504,9 @@ def peer_runs(peer: str, options: argparse.Namespace) -> Iterator[tuple[str, Pee
         return
     if peer == "old":
         yield "old", finetuned(OLD_DEFAULT)
+        return
+    if peer == "autogluon":
+        yield "autogluon", autogluon(options.autogluon_python)
         return
     yield peer, {"probe": probe, "tfidf": tfidf, "plain": plain_loop}[peer]
 
@@ -586,15 +628,15 @@ def markdown(records: Sequence[Record]) -> str:
     """Returns the table of the sets."""
     rows = table_rows(records)
     peers = list(dict.fromkeys(peer for row in rows for peer in row["scores"]))
+    compared = [peer for peer in peers if any(peer in row["differences"] for row in rows)]
+    differences = [f"now - {peer}" for peer in compared]
     lines = [
-        f"| set | metric | {' | '.join(peers)} | now - probe | now - tfidf | now - old | CPU |",
-        f"|---|---|{'--:|' * (len(peers) + 4)}",
+        f"| set | metric | {' | '.join([*peers, *differences])} | CPU |",
+        f"|---|---|{'--:|' * (len(peers) + len(differences) + 1)}",
     ]
     for row in rows:
         scores = [shown_score(row, peer) for peer in peers]
-        intervals = [
-            shown_interval(row["differences"].get(peer)) for peer in ("probe", "tfidf", "old")
-        ]
+        intervals = [shown_interval(row["differences"].get(peer)) for peer in compared]
         ratio = "" if row["cpu"] is None else f"{row['cpu']:.2f}"
         lines.append(
             f"| {row['about']} | {row['metric']} | {' | '.join([*scores, *intervals])} | {ratio} |"
