@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 ROW_BYTES = 80
@@ -250,7 +251,11 @@ def make_table(folder: Path, n_rows: int) -> Path:
 
 
 def rows_of(n_rows: int) -> Iterator[tuple[str, str]]:
-    """Yields texts of words that recur as in a language, no two alike, and their labels."""
+    """Yields texts of words that recur as in a language, and their labels.
+
+    A text is three parts of a stock of words, each begun at random: with one part, the files of ten
+    million rows would have ten near duplicates of each row, and those of a million none.
+    """
     rng = random.Random(0)  # noqa: S311 - rows, no secrets
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(N_WORDS)]
@@ -258,8 +263,9 @@ def rows_of(n_rows: int) -> Iterator[tuple[str, str]]:
     stock = rng.choices(words, likelihoods, k=1_000_000)
     for number in range(n_rows):
         label = ("negative", "positive")[number * 7 % 13 % 2]
-        first = rng.randrange(len(stock) - 40)
-        text = f"{number} {' '.join(stock[first : first + 30])}"
+        starts = [rng.randrange(len(stock) - 10) for _ in range(3)]
+        words_of_text = chain.from_iterable(stock[start : start + 5] for start in starts)
+        text = f"{number} {' '.join(words_of_text)}"
         yield text[: ROW_BYTES - len(label) - 2].rstrip().ljust(40, "x"), label
 
 
