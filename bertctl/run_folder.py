@@ -11,6 +11,7 @@ RUN/rows/SPLIT.parquet       rows that were given in memory, as a file (or SPLIT
 RUN/history.jsonl            one line a logging step
 RUN/log.txt                  third-party warnings that were kept off the screen
 RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
+RUN/adapter/                 LoRA's updates and the head, as peft reads them; model/ has them merged
 RUN/decision.json            thresholds and temperature chosen on validation rows, where there are any
 RUN/checkpoints/             only what a resume needs
 RUN/.lock                    held by the process that writes the run
@@ -126,6 +127,7 @@ class RunFolder:
         self.decision = path / "decision.json"
         self.log = path / "log.txt"
         self.model = path / "model"
+        self.adapter = path / "adapter"
         self.encoder = path / "encoder"
         self.checkpoints = path / "checkpoints"
         self.baseline_scores = path / "baselines" / "scores.json"
@@ -424,7 +426,8 @@ class RunFolder:
 
 
 _CONTENT = {
-    "model": ("*.json", "*.safetensors", "*.txt", "*.model", "README.md"),
+    "model": ("*.json", "*.safetensors", "*.txt", "*.model", "README.md", "adapter"),
+    "adapter": ("*.json", "*.safetensors"),
     "predictions": ("*.jsonl",),
     "baselines": ("*.jsonl", "scores.json"),
     "encoder": ("[0-9]_*", "*.json", "*.safetensors", "*.txt", "*.model"),

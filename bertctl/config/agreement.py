@@ -121,6 +121,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     yield from _window_disagreements(recipe)
     yield from _pretraining_disagreements(recipe)
     yield from _few_shot_disagreements(recipe)
+    yield from _lora_disagreements(recipe)
     for task, section in TASK_SECTIONS.items():
         changed = getattr(recipe, section).model_dump(exclude_defaults=True)
         if task != recipe.task and changed:
@@ -257,6 +258,22 @@ def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if section.vocab is not None and section.from_scratch is None:
         reason = "the model has its vocabulary; a new one needs a new BERT"
         yield Disagreement(("pretraining.vocab", "pretraining.from_scratch"), reason)
+
+
+def _lora_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what is of no use without LoRA, and what LoRA has no use for."""
+    changed = recipe.lora.model_dump(exclude_defaults=True)
+    if not changed:
+        return
+    if recipe.lora.rank is None:
+        reason = "of use only with lora.rank"
+        yield Disagreement((f"lora.{next(iter(changed))}", "lora.rank"), reason)
+    if recipe.task == PRETRAINING:
+        reason = "for fine-tuning; pretraining learns the vectors of words, which LoRA leaves alone"
+        yield Disagreement(("lora.rank", "task"), reason)
+    if recipe.few_shot.loss is not None:
+        reason = "few-shot training saves an encoder and a regression, and has no adapter"
+        yield Disagreement(("lora.rank", "few_shot.loss"), reason)
 
 
 def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:

@@ -358,6 +358,37 @@ class OptimizerSection(RecipeSection):
     are 1 / 2.6 = 0.385; 1 means the same for all."""
 
 
+class LoraSection(RecipeSection):
+    """LoRA: the encoder stays as it is, and each of its linear layers learns a small update beside
+    its weight (Hu et al. 2021). `model/` has the updates merged; `adapter/` has them, and the head,
+    as peft reads them. Needs `pip install 'bertctl[peft]'`.
+    """
+
+    rank: Annotated[PositiveInt | None, Mark.LATER] = None
+    """Rank of the updates. 8 is usual: about 1.5 % of the parameters are trained. Default: all
+    weights are trained, and none of this section is read."""
+    alpha: Annotated[PositiveFloat | None, Mark.LATER] = None
+    """Updates are multiplied by alpha / rank. Default: twice the rank."""
+    dropout: Annotated[Fraction, Mark.LATER] = 0.0
+    """Dropout of what the updates read. On a CPU a step then takes longer."""
+    targets: Annotated[list[Text], Mark.LATER] = []
+    """Linear layers that get an update, by the ends of their names (`query`, `value`). Default: all
+    of the encoder."""
+    rslora: Annotated[bool, Mark.LATER] = False
+    """Multiply updates by alpha / sqrt(rank) instead, so that high ranks learn as fast as low ones
+    (Kalajdzievski 2023, rsLoRA)."""
+    dora: Annotated[bool, Mark.LATER] = False
+    """Learn the length of each row of the weight apart from its direction (Liu et al. 2024, DoRA).
+    On a CPU a step then takes longer."""
+
+    @property
+    def alpha_in_use(self) -> float:
+        """`alpha`, or its default."""
+        if self.alpha is None:
+            return 2.0 * (self.rank or 0)
+        return self.alpha
+
+
 class EvaluationSection(RecipeSection):
     """What is scored, and what is kept of it."""
 
@@ -668,6 +699,9 @@ class RecipeFields(RecipeSection):
     """How long and in which batches the model is trained, and from which seed."""
     optimizer: OptimizerSection = Field(default_factory=OptimizerSection)
     """Settings of AdamW and of the BERT paper's learning rate schedule."""
+    lora: LoraSection = Field(default_factory=LoraSection)
+    """LoRA: the encoder stays as it is, and each of its linear layers learns a small update beside
+    its weight (Hu et al. 2021)."""
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     """What is scored, and what is kept of it."""
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)

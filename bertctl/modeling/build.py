@@ -17,7 +17,12 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.families import BARE, family_of, model_positions, reads_padding, slow_step
 from bertctl.modeling.fast.bert_to_train import bert_to_train, bert_tokenizer
-from bertctl.modeling.layer_groups import freeze, reinitialise
+from bertctl.modeling.layer_groups import (
+    freeze,
+    parameter_depths,
+    reinitialise,
+    reinitialised,
+)
 from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.load import (
     has_trained_head,
@@ -104,6 +109,8 @@ def build_model(
             **head["sentence_embeddings"],
         )
     _fill_up(model, source, compute)
+    if recipe.lora.rank is not None:
+        _adapt(model, source, recipe)
     freeze(model.network, recipe.training)
     model.frozen = frozenset(
         name for name, parameter in model.network.named_parameters() if not parameter.requires_grad
@@ -152,6 +159,26 @@ def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None
     is_fit = not model.padding.unwanted and (model_positions(source.config) or 0) % 8 == 0
     if compute is not None and compute.device == "cuda" and is_fit:
         model.padding = replace(model.padding, multiple=8)
+
+
+def _adapt(model: Model, source: ModelSource, recipe: Recipe) -> None:
+    """Makes a run train updates of low rank in place of the encoder's weights.
+
+    Raises:
+        UsageError: No linear layer fits.
+    """
+    from bertctl.modeling.lora import Adapter, use_lora
+
+    training = recipe.training
+    new_weights = {*model.new_weights}
+    frozen: set[str] = set()
+    if training.reinit_layers is not None:
+        new_weights |= reinitialised(model.network, training.reinit_layers)
+    if training.freeze_layers:
+        depths = parameter_depths(model.network)
+        frozen = {name for name, depth in depths.items() if 1 <= depth <= training.freeze_layers}
+    parts = use_lora(model.network, recipe.lora, new_weights=new_weights, left_out=frozen)
+    model.adapter = Adapter(recipe.lora, parts, base=source.name)
 
 
 def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:

@@ -81,6 +81,20 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
             initialise(network, part)
 
 
+def reinitialised(network: "nn.Module", n_top: int) -> set[str]:
+    """Returns the names of the weights that `reinitialise` draws anew."""
+    from bertctl.modeling.heads import head_test
+
+    is_head = head_test(network)
+    depths = {} if not n_top else parameter_depths(network)
+    head = max(depths.values(), default=0)
+    return {
+        name
+        for name, _ in network.named_parameters()
+        if not is_head(name) and ("pooler" in name or head - n_top <= depths.get(name, -1) < head)
+    }
+
+
 def freeze(network: "nn.Module", training: TrainingSection) -> None:
     """Takes the embeddings and the lower layers out of training, as the recipe says.
 

@@ -15,6 +15,8 @@ from bertctl.writing import failures_of, replacing
 if TYPE_CHECKING:
     from torch import nn
 
+    from bertctl.modeling.lora import Adapter
+
 
 @dataclass
 class Model:
@@ -32,6 +34,7 @@ class Model:
         new_weights: names of weights that were not in the model's files, so that they were drawn by
             chance.
         frozen: Names of the parameters that a training run leaves as they are.
+        adapter: What LoRA trains; None where it is not used.
     """
 
     network: "nn.Module"
@@ -42,6 +45,7 @@ class Model:
     cls_id: int | None = None
     new_weights: tuple[str, ...] = ()
     frozen: frozenset[str] = frozenset()
+    adapter: "Adapter | None" = None
 
     def trainable_parameters(self) -> "dict[str, nn.Parameter]":
         """Returns the parameters that training changes, by name."""
@@ -99,7 +103,8 @@ class Model:
         """Writes config, tokenizer and weights as `save_pretrained` lays them out, each file
         replaced atomically.
 
-        A full disk leaves the files of the last save as they were.
+        A full disk leaves the files of the last save as they were. With LoRA the weights are merged,
+        and a folder within has the adapter.
 
         Args:
             folder: where to.
@@ -110,6 +115,7 @@ class Model:
         """
         from bertctl.modeling.fast.used_tokens import save_with_tables
         from bertctl.modeling.heads import score_heads
+        from bertctl.modeling.lora import ADAPTER, merged_state
         from bertctl.modeling.sentence_head import save_head, sentence_head
 
         network: Any = self.network
@@ -120,6 +126,11 @@ class Model:
             state = {**self._weights(), **weights}
         for name, head in score_heads(network).items():
             state = head.folded(state, name)
+        if self.adapter is None:
+            adapted_state = None
+        else:
+            adapted_state = state
+            state = merged_state(network, state)
         with replacing(folder) as aside:
             with failures_of(folder / "model.safetensors", replaced=True):
                 if (sentences := sentence_head(self.network)) is not None:
@@ -131,6 +142,8 @@ class Model:
                     aside / "model.safetensors",
                 )
             self.saved_tokenizer.save_pretrained(aside)
+            if self.adapter is not None and adapted_state is not None:
+                self.adapter.save(network, adapted_state, aside / ADAPTER)
             # safetensors makes files that only the owner may read, whatever the umask says.
             for path in aside.rglob("*.safetensors"):
                 shutil.copymode(aside / "config.json", path)
@@ -142,13 +155,18 @@ class Model:
         from bertctl.modeling.fast.torch_bert import Encoder, Network
         from bertctl.modeling.fast.used_tokens import stored_tables
         from bertctl.modeling.heads import score_heads
+        from bertctl.modeling.lora import ADAPTER
         from bertctl.modeling.sentence_head import saved_head
         from bertctl.modeling.window_pooling import saved_query
 
         network: Any = type(self.network)
-        if network in (Encoder, Network):
+        saved: Mapping[str, Any]
+        if self.adapter is not None:
+            frozen = self.network.state_dict()
+            saved = {**frozen, **self.adapter.load(frozen, folder / ADAPTER)}
+        elif network in (Encoder, Network):
             file = folder / "model.safetensors"
-            saved: Mapping[str, Any] = {**load_file(file), **stored_tables(self.network, file)}
+            saved = {**load_file(file), **stored_tables(self.network, file)}
         else:  # transformers knows which weights stand in the file once, or by another name
             saved = network.from_pretrained(
                 folder, use_safetensors=True, dtype="float32"

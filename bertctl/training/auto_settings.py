@@ -28,6 +28,9 @@ _LAYERS_POWER = 0.5
 _LOWEST_RATE = 1e-5
 _HIGHEST_RATE = 5e-4
 
+_LORA_FACTOR = 10
+"""The learning rate of LoRA over that of training all weights; `docs/smaller.md` has the runs."""
+
 _LAYER_DECAY = 0.9
 
 _USUAL_EPOCHS = 3
@@ -138,6 +141,19 @@ def learning_rate(traits: TrainingTraits) -> float:
     return float(f"{min(max(rate, _LOWEST_RATE), _HIGHEST_RATE):.0e}")
 
 
+def lora_learning_rate(traits: TrainingTraits) -> float:
+    """Returns the peak learning rate of LoRA: its updates begin as nothing, and their matrices are
+    small.
+
+    Example:
+        >>> lora_learning_rate(
+        ...     TrainingTraits(5000, 2, width=384, n_layers=6, has_shared_layers=False)
+        ... )
+        0.001
+    """
+    return float(f"{_LORA_FACTOR * learning_rate(traits):.0e}")
+
+
 def layer_decay(traits: TrainingTraits) -> float:
     """Returns the factor from a layer's rate to that of the layer below."""
     can_decay = traits.n_layers > 0 and not traits.has_shared_layers
@@ -181,6 +197,13 @@ _RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
 }
 """Field -> its value. A field without a rule, or whose value is None, keeps its default."""
 
+_LORA_RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
+    "optimizer.learning_rate": lora_learning_rate,
+    "optimizer.layer_decay": lambda _: None,
+}
+"""Rules that are others with LoRA. A decay protects the lower layers, which LoRA leaves as they
+are."""
+
 
 def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
     """Returns the recipe with the values that the preset `auto` chooses, without the preset, and a
@@ -195,7 +218,11 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
     if recipe.training.preset != AUTO:
         return recipe, ""
     open_fields = fields_left_to_auto(recipe)
-    values = {dotted: rule(traits) for dotted, rule in _RULES.items() if dotted in open_fields}
+    if recipe.lora.rank is None:
+        rules = _RULES
+    else:
+        rules = {**_RULES, **_LORA_RULES}
+    values = {dotted: rule(traits) for dotted, rule in rules.items() if dotted in open_fields}
     chosen = {dotted: value for dotted, value in values.items() if value is not None}
     chosen = _fitted(chosen, recipe)
     resolved = recipe.with_fields("training", preset=None, **_section("training", chosen))

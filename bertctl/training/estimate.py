@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats, Ints
+from bertctl.config.recipe_sections import LoraSection
 from bertctl.config.schema import Recipe
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
@@ -78,7 +79,8 @@ def estimate_run(
 
     Returns:
         `steps`, `examples`, `seconds` by phase and in total (each estimate, low, high),
-        `peak_memory_bytes`, `disk_bytes`, and `sweep` with the same for all cells.
+        `peak_memory_bytes`, `disk_bytes`, and `sweep` with the same for all cells. With LoRA, `lora`
+        has the `speedup` of its steps over those that train all weights.
 
     Raises:
         BertctlError: what fine-tuning would refuse, or numbers below 1.
@@ -106,6 +108,8 @@ def estimate_run(
         checkpoints = _checkpoints(job, train)
         save = rehearsal.saving(checkpoints)
         disk = _disk(job, rehearsal.folder, checkpoints, line_bytes)
+        peak_memory = rehearsal.peak_memory()
+        speedup = _speedup_of_lora(job, train, scratch / "all-weights", steps, listener)
     seconds = {
         "start": start,
         "head_start": head_start,
@@ -138,7 +142,7 @@ def estimate_run(
         "seconds": {
             phase: _between(phase_seconds, spread) for phase, phase_seconds in seconds.items()
         },
-        "peak_memory_bytes": rehearsal.peak_memory(),
+        "peak_memory_bytes": peak_memory,
         "disk_bytes": {**disk, "free": free_bytes(place)},
         "sweep": {
             "cells": cells,
@@ -148,10 +152,40 @@ def estimate_run(
         },
         "busy": spread > _BUSY,
     }
+    if speedup is not None:
+        document["lora"] = {"speedup": round(speedup, 2)}
     if job.recipe.training.time_limit is not None:
         document["time_limit"] = what_fits(job, seconds, evaluations=rehearsal.evaluations)
     _warn(document, spread, listener)
     return document
+
+
+def _speedup_of_lora(
+    job: Job, seconds: float, scratch: Path, steps: int, listener: Listener
+) -> float | None:
+    """Returns how many times as fast as training all weights LoRA's steps are; None without LoRA,
+    or where memory is too short for all weights.
+
+    Args:
+        job: Made ready, perhaps with LoRA.
+        seconds: Of all its steps.
+        scratch: Free place for the other run.
+        steps: How many batches are timed.
+        listener: Receives progress, and why nothing was measured.
+    """
+    if job.loaded.adapter is None:
+        return None
+    recipe = job.recipe.model_copy(update={"lora": LoraSection()})
+    all_weights = prepare(recipe)
+    needed = all_weights.memory - resident_bytes()
+    if job.compute.device == "cpu" and needed > memory()["available"]:
+        listener.say(
+            f"LoRA: training all weights would need about {human_bytes(all_weights.memory)}, more "
+            "than is free, so its steps were not timed"
+        )
+        return None
+    all_seconds, _ = Rehearsal(all_weights, scratch).training(steps, listener)
+    return all_seconds / seconds
 
 
 def rehearse_time_limit(

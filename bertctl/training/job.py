@@ -37,6 +37,7 @@ from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.classification.class_weights import check_weights
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
+from bertctl.training.lora_checks import check_lora, check_peft
 from bertctl.training.step_memory import estimate_memory, resident_bytes
 from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.training.trackers import check_trackers
@@ -362,6 +363,7 @@ def _read(
         )
         raise UsageError(message, remedy="Type `bertctl finetune`, or leave few_shot.loss out.")
     check_outside(recipe)
+    check_peft(recipe)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
     if encoded is not None:
@@ -373,6 +375,7 @@ def _read(
     require_head(source.config, task.auto_class, source.name)
     recipe, chosen = resolve_auto(recipe, TrainingTraits.of(recipe, data, task, source))
     check_layers(recipe, source)
+    check_lora(recipe, source)
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))
     primary = primary_metric(recipe, data, task)

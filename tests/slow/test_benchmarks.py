@@ -29,6 +29,7 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
     given = {
         "training.py": ["--recipe", "demo"],
         "attention.py": [],
+        "lora.py": [],
         "many_rows.py": [],
         "searching.py": [],
         "starting.py": [],

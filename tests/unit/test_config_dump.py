@@ -210,7 +210,7 @@ def test_it_opens_with_the_command_and_every_field_stands_under_its_docstring():
         "masking",
         "probe",
     }
-    others |= {"sentence_embeddings", "few_shot"}
+    others |= {"sentence_embeddings", "few_shot", "lora"}
     assert seen == {name for name in fields() if name.split(".")[0] not in others}
 
 

@@ -47,6 +47,15 @@ def estimate(
     out.answer(document, estimate_table(document))
 
 
+def lora_speed(speedup: float) -> tuple[str, str]:
+    """Returns how a step of LoRA compares with one that trains all weights, in two cells."""
+    if speedup >= 1.05:
+        return f"{speedup:.1f} times", "as fast as one that trains all weights"
+    if speedup > 0.95:
+        return "as fast", "as one that trains all weights"
+    return f"{1 / speedup:.1f} times", "the time of one that trains all weights: slower"
+
+
 def estimate_table(document: Mapping[str, Any]) -> Shown:
     """Returns a table with a line per phase, and the whole, the sweep, memory and disk."""
     from bertctl.reporting.summary import fit_sentence
@@ -76,6 +85,8 @@ def estimate_table(document: Mapping[str, Any]) -> Shown:
     for name, seconds in rows:
         between = f"{human_seconds(seconds['low'])} and {human_seconds(seconds['high'])}"
         table.add_row(name, human_seconds(seconds["estimate"]), between)
+    if lora := document.get("lora"):
+        table.add_row("a step of LoRA", *lora_speed(lora["speedup"]))
     if fit := document.get("time_limit"):
         fitting = fit_sentence(fit, whole_steps=document["steps"], whole_epochs=document["epochs"])
         table.add_row("time limit", fit["limit"], fitting)

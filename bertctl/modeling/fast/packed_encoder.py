@@ -29,6 +29,7 @@ from bertctl.modeling.fast.packed_attention import (
     pack,
 )
 from bertctl.modeling.fast.torch_bert import OF_TEXTS, Layer, Network, Stack
+from bertctl.modeling.lora import LoraLayer
 from bertctl.runtime.cpu import cpu_words
 from bertctl.runtime.device import Compute
 
@@ -38,6 +39,12 @@ _LIKE_BERT = ("BertLayer", "RobertaLayer", "XLMRobertaLayer", "CamembertLayer", 
 # otherwise of the second.
 _FEW = 512
 _MULTIPLES = (32, 64)
+
+_N_WEIGHTS = 16
+# Numbers of the linear layers after query, key and value.
+_MIXED = 3
+_INNER = 4
+_OUTER = 5
 
 _norm_backward: Any = torch.ops.aten.native_layer_norm_backward
 _gelu_backward: Any = torch.ops.aten.gelu_backward
@@ -53,17 +60,35 @@ class _Shape:
         dropouts: the modules whose shares are those of the attention, of its output and of the
             feed-forward part.
         dtype: of the products.
+        scaling: Factor of LoRA's updates.
     """
 
     heads: int
     epsilons: tuple[float, float]
     dropouts: tuple[nn.Dropout, nn.Dropout, nn.Dropout]
     dtype: torch.dtype
+    scaling: float = 1.0
 
     @property
     def shares(self) -> list[float]:
         """Shares of elements that the three dropouts leave out, as they are drawn."""
         return [drawn_share(dropout) for dropout in self.dropouts]
+
+
+@dataclass(frozen=True)
+class _LayerWeights:
+    """What a layer computes with.
+
+    Attributes:
+        shape: What it is besides its weights.
+        weights: 16 weights and biases, in the order of `BERT_LAYER`.
+        adapters: Two matrices of LoRA for each of the six linear layers, R x D and C x R; None
+            where a layer has no update. Empty without LoRA.
+    """
+
+    shape: _Shape
+    weights: Sequence[Tensor]
+    adapters: Sequence[Tensor | None] = ()
 
 
 def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
@@ -104,43 +129,74 @@ def _is_usual(config: Any) -> bool:
     return not looks_back and attention in (None, "sdpa") and summary in (None, "first")
 
 
-def _read_layer(layer: Any, dtype: torch.dtype) -> tuple[_Shape, list[nn.Parameter]] | None:
-    """Returns the shape and the 16 weights of a layer of BERT's or DistilBERT's kind; None of
-    another kind.
+def _read_layer(layer: Any, dtype: torch.dtype) -> _LayerWeights | None:
+    """Returns the shape and the weights of a layer of BERT's or DistilBERT's kind; None of another
+    kind.
     """
     kind = type(layer).__name__
     if isinstance(layer, Layer):
-        weights: list[nn.Parameter] = []
-        for name in layer.names:
-            weights += layer.part(name).parameters()
-        return _Shape(layer.heads, (layer.epsilon, layer.epsilon), layer.dropouts, dtype), weights
-    if kind in _LIKE_BERT:
-        names = BERT_LAYER
+        parts = [layer.part(name) for name in layer.names]
+        dropouts = layer.dropouts
+        heads = layer.heads
+        epsilons = (layer.epsilon, layer.epsilon)
+        has_gelu = True
+    elif kind in _LIKE_BERT:
+        parts = [layer.get_submodule(name) for name in BERT_LAYER.values()]
         inner = layer.attention.self
         dropouts = inner.dropout, layer.attention.output.dropout, layer.output.dropout
         heads = inner.num_attention_heads
-        activation = layer.intermediate.intermediate_act_fn
+        epsilons = _epsilons(parts)
+        has_gelu = _is_gelu(layer.intermediate.intermediate_act_fn)
     elif kind == "TransformerBlock":
-        names = DISTILBERT_LAYER
+        parts = [layer.get_submodule(name) for name in DISTILBERT_LAYER.values()]
         inner = layer.attention
-        first = layer.ffn
-        dropouts = inner.dropout, nn.Dropout(0.0), first.dropout
+        dropouts = inner.dropout, nn.Dropout(0.0), layer.ffn.dropout
         heads = inner.n_heads
-        activation = first.activation
+        epsilons = _epsilons(parts)
+        has_gelu = _is_gelu(layer.ffn.activation)
     else:
         return None
-    parts = [layer.get_submodule(name) for name in names.values()]
-    is_plain = (
-        all(type(part) in (nn.Linear, nn.LayerNorm) for part in parts)
-        and not layer.gradient_checkpointing
-    )
-    if not is_plain or type(activation).__name__ != "GELUActivation":
+    is_recomputed = bool(getattr(layer, "gradient_checkpointing", False))
+    if not has_gelu or is_recomputed or not all(map(_is_plain, parts)):
         return None
-    shape = _Shape(heads, (parts[4].eps, parts[7].eps), dropouts, dtype)
-    weights = []
+
+    updates = [part for part in parts if isinstance(part, LoraLayer)]
+    scaling = updates[0].scaling if updates else 1.0
+    weights: list[Tensor] = []
     for part in parts:
         weights += [part.weight, part.bias]
-    return shape, weights
+    return _LayerWeights(
+        shape=_Shape(heads, epsilons, dropouts, dtype, scaling),
+        weights=weights,
+        adapters=_adapters(parts) if updates else (),
+    )
+
+
+def _epsilons(parts: Sequence[Any]) -> tuple[float, float]:
+    """Returns those of both normalisations among the parts of a layer; 0 where it has others."""
+    return float(getattr(parts[4], "eps", 0.0)), float(getattr(parts[7], "eps", 0.0))
+
+
+def _is_gelu(activation: Any) -> bool:
+    return type(activation).__name__ == "GELUActivation"
+
+
+def _is_plain(part: Any) -> bool:
+    """Returns whether a part is what `_Layer` computes."""
+    return type(part) in (nn.Linear, nn.LayerNorm) or (
+        isinstance(part, LoraLayer) and part.is_plain_update
+    )
+
+
+def _adapters(parts: Sequence[Any]) -> list[Tensor | None]:
+    """Returns LoRA's matrices of a layer's parts, normalisations left out."""
+    adapters: list[Tensor | None] = []
+    for part in parts:
+        if isinstance(part, LoraLayer):
+            adapters += [part.lora_A, part.lora_B]
+        elif not isinstance(part, nn.LayerNorm):
+            adapters += [None, None]
+    return adapters
 
 
 def _reads_first_tokens(network: nn.Module) -> bool:
@@ -155,7 +211,7 @@ def _reads_first_tokens(network: nn.Module) -> bool:
 
 
 def _in_training(
-    encoder: Any, layers: Sequence[tuple[_Shape, list[nn.Parameter]]], reads_firsts: bool
+    encoder: Any, layers: Sequence[_LayerWeights], reads_firsts: bool
 ) -> Callable[..., Any]:
     """Returns the encoder's forward pass: in training over packed tokens, otherwise its own.
 
@@ -175,7 +231,7 @@ def _in_training(
         positions, blocks = pack(hidden_states, attention_mask)
         flat = hidden_states.flatten(0, 1)
         x = flat.index_select(0, positions).float()
-        if layers[0][0].dtype is torch.bfloat16:
+        if layers[0].shape.dtype is torch.bfloat16:
             rows = -len(x) % _MULTIPLES[len(x) > _FEW]
             # The added rows belong to no window, and give no gradient.
             x = functional.pad(x, (0, 0, 0, rows))
@@ -186,15 +242,16 @@ def _in_training(
         every = list(zip(blocks, blocks, strict=True)), None
         looks, only = firsts or every
         with torch.autocast("cpu", enabled=False):
-            for shape, weights in layers[:-1]:
-                x = _apply(x, shape, *every, *weights)
-            shape, weights = layers[-1]
+            for layer in layers[:-1]:
+                x = _apply(x, layer.shape, *every, *layer.weights, *layer.adapters)
+            last = layers[-1]
             x = _apply(
                 x,
-                shape,
+                last.shape,
                 looks,
                 only,
-                *weights,
+                *last.weights,
+                *last.adapters,
             )
         if only is not None:
             positions = positions[only]
@@ -224,10 +281,16 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, x: Tensor, shape: _Shape, looks: Looks, only: Tensor | None, *weights: Tensor
+        context: Any,
+        x: Tensor,
+        shape: _Shape,
+        looks: Looks,
+        only: Tensor | None,
+        *weights: Tensor,
     ) -> Tensor:
         """Returns (N, C), or (B, C) of first tokens only, which are these of the N."""
-        wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights
+        wq, bq, wk, bk, wv, bv, wo, bo, g1, b1, wi, bi, wf, bf, g2, b2 = weights[:_N_WEIGHTS]
+        updates = _Updates(weights[_N_WEIGHTS:], shape)
         w_qkv = torch.cat([weight.to(shape.dtype) for weight in (wq, wk, wv)])
         b_qkv = torch.cat([bias.to(shape.dtype) for bias in (bq, bk, bv)])
         wo, bo, wi, bi, wf, bf = (weight.to(shape.dtype) for weight in (wo, bo, wi, bi, wf, bf))
@@ -235,6 +298,8 @@ class _Layer(torch.autograd.Function):
         of_attention, of_output, of_layer = shape.shares
         xb = x.to(shape.dtype)
         qkv = functional.linear(xb, w_qkv, b_qkv)
+        for number in range(_MIXED):
+            updates.add(number, xb, qkv[:, number * c : (number + 1) * c])
         qkv[:, :c] *= (c / shape.heads) ** -0.5
         x = x if only is None else x[only]
         looked_at = sum(block.windows * shape.heads * block.width * to.width for block, to in looks)
@@ -251,9 +316,11 @@ class _Layer(torch.autograd.Function):
             dropout_masks[0],
             1 / (1 - of_attention),
         )
+        mixed = functional.linear(attended, wo, bo)
+        updates.add(_MIXED, attended, mixed)
         y = torch.add(
             x,
-            keep(functional.linear(attended, wo, bo), dropout_masks[1]),
+            keep(mixed, dropout_masks[1]),
             alpha=1 / (1 - of_output),
         )
         x1, m1, r1 = torch.native_layer_norm(
@@ -265,10 +332,11 @@ class _Layer(torch.autograd.Function):
         )
         x1b = x1.to(shape.dtype)
         h = functional.linear(x1b, wi, bi)
+        updates.add(_INNER, x1b, h)
         a = functional.gelu(h)
-        z = torch.add(
-            x1, keep(_product(a, wf.T).add_(bf), dropout_masks[2]), alpha=1 / (1 - of_layer)
-        )
+        outer = _product(a, wf.T).add_(bf)
+        updates.add(_OUTER, a, outer)
+        z = torch.add(x1, keep(outer, dropout_masks[2]), alpha=1 / (1 - of_layer))
         out, m2, r2 = torch.native_layer_norm(
             z,
             (c,),
@@ -290,9 +358,11 @@ class _Layer(torch.autograd.Function):
             g2,
             b2,
             *dropout_masks,
+            *updates.saved(),
             *saved,
         )
         context.shape = shape
+        context.n_updates = len(updates.saved())
         context.looks = looks
         context.only = only
         return out
@@ -303,34 +373,42 @@ class _Layer(torch.autograd.Function):
         xb, qkv, attended, x1b, h, a, w_qkv, wo, wi, wf, *rest = context.saved_tensors
         y, m1, r1, g1, b1, z, m2, r2, g2, b2, of_attention, of_output, of_layer, *saved = rest
         shape = context.shape
+        updates = _Updates.of_saved(saved[: context.n_updates], shape)
+        saved = saved[context.n_updates :]
         needed = context.needs_input_grad[4:]
         scales = [1 / (1 - share) for share in shape.shares]
-        sides = [gradient.shape[1:], [True] * 3]
+        size = gradient.shape[1:]
         gz, dg2, db2 = _norm_backward(
             gradient,
             z,
-            sides[0],
+            size,
             m2,
             r2,
             g2,
             b2,
-            sides[1],
+            [True, needed[14], needed[15]],
         )
         gf = keep((gz * scales[2]).to(shape.dtype), of_layer)
-        gh = _gelu_backward(gf @ wf, h)
+        ga = gf @ wf
+        updates.backward(_OUTER, a, gf, ga)
+        gh = _gelu_backward(ga, h)
+        g1b = _product(gh, wi)
+        updates.backward(_INNER, x1b, gh, g1b)
         gy, dg1, db1 = _norm_backward(
-            gz.add_(_product(gh, wi)),
+            gz.add_(g1b),
             y,
-            sides[0],
+            size,
             m1,
             r1,
             g1,
             b1,
-            sides[1],
+            [True, needed[8], needed[9]],
         )
         go = keep((gy * scales[1]).to(shape.dtype), of_output)
+        g_attended = go @ wo
+        updates.backward(_MIXED, attended, go, g_attended)
         g_qkv = attend_backward(
-            go @ wo,
+            g_attended,
             qkv,
             saved,
             shape.heads,
@@ -343,6 +421,10 @@ class _Layer(torch.autograd.Function):
         only = context.only
         if context.needs_input_grad[0]:
             gx = _product(g_qkv, w_qkv)
+        c = len(wo)
+        for number in range(_MIXED):
+            updates.backward(number, xb, g_qkv[:, number * c : (number + 1) * c], gx)
+        if gx is not None:
             if only is None:
                 gx = gy.add_(gx)
             else:
@@ -355,10 +437,76 @@ class _Layer(torch.autograd.Function):
         of_wo = _of_linear(go, attended, needed[6])
         of_wi = _of_linear(gh, x1b, needed[10])
         of_wf = _of_linear(gf, a, needed[12])
-        return gx, None, None, None, *of_qkv, *of_wo, dg1, db1, *of_wi, *of_wf, dg2, db2
+        gradients = *of_qkv, *of_wo, dg1, db1, *of_wi, *of_wf, dg2, db2, *updates.gradients
+        return gx, None, None, None, *gradients
 
 
 _apply: Any = _Layer.apply
+
+
+class _Updates:
+    """LoRA's updates of a layer, on the way forward and back; they do nothing where it has none.
+
+    Args:
+        adapters: As in `_LayerWeights`.
+        shape: Of the layer.
+
+    Attributes:
+        gradients: With respect to the adapters, in fp32.
+    """
+
+    def __init__(self, adapters: Sequence[Tensor | None], shape: _Shape) -> None:
+        self._adapters = [
+            matrix if matrix is None else matrix.to(shape.dtype) for matrix in adapters
+        ]
+        self._scaling = shape.scaling
+        self._narrow: list[Tensor | None] = [None] * (len(adapters) // 2)
+        self.gradients: list[Tensor | None] = [None] * len(adapters)
+
+    @classmethod
+    def of_saved(cls, saved: Sequence[Tensor | None], shape: _Shape) -> "_Updates":
+        """Returns the updates that `saved` came from."""
+        n_adapters = len(saved) * 2 // 3
+        updates = cls(saved[:n_adapters], shape)
+        updates._narrow = [*saved[n_adapters:]]
+        return updates
+
+    def saved(self) -> list[Tensor | None]:
+        """Returns what the backward pass needs: the adapters, and (N, R) their inner states."""
+        return [*self._adapters, *self._narrow]
+
+    def add(self, number: int, inputs: Tensor, outputs: Tensor) -> None:
+        """Adds the update of a linear layer to its outputs, (N, C), in place; inputs are (N, D)."""
+        down, up = self._matrices(number)
+        if down is None or up is None:
+            return
+        narrow = inputs @ down.T
+        outputs.addmm_(narrow, up.T, alpha=self._scaling)
+        self._narrow[number] = narrow
+
+    def backward(
+        self, number: int, inputs: Tensor, gradient: Tensor, of_inputs: Tensor | None
+    ) -> None:
+        """Computes the gradients of an update, and adds what goes on to the inputs.
+
+        Args:
+            number: Of the linear layer.
+            inputs: (N, D) that it read.
+            gradient: (N, C) with respect to its outputs.
+            of_inputs: (N, D) with respect to its inputs, changed in place; None if not needed.
+        """
+        down, up = self._matrices(number)
+        narrow = self._narrow[number] if self._narrow else None
+        if down is None or up is None or narrow is None:
+            return
+        of_narrow = (gradient @ up).mul_(self._scaling)
+        if of_inputs is not None:
+            of_inputs.addmm_(of_narrow, down)
+        self.gradients[2 * number] = (of_narrow.T @ inputs).float()
+        self.gradients[2 * number + 1] = (gradient.T @ narrow).float().mul_(self._scaling)
+
+    def _matrices(self, number: int) -> Sequence[Tensor | None]:
+        return self._adapters[2 * number : 2 * number + 2] or (None, None)
 
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:

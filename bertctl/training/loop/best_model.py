@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bertctl.modeling.model import Model
 from bertctl.run_folder import RunFolder
+from bertctl.writing import failures_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,4 +64,14 @@ class BestModel:
             self._model.save(self._folder.model)
         elif self._when == "never":
             shutil.rmtree(self._folder.model, ignore_errors=True)
+        if self._model.adapter is not None and self._when != "never":
+            self._publish_adapter()
         self._weights = None
+
+    def _publish_adapter(self) -> None:
+        """Moves the adapter out of RUN/model, where it was saved together with the weights."""
+        from bertctl.modeling.lora import ADAPTER
+
+        with failures_of(self._folder.adapter, replaced=True):
+            shutil.rmtree(self._folder.adapter, ignore_errors=True)
+            (self._folder.model / ADAPTER).rename(self._folder.adapter)
