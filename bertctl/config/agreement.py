@@ -117,6 +117,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         if reserved:
             reason = f"prediction files have their own {listing(reserved)}; rename the column"
             yield Disagreement(("evaluation.slice_columns",), reason)
+    yield from _layer_disagreements(recipe)
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
     yield from _pretraining_disagreements(recipe)
@@ -238,6 +239,22 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if (model.window_stride or 0) > most:
         reason = f"a window of {model.max_length} tokens must move forward: {most} at most"
         yield Disagreement(("model.window_stride", "model.max_length"), reason)
+
+
+def _layer_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what is wrong with the choice of layers that a model starts with."""
+    layers = recipe.model.keep_layers
+    if layers is None:
+        return
+    if layers != sorted(set(layers)):
+        reason = f"each layer once, from the bottom to the top: {sorted(set(layers))}"
+        yield Disagreement(("model.keep_layers",), reason)
+    if recipe.few_shot.loss is not None:
+        reason = "few-shot training reads the encoder as its files are"
+        yield Disagreement(("model.keep_layers", "few_shot.loss"), reason)
+    if recipe.pretraining.from_scratch is not None:
+        reason = "a new BERT has as many layers as its size says"
+        yield Disagreement(("model.keep_layers", "pretraining.from_scratch"), reason)
 
 
 def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:

@@ -190,6 +190,14 @@ class ModelSection(RecipeSection):
     catalog."""
     revision: Annotated[Text | None, Mark.BY_CONTENT] = None
     """Branch, tag or commit of a hub model. Default: the catalog's, else the hub's."""
+    keep_layers: Annotated[
+        list[PositiveInt] | None,
+        Field(min_length=1, examples=[[1, 3, 5]]),
+        Mark.LATER,
+    ] = None
+    """Layers of the model to start with, by number, counted from 1 at the bottom, ascending. The
+    others are left out; embeddings and a head that fits are kept (Sanh et al. 2019, DistilBERT).
+    Default: all."""
     max_length: Annotated[int, Field(ge=4)] = 128
     """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is
     counted and shown."""

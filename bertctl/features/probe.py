@@ -68,6 +68,11 @@ def prepare(
         BertctlError: any refusal: data, labels, model, layers, device.
     """
     started = time.perf_counter()
+    if recipe.model.keep_layers is not None:
+        raise UsageError(
+            "model.keep_layers: a probe reads the encoder as its files are",
+            remedy="Leave it out, and choose what is read with `probe.layers=`.",
+        )
     source = inspect_model(recipe.model)
     layers = choose_layers(recipe.probe.layers or ["last"], layer_count(source.config))
     by_word = "words" in TASKS[recipe.task].columns

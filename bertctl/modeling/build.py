@@ -17,6 +17,7 @@ from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.families import BARE, family_of, model_positions, reads_padding, slow_step
 from bertctl.modeling.fast.bert_to_train import bert_to_train, bert_tokenizer
+from bertctl.modeling.kept_layers import select_layers
 from bertctl.modeling.layer_groups import (
     freeze,
     parameter_depths,
@@ -79,15 +80,18 @@ def build_model(
     dropout = recipe.model.dropout
     # What is not trained as `packed_encoder.py` or `step_graphs.py` says, transformers computes.
     is_ours = compute is not None and compute.device in ("cpu", "cuda")
+    stored = source.with_all_layers()
     if is_ours and not recipe.training.gradient_checkpointing:
-        model = bert_to_train(source, auto_class, head, dropout=dropout)
+        model = bert_to_train(stored, auto_class, head, dropout=dropout)
     model = model or load_model(
-        source,
+        stored,
         auto_class,
         head=head,
         dropout=dropout,
         listener=listener,
     )
+    if source.keep_layers:
+        select_layers(model, source.keep_layers)
     if has_trained_head(source):
         listener.say(
             f"model: {source.name} was fine-tuned before; "
@@ -269,7 +273,9 @@ def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -
     from bertctl.modeling.fast.fast_linear import use_fast_linears
     from bertctl.modeling.fast.inference_attention import use_batched_attention
 
-    model = read_model(source, BARE, plain=plain)
+    model = read_model(source.with_all_layers(), BARE, plain=plain)
+    if source.keep_layers:
+        select_layers(model, source.keep_layers)
     # Positions are counted from the left, whatever side the tokenizer would pad: a text stands at
     # the same positions alone and in a batch, so its vectors are the same.
     model.padding = replace(model.padding, left=False)

@@ -26,7 +26,7 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
         UsageError: a network whose layers can't be told apart, such as ALBERT's, which share their
             weights.
     """
-    stacks = _stacks(network)
+    stacks = layer_stacks(network)
     prefix = _prefix(network)
     count = len(next(iter(stacks.values())))
     depths: dict[str, int] = {}
@@ -70,7 +70,7 @@ def reinitialise(network: "nn.Module", n_top: int) -> None:
     encoder: Any = network.base_model
     modules: list[nn.Module] = []
     if n_top:
-        for stack in _stacks(network).values():
+        for stack in layer_stacks(network).values():
             modules += [*stack][-n_top:]
     pooler = getattr(encoder, "pooler", None)
     if pooler is not None:
@@ -129,7 +129,7 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
         )
 
 
-def _stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
+def layer_stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
     """Returns the encoder's layers by name: the list that has as many as the config says.
 
     XLM keeps the parts of its layers in lists beside each other; all of them are returned.

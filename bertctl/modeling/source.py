@@ -4,7 +4,7 @@ tokenizer, its case.
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from bertctl.modeling.families import (
     read_length,
     refuse_family,
 )
+from bertctl.modeling.kept_layers import check_kept_layers, kept_config
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.device import Compute, choose_compute
@@ -78,9 +79,10 @@ class ModelSource:
     Attributes:
         name: as it was asked for.
         folder: its files.
-        config: its config.json.
+        config: its config.json; with `keep_layers`, as it is for those layers alone.
         max_length: longest input, checked against the model's positions.
         lowercase: whether text is lower-cased; None leaves it to the tokenizer's files.
+        keep_layers: Layers that a model made of it has, counted from 1; empty for all of them.
     """
 
     name: str
@@ -88,6 +90,14 @@ class ModelSource:
     config: dict[str, Any]
     max_length: int
     lowercase: bool | None
+    keep_layers: tuple[int, ...] = ()
+
+    def with_all_layers(self) -> "ModelSource":
+        """Returns the same with the layers that the files have."""
+        if not self.keep_layers:
+            return self
+        config = read_json(self.folder / "config.json", limit=_CONFIG_LIMIT)
+        return replace(self, config=config, keep_layers=())
 
     def content_hash(self) -> str:
         """Returns the SHA-256 of weights, config and tokenizer: what the model is, wherever it
@@ -127,7 +137,7 @@ def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> Model
 
     Raises:
         UsageError: no docstrings (-OO); an unknown name, a max_length over its positions, a wrong
-            lower-casing.
+            lower-casing, layers that are not there.
         UnavailableError: files that are not there.
     """
     if sys.flags.optimize > 1:
@@ -178,12 +188,17 @@ def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> Model
         _check_ids(tokenizer, folder, model_sizes(config)["vocabulary"])
         _check_added_tokens(tokenizer or {}, folder)
         lowercase = _case(settings, folder, tokenizer)
+    keep_layers = tuple(settings.keep_layers or ())
+    if keep_layers:
+        check_kept_layers(keep_layers, config, settings.name)
+        config = kept_config(config, keep_layers)
     return ModelSource(
         settings.name,
         folder,
         config,
         settings.max_length,
         lowercase,
+        keep_layers=keep_layers,
     )
 
 
