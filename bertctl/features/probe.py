@@ -73,6 +73,11 @@ def prepare(
             "model.keep_layers: a probe reads the encoder as its files are",
             remedy="Leave it out, and choose what is read with `probe.layers=`.",
         )
+    if recipe.lora.rank is not None:
+        raise UsageError(
+            "lora.rank: a probe leaves the encoder as it is, so there is nothing to adapt",
+            remedy="Leave it out, or fine-tune: `bertctl finetune` takes the same recipe or file.",
+        )
     source = inspect_model(recipe.model)
     layers = choose_layers(recipe.probe.layers or ["last"], layer_count(source.config))
     by_word = "words" in TASKS[recipe.task].columns

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer
 
+from bertctl.catalog.models import MODELS
 from bertctl.config.schema import Recipe
 from bertctl.errors import DataError, UsageError
 from bertctl.modeling.families import BARE, family_of, model_positions, reads_padding, slow_step
@@ -182,7 +183,8 @@ def _adapt(model: Model, source: ModelSource, recipe: Recipe) -> None:
         depths = parameter_depths(model.network)
         frozen = {name for name, depth in depths.items() if 1 <= depth <= training.freeze_layers}
     parts = use_lora(model.network, recipe.lora, new_weights=new_weights, left_out=frozen)
-    model.adapter = Adapter(recipe.lora, parts, base=source.name)
+    row = MODELS.get(source.name)
+    model.adapter = Adapter(recipe.lora, parts, base=row.hub_id if row else source.name)
 
 
 def _recompute_activations(network: "nn.Module", source: ModelSource) -> None:

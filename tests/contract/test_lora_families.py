@@ -56,6 +56,7 @@ def with_lora(recipe: Recipe) -> Recipe:
         "optimizer.learning_rate": 1e-2,
         "training.epochs": 3,
         "training.checkpoint_every": "off",
+        "model.head_start": "random",
     }
     fields = recipe.model_dump(exclude_defaults=True)
     flat = {

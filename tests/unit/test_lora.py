@@ -19,6 +19,7 @@ from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import LoraSection
 from bertctl.config.schema import Recipe
 from bertctl.errors import InterruptedRunError, UnavailableError, UsageError
+from bertctl.features.probe import prepare as prepare_probe
 from bertctl.modeling.fast.packed_encoder import use_packed_encoder
 from bertctl.modeling.lora import LoraLayer, lora_layers, scaling_of
 from bertctl.progress import Listener
@@ -427,6 +428,21 @@ def test_pretraining_and_targets_among_frozen_layers_are_refused(
     frozen = recipe.with_fields("training", freeze_layers=1)
     with pytest.raises(UsageError, match=r"lora\.targets"):
         prepare(frozen)
+
+
+def test_a_probe_leaves_the_encoder_frozen_and_refuses(tiny_model: Path, opinions: Path) -> None:
+    with pytest.raises(UsageError, match=r"lora\.rank: a probe"):
+        prepare_probe(with_lora(tiny_model, opinions))
+
+
+@pytest.mark.parametrize(("name", "base"), [("minilm", "sentence-transformers/all-MiniLM-L6-v2")])
+def test_the_adapter_names_the_model_as_the_hub_does(
+    name: str, base: str, opinions: Path, tmp_path: Path
+) -> None:
+    fields = {"data.train_file": str(opinions), "model.name": name, "lora.rank": 1}
+    prepare(load_recipe("text-classification", options=fields)).loaded.save(tmp_path / "model")
+    file = tmp_path / "model" / "adapter" / "adapter_config.json"
+    assert json.loads(file.read_text(encoding="utf-8"))["base_model_name_or_path"] == base
 
 
 def test_without_peft_the_install_line_is_given_and_the_exit_code_is_4(
