@@ -55,7 +55,6 @@ def cached_graph(
             network,
             _sample(loaded),
             aside,
-            "onnx",
             name=source.name,
             remedy="Leave `backend=` out: torch reads it.",
         )

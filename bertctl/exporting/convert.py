@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertctl.documents import loading
 from bertctl.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -63,18 +62,16 @@ def convert(
     network: "GraphNetwork",
     sample: "Mapping[str, Tensor]",
     folder: Path,
-    file_format: str,
     *,
     name: str,
     remedy: str,
 ) -> Path:
-    """Writes a network as a graph of any batch and any length, and returns the file to open.
+    """Writes a network as an ONNX graph of any batch and any length, and returns its file.
 
     Args:
         network: On the CPU in fp32.
         sample: A batch of at least two windows of several tokens.
         folder: Where to; it exists.
-        file_format: One of `FORMATS`.
         name: The model's, for messages.
         remedy: What to do where it can't be converted.
 
@@ -85,15 +82,7 @@ def convert(
     with _readable_failure(name, remedy):
         program = _traced(network, sample)
         _save_onnx(program, path)
-    if file_format == "onnx":
-        return path
-
-    target = folder / GRAPH_FILES["openvino"]
-    with loading(f"'{name}' as OpenVINO", kind=UnavailableError, remedy=remedy):
-        save_openvino(path, target)
-    for left in folder.glob(f"{path.name}*"):
-        left.unlink()
-    return target
+    return path
 
 
 def save_openvino(onnx: Path, target: Path, *, is_half: bool = False) -> None:

@@ -6,16 +6,33 @@ from pathlib import Path
 from typing import Any
 
 from bertctl.errors import UsageError
-from bertctl.exporting.convert import FORMATS, convert, require_packages
+from bertctl.exporting.convert import (
+    FORMATS,
+    GRAPH_FILES,
+    convert,
+    require_packages,
+    save_openvino,
+)
 from bertctl.exporting.folder import Graph, write_folder
 from bertctl.exporting.proof import Comparison
+from bertctl.exporting.quality import QualityCheck
 from bertctl.exporting.rows import comparison_rows
+from bertctl.exporting.shrink import shrink
+from bertctl.exporting.smaller import check_precision
 from bertctl.exporting.subject import Subject, open_subject
 from bertctl.inference.graph_session import GraphSession, open_graph
 from bertctl.progress import SILENT, Listener
-from bertctl.run_documents.export_document import DOCUMENT, ExportDocument, ExportProof
+from bertctl.run_documents.export_document import (
+    DOCUMENT,
+    ExportDocument,
+    ExportProof,
+    ExportQuality,
+)
 from bertctl.words import count_of, unknown
 from bertctl.writing import refuse_input, replacing
+
+USUAL_DROP = 0.005
+"""Largest drop of the primary metric by smaller numbers where nothing is said."""
 
 TOLERANCE = 1e-4
 """Largest difference of an output that is allowed where nothing is said."""
@@ -32,6 +49,9 @@ class ExportRequest:
         rows: File to compare on; None for the run's validation rows.
         tolerance: Largest difference of an output that is allowed.
         overwrite: Whether an export in the folder is replaced.
+        precision: fp32, or smaller numbers: fp16, bf16 or int8.
+        max_drop: With smaller numbers, the largest drop by metric; None allows the primary one
+            `USUAL_DROP`.
         options: Recipe fields that were given.
     """
 
@@ -41,7 +61,14 @@ class ExportRequest:
     rows: Path | None = None
     tolerance: float = TOLERANCE
     overwrite: bool = False
+    precision: str = "fp32"
+    max_drop: Mapping[str, float] | None = None
     options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def is_smaller(self) -> bool:
+        """Whether its numbers are smaller than the model's."""
+        return self.precision != "fp32"
 
 
 @dataclass(frozen=True)
@@ -52,11 +79,13 @@ class ExportResult:
         document: Of the folder; None where none is left.
         proof: How the export was compared.
         failures: Why there is no folder, a sentence each.
+        quality: What smaller numbers cost.
     """
 
     document: ExportDocument | None
     proof: ExportProof
     failures: tuple[str, ...] = ()
+    quality: ExportQuality | None = None
 
     def as_json(self, output: Path) -> dict[str, Any]:
         """Returns the answer of the verb."""
@@ -65,6 +94,7 @@ class ExportResult:
             "output": None if self.failures else str(output),
             "failures": list(self.failures),
             "proof": self.proof.as_json(),
+            "quality": None if self.quality is None else self.quality.as_json(),
             "bytes": None if self.document is None else _size(self.document),
         }
 
@@ -93,7 +123,11 @@ def export_model(request: ExportRequest, *, listener: Listener = SILENT) -> Expo
     check_request(request)
     subject = open_subject(request.path, request.options, listener)
     rows = comparison_rows(
-        subject.run, request.rows, is_run=subject.is_run, with_labels=False, listener=listener
+        subject.run,
+        request.rows,
+        is_run=subject.is_run,
+        with_labels=request.is_smaller,
+        listener=listener,
     )
     comparison = Comparison(subject, rows, listener)
     try:
@@ -123,6 +157,12 @@ def check_request(request: ExportRequest) -> None:
         raise UsageError(
             f"`tolerance={request.tolerance}` is no difference that could be allowed",
             remedy=f"Give a number from 0 on; the default is {TOLERANCE:g}.",
+        )
+    check_precision(request.file_format, request.precision)
+    if request.max_drop is not None and not request.is_smaller:
+        raise UsageError(
+            "`max_drop=` is about smaller numbers, and fp32 has to give the same answers",
+            remedy="Add `int8=True`, or leave it out.",
         )
     require_packages(request.file_format, f"`to={request.file_format}`")
     _check_output(request)
@@ -159,20 +199,37 @@ def _exported(
     Raises:
         _NotProvedError: The export answers otherwise.
     """
+    check = None
+    if request.is_smaller:
+        check = QualityCheck(comparison, request.max_drop or {}, USUAL_DROP)
     listener.say(f"'{request.path}' is converted to {request.file_format}")
-    path = convert(
+    onnx = convert(
         comparison.network,
         comparison.sample(),
         folder,
-        request.file_format,
         name=str(request.path),
         remedy="It stays usable as it is: `bertctl predict` computes with torch.",
     )
+    path = onnx
+    if request.file_format == "openvino":
+        path = folder / GRAPH_FILES["openvino"]
+        save_openvino(onnx, path)
     session = _open(path, request.file_format, subject)
     proof = comparison.prove(session, request.tolerance)
     failures = proof_failures(proof)
     if failures:
         raise _NotProvedError(ExportResult(None, proof, failures))
+
+    quality = None
+    if check is not None:
+        small = shrink(comparison, check, onnx, session, request, listener)
+        quality = small.quality
+        if small.failures:
+            raise _NotProvedError(ExportResult(None, proof, small.failures, quality))
+        session = small.session
+    if request.file_format == "openvino":
+        for left in folder.glob(f"{onnx.name}*"):
+            left.unlink()
 
     folder_proof, difference = comparison.for_folder(session)
     proof = proof.model_copy(
@@ -182,9 +239,11 @@ def _exported(
             "folder_tolerance": max(request.tolerance, 2 * difference),
         }
     )
-    graph = Graph(path.name, request.file_format, "fp32", session.inputs, session.outputs)
-    document = write_folder(folder, subject, graph, proof, folder_proof)
-    return ExportResult(document, proof)
+    graph = Graph(
+        path.name, request.file_format, request.precision, session.inputs, session.outputs
+    )
+    document = write_folder(folder, subject, graph, proof, folder_proof, quality)
+    return ExportResult(document, proof, (), quality)
 
 
 def _open(path: Path, file_format: str, subject: Subject) -> GraphSession:

@@ -18,6 +18,7 @@ from bertctl.exporting.subject import Subject, Window, padded
 from bertctl.inference.engine import Engine
 from bertctl.inference.graph_backend import GraphBackend, answer_outputs
 from bertctl.inference.graph_session import GraphSession
+from bertctl.inference.trained import open_run
 from bertctl.progress import SILENT, Listener
 from bertctl.run_documents.export_document import LAST_STATE, ExportProof, NearTie, ProofShape
 from bertctl.runtime.batching import evaluation_plan
@@ -142,6 +143,18 @@ class Comparison:
         model = self.subject.model
         backend = TensorBackend(GraphBackend(session, self.subject.windows))
         return Engine(backend, model.tokenizer, model.padding, self.subject.compute)
+
+    def default_engine(self) -> Engine:
+        """Returns the model as `predict` computes it on this CPU, in bertctl's own precision."""
+        path = self.subject.run.folder.path
+        options = {"runtime.device": "cpu", "runtime.threads": self.subject.compute.threads}
+        if self.subject.is_run:
+            return open_run(path, options=options).load()
+        return self.subject.engine
+
+    def answer_names(self, session: GraphSession) -> tuple[str, ...]:
+        """Returns the outputs of a graph that answers are made of."""
+        return answer_outputs(session.outputs)
 
     def prove(self, session: GraphSession, tolerance: float) -> ExportProof:
         """Returns how far a graph is from the model.

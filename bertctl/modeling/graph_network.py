@@ -38,7 +38,9 @@ class GraphNetwork(nn.Module):
         self.names = ("input_ids", "attention_mask") + ("token_type_ids",) * model.has_segments
         self._hidden_states = hidden_states
         self._is_choice = "ForMultipleChoice" in type(model.network).__name__
-        self._last = last_layer(model.network)[1] if with_windows else None
+        self._last: nn.Linear | None = None
+        if with_windows and not isinstance(model.network, ProbeNetwork):  # which gives its vectors
+            _, self._last = last_layer(model.network)
         self.eval()
 
     def forward(self, **inputs: Tensor) -> dict[str, Tensor]:

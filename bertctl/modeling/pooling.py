@@ -80,7 +80,8 @@ def pool(
             every = torch.ones_like(counted)
         else:
             every = mask
-        token_mask = torch.where(counted.any(dim=1, keepdim=True), counted, every)
+        is_counted = counted.any(dim=1, keepdim=True)
+        token_mask = (counted & is_counted) | (every & ~is_counted)
     if "mean" in how or "mean-max" in how:
         if token_mask is None:
             everything = torch.ones(vectors.shape[:2], device=vectors.device)
@@ -120,8 +121,6 @@ def _max(vectors: "Tensor", token_mask: "Tensor | None") -> "Tensor":
 
 def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
     """Returns the first (or last) token that counts, wherever the padding is."""
-    import torch
-
     if mask is None:
         return vectors[:, -1 if last else 0]
     number = mask.long()
@@ -129,7 +128,8 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
         position = mask.shape[1] - 1 - number.flip(1).argmax(dim=1)
     else:
         position = number.argmax(dim=1)
-    return vectors[torch.arange(len(vectors)), position]
+    index = position[:, None, None].expand(-1, 1, vectors.shape[-1])
+    return vectors.gather(1, index)[:, 0]
 
 
 def join_windows(

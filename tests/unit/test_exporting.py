@@ -16,9 +16,12 @@ from safetensors.numpy import load_file
 from bertctl import load_run
 from bertctl.documents import read_json, sha256_of
 from bertctl.errors import BertctlError, ExitCode, UnavailableError, UsageError
+from bertctl.exporting import convert as conversion
 from bertctl.exporting import export_model as exporting
+from bertctl.exporting import shrink as shrinking
 from bertctl.exporting.export_model import ExportRequest, export_model
 from bertctl.exporting.proof import resized
+from bertctl.exporting.quality import parse_drops
 from bertctl.exporting.subject import Window
 from bertctl.inference.graph_session import open_graph
 from bertctl.run_documents.export_document import ExportDocument, digest_of
@@ -26,6 +29,7 @@ from tests.conftest import TinyRun
 from tests.documents.schemas import SCHEMAS
 
 pytest.importorskip("onnxscript", reason="pip install 'bertctl[onnx]'")
+onnx_ir = pytest.importorskip("onnx_ir", reason="pip install 'bertctl[onnx]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="pip install 'bertctl[onnx]'")
 
 
@@ -150,8 +154,6 @@ def test_an_export_that_differs_leaves_nothing(
     def convert_wrongly(
         network: object, sample: object, folder: Path, *more: Any, **_: Any
     ) -> Path:
-        import onnx_ir
-
         path = folder / "model.onnx"
         model = onnx_ir.load(exported / "model.onnx")
         for name, value in model.graph.initializers.items():
@@ -172,12 +174,8 @@ def test_an_export_that_differs_leaves_nothing(
 
 
 def test_an_export_replaces_another_one_only_where_it_is_told(
-    request_of: ExportRequest, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request_of: ExportRequest, converted: None, exported: Path, tmp_path: Path
 ) -> None:
-    def convert_again(network: object, sample: object, folder: Path, *more: Any, **_: Any) -> Path:
-        return Path(shutil.copy(exported / "model.onnx", folder))
-
-    monkeypatch.setattr(exporting, "convert", convert_again)
     output = tmp_path / "export"
     shutil.copytree(exported, output)
     (output / "left.txt").write_text("of the export before", encoding="utf-8")
@@ -189,29 +187,181 @@ def test_an_export_replaces_another_one_only_where_it_is_told(
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
 
 
+@pytest.fixture
+def converted(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Takes the graph of the exported run in place of a conversion, which takes seconds."""
+
+    def convert_again(network: object, sample: object, folder: Path, *more: Any, **_: Any) -> Path:
+        return Path(shutil.copy(exported / "model.onnx", folder))
+
+    monkeypatch.setattr(exporting, "convert", convert_again)
+
+
+def test_int8_is_small_and_its_cost_is_told(
+    request_of: ExportRequest, converted: None, exported: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "small"
+    result = export_model(replace(request_of, output=output, precision="int8"))
+    assert result.failures == ()
+    document = read_json(output / "export.json")
+    ExportDocument.model_validate(document)
+    assert document["precision"] == "int8"
+    quality = document["quality"]
+    assert quality["limits"] == {"accuracy": 0.005}
+    change = quality["metrics"]["accuracy"]
+    assert change["before"] - change["after"] <= 0.005
+    assert change["before_low"] <= change["before"] <= change["before_high"]
+    assert change["test"] == "McNemar, exact"
+    assert quality["bytes_after"] == (output / "model.onnx").stat().st_size
+    assert quality["bytes_after"] < quality["bytes_before"]
+    assert {*quality["rows_per_second"]} == {"model", "fp32", "int8"}
+    assert [*output.glob("small*")] == []
+    assert document["proof"]["folder_tolerance"] >= 2 * document["proof"]["folder_difference"]
+
+
+def test_layers_that_cost_most_stay_in_fp32(
+    request_of: ExportRequest, converted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layers: list[str] = []
+
+    def quantize(source: Path, target: Path, *, excluded: Any = (), only: Any = ()) -> None:
+        """Writes a graph without its head, unless two layers of it are left alone."""
+        layers[:] = [*layers, *only]
+        model = onnx_ir.load(source)
+        for name, value in model.graph.initializers.items():
+            if name.endswith("classifier.weight") and len(excluded) < 2 and len(only) != 1:
+                value.const_value = onnx_ir.tensor(-value.const_value.numpy(), name=name)
+        onnx_ir.save(model, target)
+
+    monkeypatch.setattr(shrinking, "quantize_onnx", quantize)
+    output = tmp_path / "small"
+    result = export_model(replace(request_of, output=output, precision="int8"))
+    assert result.failures == ()
+    assert result.quality is not None
+    assert len(result.quality.fp32_layers) == 2
+    assert len({*layers}) > 4
+    assert (output / "model.onnx").is_file()
+    assert [*output.glob("one*")] == []
+
+
+def test_smaller_numbers_that_cost_too_much_leave_nothing(
+    request_of: ExportRequest, converted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quantize(source: Path, target: Path, **_: Any) -> None:
+        model = onnx_ir.load(source)
+        for name, value in model.graph.initializers.items():
+            if name.endswith("classifier.weight"):
+                value.const_value = onnx_ir.tensor(-value.const_value.numpy(), name=name)
+        onnx_ir.save(model, target)
+
+    monkeypatch.setattr(shrinking, "quantize_onnx", quantize)
+    output = tmp_path / "out" / "small"
+    limits = {"accuracy": 0.1}
+    result = export_model(replace(request_of, output=output, precision="int8", max_drop=limits))
+    assert result.document is None
+    assert "accuracy goes from 1.0000 to 0.0000" in result.failures[0]
+    assert result.as_json(output)["verdict"] == "fail"
+    assert [*output.parent.iterdir()] == []
+
+
+ROWS = {
+    "empty.csv": "text,label\n",
+    "labels.csv": "text,label\nfine,pos\ndull,purple\n",
+    "pairs.csv": "first,second,label\nfine,good,pos\n",
+    "unlabelled.csv": "text\nfine\ndull\n",
+    "other.csv": "number,size\n1,2\n",
+    "noise.csv": "\x00\x01\x02",
+}
+
+
+@pytest.fixture
+def places(tmp_path: Path, exported: Path) -> dict[str, Path]:
+    """Files and folders that bad requests name."""
+    for name, content in ROWS.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "file.txt").write_text("mine", encoding="utf-8")
+    unfinished = tmp_path / "unfinished"
+    unfinished.mkdir()
+    (unfinished / "config.json").write_text("{", encoding="utf-8")
+    return {path.name: path for path in tmp_path.iterdir()} | {"exported": exported}
+
+
 @pytest.mark.parametrize(
-    ("changes", "kind", "message"),
+    ("changes", "code", "message"),
     [
-        ({"file_format": "tflite"}, UsageError, "tflite"),
-        ({"tolerance": -1.0}, UsageError, "no difference that could be allowed"),
-        ({"tolerance": float("nan")}, UsageError, "no difference that could be allowed"),
-        ({"path": Path("missing/run")}, BertctlError, "missing/run"),
-        ({"rows": Path("missing.csv")}, UnavailableError, "missing.csv"),
+        ({"file_format": "tflite"}, ExitCode.USAGE, "tflite"),
+        ({"tolerance": -1.0}, ExitCode.USAGE, "no difference that could be allowed"),
+        ({"tolerance": float("nan")}, ExitCode.USAGE, "no difference that could be allowed"),
+        ({"output": "empty.csv"}, ExitCode.USAGE, "is a file"),
+        ({"output": "full"}, ExitCode.USAGE, "holds no export"),
+        ({"output": "exported"}, ExitCode.USAGE, "holds an export"),
+        ({"path": Path("missing/run")}, ExitCode.UNAVAILABLE, "missing/run"),
+        ({"path": "full"}, ExitCode.UNAVAILABLE, "full"),
+        ({"path": "unfinished"}, ExitCode.UNAVAILABLE, "config.json"),
+        ({"rows": Path("missing.csv")}, ExitCode.UNAVAILABLE, "missing.csv"),
+        ({"rows": "empty.csv"}, ExitCode.DATA, "empty.csv"),
+        ({"rows": "labels.csv"}, ExitCode.DATA, "purple"),
+        ({"rows": "pairs.csv"}, ExitCode.USAGE, "pairs.csv"),
+        ({"rows": "other.csv"}, ExitCode.USAGE, "other.csv"),
+        ({"rows": "noise.csv"}, ExitCode.DATA, "noise.csv"),
+        ({"rows": "unlabelled.csv", "precision": "int8"}, ExitCode.USAGE, "unlabelled.csv"),
+        ({"precision": "fp16"}, ExitCode.USAGE, "has no fp16"),
+        ({"precision": "bf16"}, ExitCode.USAGE, "has no bf16"),
+        ({"max_drop": {"accuracy": 0.1}}, ExitCode.USAGE, "smaller numbers"),
+        ({"precision": "int8", "max_drop": {"bleu": 0.1}}, ExitCode.USAGE, "bleu"),
     ],
 )
 def test_bad_requests_are_refused(
     request_of: ExportRequest,
+    places: dict[str, Path],
+    converted: None,
     tmp_path: Path,
     changes: dict[str, Any],
-    kind: type[BertctlError],
+    code: ExitCode,
     message: str,
 ) -> None:
     output = tmp_path / "export"
-    with pytest.raises(kind) as raised:
-        export_model(replace(request_of, **{"output": output, **changes}))
+    named = {
+        name: places.get(value, value) if isinstance(value, str) else value
+        for name, value in changes.items()
+    }
+    with pytest.raises(BertctlError) as raised:
+        export_model(replace(request_of, **{"output": output, **named}))
+    assert raised.value.exit_code == code, raised.value.message
     assert message in raised.value.message
-    assert raised.value.remedy or raised.value.exit_code == ExitCode.UNAVAILABLE
     assert not output.exists()
+    assert [path.name for path in tmp_path.glob(".bertctl-*")] == []
+
+
+@pytest.mark.parametrize("text", ["accuracy", "accuracy=", "=0.1", "accuracy=-1", "accuracy=nan"])
+def test_a_drop_is_a_metric_and_a_number(text: str) -> None:
+    with pytest.raises(UsageError, match="expected METRIC=NUMBER"):
+        parse_drops([text])
+    assert parse_drops(["f1=0.5", "accuracy=0"]) == {"f1": 0.5, "accuracy": 0.0}
+
+
+def test_missing_packages_answer_with_their_install_line(
+    request_of: ExportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversion, "find_spec", lambda _: None)
+    for file_format in conversion.FORMATS:
+        with pytest.raises(UnavailableError, match="not installed here") as raised:
+            export_model(replace(request_of, output=tmp_path / "x", file_format=file_format))
+        assert raised.value.remedy == f"Install it: pip install 'bertctl[{file_format}]'."
+
+
+def test_a_network_that_cannot_be_traced_is_refused_before_anything_is_written(
+    request_of: ExportRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)")
+
+    monkeypatch.setattr(conversion, "_traced", fail)
+    with pytest.raises(UnavailableError, match="decides by what stands in a batch"):
+        export_model(replace(request_of, output=tmp_path / "x"))
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("length", [3, 4, 5, 6, 9])

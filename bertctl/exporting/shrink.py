@@ -1,0 +1,217 @@
+"""A proved graph becomes a smaller one: the layers that cost most stay in fp32 until metrics hold."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertctl.arrays import Array
+from bertctl.exporting.convert import GRAPH_FILES
+from bertctl.exporting.proof import Comparison
+from bertctl.exporting.quality import QualityCheck, Scores, rows_per_second
+from bertctl.exporting.smaller import (
+    halve_openvino,
+    layers_of,
+    quantize_onnx,
+    quantize_openvino,
+)
+from bertctl.exporting.subject import padded
+from bertctl.inference.graph_session import GraphSession, open_graph
+from bertctl.progress import Listener
+from bertctl.run_documents.export_document import ExportQuality
+from bertctl.tasks.base import Outputs
+
+if TYPE_CHECKING:
+    from bertctl.exporting.export_model import ExportRequest
+
+_CALIBRATION = 300
+"""Texts that activations are calibrated on, one at a time."""
+
+_SENSITIVE = 64
+"""Texts that the cost of a layer is measured on."""
+
+
+@dataclass(frozen=True)
+class SmallGraph:
+    """A graph of smaller numbers.
+
+    Attributes:
+        session: It, opened.
+        quality: What it costs.
+        failures: Why it costs too much, a sentence each.
+    """
+
+    session: GraphSession
+    quality: ExportQuality
+    failures: tuple[str, ...]
+
+
+@dataclass
+class _Shrinking:
+    """What is tried for one request."""
+
+    comparison: Comparison
+    check: QualityCheck
+    source: Path
+    request: "ExportRequest"
+    listener: Listener
+
+    @property
+    def folder(self) -> Path:
+        return self.source.parent
+
+    def open(self, path: Path) -> GraphSession:
+        """Opens a graph as it will run."""
+        return open_graph(
+            path,
+            self.request.file_format,
+            threads=self.comparison.subject.compute.threads,
+            precision=self.request.precision,
+        )
+
+    def outputs(self, session: GraphSession) -> Outputs:
+        """Returns what the graph says of all rows."""
+        engine = self.comparison.engine(session)
+        return self.comparison.answers(engine, "asking the smaller export").outputs
+
+    def written(self, excluded: Sequence[str]) -> Path:
+        """Writes the smaller graph, some layers in fp32, and returns the file to open."""
+        if self.request.file_format == "onnx":
+            target = self.folder / "small.onnx"
+            quantize_onnx(self.source, target, excluded=excluded)
+            return target
+        target = self.folder / "small.xml"
+        if self.request.precision == "int8":
+            quantize_openvino(self.source, target, self._calibration())
+        elif self.request.precision == "fp16":
+            halve_openvino(self.source, target)
+        else:
+            return self.folder / GRAPH_FILES["openvino"]
+        return target
+
+    def _calibration(self) -> list[dict[str, Array]]:
+        comparison = self.comparison
+        positions = np.linspace(0, len(comparison.windows) - 1, _CALIBRATION).round().astype(int)
+        return [_inputs_of(comparison, [int(position)]) for position in np.unique(positions)]
+
+    def costs(self, layers: Sequence[str]) -> list[str]:
+        """Returns layers by what each alone costs when it is quantized, the most costly first."""
+        comparison = self.comparison
+        count = min(len(comparison.windows), _SENSITIVE)
+        positions = np.linspace(0, len(comparison.windows) - 1, count).round().astype(int)
+        inputs = _inputs_of(comparison, positions.tolist())
+        plain = self.open(self.source)
+        expected = plain.run(inputs)
+        path = self.folder / "one.onnx"
+        changes = {}
+        for layer in layers:
+            quantize_onnx(self.source, path, only=[layer])
+            results = self.open(path).run(inputs, comparison.answer_names(plain))
+            changes[layer] = max(
+                float(np.abs(values - expected[name]).mean()) for name, values in results.items()
+            )
+        path.unlink(missing_ok=True)
+        return sorted(layers, key=lambda layer: -changes[layer])
+
+
+def shrink(
+    comparison: Comparison,
+    check: QualityCheck,
+    source: Path,
+    session: GraphSession,
+    request: "ExportRequest",
+    listener: Listener,
+) -> SmallGraph:
+    """Puts a smaller graph in the place of a proved one, if metrics hold.
+
+    Args:
+        comparison: Labelled rows.
+        check: The limits.
+        source: The ONNX graph in fp32.
+        session: The proved graph of the format, in fp32.
+        request: Format and precision.
+        listener: Hears which layers stay in fp32.
+    """
+    work = _Shrinking(comparison, check, source, request, listener)
+    before = _bytes_of(_files(source.parent, GRAPH_FILES[request.file_format]))
+    excluded: list[str] = []
+    path = work.written(excluded)
+    small = work.open(path)
+    outputs = work.outputs(small)
+    after = check.score(outputs)
+    candidates: list[str] = []
+    if check.failures(after) and request.file_format == "onnx":
+        listener.say(f"{check.failures(after)[0]}: the cost of each layer is measured")
+        candidates = work.costs(layers_of(source))
+    while check.failures(after) and candidates:
+        layer = candidates.pop(0)
+        excluded.append(layer)
+        listener.say(f"{layer} stays in fp32")
+        path = work.written(excluded)
+        small = work.open(path)
+        outputs = work.outputs(small)
+        after = check.score(outputs)
+
+    failures = check.failures(after)
+    quality = _quality(work, outputs, after, before, path, excluded)
+    if not failures:
+        speeds = {"fp32": comparison.engine(session), request.precision: comparison.engine(small)}
+        speeds = {"model": comparison.default_engine(), **speeds}
+        quality = quality.model_copy(
+            update={"rows_per_second": rows_per_second(comparison, speeds)}
+        )
+        small = _moved(work, path)
+    return SmallGraph(small, quality, failures)
+
+
+def _moved(work: _Shrinking, path: Path) -> GraphSession:
+    """Puts the files of the smaller graph in the place of the others, and opens it there."""
+    name = GRAPH_FILES[work.request.file_format]
+    if path.name == name:
+        return work.open(path)
+    for file in _files(work.folder, path.name):
+        file.replace(work.folder / (Path(name).stem + file.name.removeprefix(path.stem)))
+    return work.open(work.folder / name)
+
+
+def _quality(
+    work: _Shrinking,
+    outputs: Outputs,
+    after: Scores,
+    before: int,
+    path: Path,
+    excluded: Sequence[str],
+) -> ExportQuality:
+    check = work.check
+    return ExportQuality(
+        source=work.comparison.source,
+        rows=len(work.comparison.rows),
+        limits=check.limits,
+        metrics=check.changes(outputs),
+        flips=check.flips(after),
+        bytes_before=before,
+        bytes_after=_bytes_of(_files(path.parent, path.name)),
+        rows_per_second={},
+        fp32_layers=list(excluded),
+    )
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    """Returns the files of a graph: `model.onnx` with its data, `model.xml` with `model.bin`."""
+    suffix = Path(name).suffix
+    if suffix == ".xml":
+        return [folder / name, folder / f"{Path(name).stem}.bin"]
+    return sorted(folder.glob(f"{name}*"))
+
+
+def _bytes_of(files: Sequence[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
+def _inputs_of(comparison: Comparison, positions: Sequence[int]) -> dict[str, Array]:
+    """Returns windows of the comparison as a batch, by the names that the graph has."""
+    windows = [comparison.windows[position] for position in positions]
+    batch: Mapping[str, Array] = padded(windows, comparison.subject.model.padding)
+    return {name: batch[name] for name in comparison.network.names}

@@ -1,0 +1,151 @@
+"""Graphs with smaller numbers: int8 by ONNX Runtime's quantizer or by NNCF, half precision by OpenVINO.
+
+ONNX Runtime quantizes weights once, by output channel, and activations as they come: nothing is
+calibrated. NNCF fixes the ranges of activations on the user's own rows.
+"""
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bertctl.arrays import Array
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.exporting.convert import save_openvino
+
+PRECISIONS: Mapping[str, tuple[str, ...]] = {
+    "onnx": ("fp32", "int8"),
+    "openvino": ("fp32", "fp16", "bf16", "int8"),
+}
+"""What each format computes in on a CPU, or keeps its weights in."""
+
+_QUANTIZED = ("MatMul", "Gather")
+_NO_TELEMETRY = "NNCF_CI"
+_REMEDY = "Export it without `int8=True`."
+
+
+def check_precision(file_format: str, precision: str) -> None:
+    """Refuses a precision that the runtime does not have.
+
+    Raises:
+        UsageError: With those that it has.
+    """
+    if precision not in PRECISIONS[file_format]:
+        others = [name for name, has in PRECISIONS.items() if precision in has]
+        raise UsageError(
+            f"`to={file_format}` has no {precision} on a CPU",
+            remedy=f"Choose from {', '.join(PRECISIONS[file_format])}, or `to={others[0]}`.",
+        )
+
+
+def layers_of(path: Path) -> list[str]:
+    """Returns the names of the operations of an ONNX model that can be quantized, in their order:
+    products with weights, and tables.
+    """
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    weights = {initializer.name for initializer in model.graph.initializer}
+    return [
+        node.name
+        for node in model.graph.node
+        if node.op_type in _QUANTIZED and weights & {*node.input[:2]}
+    ]
+
+
+def quantize_onnx(
+    source: Path, target: Path, *, excluded: Sequence[str] = (), only: Sequence[str] = ()
+) -> None:
+    """Writes an ONNX model with weights in int8.
+
+    Args:
+        source: The model in fp32.
+        target: The file that is written.
+        excluded: Layers that stay in fp32.
+        only: Layers that are quantized; all where none is named.
+
+    Raises:
+        UnavailableError: The quantizer can't read the graph.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with loading(source, kind=UnavailableError, remedy=_REMEDY), _quiet():
+        quantize_dynamic(
+            str(source),
+            str(target),
+            op_types_to_quantize=[*_QUANTIZED],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=list(excluded),
+            nodes_to_quantize=list(only),
+        )
+
+
+def quantize_openvino(
+    source: Path,
+    target: Path,
+    samples: Sequence[Mapping[str, Array]],
+    *,
+    excluded: Sequence[str] = (),
+) -> None:
+    """Writes a model as OpenVINO's, weights and activations in int8, calibrated on samples.
+
+    Args:
+        source: The ONNX model in fp32.
+        target: The `.xml`.
+        samples: Batches by input name.
+        excluded: Layers that stay in fp32.
+
+    Raises:
+        UnavailableError: The quantizer can't read the graph.
+    """
+    import openvino
+
+    with loading(source, kind=UnavailableError, remedy=_REMEDY), _quiet(), _without_telemetry():
+        import nncf
+
+        model = openvino.Core().read_model(str(source))
+        scope = nncf.IgnoredScope(names=list(excluded), validate=False)
+        quantized = nncf.quantize(
+            model,
+            nncf.Dataset(samples),
+            subset_size=len(samples),
+            model_type=nncf.ModelType.TRANSFORMER,
+            ignored_scope=scope if excluded else None,
+        )
+        openvino.save_model(quantized, str(target), compress_to_fp16=False)
+
+
+def halve_openvino(source: Path, target: Path) -> None:
+    """Writes an ONNX model as OpenVINO's with weights in fp16."""
+    save_openvino(source, target, is_half=True)
+
+
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Keeps NNCF from sending what it is used for: its own switch, while it is imported and used."""
+    before = os.environ.get(_NO_TELEMETRY)
+    os.environ[_NO_TELEMETRY] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_NO_TELEMETRY]
+        else:
+            os.environ[_NO_TELEMETRY] = before
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps what the quantizers log off the screen."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
