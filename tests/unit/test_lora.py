@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 import bertctl
+from bertctl.cli.verbs.estimate import lora_speed
 from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import LoraSection
 from bertctl.config.schema import Recipe
@@ -251,6 +252,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "averaged": {"training.average_best": 2, "training.tie_breaker": "loss"},
     "unfreezing": {"training.gradual_unfreezing": True, "optimizer.layer_decay": 0.9},
+    "kept layers": {"model.keep_layers": [2]},
     "head start": {"model.head_start": "probe"},
     "dora with dropout": {"lora.dora": True, "lora.dropout": 0.1, "model.dropout": 0.1},
 }
@@ -332,12 +334,84 @@ def test_a_score_head_and_its_scale_are_in_the_adapter(tiny_model: Path, tmp_pat
     assert torch.allclose(scores, trained, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")  # peft asks by it
+def test_the_encoder_of_sentence_embeddings_is_adapted_and_its_projection_is_in_the_model(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "pairs.csv"
+    rows = "".join(f"good film {i},bad film {i},{i % 5}\n" for i in range(16))
+    data.write_text("text,pair,label\n" + rows, encoding="utf-8")
+    options = {
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(tiny_model),
+        "model.max_length": 32,
+        "sentence_embeddings.projection": 6,
+        "lora.rank": 2,
+        "training.epochs": 2,
+        "optimizer.learning_rate": 1e-2,
+        "runtime.precision": "fp32",
+    }
+    job = prepare(load_recipe("sentence-embeddings", options=options))
+    folder = run(job, RunFolder.create(tmp_path / "run")).folder
+    assert (folder.model / "2_Dense" / "model.safetensors").is_file()
+    written = folder.predictions("validation").read_bytes()
+    bertctl.evaluate(folder.path, split="validation")
+    assert folder.predictions("validation").read_bytes() == written
+
+    assert job.loaded.adapter is not None
+    assert job.loaded.adapter.parts.modules_to_save == ()
+    ids = torch.arange(5, 15)[None]
+    plain = transformers.AutoModel.from_pretrained(folder.model).eval()
+    base = transformers.AutoModel.from_pretrained(tiny_model)
+    adapted = PeftModel.from_pretrained(base, folder.adapter).eval()
+    with torch.no_grad():
+        states = adapted(input_ids=ids).last_hidden_state
+        expected = plain(input_ids=ids).last_hidden_state
+    assert torch.allclose(states, expected, atol=1e-5)
+
+
+def test_windows_of_long_texts_are_pooled_by_learned_weights_beside_lora(
+    tiny_model: Path, opinions: Path, tmp_path: Path
+) -> None:
+    fields = {
+        "model.long_text": "window",
+        "model.window_pooling": "attention",
+        "model.max_length": 8,
+        "training.checkpoint_every": "3 steps",
+    }
+    recipe = with_lora(tiny_model, opinions, **fields)
+    undisturbed = run(prepare(recipe), RunFolder.create(tmp_path / "undisturbed")).folder
+    folder = RunFolder.create(tmp_path / "interrupted")
+    with pytest.raises(InterruptedRunError):
+        run(prepare(recipe), folder, listener=Interrupting(5))
+    job = prepare(recipe)
+    assert "window_pooling.query" in job.loaded.trainable_state()
+    run(job, folder, checkpoint=Checkpoints(folder, job.hash).latest())
+    assert files_of(folder) == files_of(undisturbed)
+    written = folder.predictions("validation").read_bytes()
+    bertctl.evaluate(folder.path, split="validation")
+    assert folder.predictions("validation").read_bytes() == written
+
+
 def test_an_estimate_says_how_fast_a_step_is_against_all_weights(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
     document = estimate_run(with_lora(tiny_model, opinions), place=tmp_path, steps=2)
     assert document["lora"]["speedup"] > 0.0
     assert "lora" not in estimate_run(tiny_recipe(tiny_model, opinions), place=tmp_path, steps=2)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "words"),
+    [
+        (1.48, ("1.5 times", "as fast as one that trains all weights")),
+        (1.02, ("as fast", "as one that trains all weights")),
+        (0.5, ("2.0 times", "the time of one that trains all weights: slower")),
+    ],
+)
+def test_a_slower_step_is_called_slower(speedup: float, words: tuple[str, str]) -> None:
+    assert lora_speed(speedup) == words
 
 
 def test_a_rehearsed_checkpoint_has_the_size_that_was_told(
