@@ -470,8 +470,9 @@ def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str
     scored = sum(len(job.data.splits[split]) for split in {*job.evaluated, job.selection})
     history = _HISTORY_LINE * (job.steps // job.recipe.training.log_every + 2 * job.epochs)
     run = model + int(scored * line) + history
-    # Weights that wait to be averaged; each checkpoint has them, too.
-    waiting = model * (job.recipe.training.average_best or 0)
+    # Trainable states that wait to be averaged; each checkpoint has them, too.
+    state = sum(file.stat().st_size for file in saved.checkpoints.glob("step-*/model.safetensors"))
+    waiting = state * (job.recipe.training.average_best or 0)
     beside = (checkpoint + waiting) * min(KEPT + 1, max(1, checkpoints)) + waiting
     return {
         "model": model,
