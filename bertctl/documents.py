@@ -89,7 +89,7 @@ def read_text(
             path, "rb", opener=lambda place, flags: os.open(place, flags | os.O_NONBLOCK)
         ) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise kind(f"{path} is no regular file", file=path)
+                raise kind(f"{path} is not a regular file", file=path)
             content = bytearray()
             while len(content) <= limit and (part := file.read(_PART)):
                 content += part
@@ -225,7 +225,7 @@ def parse(text: str) -> Any:
     document = json.loads(text)
     if (half := _HALF.search(text)) and not is_whole(json.dumps(document, ensure_ascii=False)):
         raise json.JSONDecodeError(
-            "half of a surrogate pair, which is no character", text, half.start()
+            "half of a surrogate pair, which is not a character", text, half.start()
         )
     return document
 

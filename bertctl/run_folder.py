@@ -64,7 +64,7 @@ DAMAGED = (
 """What to do about a file of a run that is not as it was written."""
 
 UNFINISHED = (
-    "Wait for it, go on with it (the command that started it, and `resume=True`), or train "
+    "Wait for it, continue it (the command that started it, and `resume=True`), or train "
     "again with "
     "`overwrite=True`."
 )
@@ -253,9 +253,9 @@ class RunFolder:
         path = Path(os.path.abspath(self.path))  # noqa: PTH100  # `resolve` follows links
         status = self.own_status()
         if path.is_symlink():
-            return f"{self.path} is a link; name what it points to"
+            return f"{self.path} is a link; name its target"
         if status is None:
-            return f"{self.path} {'is no run of bertctl' if path.exists() else 'does not exist'}"
+            return f"{self.path} {'is not a run of bertctl' if path.exists() else 'does not exist'}"
         if reason := self.why_of_sweep():
             return reason
         if only_done and status.state != "done":

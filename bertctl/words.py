@@ -205,10 +205,10 @@ def did_you_mean(
 
 
 def unknown(noun: str, word: str, known: Iterable[str]) -> str:
-    """Returns `there is no metric 'acc': did you mean accuracy?`, the head of a refusal; what fits
+    """Returns `unknown metric 'acc': did you mean accuracy?`, the head of a refusal; what fits
     is the remedy's.
     """
-    return hinted(f"there is no {noun} '{word}'", word, known)
+    return hinted(f"unknown {noun} '{word}'", word, known)
 
 
 def hinted(message: str, word: str, known: Iterable[str]) -> str:

@@ -223,7 +223,7 @@ def cache_folder() -> Path:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertctl"
     except RuntimeError as error:
         if from_environment:
-            message = f"BERTCTL_CACHE is {from_environment}, and there is no such user"
+            message = f"BERTCTL_CACHE is {from_environment}, but no such user exists"
         else:
             message = "this user has no home folder"
         raise UnavailableError(

@@ -246,7 +246,7 @@ def sweep(
     if code:
         error = BertctlError(
             f"runs of the sweep in {prepared.folder} have failed",
-            remedy="Its sweep.html says which, and why. The same call runs them again.",
+            remedy="Its sweep.html lists them with the reasons. The same call runs them again.",
         )
         error.exit_code = ExitCode(code)
         raise error

@@ -132,7 +132,9 @@ def look_up(files_of_hub: HubFiles, *, licence: bool = False) -> list[RemoteFile
         etag = metadata.etag or ""
         commit = metadata.commit_hash or ""
         if not (_NAME.fullmatch(etag) and _NAME.fullmatch(commit)):
-            raise UnavailableError(f"{name} has no ETag or commit, so that what answers is no hub")
+            raise UnavailableError(
+                f"{name} has no ETag or commit, so the server that answers is not a hub"
+            )
         files.append(
             RemoteFile(
                 files_of_hub,
@@ -264,7 +266,7 @@ def _bring_one(file: RemoteFile, listener: Listener) -> Path:
                 except KeyboardInterrupt as stop:
                     came = human_bytes(out.seek(0, io.SEEK_END))
                     stop.add_note(
-                        f"{came} of {file.path} are kept\nThe same command goes on from there."
+                        f"{came} of {file.path} are kept\nThe same command continues from there."
                     )
                     raise
                 part.replace(blob)

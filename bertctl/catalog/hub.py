@@ -314,8 +314,11 @@ def asking(
         handler.removeFilter(heard)
 
 
-_ADVICE = """Name and revision may be wrong (404). What is private or gated (401, 403), and many requests (429), take a
-token, HF_TOKEN. HF_ENDPOINT names a mirror. `bertctl fetch` goes on where a download has ended."""
+_ADVICE = (
+    "Name and revision may be wrong (404). Private or gated repositories (401, 403) and many "
+    "requests (429) take a\ntoken, HF_TOKEN. HF_ENDPOINT names a mirror. `bertctl fetch` continues "
+    "where a download has ended."
+)
 
 
 def shown(text: str) -> str:

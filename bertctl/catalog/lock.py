@@ -29,8 +29,8 @@ LOCKED = "BERTCTL_LOCKED"
 _LEADS_OUT = re.compile(r"(^|/)\.\.(/|$)|^/|[\\\0]")
 
 _AGAIN = (
-    "`bertctl fetch` brings what the lock has of the hub; `bertctl fetch RECIPE...` locks what is "
-    "here now."
+    "`bertctl fetch` brings what the lock has of the hub; `bertctl fetch RECIPE...` locks the "
+    "files that are here now."
 )
 
 Kind = Literal["model", "dataset"]
@@ -199,7 +199,7 @@ def read_lock(path: Path) -> Lock:
         f"{LOCKED} says."
     )
     if not path.is_file():
-        raise UnavailableError(f"there is no lock {path}", remedy=anew, file=path)
+        raise UnavailableError(f"no such lock: {path}", remedy=anew, file=path)
     from bertctl.run_documents.lock_document import LockDocument
 
     document = read_json_document(path, LockDocument, kind=DataError, remedy=anew)

@@ -96,7 +96,7 @@ def registered_run(address: str) -> Iterator[Path]:
             if f"{_FILES}/metrics.json" not in files:
                 remedy = "Give a version that `runtime.mlflow_register=NAME@alias` has made."
                 raise UnavailableError(
-                    f"{address} is no run of bertctl: it has no {_FILES}/metrics.json",
+                    f"{address} is not a run of bertctl: it has no {_FILES}/metrics.json",
                     remedy=remedy,
                 )
             run_files = (file for file in files if file != f"{_FILES}/model")

@@ -223,9 +223,7 @@ def _model_folder(path: Path) -> Path:
             content = ", ".join(sorted(p.name for p in folder.iterdir())[:10])
         else:
             content = "nothing"
-        message = (
-            f"{folder} holds no model: there is no config.json (found: {content or 'nothing'})"
-        )
+        message = f"{folder} holds no model: it has no config.json (found: {content or 'nothing'})"
         remedy = "Give the folder that save_pretrained wrote, or a run folder of bertctl."
         if models := models_inside(folder):
             remedy = f"Name the one that you mean: {' or '.join(map(str, models[:3]))}."

@@ -92,7 +92,7 @@ def check_hub_id(hub_id: str) -> None:
     try:
         validate_repo_id(hub_id)
     except HFValidationError as error:
-        message = f"'{hub_id}' is no hub id: {error}"
+        message = f"'{hub_id}' is not a hub id: {error}"
         raise UsageError(message, remedy="Give org/name, such as my-org/my-model.") from error
 
 

@@ -112,7 +112,7 @@ def _read(path: Path) -> tuple[dict[str, int], Floats32]:
                         data += vector.tobytes()
     except (ValueError, OSError, EOFError, zlib.error) as error:
         raise DataError(
-            f"{path}:{number}: this is no text file of word vectors: {error}", remedy=remedy
+            f"{path}:{number}: this is not a text file of word vectors: {error}", remedy=remedy
         ) from error
     if not lines or promised not in (None, lines):
         if promised is None:

@@ -259,7 +259,7 @@ def _words(
                 f"{percent(count, everywhere)} of the {everywhere:,} rows with it have this label, "
                 "and"
             )
-            covered = f"it stands in {percent(count, of_label[name])} of them{also}"
+            covered = f"it occurs in {percent(count, of_label[name])} of them{also}"
             examples.append(Example(where, f"'{word}' gives {name!r} away: {sentence} {covered}"))
         message = f"words in the {field} give {count_of(len(leaks), len(of_label), 'label')} away"
         counts = (sum(leaky[0][2] for leaky in leaks.values()), total)

@@ -247,7 +247,7 @@ def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[F
         words = ", ".join(
             f"'{word.word}' ({' '.join(word.tokens)})" for word in counter.most_split(3)
         )
-        says = f"are no single token to {subject.recipe.model.name}, such as {words}"
+        says = f"are not a single token to {subject.recipe.model.name}, such as {words}"
         yield _RULES.finding("words-in-pieces", split, (split_words, counter.words), says=says)
 
 

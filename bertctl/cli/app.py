@@ -309,10 +309,10 @@ def interruption(error: BaseException) -> BertctlError:
         how = "interrupted"
     if notes := getattr(error, "__notes__", None):
         state, _, remedy = notes[0].partition("\n")
-        remedy = remedy or "Type the same command with --resume to go on."
+        remedy = remedy or "Type the same command with --resume to continue."
         return InterruptedRunError(f"{how}; {state}", remedy=remedy, terminated=terminated)
     return InterruptedRunError(
-        f"{how}; only what was written whole by then is kept", terminated=terminated
+        f"{how}; only files that were complete by then are kept", terminated=terminated
     )
 
 

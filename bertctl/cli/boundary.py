@@ -155,7 +155,7 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
     else:
         command = f"bertctl {typed}"
     if typed:
-        remedy = f"Type `{command} --help` for what it takes."
+        remedy = f"Type `{command} --help` to see its options."
     else:
         remedy = ""
     words = extra_arguments(message)
@@ -194,10 +194,10 @@ def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
         options += (*parameter.opts, *parameter.secondary_opts)
 
     hint = option_hint(typed, following, command, options)
-    message = f"there is no option {typed.partition('=')[0]}"
+    message = f"unknown option {typed.partition('=')[0]}"
     if hint:
         message += f": {hint}"
-    return UsageError(message, remedy=f"Type `{error.ctx.command_path} --help` for what it takes.")
+    return UsageError(message, remedy=f"Type `{error.ctx.command_path} --help` to see its options.")
 
 
 def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:

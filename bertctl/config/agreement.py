@@ -79,7 +79,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         )
         yield Disagreement(("training.accumulation_steps", "training.batch_size"), reason)
     if data.name:
-        reason = f"data.name '{data.name}' already says which rows; leave one out"
+        reason = f"data.name '{data.name}' already names the rows; leave one out"
         for split in (split for split, file in data.own_files.items() if file):
             yield Disagreement((f"data.{split}_file", "data.name"), reason)
     elif data.data_dir:
@@ -89,7 +89,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if data.encoding is not None and not is_encoding(data.encoding):
         yield Disagreement(
             ("data.encoding",),
-            f"there is no text encoding '{data.encoding}'; utf-8 or latin-1 fits",
+            f"unknown text encoding '{data.encoding}'; utf-8 or latin-1 fits",
         )
     for first, other in itertools.combinations(("text_column", "pair_column", "label_column"), 2):
         if getattr(data, first) is not None and getattr(data, first) == getattr(data, other):
@@ -317,7 +317,7 @@ def _few_shot_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
         yield Disagreement(("training.time_limit", "few_shot.loss"), reason)
     if recipe.few_shot.draws > 1 and recipe.data.train_rows_per_label is None:
         reason = (
-            "several draws of all training rows are the same; data.train_rows_per_label says how "
+            "several draws of all training rows are the same; data.train_rows_per_label sets how "
             "many are drawn"
         )
         yield Disagreement(("few_shot.draws", "data.train_rows_per_label"), reason)

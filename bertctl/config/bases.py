@@ -83,8 +83,8 @@ def _read(path: Path, label: str, above: Mapping[Path, str], files: dict[Path, R
             f"holds its recipe's values"
         )
         remedy = (
-            "Leave it out: hub and trackers read their tokens themselves. What is no "
-            "secret, call otherwise."
+            "Leave it out: hub and trackers read their tokens themselves. If the "
+            "value is not secret, give it another name."
         )
         raise UsageError(message, remedy=remedy)
     if "environment" in places_of_keys:
@@ -99,7 +99,7 @@ def _read(path: Path, label: str, above: Mapping[Path, str], files: dict[Path, R
             ) from error
         if base_path.resolve() in above or len(above) > MOST_STOREYS:
             if base_path.resolve() in above:
-                reason = "a recipe can't stand on itself"
+                reason = "a recipe can't be its own base"
             else:
                 reason = f"more than {MOST_STOREYS} storeys"
             raise UsageError(

@@ -175,9 +175,8 @@ def refuse_unnamed(
             raise UsageError(
                 f"{dotted}: {', '.join(values[section][name])}: named by {file}, and not on the "
                 "command line",
-                remedy="What a file names is not run. If you know what it is and trust it, type "
-                "it: "
-                f"{typed}; or take it out of {file}.",
+                remedy="A file can't name code to run. If you know and trust it, type "
+                f"it: {typed}; or take it out of {file}.",
                 file=file,
             )
 
@@ -401,8 +400,8 @@ class _Layers:
                     for (origin, _), sentence in zip(problems, sentences, strict=False)
                 ],
                 more=max(0, len(problems) - SHOWN),
-                remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with what "
-                "it means.",
+                remedy=f"`bertctl recipes show {self._of_its_task()}` prints every field with "
+                "its meaning.",
             )
         return recipe
 
@@ -533,7 +532,7 @@ def _placed(path_text: str, dotted: str, base: Path) -> str:
 
 
 def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Recipe:
-    """Returns a recipe as it stands in a file that other machines may read.
+    """Returns a recipe as it occurs in a file that other machines may read.
 
     Paths are seen from the file's folder, but for those that were given as absolute ones. What an
     environment variable of this machine says is left to that of the other one.

@@ -110,7 +110,7 @@ def unknown_key(path: str) -> str:
     if path in REMOVED:
         return f"{path}: this field is gone; take it out"
     if path in OF_FILES:
-        return f"{path}: stands in the file of a recipe alone, at its top"
+        return f"{path}: belongs at the top of a recipe's file"
     nearest = _nearest(path)
     if nearest:
         hint = f", did you mean {' or '.join(nearest)}?"

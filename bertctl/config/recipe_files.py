@@ -62,8 +62,7 @@ def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
             file=path,
         )
     remedy = (
-        f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` says what they are; a YAML file fits "
-        "too."
+        f"Recipes: {', '.join(builtin)}. `bertctl recipes ls` describes them; a YAML file fits too."
     )
     raise UsageError(unknown("recipe", name_or_path, builtin), remedy=remedy)
 

@@ -143,11 +143,11 @@ class DataSection(RecipeSection):
     that annotated before. A row on which people disagree is refused, unless one annotation is
     marked as ground truth. Default: all people."""
     validation_fraction: Share = 0.1
-    """Share of the training rows held out where there is no validation file. The rows are chosen by
-    `data.split_seed`, stratified by label; what hangs together (`data.group_column`) stays on one
+    """Share of the training rows held out if you give no validation file. The rows are chosen by
+    `data.split_seed`, stratified by label; related rows (`data.group_column`) stay on one
     side."""
     split_seed: Annotated[Seed, Mark.LATER] = 42
-    """Seed of which rows are held out, of folds and of samples. `training.seed` moves none of them,
+    """Seed that chooses the rows held out, folds and samples. `training.seed` moves none of them,
     so that runs with several seeds are scored on the same rows."""
     confirm_fraction: Annotated[Share | None, Mark.LATER] = None
     """Share of the validation rows that no choice sees: the split `confirm`. It is scored once, at
@@ -202,7 +202,7 @@ class ModelSection(RecipeSection):
     """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is
     counted and shown."""
     long_text: Annotated[Literal["head", "tail", "head-tail", "window"], Mark.LATER] = "head"
-    """What is read of a text that is too long: its beginning, its end, both, or all of it in
+    """Part of a too long text that is read: its beginning, its end, both, or all of it in
     overlapping windows. For classification and regression; `head-tail` takes the first quarter and
     the last three (Sun et al. 2019). Tags and answers to questions come from windows anyway."""
     window_stride: Annotated[NonNegativeInt | None, Mark.LATER] = None
@@ -313,8 +313,8 @@ class TrainingSection(RecipeSection):
     section 7, take 0.1. With class weights, an example weighs as its true label does. The losses of
     evaluations are not smoothed."""
     average_best: Annotated[Several | None, Mark.LATER] = None
-    """Average the weights of this many best evaluations at the end. The average is kept if the
-    validation rows say so (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
+    """Average the weights of this many best evaluations at the end. The average is kept if it
+    scores better on the validation rows (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
     tie_breaker: Annotated[Literal["first", "loss"], Mark.LATER] = "first"
     """Which of the evaluations with the same primary metric has the best weights: the `first` one,
     or the one with the lowest validation `loss`. On a few validation rows most evaluations have the
@@ -398,7 +398,7 @@ class LoraSection(RecipeSection):
 
 
 class EvaluationSection(RecipeSection):
-    """What is scored, and what is kept of it."""
+    """Splits and metrics that are scored, and the files that are kept."""
 
     splits: list[Text] = []
     """Splits scored at the end. Default: the validation splits of the data; `test` only if it is
@@ -412,7 +412,7 @@ class EvaluationSection(RecipeSection):
     """Examples per forward pass in evaluation and prediction."""
     bootstrap_resamples: Annotated[int, Field(ge=100)] = 1000
     """Resamples behind the 95 % interval of metrics that are not proportions. The scores of a
-    finished run stand on up to 10,000, where that takes no time."""
+    finished run use up to 10,000, where that takes no time."""
     slice_columns: Annotated[list[Text], Mark.NO_NUMBER] = []
     """Columns copied into the prediction files, to compare parts of a split later."""
     keep_text: Annotated[bool, Mark.NO_NUMBER] = True
@@ -533,7 +533,7 @@ class QuestionAnsweringSection(TaskSettings):
     n_best: PositiveInt = 20
     """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
     null_threshold: Annotated[FiniteFloat | None, Mark.LATER] = None
-    """Null odds above which there is no answer. Default: chosen on the validation rows, where some
+    """Null odds above which a question has no answer. Default: chosen on the validation rows, where some
     have none."""
     misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
     """Refuse or leave out questions whose answer's text is not at its offset in the context. Those
@@ -569,7 +569,7 @@ class SentenceEmbeddingsSection(TaskSettings):
     symmetric: bool = False
     """Whether `multiple-negatives` also looks for the first text among those of the batch."""
     score_range: Annotated[list[FiniteFloat], Field(min_length=2, max_length=2)] | None = None
-    """Lowest and highest possible score, which stand for the cosines 0 and 1. Default: those of the
+    """Lowest and highest possible score, which mean the cosines 0 and 1. Default: those of the
     training rows."""
     query_prompt: str | None = None
     """Words before the first text of a row. Default: the folder's prompt for queries, or for all
@@ -580,7 +580,7 @@ class SentenceEmbeddingsSection(TaskSettings):
 
 
 class PretrainingSection(TaskSettings):
-    """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
+    """Settings of `bertctl pretrain`: the corpus, and the losses it is learned by."""
 
     corpus: Annotated[list[Text], Mark.IS_PATH] = []
     """Files and folders with text. One sentence per line with empty lines between documents, or one
@@ -591,7 +591,7 @@ class PretrainingSection(TaskSettings):
     2020)."""
     from_scratch: Annotated[Text | None, Mark.IS_PATH] = None
     """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a
-    BertConfig. The sizes are the miniatures of google-research/bert. Default: the training goes on
+    BertConfig. The sizes are the miniatures of google-research/bert. Default: the training continues
     from `model.name`."""
     vocab: Annotated[Text | None, Mark.IS_PATH] = None
     """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained
@@ -675,7 +675,7 @@ class FewShotSection(RecipeSection):
     """
 
     loss: FewShotLoss | None = None
-    """Loss by which the encoder learns from pairs of texts. Default: there are no pairs, and the
+    """Loss by which the encoder learns from pairs of texts. Default: no pairs are made, and the
     whole model learns the labels, as in any fine-tuning."""
     strength: PositiveFloat = 1e-3
     """C of the logistic regression on standardised vectors."""
@@ -711,7 +711,7 @@ class RecipeFields(RecipeSection):
     """LoRA: the encoder stays as it is, and each of its linear layers learns a small update beside
     its weight (Hu et al. 2021)."""
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
-    """What is scored, and what is kept of it."""
+    """Splits and metrics that are scored, and the files that are kept."""
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)
     """Where and how the run computes."""
     text_classification: TextClassificationSection = Field(
@@ -732,7 +732,7 @@ class RecipeFields(RecipeSection):
     """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or
     far."""
     pretraining: PretrainingSection = Field(default_factory=PretrainingSection)
-    """Settings of `bertctl pretrain`: the corpus, and what is learned from it."""
+    """Settings of `bertctl pretrain`: the corpus, and the losses it is learned by."""
     masking: MaskingSection = Field(default_factory=MaskingSection)
     """Which tokens `bertctl pretrain` masks."""
     probe: ProbeSection = Field(default_factory=ProbeSection)

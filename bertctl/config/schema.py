@@ -58,7 +58,7 @@ def sections() -> list[str]:
 
 
 OF_FILES = {
-    "base": "a file or a built-in recipe, or a list of them: recipes that this one stands on, the "
+    "base": "a file or a built-in recipe, or a list of them: recipes that this one extends, the "
     "last the nearest",
     "environment": "a list of names: variables that values in this file may name, as ${NAME} or "
     "${NAME:-default}",

@@ -253,7 +253,7 @@ def _read_parquet(
     for column in columns_in_file.values():
         if column not in data.column_names:
             raise DataError(
-                f"{source}: there is no column '{column}'", remedy=f"Columns: {data.column_names}."
+                f"{source}: no column '{column}'", remedy=f"Columns: {data.column_names}."
             )
     names = getattr(data.features.get(columns_in_file.get("label", "")), "names", None)
     if names is not None and tuple(names) != row.labels:
@@ -319,7 +319,7 @@ def _canonical(
         if _STRANGE in labels:
             index = labels.index(_STRANGE)
             message = (
-                f"{every.where(index)}: '{columns['label'][index]}' is no label of '{row.name}'"
+                f"{every.where(index)}: '{columns['label'][index]}' is not a label of '{row.name}'"
             )
             raise DataError(message, remedy=f"Labels: {', '.join(row.labels) or 'a number'}.")
     complete = [

@@ -91,7 +91,9 @@ def _of_objects(value: Sequence[Mapping[str, Any]], cell: Any) -> Choices:
 def _texts(values: Sequence[Any]) -> list[str]:
     for number, choice in enumerate(values):
         if not isinstance(choice, str | int | float) or isinstance(choice, bool):
-            raise UnreadableChoicesError(f"has {choice!r:.80} as choice {number}, which is no text")
+            raise UnreadableChoicesError(
+                f"has {choice!r:.80} as choice {number}, which is not text"
+            )
     return [str(choice) for choice in values]
 
 
@@ -198,7 +200,7 @@ def _rows(table: Table) -> list[dict[str, Any]]:
 
 
 def _table_like(table: Table, rows: Sequence[Mapping[str, Any]], positions: Sequence[int]) -> Table:
-    """Returns a table of these rows, each of which stands at a place of another table."""
+    """Returns a table of these rows, each of which is at a place of another table."""
     lines = [table.lines[position] if table.lines else position + 1 for position in positions]
     like = table_of_objects(list(zip(lines, rows, strict=True)), table.source)
     if not table.lines:

@@ -180,9 +180,7 @@ class ChoiceReader(Reader):
         """Yields the rows of a file or of stdin; labels only of whole files."""
         kind = input_kind(source, options)
         if kind == "lines" and not options.whole:
-            remedy = (
-                "Give JSONL, CSV, TSV or Parquet; for stdin say which with `input_format=jsonl`."
-            )
+            remedy = "Give JSONL, CSV, TSV or Parquet; for stdin name it with `input_format=jsonl`."
             raise UsageError(f"{source_name(source)}: lines of text have no choices", remedy=remedy)
         if kind == "lines":
             if _begins_with_object(source):

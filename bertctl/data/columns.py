@@ -130,8 +130,7 @@ def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> No
             )
             listener.warn(
                 f"{table.source}: the column '{name}' has {parts}, and all rows are read. If it "
-                "says what is for "
-                "training and what for a test, write these rows to files of their own."
+                "separates training from test rows, write these to files of their own."
             )
 
 
@@ -226,7 +225,7 @@ def distinct_ids(
             if value == "":
                 message = "is blank"
             else:
-                message = f"'{value}' stands at {where(index_of_id[value])} already"
+                message = f"'{value}' is at {where(index_of_id[value])} already"
             raise DataError(f"{where(index)}: the id {message}{reason}", remedy=remedy)
         index_of_id[value] = index
     return ids
@@ -254,7 +253,7 @@ def label_of(
     flags = [name for name in candidates if are_flags(table.columns[name])]
     more = shown_columns(table)
     if flags[1:]:
-        more = f"Where each says whether one label holds: {label_columns_option(flags)}. {more}"
+        more = f"If each column is a 0/1 flag of one label: {label_columns_option(flags)}. {more}"
     if len(table.columns) == 1:
         more += (
             " Are the labels in a file of their own? Join the two: paste TEXTS LABELS > BOTH.tsv"

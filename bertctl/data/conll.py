@@ -429,9 +429,7 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
         return place
     hint = did_you_mean(column, names)
     numbered_names = ", ".join(f"{i} {name}" for i, name in enumerate(names))
-    message = f"{where}: there is no column '{column}'" + (
-        f": {hint}" if hint else f" among {len(names)}"
-    )
+    message = f"{where}: no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}")
     remedy = (
         f"Columns there: {numbered_names}. Name one by its number from 0 on, or by its name: {option} "
         "NUMBER."
@@ -454,7 +452,7 @@ def _sentence(
         ):  # 3-4 is a contraction, 8.1 a word that is not in the text
             continue
         if not fields[layout.word].strip(" "):
-            message = f"{source}:{number}: there is no word: {text.rstrip()!r:.80}"
+            message = f"{source}:{number}: no word: {text.rstrip()!r:.80}"
             raise DataError(
                 message, remedy="Write the word, or take the line out; blank lines part sentences."
             )

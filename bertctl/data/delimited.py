@@ -185,7 +185,7 @@ def records(
             f"({columns}): {more}"
         )
     if skipped:
-        listener.warn(f"{source}: {skipped} blank lines between the rows are no rows")
+        listener.warn(f"{source}: {skipped} blank lines between the rows are skipped")
 
 
 class _Header:
@@ -280,7 +280,7 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
         remedy = f"A {delimiter} inside a field needs quotes around the field."
     else:
         remedy = (
-            f"A {delimiter} can't stand inside a field of this file, whose quotes are no CSV "
+            f"A {delimiter} can't stand inside a field of this file, whose quotes are not CSV "
             "quotes."
         )
     text = dialect.delimiter.join(fields)

@@ -120,7 +120,7 @@ class FileIds:
             repeated = np.isin(hashes, earlier)
             if repeated.any():
                 message = (
-                    f"{table.source}: the id '{texts[int(repeated.argmax())]}' stands in "
+                    f"{table.source}: the id '{texts[int(repeated.argmax())]}' occurs in "
                     f"'{self.column}' twice"
                 )
                 raise DataError(

@@ -65,7 +65,7 @@ def kind_of(path: Path | MemoryFile) -> FileKind:
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         if suffix:
-            message = f"{path}: '{suffix}' is no suffix of a file that can be read"
+            message = f"{path}: '{suffix}' is not a suffix of a file that can be read"
         else:
             message = f"{path} has no suffix"
         if suffix == ".arrow":
@@ -75,7 +75,7 @@ def kind_of(path: Path | MemoryFile) -> FileKind:
             )
             raise UnknownSuffixError(message, remedy=remedy)
         raise UnknownSuffixError(
-            f"{message}, and its first bytes do not say what it is",
+            f"{message}, and its first bytes do not tell its format",
             remedy=f"Copy it to a name with one of {', '.join(SUFFIXES)}, each also with .gz: "
             f"cp {shlex.quote(str(path))} {shlex.quote(f'{Path(str(path)).stem}.txt')} for a table or for "
             "lines of text.",

@@ -125,7 +125,7 @@ def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
         noun = "a table"
     else:
         noun = {"jsonl": "JSON", "parquet": "Parquet"}[content]
-    message = f"{source_name(source)}: read as {noun} by what is in it"
+    message = f"{source_name(source)}: read as {noun} by its content"
     if source != "-" and suffix_kind is not None:
         message += f", though it is named {source.suffix}"
     if not options.whole and (suffix_kind == "lines" or source == "-"):
@@ -241,9 +241,9 @@ def _require_parquet(file: BinaryIO, name: str) -> None:
     if not head:
         raise NoRowsError(f"{name} is empty: it has no rows", remedy="Give a file with rows.")
     if not head.startswith(PARQUET):
-        message = f"{name} is no Parquet file: it begins with {head[:24]!r}"
+        message = f"{name} is not a Parquet file: it begins with {head[:24]!r}"
         raise DataError(
-            message, remedy="Name it as what it is: .csv, .tsv, .jsonl or .txt, each also with .gz."
+            message, remedy="Name it by its format: .csv, .tsv, .jsonl or .txt, each also with .gz."
         )
 
 

@@ -269,7 +269,7 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
         return _odd(cell, "one label")
     if form.has_unlabelled and as_number(cell) == NO_LABEL:
         return _Unreadable(
-            "the label is -1, which stands for no label (as `datasets` writes it)",
+            "the label is -1, which means no label (as `datasets` writes it)",
             f"Take the row out. If -1 is a class, name all of them: {_NAME_THE_LABELS}.",
         )
     if form.kind == "booleans" and not _is_boolean(cell):
@@ -382,7 +382,7 @@ def _names_of_items(items: list[Any]) -> Any:
             )
         if isinstance(item, float) and not item.is_integer() and not math.isnan(item):
             return _Unreadable(
-                f"the label is a list of decimal numbers ({shorten(items, 60)}), which are no "
+                f"the label is a list of decimal numbers ({shorten(items, 60)}), which are not "
                 "names",
                 'Write the names of the labels that hold, such as ["a", "b"]. Probabilities can\'t '
                 "be learned.",

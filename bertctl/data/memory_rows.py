@@ -138,7 +138,7 @@ def _line(text: Any, name: str) -> str:
         raise _not_rows(name)
     if not is_whole(text):
         raise UsageError(
-            "a text holds half a surrogate pair, which is no character",
+            "a text holds half a surrogate pair, which is not a character",
             remedy="Give whole characters.",
         )
     return " ".join(str(text).splitlines()) + "\n"
@@ -199,7 +199,7 @@ def _arrow_table(frame: Any) -> Any:
     if isinstance(frame, pa.Table):
         return frame
     if isinstance(frame, Mapping):
-        raise TypeError("it has several splits, of which one is needed")
+        raise TypeError("it has several splits, but one is needed")
     if hasattr(frame, "with_format") and hasattr(frame, "features"):  # of `datasets`
         table = frame.with_format("arrow")[:]
         return table.replace_schema_metadata(frame.features.arrow_schema.metadata)

@@ -72,12 +72,12 @@ _OTHER_FORMATS: tuple[tuple[frozenset[str], str, str], ...] = (
     (
         frozenset({"passage", "answers_spans"}),
         "DROP",
-        f"{_AS_SQUAD}Numbers and dates are no spans of the text. ",
+        f"{_AS_SQUAD}Numbers and dates are not spans of the text. ",
     ),
     (
         frozenset({"passage", "qa_pairs"}),
         "DROP",
-        f"{_AS_SQUAD}Numbers and dates are no spans of the text. ",
+        f"{_AS_SQUAD}Numbers and dates are not spans of the text. ",
     ),
     (
         frozenset({"answer", "entitypages"}),
@@ -117,7 +117,7 @@ class QuestionReader(Reader):
         if source == "-" and options.kind is None and kind == "lines":
             kind = "jsonl"
         if kind == "lines":
-            message = f"{source_name(source)}: lines of text are no questions with a context"
+            message = f"{source_name(source)}: lines of text are not questions with a context"
             raise UsageError(
                 message, remedy=f'{_FORMS} One question alone: `question="..." context=FILE`.'
             )
@@ -405,16 +405,14 @@ def _labels_of(
             _require_no_answers(answers, contexts[i], f"{table.where(i)} (id '{ids[i]}')")
         elif not label["text"] and options.label_needed and _is_false(impossible[i]):
             raise DataError(
-                f"{table.where(i)} (id '{ids[i]}'): there is no answer, and `{_IMPOSSIBLE}` is "
-                "false",
+                f"{table.where(i)} (id '{ids[i]}'): no answer, and `{_IMPOSSIBLE}` is false",
                 remedy=f"Give the answer, or true in `{_IMPOSSIBLE}` where the context has none.",
             )
         labels.append(label)
     if several:
         options.listener.warn(
-            f"{table.source}: {count(len(several), 'answer')} without an offset stand at several "
-            "places of their "
-            f"contexts, such as {several[0]!r}: the first one is taken, of whole words where there "
+            f"{table.source}: {count(len(several), 'answer')} without an offset occur several times in "
+            f"their contexts, such as {several[0]!r}: the first one is taken, of whole words where there "
             "are any"
         )
     return labels
@@ -529,7 +527,7 @@ def _text(table: Table, index: int, value: Any, role: str, ids: Sequence[str]) -
         if role == "context":
             message = "the question has no context"
         else:
-            message = "there is no question"
+            message = "no question"
         raise DataError(
             f"{where}: {message}",
             remedy="Fill it in, or take the question out. " + shown_columns(table),
@@ -726,7 +724,7 @@ def _refused_answers(value: Any, table: Table, index: int, ids: Sequence[str]) -
     """Returns the error for answers that can't be read."""
     where = f"{table.where(index)} (id '{ids[index]}')"
     if value is None:
-        return DataError(f"{where}: there are no answers", remedy=_ANSWERS)
+        return DataError(f"{where}: no answers", remedy=_ANSWERS)
     if is_shortened(value):
         remedy = (
             "numpy has left a part out (...). Save the table as JSON Lines or Parquet, which keep "
@@ -876,5 +874,5 @@ def _of_mrqa(answers: Any) -> Any:
 def _list_of(entry: Mapping[str, Any], name: str, place: str) -> list[dict[str, Any]]:
     values = entry.get(name)
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise DataError(f"{place}: there is no list '{name}' of objects", remedy=_FORMS)
+        raise DataError(f"{place}: no list '{name}' of objects", remedy=_FORMS)
     return values

@@ -133,7 +133,7 @@ class Reader(ABC):
         """Yields the rows of a file or of stdin, chunk by chunk."""
 
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
-        """Returns the first rows of a file that is for this task by what is in it; None where it is
+        """Returns the first rows of a file that is for this task by its content; None where it is
         for another one.
 
         Raises:

@@ -317,7 +317,7 @@ def warn_of_rare_labels(train: Rows, rows_per_label: int, listener: Listener) ->
     if len(rare) > 8:
         counted.append(f"... ({len(rare)} labels in all)")
     listener.warn(
-        f"labels with fewer than {rows_per_label} training rows, of which all are taken: "
+        f"labels with fewer than {rows_per_label} training rows, all of them taken: "
         f"{', '.join(counted)}"
     )
 
@@ -433,10 +433,7 @@ class _Source(abc.ABC):
         else:
             how = "not stratified"
         if n_groups < len(rows):
-            how += (
-                f"; {n_groups} groups of rows that hang together, each on one side whatever its "
-                "labels"
-            )
+            how += f"; {n_groups} groups of related rows, each on one side whatever its labels"
         sentence = (
             f"{len(held)} of the {len(rows)} training rows are held out for validation (seed "
             f"{data.split_seed}, {how})"
@@ -579,7 +576,7 @@ class _OwnFiles(_Source):
                 f"`{command('evaluate RUN', file='FILE')}`, "
                 "`predict RUN FILE`."
             )
-            raise UsageError(f"there are no {split} rows", remedy=remedy)
+            raise UsageError(f"no {split} rows", remedy=remedy)
 
     def resolved_recipe(self) -> Recipe:
         """Returns the recipe with the number that the first choice has in its files."""
@@ -593,7 +590,7 @@ class _OwnFiles(_Source):
     def read_whole(self, split: str) -> Rows:
         path = self._files[split]
         if path is None:
-            raise UsageError(f"there are no {split} rows", remedy=f"Give data.{split}_file.")
+            raise UsageError(f"no {split} rows", remedy=f"Give data.{split}_file.")
         if isinstance(path, Path):
             noted(Found("dataset", path.name, {path.name: regular(path)}))
         reader = READERS[self._recipe.task]

@@ -124,9 +124,7 @@ class SentenceReader(TextReader):
         if rows.has("pair"):
             return replace(rows, columns={**rows.columns, "label": [MATCH] * len(rows)})
         if options.label_needed:
-            message = (
-                f"{table.source} has single texts and no label: what is near what is not known"
-            )
+            message = f"{table.source} has single texts and no label: which texts are near each other is not known"
             raise DataError(
                 message,
                 remedy="Name a second text with `data.pair_column=`, or a label with "

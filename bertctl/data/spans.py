@@ -124,7 +124,7 @@ def read_span(value: Any, where: str) -> Span:
             'A span is {"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, '
             '"PER"].'
         )
-        raise DataError(f"{where}: this is no span: {value!r:.100}", remedy=remedy)
+        raise DataError(f"{where}: this is not a span: {value!r:.100}", remedy=remedy)
     return start, end, label
 
 

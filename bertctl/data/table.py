@@ -219,7 +219,7 @@ def require_score(rows: Rows | Table, index: int, column: str = "label") -> floa
     if abs(score) < LARGEST_SCORE:
         return score
     raise DataError(
-        f"{rows.where(index)}: the label {label!r} is no finite number in 32 bits",
+        f"{rows.where(index)}: the label {label!r} is not a finite number in 32 bits",
         remedy=f"{_plain_number(label)} To learn classes use the recipe text-classification; else "
         "check "
         "`data.label_column=`.",

@@ -305,7 +305,7 @@ def _words(
         return [token["text"] for token in value], offsets
     if any(type(word) is not str for word in value):
         strange = next(word for word in value if type(word) is not str)
-        message = f"{where}: {strange!r:.60} in the column '{columns.words}' is no word"
+        message = f"{where}: {strange!r:.60} in the column '{columns.words}' is not a word"
         raise DataError(message, remedy="Words are texts.")
     words = list(value)
     return words, find_words(words, text) if text is not None else None
@@ -372,7 +372,7 @@ def _tags(
             message = f"{where}: there are spans, but the words' places in the text are not known"
             raise DataError(
                 message,
-                remedy="Spans need the column `text`, in which the words stand in their order.",
+                remedy="Spans need the column `text`, with the words in their order.",
             )
         spans = [read_span(span, where) for span in label]
         for value, (start, end, _) in zip(label, spans, strict=True):

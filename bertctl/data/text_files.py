@@ -228,7 +228,7 @@ def decoded_lines(
     """
     guard_memory = MemoryGuard(source, "lines")
     if encoding is not None and not is_encoding(encoding):
-        message = f"data.encoding: there is no encoding '{encoding}'"
+        message = f"data.encoding: unknown encoding '{encoding}'"
         raise UsageError(message, remedy="Usual ones: utf-8, utf-16, latin-1, cp1252.")
     first = file.readline(longest + 1)
     if not first:

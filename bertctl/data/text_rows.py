@@ -258,7 +258,7 @@ def _with_label_lists(table: Table, names: Sequence[str], *, lenient: bool) -> T
                 labels[index] = DataError(
                     f"{table.where(index)}: column '{name}' holds '{value!s:.40}' where 0 or 1 is "
                     "needed",
-                    remedy="Each column of data.label_columns says whether its label holds. "
+                    remedy="Each column of data.label_columns is a 0/1 flag of its label. "
                     "Correct it or name others.",
                 )
             elif flag and not isinstance(labels[index], DataError):

@@ -98,7 +98,7 @@ def _word_column(table: Table) -> str:
 
 
 def _number_of(block: Sequence[tuple[Table, int]], column: str) -> str:
-    """Returns the number of a sentence, which stands at its first word."""
+    """Returns the number of a sentence, which is at its first word."""
     table, row = block[0]
     return str(table.columns[column][row])
 
@@ -115,7 +115,7 @@ def _joined(blocks: Sequence[Sequence[tuple[Table, int]]], column: str) -> Table
     for block in blocks:
         for table, row in block:
             if _is_blank(table.columns[word][row]):
-                message = f"{table.where(row)}: there is no word in the column '{word}'"
+                message = f"{table.where(row)}: no word in the column '{word}'"
                 raise DataError(message, remedy="Write the word, or take the row out.")
         for name, sentences in columns.items():
             values = [table.columns[name][row] for table, row in block]

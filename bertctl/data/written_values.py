@@ -106,7 +106,7 @@ class _WithoutCalls(ast.NodeTransformer):
         else:
             name = getattr(node.func, "attr", "")
         if name not in _CALLS:
-            raise ValueError(f"{name} is no array")
+            raise ValueError(f"{name} is not an array")
         if not node.args:
             return ast.List([], ast.Load())
         content: ast.AST = self.visit(node.args[0])
@@ -114,7 +114,7 @@ class _WithoutCalls(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         if node.id not in ("nan", "null"):
-            raise ValueError(f"{node.id} is no value")
+            raise ValueError(f"{node.id} is not a value")
         return ast.Constant(None)
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:

@@ -116,7 +116,7 @@ def _readable_failure(name: str, remedy: str) -> Iterator[None]:
 def _reason(error: Exception) -> str:
     """Returns the line of an exporter's message that says what was wrong."""
     if "data-dependent" in str(error):
-        return "its code decides by what stands in a batch, and a graph can't"
+        return "its code decides by the content of a batch, and a graph can't"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if "Error" in line or "not supported" in line]
     line = next(iter(causes or lines), type(error).__name__)

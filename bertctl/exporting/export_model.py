@@ -155,7 +155,7 @@ def check_request(request: ExportRequest) -> None:
         )
     if not request.tolerance >= 0:
         raise UsageError(
-            f"`tolerance={request.tolerance}` is no difference that could be allowed",
+            f"`tolerance={request.tolerance}` is not a difference that could be allowed",
             remedy=f"Give a number from 0 on; the default is {TOLERANCE:g}.",
         )
     check_precision(request.file_format, request.precision)

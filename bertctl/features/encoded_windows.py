@@ -258,7 +258,7 @@ class _Side:
     def of(
         cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool, before: int = 0
     ) -> Self:
-        """Encodes texts, or lists of words: each word as it stands in a text, as fine-tuning reads
+        """Encodes texts, or lists of words: each word as it occurs in a text, as fine-tuning reads
         it.
         """
         if are_words and needs_space(tokenizer):

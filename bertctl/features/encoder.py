@@ -454,7 +454,7 @@ def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
     sentence_modules = read_modules(source.folder)
     if sentence_modules is None:
         message = (
-            f"the folder of '{source.name}' does not say how a text's vector is made (it has no "
+            f"the folder of '{source.name}' does not define how a text's vector is made (it has no "
             "modules.json)"
         )
         raise UsageError(

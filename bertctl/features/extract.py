@@ -500,11 +500,11 @@ def _left_by_an_earlier_attempt(
         go_on = ""
         if state is not None and not state.get("complete", True):  # where it is no file of ours
             how = f"unfinished, {state['rows']} rows are whole"
-            go_on = ", go on with `resume=True`"
+            go_on = ", continue with `resume=True`"
         remedy = f"Choose another file with `output=`{go_on}, or replace it with `overwrite=True`."
         raise UsageError(f"{output} is {how}", remedy=remedy)
     if state is None:
-        message = f"{output} has no {state_path.name} beside it that says where to go on"
+        message = f"{output} has no {state_path.name} beside it that tells where to continue"
         raise UsageError(message, remedy="Use `overwrite=True`.")
     for name in _MUST_AGREE:
         if state.get(name) != settings.get(name):

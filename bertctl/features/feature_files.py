@@ -44,7 +44,7 @@ def check_output(output: Path, *, by_token: bool) -> None:
     suffix = output.suffix.lower()
     if suffix not in _WRITERS:
         if suffix:
-            message = f"'{suffix}' is no format of features"
+            message = f"'{suffix}' is not a format of features"
         else:
             message = "the output has no suffix that says its format"
         raise UsageError(

@@ -86,7 +86,7 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
         if task_formats[layout].extra:
             message = "writes several files"
         else:
-            message = "is no text for a terminal or a pipe"
+            message = "can't be written to a terminal or a pipe"
         raise UsageError(f"`format={layout}` {message}", remedy="Say where: `output=FILE`.")
 
 
@@ -173,7 +173,7 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    """Returns a value as it stands in a table."""
+    """Returns a value as it occurs in a table."""
     if isinstance(value, list | dict | bool):
         return json.dumps(value, ensure_ascii=False)
     return value

@@ -76,7 +76,7 @@ class Scorer:
                 listener.advance("scoring", number, 0)
         listener.finish("scoring")
         if not number:
-            raise DataError("there are no texts to score", remedy="Give a file with lines or rows.")
+            raise DataError("no texts to score", remedy="Give a file with lines or rows.")
 
     def summary(self) -> dict[str, Any]:
         """Returns the figures of all texts so far; of pairs the share in which the first was the

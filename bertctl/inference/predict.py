@@ -280,7 +280,7 @@ class Predictor:
             return answer
         if not isinstance(probabilities, dict):
             message = (
-                f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are no "
+                f"{self.run.folder.path} is a run of {self.run.task.name}, whose answers are not "
                 "labels of a text"
             )
             raise UsageError(message, remedy="Leave `top_k=` out.")

@@ -184,10 +184,10 @@ def fit_task(
     evaluated = tuple(recipe.evaluation.splits) or data.validation_splits
     evaluated += (CONFIRM,) if CONFIRM in data.splits and CONFIRM not in evaluated else ()
     if not len(data.splits["train"]):
-        raise DataError("there are no training rows")
+        raise DataError("no training rows")
     for split in evaluated:
         if split not in data.splits:
-            message = f"evaluation.splits: there is no split '{split}'"
+            message = f"evaluation.splits: unknown split '{split}'"
             raise UsageError(message, remedy=f"Choose from {', '.join(data.splits)}.")
         if not data.splits[split].has("label"):
             remedy = (

@@ -62,7 +62,7 @@ def read_shard(text: str | None) -> tuple[int, int] | None:
     match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(
-            f"`shard={text}`: there is no such shard",
+            f"`shard={text}`: no such shard",
             remedy="Such as `shard=2`/8, the second of eight.",
         )
     return int(match[1]), int(match[2])
@@ -217,7 +217,7 @@ def _check_pattern(
         message = f"`output={output}`: shards with names of their own need no merge"
         raise UsageError(message, remedy=f"Read them as one input: '{readable}'.")
     if shard is None:
-        message = f"`output={output}` has a place for the shard, and there is no `shard=`"
+        message = f"`output={output}` has a place for the shard, but `shard=` is missing"
         raise UsageError(message, remedy="Add `shard=K/N`, such as `shard=1/100`.")
 
 

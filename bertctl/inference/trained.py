@@ -368,8 +368,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
         and all(label.startswith("LABEL_") for label in labels)
     ):
         listener.warn(
-            f"{path}: the labels have no names; `id2label` in its config.json would say what they "
-            "mean"
+            f"{path}: the labels have no names; `id2label` in its config.json would name them"
         )
     source = replace(source, max_length=recipe.model.max_length)
     return TrainedRun(
@@ -426,7 +425,7 @@ def _check_outputs(
                 f"{path / 'config.json'}: function_to_apply is {str(function)[:40]!r}, and "
                 "problem_type "
                 f"{str(problem)[:40]!r} means {usual!r}",
-                remedy="Set problem_type to what was trained (single_label_classification, "
+                remedy="Set problem_type to the trained one (single_label_classification, "
                 "multi_label_classification "
                 "or regression), or take function_to_apply out.",
             )

@@ -58,7 +58,7 @@ class Asked:
         known = run.task.explained_labels
         if self.label is not None and self.label not in known:
             no_labels = (
-                f"{run.folder.path} is a run of {run.task.name}, whose answers are no labels"
+                f"{run.folder.path} is a run of {run.task.name}, whose answers are not labels"
             )
             if labels:
                 message = unknown(f"label in {run.folder.path}", self.label, known)

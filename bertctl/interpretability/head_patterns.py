@@ -78,7 +78,7 @@ def measure_patterns(
     listener.finish("texts")
     if not numbers[-1]:
         raise UsageError(
-            "there are no texts to read",
+            "no texts to read",
             remedy="Give a file with a text on each line, or in a column.",
         )
     counts = {name: int(number) for name, number in zip(names, numbers, strict=True) if number}

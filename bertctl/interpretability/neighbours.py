@@ -44,7 +44,7 @@ def near_tokens(
         model: name, folder, run or hub id.
         expression: a token of the vocabulary, or several with + and - between them.
         top: how many to return.
-        whole_words: leave out tokens that go on within a word, unused and special ones.
+        whole_words: leave out tokens that continue a word, unused and special ones.
 
     Raises:
         UsageError: no such model; a word that is no single token of it.
@@ -52,7 +52,7 @@ def near_tokens(
     """
     tokenizer = open_tokenizer(model).tokenizer
     if not re.fullmatch(r"\S+(\s+[+-]\s+\S+)*", expression.strip()):
-        message = f"'{expression}' is no word, nor words with + or - between them"
+        message = f"'{expression}' is neither a word nor words with + or - between them"
         raise UsageError(
             message, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm'
         )

@@ -179,7 +179,7 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
         )
     if unreachable and not hub.is_offline():
         reason = f"the hub at {hub.shown(endpoint())} can't be reached ({unreachable})"
-        warnings.append(f"{reason}: only what is on this disk can be had")
+        warnings.append(f"{reason}: only files on this disk can be used")
     return warnings
 
 

@@ -200,11 +200,11 @@ def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> 
         terminated = (
             isinstance(error, Terminated) or getattr(error, "exit_code", 0) == ExitCode.TERMINATED
         )
-        message = "stopped; what is finished stays"
+        message = "stopped; finished draws are kept"
         again = f"{folder.command(job.verb, resume=True)}"
         folder.set_status("interrupted", step=0, message=message)
         raise InterruptedRunError(
-            message, remedy=f"Go on with `{again}`.", terminated=terminated
+            message, remedy=f"Continue with `{again}`.", terminated=terminated
         ) from error
     except Exception as error:
         folder.set_status(

@@ -118,7 +118,7 @@ def expected_calibration_error(
     """
     confidence_N, correct_N = _checked(confidence, correct)
     if not confidence_N.size:
-        raise ValueError("no answers: there is no calibration error")
+        raise ValueError("no answers, so no calibration error")
     return _error(confidence_N, correct_N, bins)
 
 
@@ -253,7 +253,7 @@ def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = F
 
     logits_NC = np.asarray(logits, dtype=np.float64)
     if not logits_NC.size:
-        raise DataError("there are no labelled examples, so no temperature can be fitted")
+        raise DataError("no labelled examples, so no temperature can be fitted")
     coldest, hottest = TEMPERATURES
 
     def loss(inverse: float) -> float:
@@ -394,7 +394,7 @@ def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
     n_positive = int(gold_N.sum())
     if not n_positive:
         message = "no example has the label that the threshold is for, so none can be chosen"
-        raise DataError(message, remedy="Choose it on examples some of which have the label.")
+        raise DataError(message, remedy="Choose it on examples that include some with the label.")
     order = np.argsort(-probability_N, kind="stable")
     sorted_N = probability_N[order]
     hits_N = np.cumsum(gold_N[order])

@@ -17,7 +17,8 @@ _OWN_CODE = "its network is code of its own, which is never run"
 
 REFUSED = {
     **dict.fromkeys(
-        ("bros", "layoutlmv2", "layoutlmv3", "markuplm"), "it reads where words stand on a page"
+        ("bros", "layoutlmv2", "layoutlmv3", "markuplm"),
+        "it reads the positions of words on a page",
     ),
     **dict.fromkeys(
         ("gemma3", "lxmert", "modernvbert", "neomme", "t5gemma2", "ultravbert"), "it reads images"

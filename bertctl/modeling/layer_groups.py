@@ -120,7 +120,7 @@ def freeze(network: "nn.Module", training: TrainingSection) -> None:
     ]
     if not (left or any(map(is_head, depths))):
         message = (
-            "this model's vectors come from its layers alone: there is no head that is trained "
+            "this model's vectors come from its layers alone: it has no head that could be trained "
             "while these are not"
         )
         remedy = "Add one with `sentence_embeddings.projection=256`, or leave training.{} out."
@@ -151,7 +151,7 @@ def layer_stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
                 stacks[name] = module
     if stacks:
         return stacks
-    message = f"the {count} layers of this {type(network).__name__} can't be told apart"
+    message = f"the {count} layers of this {type(network).__name__} can't be distinguished"
     raise UsageError(
         message, remedy="Leave out what the recipe says about layers, or choose another model."
     )

@@ -95,8 +95,8 @@ def layer_count(config: Mapping[str, Any]) -> int:
         if isinstance(config.get(name), int):
             return int(config[name])
     message = (
-        f"config.json of this model ('{config.get('model_type', 'no type')}') does not say how "
-        "many layers it has"
+        f"config.json of this model ('{config.get('model_type', 'no type')}') does not give "
+        "its number of layers"
     )
     raise UsageError(
         message, remedy=f"Give an encoder of the kinds in `{command('recipes ls', models=True)}`."

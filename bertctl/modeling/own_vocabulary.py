@@ -171,7 +171,7 @@ def _changed_weights(folder: Path, changed: ChangedVocabulary) -> "dict[str, Ten
     if rows in table.shape[1:]:
         message = (
             f"{folder} has as many tokens as numbers in a vector ({rows}), so its head can't be "
-            "told apart"
+            "identified"
         )
         raise UnavailableError(message, remedy="Give a model whose vocabulary has another size.")
     from safetensors.torch import load_file

@@ -211,6 +211,6 @@ def finite(numbers: Array, model: str) -> Array:
         DataError: some of it is no number, or infinite.
     """
     if not np.isfinite(numbers).all():
-        message = f"'{model}' computes what is no number (NaN or infinity)"
+        message = f"'{model}' computes NaN or infinity"
         raise DataError(message, remedy="Give weights that are whole.")
     return numbers

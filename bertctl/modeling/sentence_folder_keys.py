@@ -56,7 +56,9 @@ _LIBRARY_ARGUMENTS = (
 
 _NAMES_OF_FEATURES = {
     "module_input_name": _refused("which of several vectors is read", "sentence_embedding"),
-    "module_output_name": _refused("under which name the result goes on", "sentence_embedding"),
+    "module_output_name": _refused(
+        "under which name the result is passed on", "sentence_embedding"
+    ),
 }
 
 _MODEL = {
@@ -87,7 +89,7 @@ _TRANSFORMER = {
         {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
         {"text": {"method": "forward", "method_output_name": ["last_hidden_state"]}},
     ),
-    "module_output_name": _refused("under which name the tokens go on", "token_embeddings"),
+    "module_output_name": _refused("under which name the tokens are passed on", "token_embeddings"),
     "processing_kwargs": _refused("arguments that every call of the tokenizer gets"),
     "unpad_inputs": _ignored("a faster way to the same numbers"),
     "query_length": _refused("another longest input for queries"),

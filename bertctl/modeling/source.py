@@ -351,7 +351,7 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
         )
         if bare and evidence is None:
             raise UsageError(
-                f"{folder} does not say whether its text is lower-cased (no tokenizer_config.json "
+                f"{folder} does not tell if its text is lower-cased (no tokenizer_config.json "
                 "with do_lower_case)",
                 remedy="Add `model.lowercase=false` for a cased model, true for an uncased one.",
             )
@@ -385,7 +385,7 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
         return capital > _CASED_SHARE, f"{100 * capital:.0f} % of its tokens have a capital letter"
     words = {*name.lower().replace("_", "-").replace("/", "-").split("-")}
     if words & {"cased", "uncased"}:
-        return ("uncased" not in words, "its name says so")
+        return ("uncased" not in words, "its name tells so")
     return None
 
 

@@ -193,9 +193,7 @@ def _use(run: RunContents, config: Mapping[str, Any]) -> str:
                 f"read by bertctl as config.json says ({long_text_fields}: `bertctl docs "
                 "long-texts`). Plain transformers cuts"
             )
-        trained = (
-            f"It was trained on inputs of at most {limit} tokens; what is longer was {longer}."
-        )
+        trained = f"It was trained on inputs of at most {limit} tokens; longer texts were {longer}."
         positions = model_positions(dict(config))
         trained += f" The encoder takes {positions} tokens." if positions else ""
     return (

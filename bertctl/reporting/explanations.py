@@ -21,12 +21,10 @@ _MOST_DECIMALS = 6
 _SHADED = 0.05  # of the strongest word's number: less is not shaded
 
 READING = (
-    "A word's number is its share of the value: what the network gives for the answer (a logit, a "
-    "score, an answer's "
-    "start and end) above what it gives for the same text of empty tokens. Blue words speak for "
-    "the answer; red, "
-    "underlined ones against it. Rollout says where attention leads, which is no evidence for any "
-    "label."
+    "A word's number is its share of the value: the network's output for the answer (a logit, a "
+    "score, an answer's start and end) above its output for the same text of empty tokens. Blue "
+    "words speak for the answer; red, underlined ones against it. Rollout shows where attention "
+    "leads, which is not evidence for any label."
 )
 
 

@@ -253,7 +253,7 @@ def gate(
     if not limits:
         raise UsageError(
             "the gate was given nothing to check",
-            remedy="Say what must hold: `min=accuracy=0.91`, `max=loss=0.4`, "
+            remedy="Give a condition: `min=accuracy=0.91`, `max=loss=0.4`, "
             "`min_slice='label=neg:recall=0.85'`, "
             "`baseline=RUN2` `max_drop=accuracy=0.005`, or `beats=frozen`.",
         )
@@ -266,7 +266,7 @@ def gate(
     if baseline is not None and not drops:
         raise UsageError(
             "`baseline=` alone decides nothing",
-            remedy="Say what may be lost: `max_drop=accuracy=0.005`.",
+            remedy="Give the drop that is allowed: `max_drop=accuracy=0.005`.",
         )
     ours = read_run(run)
     if baseline is not None:
@@ -282,7 +282,7 @@ def gate(
         judgements = tuple(judge.verdict_on(limit, policy) for limit in limits)
     notes = [*judge.notes, *_cautions(ours, chosen, judgements, policy)]
     if split is None and chosen not in ("validation", CONFIRM):
-        notes.append(f"looked at the split '{chosen}', as there is no 'validation'")
+        notes.append(f"looked at the split '{chosen}', as the run has no 'validation'")
     return GateResult(
         ours,
         theirs,

@@ -285,7 +285,7 @@ def _calibration_words(
     share = float(held.mean())
     low, high = wilson_interval(int(held.sum()), held.size)
     if error <= limit:
-        verdict = "That is no more than chance"
+        verdict = "That is not more than chance"
     elif mean > high:
         verdict = "The probabilities are too high"
     elif mean < low:

@@ -124,7 +124,7 @@ def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> D
     b = theirs.metric(split, name)
     if a.n != b.n:
         message = (
-            f"{ours.path} and {theirs.path} were scored on different data: {name} stands on {a.n} "
+            f"{ours.path} and {theirs.path} were scored on different data: {name} has {a.n} "
             f"and {b.n} examples"
         )
         raise UsageError(message, remedy="Score both on the same split of the same data.")
@@ -147,9 +147,7 @@ def _common_answers(
             f"{names[0]} and {names[1]} have different labels: {listing(only_a)} and "
             f"{listing(only_b)}"
         )
-        remedy = (
-            "Compare models that answer with the same labels, of which the same one is positive."
-        )
+        remedy = "Compare models that answer with the same labels and the same positive one."
         raise UnlikeRunsError(message, remedy=remedy)
     return kind.from_lines([*ours, *theirs])
 

@@ -190,7 +190,7 @@ def read_run(path: Path) -> FinishedRun:
     state = folder.read_status().state
     if state != "done":
         raise UnavailableError(
-            f"{path} is no finished run: its state is '{state}'", remedy=UNFINISHED
+            f"{path} is not a finished run: its state is '{state}'", remedy=UNFINISHED
         )
     recipe: dict[str, Any] = {}
     if folder.recipe.exists():

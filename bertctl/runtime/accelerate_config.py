@@ -50,7 +50,7 @@ def read_accelerate_config(path: Path) -> AccelerateConfig:
     with loading(path, kind=UsageError):
         document = yaml.safe_load(read_text(path, limit=2**20, kind=UsageError))
     if not isinstance(document, dict) or "distributed_type" not in document:
-        message = f"{path} is no configuration of accelerate: it has no distributed_type"
+        message = f"{path} is not a configuration of accelerate: it has no distributed_type"
         raise UsageError(
             message, remedy=f"Write one with `accelerate config --config_file {path}`."
         )

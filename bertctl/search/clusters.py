@@ -62,7 +62,7 @@ def check_clusters(method: str, clusters: int | None, *, approximate: bool = Fal
         message = f"`approximate=True` is for `method=kmeans`, not {method}"
         raise UsageError(message, remedy="Leave `approximate=True` out, or choose `method=kmeans`.")
     if method != "hdbscan" and clusters is None:
-        remedy = "Say how many: `clusters=8`. Or `method=hdbscan`, which finds it out."
+        remedy = "Give a number: `clusters=8`. Or `method=hdbscan`, which chooses it."
         raise UsageError(
             f"`method={method}` takes a number of clusters, and none was given", remedy=remedy
         )

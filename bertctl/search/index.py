@@ -93,7 +93,7 @@ class Index:
         path = folder / "index.json"
         vectors = folder / "vectors.npy"
         if not path.exists():
-            message = f"{folder} is no index: it has no index.json"
+            message = f"{folder} is not an index: it has no index.json"
             raise UnavailableError(
                 message, remedy=f"Make one: {command('index CORPUS', output='INDEX')}.", file=folder
             )
@@ -170,7 +170,7 @@ class Index:
             block = as_read(open_array(path)[first : min(first + size, rows)], self.similarity)
             if not np.isfinite(block).all():
                 raise DataError(
-                    f"{path} is damaged: something in it is no number", remedy=_AGAIN, file=path
+                    f"{path} is damaged: something in it is not a number", remedy=_AGAIN, file=path
                 )
             nearest.see(block, first)
         return nearest
@@ -385,7 +385,7 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
         )
     if folder.exists() and not folder.is_dir():
         raise UsageError(
-            f"{folder} is no folder, and an index is one",
+            f"{folder} is not a folder, but an index is one",
             remedy="Choose another place with `output=`.",
         )
     refuse_links(folder)
@@ -399,7 +399,7 @@ def there(folder: Path, *, append: bool, resume: bool, overwrite: bool) -> Index
     if names and not ((overwrite or resume) and "rows.jsonl" in names <= _FILES):
         if names <= _FILES:
             message = (
-                "Add to it with `append=True`, go on with `resume=True`, or replace "
+                "Add to it with `append=True`, continue with `resume=True`, or replace "
                 "it: `overwrite=True`."
             )
         else:
@@ -493,9 +493,8 @@ def identified(
         else:
             place = "there"
         listener.warn(
-            f"{message} another text {place} has, such as '{repeated[0]}': an id is to stand "
-            f"for one "
-            "text"
+            f"{message} another text {place} has, such as '{repeated[0]}': an id belongs to "
+            "one text"
         )
 
 

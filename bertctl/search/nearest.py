@@ -221,7 +221,7 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
     if second is None and not (first.has("pair") or every):
         raise UsageError(
             f"{first.source} has one column of texts",
-            remedy="Give what it is compared with, or `all=True`.",
+            remedy="Give a second text or file to compare with, or `all=True`.",
         )
     if second is None:
         if first.has("pair"):
@@ -247,7 +247,7 @@ def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> d
         return {}
     if not is_score.all():
         first = int(np.argmin(is_score))
-        message = f"{rows.where(first)}: {rows.columns['label'][first]!r} is no score"
+        message = f"{rows.where(first)}: {rows.columns['label'][first]!r} is not a score"
         listener.warn(
             f"{message}; the correlation leaves {count(int((~is_score).sum()), 'row')} out"
         )

@@ -227,7 +227,7 @@ def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contribut
         not contributions
         or (number_of(contributions[0].clusters) or len(contributions[0].rows)) < 2
     ):
-        raise UnavailableError("no run has answers to two examples that do not hang together")
+        raise UnavailableError("no run has answers to two unrelated examples")
     return contributions
 
 

@@ -344,7 +344,7 @@ def _verdict(plan: SweepPlan, comparison: SettingComparison, names: Sequence[str
     else:
         message = f"the mean over {seeds} of each"
     if comparison.verdict == "undecided":
-        sentence = f"{names[0]} and {names[1]} are not told apart"
+        sentence = f"{names[0]} and {names[1]} are not significantly different"
         sentence += ", which takes two seeds" if difference.p < ALPHA else ""
     elif plan.choose == "best-run":
         sentence = f"the best run of {names[0]} is {better} than that of {names[1]}"
@@ -469,7 +469,7 @@ def _footnotes(document: SweepDocument) -> list[str]:
         notes.append("with one seed per setting, what to expect still holds the luck of that seed")
     if chosen.run is None:
         notes.append(
-            "no run of the chosen setting was trained to its end, so there is no best.yaml"
+            "no run of the chosen setting was trained to its end, so no best.yaml was written"
         )
     halving = document.halving
     if halving is not None:

@@ -220,7 +220,7 @@ class Jobs:
             job_id = getattr(job, "job_id", "")
             number = f" {job_id}" if job_id else ""
             if step:
-                where = f"goes on from step {step}"
+                where = f"continues from step {step}"
             else:
                 where = "starts again"
             self._listener.warn(

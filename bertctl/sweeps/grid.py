@@ -149,7 +149,7 @@ def read_seeds(argument: str, *, first: int) -> list[dict[str, int]]:
         pairs = list(itertools.product(range(counts.get("init", 1)), range(counts.get("order", 1))))
     else:
         raise UsageError(
-            f"`seeds={argument}`: this is no number of seeds",
+            f"`seeds={argument}`: this is not a number of seeds",
             remedy="Such as `seeds=5`, or init=3,order=3.",
         )
     return [{"init": (first + i) % 2**32, "order": (first + j) % 2**32} for i, j in pairs]

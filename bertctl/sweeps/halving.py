@@ -187,7 +187,7 @@ def promote(
 
 def rung_text(plan: SweepPlan, rung: Rung) -> str:
     """Returns what was decided at a rung, for people."""
-    text = f"rung {rung.number}: {count(len(rung.promoted), 'run')} of {len(rung.runs)} go on"
+    text = f"rung {rung.number}: {count(len(rung.promoted), 'run')} of {len(rung.runs)} continue"
     if rung.promoted:
         last = min(rung.promoted, key=lambda name: -plan.sign * rung.scores[name].value)
         text += f", the last with {plan.primary} {rung.scores[last].value:.4f}"

@@ -139,7 +139,7 @@ def read_plan(folder: Path) -> SweepPlan:
     remedy = "Give the folder that `bertctl sweep` was given with `output=`."
     if not path.exists():
         raise UnavailableError(
-            f"{folder} holds no sweep: there is no {path}", remedy=remedy, file=path
+            f"{folder} holds no sweep: it has no {path}", remedy=remedy, file=path
         )
     document = read_json(path, kind=DataError, remedy=remedy)
     with loading(f"{path}, the plan of a sweep,", remedy=remedy):
@@ -193,7 +193,7 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
     before = find_plan(folder)
     if before is not None:
         again = (
-            f"Start a new sweep with `output=ANOTHER_FOLDER`, or go on with {folder} as "
+            f"Start a new sweep with `output=ANOTHER_FOLDER`, or continue {folder} as "
             f"it was started."
         )
         refuse_other_plan(before, plan, f"the sweep in {folder} was started", again)

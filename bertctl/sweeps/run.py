@@ -299,9 +299,9 @@ class SweepRunner:
             if is_local:
                 saved = "have saved what they had"
             else:
-                saved = "go on from their last checkpoint"
+                saved = "continue from their last checkpoint"
             message = f"{how}: {over}, those that were under way {saved}"
-            remedy = f"The same command goes on in {self._folder}."
+            remedy = f"The same command continues in {self._folder}."
             raise InterruptedRunError(message, remedy=remedy, terminated=terminated)
 
     def _pool(
@@ -373,7 +373,7 @@ class SweepRunner:
         if plan.rungs:
             limit = round(100 * most_steps(plan) / full_steps(plan))
             runs_text += (
-                f", of which the best go on at two rungs: at most {limit} % of the steps of all"
+                f", where the best continue at two rungs: at most {limit} % of the steps of all"
             )
         threads = count(plan.threads, "thread")
         return f"{runs_text}{share}{done}; {plan.jobs} at a time with {threads} each"

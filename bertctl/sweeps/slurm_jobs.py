@@ -72,9 +72,7 @@ class SlurmCluster:
         )
         self._queue: SlurmQueue | None = None
         if self._executor.cluster != "slurm":
-            listener.warn(
-                "there is no Slurm here (no srun): submitit runs the jobs on this machine"
-            )
+            listener.warn("Slurm is not here (no srun): submitit runs the jobs on this machine")
             return
         # Its partition's time, or SBATCH_TIMELIMIT; `update_parameters` takes no None.
         self._executor.parameters["time"] = None

@@ -201,7 +201,7 @@ class SlurmQueue:
         self._polled_at = time.monotonic()
         squeue = shutil.which("squeue")
         if squeue is None:
-            return "there is no squeue"
+            return "squeue is not here"
         command = [
             squeue,
             "--noheader",

@@ -40,7 +40,7 @@ class AnswerFormat:
         write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
         extra: files beside the main one, by suffix such as `.nbest.json`; they need `-o FILE`.
         reads: further columns of the rows that it writes, where they have them.
-        to_file: whether it is no text for a terminal or a pipe.
+        to_file: whether it can't be written to a terminal or a pipe.
         by_id: whether answers are written by their ids, so that no two rows may have the same.
     """
 

@@ -116,7 +116,7 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
     ]
     if several:
         if name == "f1":
-            message = "needs two labels, of which one is positive"
+            message = "needs two labels, one of them positive"
         else:
             message = "is not one number here"
         return (
@@ -126,7 +126,7 @@ def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
     message = unknown("metric", name, known)
     alternative = other_metric(name)
     if alternative in known:
-        message = f"there is no metric '{name}': did you mean {alternative}?"
+        message = f"unknown metric '{name}': did you mean {alternative}?"
     return message, f"Choose from {', '.join(headline(known, None))}."
 
 

@@ -32,7 +32,7 @@ class Decoder:
                 `ids`.
 
         Raises:
-            DataError: something that is no id of this vocabulary, with its line.
+            DataError: something that is not an id of this vocabulary, with its line.
         """
         rows = [self._ids(line, self._lines + number) for number, line in enumerate(lines, start=1)]
         self._lines += len(lines)
@@ -58,7 +58,7 @@ class Decoder:
         for value in values:
             if value not in self._known:
                 message = (
-                    f"line {number}: {value} is no id of this vocabulary of {len(self._known):,} "
+                    f"line {number}: {value} is not an id of this vocabulary of {len(self._known):,} "
                     "tokens"
                 )
                 raise DataError(

@@ -93,8 +93,8 @@ class LineReader:
             f"{self.bytes + at + 1} of the "
             f"file) is not UTF-8" + (": the file begins like UTF-16" if wide else ""),
             remedy=f"Name its encoding: `encoding={encoding or 'NAME'}`. Or add `errors=replace`, "
-            "which counts what it "
-            "replaces.",
+            "which counts the "
+            "replacements.",
         )
 
 

@@ -106,7 +106,7 @@ def _encode(encoder: ChunkEncoder, chunk: TextChunk) -> Any:
                 both = text + chunk.pairs[number]
             if not is_whole(both):
                 message = (
-                    f"text {before + number + 1} holds half of a surrogate pair, which is no "
+                    f"text {before + number + 1} holds half of a surrogate pair, which is not a "
                     "character"
                 )
                 raise DataError(

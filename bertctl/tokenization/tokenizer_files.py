@@ -109,7 +109,7 @@ def open_tokenizer(
             "vocab.txt.",
         )
     if not opened.is_bert:
-        listener.say(f"{opened.name} is no BERT tokenizer: {opened.kind}")
+        listener.say(f"{opened.name} is not a BERT tokenizer: {opened.kind}")
     return opened
 
 
@@ -274,7 +274,7 @@ def _read_tokens(file: Path) -> dict[str, int]:
         token = line.removesuffix("\r")
         if token in vocabulary:
             message = (
-                f"{file}:{number + 1}: the token '{token}' stands on line {vocabulary[token] + 1} "
+                f"{file}:{number + 1}: the token '{token}' is on line {vocabulary[token] + 1} "
                 "already"
             )
             remedy = (
@@ -376,8 +376,8 @@ def _lowercase_of(file: Path, requested: bool | None) -> bool:
     if isinstance(known := stored if requested is None else requested, bool):
         return known
     message = (
-        f"{file} does not say whether its text is lower-cased, and there is no "
-        "tokenizer_config.json beside it"
+        f"{file} does not tell if its text is lower-cased, and no "
+        "tokenizer_config.json is beside it"
     )
     raise UsageError(
         message,

@@ -47,9 +47,7 @@ def train(
     tokenizer = bert_pipeline({}, {"do_lower_case": lowercase})
     characters = _characters(tokenizer, read(), alphabet)
     if not characters:
-        raise DataError(
-            "there is no word to learn a vocabulary from", remedy="Give files with text."
-        )
+        raise DataError("no word to learn a vocabulary from", remedy="Give files with text.")
     inner = [
         f"##{c}" for c in characters if len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{c}a")) == 1
     ]

@@ -26,7 +26,7 @@ from bertctl.tokenization.word_counts import WordCounter
 
 KINDS = ("unused", "characters", "words", "continuations")
 """Kinds of tokens: left free for new ones (`[unused0]`), single characters that begin a word,
-longer ones that do, and tokens that go on within a word (`##ing`; none where the tokenizer does not
+longer ones that do, and tokens that continue a word (`##ing`; none where the tokenizer does not
 mark them so)."""
 
 NamedId = tuple[str, int]

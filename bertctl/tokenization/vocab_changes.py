@@ -84,7 +84,7 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
         )
         raise DataError(
             message,
-            remedy="Give more text of the domain (`bertctl vocab coverage` shows what it lacks).",
+            remedy="Give more text of the domain (`bertctl vocab coverage` lists missing words).",
         )
     names = tokens_by_id(opened.tokenizer)
     old = opened.tokenizer.get_vocab()
@@ -149,7 +149,7 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
         )
     _, _, used = count_words(opened.tokenizer, chunks)
     if not used.any():
-        raise DataError("there are no texts to count", remedy="Give files with lines or rows.")
+        raise DataError("no texts to count", remedy="Give files with lines or rows.")
     # RoBERTa and its like count positions from the padding's id, which is 1.
     kept_ids = {0, 1, *special_ids(opened.tokenizer), *opened.tokenizer.get_added_tokens_decoder()}
     # of what is no token

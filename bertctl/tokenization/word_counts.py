@@ -27,7 +27,7 @@ class CountedWord:
     """Word of the texts.
 
     Attributes:
-        word: lower-cased where the tokenizer does that; an unknown one as it stands in the text.
+        word: lower-cased where the tokenizer does that; an unknown one as it occurs in the text.
         tokens: what the tokenizer makes of it.
         count: how often it was seen.
     """

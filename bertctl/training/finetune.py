@@ -468,7 +468,7 @@ def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunErro
         if not (this.is_trained and this.checkpoints.any()):
             this.checkpointing.save(state, behind=False)
         saved = f"a checkpoint was saved in {folder.checkpoints}"
-        remedy = f"Go on with {resume}."
+        remedy = f"Continue with {resume}."
     this.writer.try_set_status("interrupted", step=state.step, message=saved)
     if this.signals.together:
         this.options.workers.wait()  # a launcher ends those that are left as soon as one has gone

@@ -106,7 +106,7 @@ def announcement(job: Job) -> str:
     if job.recipe.model.head_start != "probe":
         return ""
     if not has_new_head(job):
-        return "head: goes on from the trained one, so model.head_start changes nothing"
+        return "head: continues from the trained one, so model.head_start changes nothing"
     read = len(sampled_windows(job))
     n_windows = len(job.features["train"])
     if read < n_windows:

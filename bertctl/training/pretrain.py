@@ -62,7 +62,7 @@ def prepare(
         )
     if not recipe.pretraining.corpus:
         raise UsageError(
-            "there is no corpus", remedy="Name files or folders: bertctl pretrain CORPUS..."
+            "no corpus was named", remedy="Name files or folders: bertctl pretrain CORPUS..."
         )
     check_outside(recipe)
     # Refuses missing files before anything is read.

@@ -166,7 +166,7 @@ def find_run(
             raise UnavailableError(
                 f"{path} holds no run (no status.json)"
                 if path
-                else f"there is no run of '{job.recipe.name}' with these settings",
+                else f"no run of '{job.recipe.name}' with these settings",
                 remedy="Leave `resume=True` out to start one, or name the folder of the run "
                 "with `output=`.",
             )
@@ -178,7 +178,7 @@ def find_run(
     if folder.read_status().state == "done":
         return EarlierRun(folder, None, finished=True)
     if any(folder.checkpoints.glob("draw-*")):
-        listener.say("going on with the draws that are not finished")
+        listener.say("continuing with the draws that are not finished")
         return EarlierRun(
             folder,
             None,
@@ -192,19 +192,19 @@ def find_run(
     checkpoint = checkpoints.latest()
     if checkpoint is not None:
         listener.say(
-            f"going on after step {checkpoint.step} of {job.steps}, from {checkpoint.path}"
+            f"continuing after step {checkpoint.step} of {job.steps}, from {checkpoint.path}"
         )
     elif needed:
         if checkpoints.any():
             reason = "none of its checkpoints is whole"
         else:
-            reason = "there is no checkpoint"
-        message = f"{path}: {reason}, so there is nothing to go on from"
+            reason = "no checkpoint was found"
+        message = f"{path}: {reason}, so there is nothing to continue from"
         raise UnavailableError(
             message, remedy=f"Start again with `{folder.command(job.verb, overwrite=True)}`."
         )
     else:
-        listener.say(f"{path} has no checkpoint to go on from: the run starts again")
+        listener.say(f"{path} has no checkpoint to continue from: the run starts again")
     return EarlierRun(folder, checkpoint, finished=False)
 
 
@@ -264,5 +264,5 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
         f"settings:{differences or ' see its recipe.yaml'}"
     )
     raise UsageError(
-        message, remedy=f"Go on with its own: `{folder.command(job.verb, resume=True)}`. {again}"
+        message, remedy=f"Continue with its own: `{folder.command(job.verb, resume=True)}`. {again}"
     )

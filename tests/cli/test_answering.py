@@ -67,7 +67,7 @@ def test_two_questions_with_one_id_are_refused_wherever_they_stand(
         done = bertctl("predict", asked, name, "--format", "squad", "-o", "answers.json")
         assert done.returncode == 3, done.stderr
         first, second = (name + where.format(place + 1) for place in places)
-        assert f"{second}: the id 'q{places[0]}' stands at {first} already" in done.stderr
+        assert f"{second}: the id 'q{places[0]}' is at {first} already" in done.stderr
         assert "numbered" not in done.stderr
         assert not (tmp_path / "answers.json").exists()
 
@@ -147,8 +147,7 @@ def test_windows_are_said_in_the_log_and_in_the_card(asked):
     )
     card = (asked / "model/README.md").read_text()
     assert (
-        "at most 20 tokens; what is longer was read in windows. The encoder takes 41 tokens."
-        in card
+        "at most 20 tokens; longer texts were read in windows. The encoder takes 41 tokens." in card
     )
     assert "| read in windows, validation | 24 |" in card
 
@@ -163,7 +162,7 @@ def test_answers_without_an_offset_are_whole_words_first_and_blank_ones_are_aske
     done = bertctl("evaluate", asked, "--file", "new.jsonl", "-o", "scores")
     assert done.returncode == 0, done.stderr
     assert (
-        "1 answer without an offset stand at several places of their contexts, such as 'the'"
+        "1 answer without an offset occur several times in their contexts, such as 'the'"
         in done.stderr
     )
     (tmp_path / "blank.jsonl").write_text(lines([rows[0], rows[1] | {"answers": [""]}]))

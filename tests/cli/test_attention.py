@@ -213,7 +213,7 @@ REFUSALS = {
     "heads of a file": (["--file", "texts.txt", "--heads", "1"], "are for one text"),
     "tensors of a file": (["--file", "texts.txt", "--npz", "x.npz"], "are for one text"),
     "a page that is a picture": (["good", "-o", "page.png"], "-o page.html"),
-    "a file without texts": (["--file", "empty.txt"], "there are no texts to read"),
+    "a file without texts": (["--file", "empty.txt"], "no texts to read"),
     "a longest of 2": (["good", "--max-length", "2"], "max_length"),
     "a longest over the model's": (["good", "--max-length", "99"], "41 positions"),
     "a model that is none": (["--importance", "gradient"], "has no head that answers"),

@@ -165,7 +165,7 @@ def test_texts_without_a_word_cost_the_run_one_warning(bertctl, tiny_model, tmp_
 
     assert process.returncode == 0, process.stderr
     assert (
-        "warning: TF-IDF with a linear model could not be computed, the run goes on: "
+        "warning: TF-IDF with a linear model could not be computed, the run continues: "
         in process.stderr
     )
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
@@ -344,7 +344,7 @@ def test_metrics_alone_are_judged_by_the_difference_in_them(bertctl, weak_run):
 @pytest.mark.parametrize(
     ("baseline", "words"),
     [
-        ("frozn", ["there is no baseline 'frozn'", "did you mean frozen?"]),
+        ("frozn", ["unknown baseline 'frozn'", "did you mean frozen?"]),
         ("word-tags", ["has no baseline 'word-tags'", "'frozen', 'tfidf', 'majority'"]),
     ],
 )

@@ -176,7 +176,7 @@ def test_a_manifest_without_an_end_is_not_read(tmp_path):
         warn = said.append
 
     assert Checkpoints(RunFolder(tmp_path), "", listener=Heard()).latest() is None
-    assert "manifest.json is no regular file" in said[0]
+    assert "manifest.json is not a regular file" in said[0]
 
 
 def test_a_pooling_that_is_none_is_refused(tmp_path):

@@ -220,7 +220,7 @@ def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) 
     write(tmp_path / "train.csv", [(german.format(i), ["a", "b"][i % 2]) for i in range(20)])
     found = _findings(bertctl, "train.csv")
     assert (
-        "are no single token to bert-base, such as 'beschlossen'"
+        "are not a single token to bert-base, such as 'beschlossen'"
         in found["words-in-pieces"]["message"]
     )
     assert "bert-base-multilingual" in found["words-in-pieces"]["remedy"]

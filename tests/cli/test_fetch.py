@@ -710,7 +710,7 @@ def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
     ):
         done = bertctl(*words)
         assert done.returncode == 4
-        assert f"there is no lock {tmp_path / 'bertctl.lock'}" in done.stderr
+        assert f"no such lock: {tmp_path / 'bertctl.lock'}" in done.stderr
         assert "bertctl fetch RECIPE" in done.stderr
     for words, said in (
         (["fetch", "sst3"], "sst2"),

@@ -194,13 +194,13 @@ REFUSED = {
     "fill-mask MASKED '[MASK] x' --targets ,": "--targets names no word",
     "fill-mask MASKED '[MASK] x' --targets 日": "does not know '日'",
     "fill-mask bertbase 'a [MASK]'": "did you mean bert-base",
-    "inspect nowhere": "there is no model 'nowhere'",
+    "inspect nowhere": "unknown model 'nowhere'",
     "inspect MASKED --file x.txt": "Name a second model",
     "inspect MASKED --pair x": "Add --embeddings",
     "inspect MASKED RUN --embeddings x": "one model",
     "inspect MASKED --embeddings ''": "the text is empty",
     "vocab neighbours angioplasty minilm": "5 tokens, ang ##io ##pl ##ast ##y",
-    "vocab neighbours '' minilm": "'' is no word",
+    "vocab neighbours '' minilm": "'' is not a word",
     "vocab neighbours 'new york' minilm": "with + or - between them",
     "vocab neighbours 日 MASKED": "does not know '日'",
     "vocab neighbours bank minilm --context 'a bank'": "belong together",
@@ -245,7 +245,7 @@ def test_weights_that_are_no_numbers_are_refused(bertctl: Run, masked: Path, tmp
     ):
         done = bertctl(*line, "--json")
         assert done.returncode == ExitCode.DATA, done.stderr
-        assert "no number (NaN or infinity)" in json.loads(done.stdout)["error"]["message"]
+        assert "computes NaN or infinity" in json.loads(done.stdout)["error"]["message"]
 
 
 def test_files_that_do_not_fit_are_refused(bertctl: Run, masked: Path, tmp_path: Path):

@@ -45,7 +45,7 @@ def test_recipe_error_lists_every_problem(refusal, tmp_path):
         "error: mine.yaml: 2 problems\n"
         "  mine.yaml:2: training.epoch: unknown key, did you mean training.epochs?\n"
         '  mine.yaml:3: training.batch_size: "many" given, a whole number of at least 1 fits\n'
-        "`bertctl recipes show text-classification` prints every field with what it means.\n",
+        "`bertctl recipes show text-classification` prints every field with its meaning.\n",
     )
 
 
@@ -129,7 +129,7 @@ def test_interrupted_run_error(refusal, monkeypatch):
     monkeypatch.setattr(bertctl.config.load, "trace_recipe", press)
     assert refusal("finetune", "demo") == (
         ExitCode.INTERRUPTED,
-        "error: interrupted; only what was written whole by then is kept\n",
+        "error: interrupted; only files that were complete by then are kept\n",
     )
 
 

@@ -91,10 +91,10 @@ def test_a_model_is_replaced_where_that_is_said(
 
 REFUSED = {
     "grow MODEL x.txt": "--output",
-    "grow MODEL -o new": "there are no texts",
+    "grow MODEL -o new": "no texts were given",
     "grow MODEL x.txt -o full": "full exists already",
     "shrink MODEL x.txt -o full": "full exists already",
-    "grow nowhere x.txt -o new": "there is no model 'nowhere'",
+    "grow nowhere x.txt -o new": "unknown model 'nowhere'",
 }
 
 

@@ -219,7 +219,7 @@ def _no_answers(paragraphs):
     [
         (_shift, "(id 'food-2'): the answer 'poor 7'"),
         (_no_context, "(id 'film-1'): the question has no context"),
-        (_no_answers, "(id 'film-3'): there are no answers"),
+        (_no_answers, "(id 'film-3'): no answers"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_the_id(bertctl, tmp_path, tiny_model, change, said):

@@ -57,12 +57,12 @@ def rows(rare: int) -> str:
         (
             FEW_SHOT,
             2,
-            "labels with fewer than 4 training rows, of which all are taken: 'so so' has 2",
+            "labels with fewer than 4 training rows, all of them taken: 'so so' has 2",
         ),
         (
             FEW_SHOT,
             1,
-            "labels with fewer than 4 training rows, of which all are taken: 'so so' has 1",
+            "labels with fewer than 4 training rows, all of them taken: 'so so' has 1",
         ),
         (FOLD, 1, "1 label with a single row, which stays in training: 'so so'"),
         (SWEEP, 2, "--folds 30: 26 folds, as rows.csv has 26 rows"),

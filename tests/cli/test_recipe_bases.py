@@ -204,9 +204,8 @@ BAD: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "a folder": ("base: folder\n", 2, ("mine.yaml:1: base: ", "is a folder")),
     "no name": ("base: 5\n", 2, ("mine.yaml:1: base: 5 given", "a list")),
     "not all names": ("base: [sst2, {a: 1}]\n", 2, ("mine.yaml:1: base: ", "given", "a list")),
-    "a circle": ("base: round.yaml\n", 2, ("round.yaml:1: base: ", "mine.yaml -> ", "stand on "
-                                                                                    "itself")),
-    "itself": ("base: mine.yaml\n", 2, ("mine.yaml:1: base: ", "stand on itself")),
+    "a circle": ("base: round.yaml\n", 2, ("round.yaml:1: base: ", "mine.yaml -> ", "be its own base")),
+    "itself": ("base: mine.yaml\n", 2, ("mine.yaml:1: base: ", "be its own base")),
     "its field does not exist": ("base: wrong.yaml\n", 2, ("wrong.yaml:2: training.epoch: ", "training.epochs")),
     "a field of no section": ("base: wrong.yaml\ntraining: {epochs: "
                               "x}\n", 2, ("wrong.yaml:2:", "mine.yaml:2: ")),
@@ -266,7 +265,7 @@ def test_bad_bases_and_variables_end_as_promised(what: str, place: Path, bertctl
 def test_set_and_show_know_what_belongs_into_a_file(bertctl: Run, opinions: Path) -> None:
     done = bertctl("recipes", "show", "sst2", "--set", "base=demo")
     assert done.returncode == 2
-    assert "base: stands in the file of a recipe alone" in done.stderr
+    assert "base: belongs at the top of a recipe's file" in done.stderr
     done = bertctl("recipes", "show", opinions, "--origin")
     assert done.returncode == 2
     assert "is a file of rows" in done.stderr

@@ -44,7 +44,7 @@ def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
     stopped = training.disturbed(run, number, after_steps=7)
     assert stopped.returncode == code, stopped.stderr
     assert "checkpoint" in stopped.stderr
-    hint = stopped.stderr.rpartition("Go on with `")[2].partition("`")[0]
+    hint = stopped.stderr.rpartition("Continue with `")[2].partition("`")[0]
     assert hint == f"bertctl finetune '{run / 'recipe.yaml'}' -o '{run}' --resume"
     assert json.loads((run / "status.json").read_text())["state"] == "interrupted"
     step = json.loads((run / "status.json").read_text())["step"]
@@ -56,7 +56,7 @@ def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
         )
     goes_on = training.typed(hint)
     assert goes_on.returncode == 0, goes_on.stderr
-    assert f"going on after step {step} of 24" in goes_on.stderr
+    assert f"continuing after step {step} of 24" in goes_on.stderr
     assert difference(training.undisturbed, run) is None
     assert not (run / "checkpoints").exists()
 

@@ -148,7 +148,7 @@ REFUSED = {
     "score MASKED ''": "nothing to score",
     "score MASKED": "nothing to score",
     "score MASKED 'a film' --pair ''": "--pair is empty",
-    "score MASKED x.txt --pair film": "not beside a file",
+    "score MASKED x.txt --pair film": "not with a file",
     "score MASKED film --pll word": "'within-word', 'token'",
 }
 

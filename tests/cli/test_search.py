@@ -485,8 +485,8 @@ def test_an_append_that_was_killed_before_its_first_rows_begins_again(
 
 
 REFUSED: Mapping[str, tuple[str, int, str]] = {
-    "a folder that is no index": ("search . film", 4, "is no index"),
-    "an index that is not there": ("search nowhere film", 4, "nowhere is no index"),
+    "a folder that is no index": ("search . film", 4, "is not an index"),
+    "an index that is not there": ("search nowhere film", 4, "nowhere is not an index"),
     "an empty query": ("search x ''", 2, "the text is empty"),
     "a file of queries that is not there": (
         "search x nowhere.txt",
@@ -526,7 +526,7 @@ REFUSED: Mapping[str, tuple[str, int, str]] = {
         "three.txt is no folder",
     ),
     "its own rows": ("index x/rows.jsonl -o x --append", 2, "lies in x"),
-    "nothing to add to": ("index texts.txt -o y --append", 4, "y is no index"),
+    "nothing to add to": ("index texts.txt -o y --append", 4, "y is not an index"),
     "another type of numbers": (
         "index texts.txt -o x --append --dtype int8",
         3,
@@ -751,7 +751,7 @@ def test_a_row_without_a_score_is_left_out_of_the_correlation_and_said(
         done = bertctl("similarity", "pairs.jsonl", "--model", tiny_model, "--json")
         assert done.returncode == 0, done.stderr
         found.append(json.loads(done.stdout))
-    assert "pairs.jsonl:3: 'nan' is no score; the correlation leaves 2 rows out" in done.stderr
+    assert "pairs.jsonl:3: 'nan' is not a score; the correlation leaves 2 rows out" in done.stderr
     assert (found[1]["spearman"], found[1]["pearson"]) == (
         found[0]["spearman"],
         found[0]["pearson"],

@@ -304,16 +304,16 @@ def test_a_merge_refuses(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--shard", "0/4", "-o", "x"), "--shard 0/4: there is no such shard"),
-        (("--shard", "5/4", "-o", "x"), "--shard 5/4: there is no such shard"),
-        (("--shard", "a/b", "-o", "x"), "--shard a/b: there is no such shard"),
+        (("--shard", "0/4", "-o", "x"), "--shard 0/4: no such shard"),
+        (("--shard", "5/4", "-o", "x"), "--shard 5/4: no such shard"),
+        (("--shard", "a/b", "-o", "x"), "--shard a/b: no such shard"),
         (("--shard", "1/4"), "need -o"),
         (("--shard", "1/4", "--merge", "-o", "x"), "exclude each other"),
         (("--shard", "1/4", "--num-processes", "2", "-o", "x"), "exclude each other"),
         (("--merge", "-o", "x"), "x.parts: missing, or of another whole: 1-of-1"),
         (
             ("-o", "x-{shard}.jsonl"),
-            "x-{shard}.jsonl has a place for the shard, and there is no --shard",
+            "x-{shard}.jsonl has a place for the shard, but --shard is missing",
         ),
         (("--merge", "-o", "x-{shard}.jsonl"), "shards with names of their own need no merge"),
     ],

@@ -146,7 +146,7 @@ MODELS = (
         "config.json: no JSON: nested too deeply",
     ),
     ("config of wrong types", _config(num_hidden_layers="two"), 4, "can't be used"),
-    ("layers by half", _config(num_hidden_layers=1.5), 2, "does not say how many layers"),
+    ("layers by half", _config(num_hidden_layers=1.5), 2, "does not give its number of layers"),
     ("200,000 keys", _config(**{f"k{i}": i for i in range(200_000)}), 4, "keys and 0 labels"),
     ("a million labels", _config(num_labels=1_000_000), 4, "1,000,000 labels"),
     ("10^8 layers", _config(num_hidden_layers=10**8), 4, "describes 100,000,000 layers"),

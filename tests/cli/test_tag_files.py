@@ -62,7 +62,7 @@ def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_abo
     assert gold(tmp_path) == [["O", "B-MOOD"], ["O", "O"]]
     for content, said in (("the o\ngood b-mood\n", "a.conll:1, word 2: the tag 'b-mood' looks like "
                                                    "one of a scheme"),
-                          ("the\tO\n\tB-MOOD\n", "a.conll:2: there is no word"),
+                          ("the\tO\n\tB-MOOD\n", "a.conll:2: no word"),
                           ("the O\nfilm O\n", "the training rows have no entity")):  # fmt: skip
         (tmp_path / "a.conll").write_text(content)
         refused = trained(bertctl, tiny_model, "a.conll")

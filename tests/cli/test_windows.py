@@ -162,8 +162,8 @@ def test_what_each_mode_keeps_is_said_before_training(
         (["finetune", "text-regression", "--window-pooling", "max"], "of use only with "
                                                                      "model.long_text: window"),
         (["finetune", "text-classification", "--long-text", "middle"], "middle"),
-        (["probe", "{file}", "--model", "{model}", *FIELDS, *WINDOWS], "no pooling 'attention'"),
-        (["extract-features", "{file}", "-o", "x.npy", "--model", "{model}", *FIELDS, *WINDOWS], "no pooling"),
+        (["probe", "{file}", "--model", "{model}", *FIELDS, *WINDOWS], "unknown pooling 'attention'"),
+        (["extract-features", "{file}", "-o", "x.npy", "--model", "{model}", *FIELDS, *WINDOWS], "unknown pooling"),
         (["extract-features", "{file}", "-o", "x.npz", "--model", "{model}", "--long-text", "tail", "--pooling", "none",
           "--max-length", "16"], "one vector per text"),
     ],

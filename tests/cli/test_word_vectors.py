@@ -164,10 +164,13 @@ def test_what_needs_a_network_is_refused(bertctl: Run, vectors: Path, opinions: 
         (b"a film is good\n", ":1"),
         (b"film 1 2\ngood 1\n", ":2"),
         (b"film 1 2\ngood 1 x\n", ":2"),
-        (b"film 1 nan\n", ":1: this is no text file of word vectors: a number that is not finite"),
+        (
+            b"film 1 nan\n",
+            ":1: this is not a text file of word vectors: a number that is not finite",
+        ),
         (
             b"film 1 2\ngood 3 1 2\n",
-            ":2: this is no text file of word vectors: 3 numbers, where there should be 2",
+            ":2: this is not a text file of word vectors: 3 numbers, where there should be 2",
         ),
         (b"2 2\nfilm 1 2 3\ngood 1 2 3\n", ":2"),
         (b"2 2\nfilm 1 2\n", " has 1 word vector, and its first line promises 2"),

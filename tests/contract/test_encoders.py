@@ -211,7 +211,7 @@ def test_a_script_without_capitals_is_neither_cased_nor_uncased(
     data.write_text("text,label\n" + "यह फिल्म अच्छी है,pos\nयह खाना बुरा है,neg\n" * 4)
     refused = bertctl(*tuned(data, folder))
     assert refused.returncode == 2, refused.stderr
-    assert "does not say whether its text is lower-cased" in refused.stderr
+    assert "does not tell if its text is lower-cased" in refused.stderr
     done = bertctl(*tuned(data, folder, "--set", "model.lowercase=false"))
     assert done.returncode == 0, done.stderr
     assert saved_ids(tmp_path / "run", "यह फिल्म अच्छी है") == ["यह", "फिल्म", "अच्छी", "है"]
@@ -508,7 +508,7 @@ def test_doctor_is_ready_only_for_what_can_be_loaded(
     assert "have one label" in doctor("text-classification", one_label, folder)
     for setting, said in {
         "training.freeze_layers=5": "has 2 layers",
-        "evaluation.primary_metric=f1_nope": "there is no metric",
+        "evaluation.primary_metric=f1_nope": "unknown metric",
         "training.gradient_checkpointing=true": "",
     }.items():
         assert said in doctor("text-classification", opinions, folder, "--set", setting)

@@ -152,7 +152,7 @@ def test_a_score_that_is_no_number_is_refused_and_named(
     run = tmp_path / "run"
     refused = training.start(run, task="text-regression")
     assert refused.returncode == 3, refused.stderr
-    assert "scores.csv:39: the label '1e+39' is no finite number in 32 bits" in refused.stderr
+    assert "scores.csv:39: the label '1e+39' is not a finite number in 32 bits" in refused.stderr
     assert not run.exists()
 
 

@@ -211,7 +211,7 @@ def test_a_head_that_was_trained_for_these_labels_is_kept(
 
     assert start_head(job, ALONE, Listener()) is None
     assert first.trained
-    assert "goes on from the trained one" in announcement(job)
+    assert "continues from the trained one" in announcement(job)
     after = job.loaded.copy_weights()
     assert all(bool((after[name] == before[name]).all()) for name in before)
 

@@ -129,7 +129,7 @@ def _messages_of_the_rest(
 
 def _assert_goes_on_from_a_checkpoint(messages: str, job: str) -> None:
     match = re.search(
-        rf"job {job} ended before the run did .*; it goes on from step (\d+) in another job",
+        rf"job {job} ended before the run did .*; it continues from step (\d+) in another job",
         messages,
     )
     assert match is not None, messages

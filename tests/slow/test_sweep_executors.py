@@ -147,5 +147,5 @@ def test_jobs_of_submitit_on_this_machine(
     process = _start(opinions, tiny_model, tmp_path / "sweep", "--executor", "slurm", "--jobs", "2")
     _, err = process.communicate()
     assert process.returncode == 0, err
-    assert "there is no Slurm here" in err
+    assert "Slurm is not here" in err
     assert _table(tmp_path / "sweep") == alone

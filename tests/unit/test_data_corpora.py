@@ -144,7 +144,7 @@ def test_sentences_end_at_their_marks() -> None:
             ExitCode.USAGE,
         ),
         ("a.parquet", b"PAR1", {}, "a.parquet", ExitCode.DATA),
-        ("a.txt", b"text", {"encoding": "utf-99"}, "there is no encoding", ExitCode.USAGE),
+        ("a.txt", b"text", {"encoding": "utf-99"}, "unknown encoding", ExitCode.USAGE),
     ],
 )
 def test_what_is_no_text_is_refused(

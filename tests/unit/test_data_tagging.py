@@ -188,7 +188,7 @@ def test_blanks_around_a_span_are_no_matter(tmp_path):
         (spans_row([4, 4, "A"]), "or is empty"),
         (spans_row([9, 10, "A"]), "or is empty"),
         (spans_row([0, 10, "A"], [3, 12, "B"]), "overlap"),
-        (spans_row({"start": 0, "label": "A"}), "this is no span"),
+        (spans_row({"start": 0, "label": "A"}), "this is not a span"),
         (
             lines({"words": ["a"], "tags": ["O"]}, {"words": ["a", "b"], "tags": ["O"]}),
             "a.jsonl:2: 2 words and 1 tags",
@@ -313,7 +313,7 @@ def test_relations_of_pubtator_are_no_spans(tmp_path):
     text = f"1|t|{TEXT}\n1|a|\n1\t0\t4\tAnna\tPER\tD1\n"
     rows = read(tmp_path / "a.pubtator", f"{text}1\tPositive_Correlation\t22\tD2\tNovel\n\n")
     assert rows.columns["label"] == [["B-PER", *["O"] * 5]]
-    with pytest.raises(DataError, match="no span of a text above it"):
+    with pytest.raises(DataError, match="not a span of a text above it"):
         read(tmp_path / "a.pubtator", text.replace("\t0\t", "\t0x\t"))
 
 

@@ -292,8 +292,8 @@ def places(tmp_path: Path, exported: Path) -> dict[str, Path]:
     ("changes", "code", "message"),
     [
         ({"file_format": "tflite"}, ExitCode.USAGE, "tflite"),
-        ({"tolerance": -1.0}, ExitCode.USAGE, "no difference that could be allowed"),
-        ({"tolerance": float("nan")}, ExitCode.USAGE, "no difference that could be allowed"),
+        ({"tolerance": -1.0}, ExitCode.USAGE, "not a difference that could be allowed"),
+        ({"tolerance": float("nan")}, ExitCode.USAGE, "not a difference that could be allowed"),
         ({"output": "empty.csv"}, ExitCode.USAGE, "is a file"),
         ({"output": "full"}, ExitCode.USAGE, "holds no export"),
         ({"output": "exported"}, ExitCode.USAGE, "holds an export"),

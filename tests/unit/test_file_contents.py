@@ -80,7 +80,7 @@ def test_another_content_than_the_name_says_is_told(tmp_path, content, said):
     path.write_bytes(CONTENTS[content])
     heard = Heard()
     list(TEXT_READER.stream(path, DataSection(), listener=heard))
-    assert f"read as {said} by what is in it, though it is named .txt" in heard.said[0]
+    assert f"read as {said} by its content, though it is named .txt" in heard.said[0]
     assert "`input_format=lines`" in heard.said[0]
 
 

@@ -99,7 +99,7 @@ def test_ids_that_repeat_across_chunks_are_kept_and_told(tmp_path):
 
 
 def test_named_ids_that_repeat_across_chunks_are_refused(tmp_path):
-    with pytest.raises(DataError, match="the id 'a' stands in 'id' twice"):
+    with pytest.raises(DataError, match="the id 'a' occurs in 'id' twice"):
         answer_ids(write(tmp_path / "rows.csv", ["a", "b", "a"]), id_column="id")
 
 

@@ -64,7 +64,7 @@ def _of_another_type(offsets: Path) -> None:
 _DAMAGE: dict[str, Callable[[Path], object]] = {
     "missing": Path.unlink,
     "empty": lambda offsets: offsets.write_bytes(b""),
-    "no array": lambda offsets: offsets.write_bytes(b"hello"),
+    "not an array": lambda offsets: offsets.write_bytes(b"hello"),
     "cut short": lambda offsets: offsets.write_bytes(offsets.read_bytes()[:-8]),
     "too few": lambda offsets: np.save(offsets, np.load(offsets)[:-1]),
     "of another row": _shift_by_a_row,

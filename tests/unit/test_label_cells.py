@@ -391,7 +391,7 @@ def test_minus_one_beside_class_numbers_is_no_label(
     path = write(tmp_path / file, cells)
     if is_refused:
         said = refusal(path)
-        assert "-1, which stands for no label" in said
+        assert "-1, which means no label" in said
         assert "text_classification.labels" in said
         names = LabelRules(names=tuple(map(str, sorted(set(cells)))))
         assert len(labels(path, names)) == len(cells)

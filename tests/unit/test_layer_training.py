@@ -373,7 +373,7 @@ def test_vectors_without_a_head_need_layers_that_are_trained(
         "data.train_file": str(pairs),
         "data.validation_file": str(pairs),
     }
-    with pytest.raises(UsageError, match="there is no head that is trained") as refused:
+    with pytest.raises(UsageError, match="it has no head that could be trained") as refused:
         prepare(load_recipe("sentence-embeddings", options=fields))
     assert next(iter(freezing)) in refused.value.remedy
     job = prepare(

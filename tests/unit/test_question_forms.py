@@ -142,7 +142,7 @@ ROW = {"id": "q", "question": "Where?", "context": CONTEXT}
         ),
         (
             {"answers": [], "is_impossible": False},
-            "there is no answer, and `is_impossible` is false",
+            "no answer, and `is_impossible` is false",
         ),
         (
             {"answers": [{"text": "Oslo", "answer_start": 14, "answer_end": 25}]},

@@ -83,7 +83,7 @@ def test_every_format_compares_the_words_beside_a_span(tmp_path, name):
     assert read(tmp_path / name, FORMATS[name](15, 19, "Anna")).has("label")
     with pytest.raises(
         DataError,
-        match=r"the span 16 to 20 is 'nna ', the file says 'Anna', which stands at 15 to 19",
+        match=r"the span 16 to 20 is 'nna ', the file says 'Anna', which is at 15 to 19",
     ):
         read(tmp_path / name, FORMATS[name](*SHIFTED, "Anna"))
 
@@ -98,27 +98,27 @@ def test_brat_compares_its_third_column(tmp_path):
 @pytest.mark.parametrize(
     ("text", "start", "end", "surface", "counting"),
     [
-        ("😀😀安娜从奥斯陆", 4, 6, "安娜", "stands at 2 to 4: the offsets count UTF-16 code units"),
-        ("Zoë und Søren", 9, 15, "Søren", "stands at 8 to 13: the offsets count bytes"),
+        ("😀😀安娜从奥斯陆", 4, 6, "安娜", "is at 2 to 4: the offsets count UTF-16 code units"),
+        ("Zoë und Søren", 9, 15, "Søren", "is at 8 to 13: the offsets count bytes"),
         (
             "one\r\ntwo\r\nAnna",
             8,
             12,
             "Anna",
-            "stands at 10 to 14: the offsets count a line end (CR LF) as one",
+            "is at 10 to 14: the offsets count a line end (CR LF) as one",
         ),
         (
             "one\ntwo\nAnna",
             10,
             14,
             "Anna",
-            "stands at 8 to 12: the offsets count a line end as two",
+            "is at 8 to 12: the offsets count a line end as two",
         ),
-        ("met Anna today", 5, 9, "Anna", "stands at 4 to 8: the offsets count from 1"),
-        ("met Anna today", 4, 7, "Anna", "stands at 4 to 8: the end is counted in"),
-        ("we saw Anna and Anna", 1, 5, "Anna", "stands at 7 to 11 (6 later)"),
-        ("we saw Anna", 40, 44, "Anna", "stands at 7 to 11 (33 earlier)"),
-        ("we saw Oslo.", 6, 10, "Oslo", "stands at 7 to 11 (1 later)"),
+        ("met Anna today", 5, 9, "Anna", "is at 4 to 8: the offsets count from 1"),
+        ("met Anna today", 4, 7, "Anna", "is at 4 to 8: the end is counted in"),
+        ("we saw Anna and Anna", 1, 5, "Anna", "is at 7 to 11 (6 later)"),
+        ("we saw Anna", 40, 44, "Anna", "is at 7 to 11 (33 earlier)"),
+        ("we saw Oslo.", 6, 10, "Oslo", "is at 7 to 11 (1 later)"),
         ("we saw Anna", 7, 11, "Berg", "which is nowhere in the text"),
     ],
 )

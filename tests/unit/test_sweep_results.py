@@ -320,7 +320,7 @@ def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
 def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) -> None:
     near = document_of(made_sweep(tmp_path / "near", RATES[:2], [0.8, 0.8]))["comparison"]
     assert near["verdict"] == "undecided"
-    assert "are not told apart" in near["sentence"]
+    assert "are not significantly different" in near["sentence"]
     assert near["of"] == 2
     far = document_of(made_sweep(tmp_path / "far", RATES[:2], [0.95, 0.7]))
     found = far["comparison"]
@@ -442,7 +442,7 @@ def test_one_example_and_none_at_all_tell_nothing_of_others(tmp_path: Path) -> N
     assert one["comparison"]["verdict"] == none["comparison"]["verdict"] == "not compared"
     for document in (one, none):
         assert document["chosen"]["expected"] is None
-        assert "no run has answers to two examples" in document["chosen"]["not_corrected"]
+        assert "no run has answers to two unrelated examples" in document["chosen"]["not_corrected"]
 
 
 def test_best_runs_are_compared_where_the_best_run_chooses(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_packed_table_of_words(tmp_path):
 def test_sentences_of_a_table_of_words_stand_together(tmp_path):
     with pytest.raises(DataError, match=r"a\.csv:4: the sentence '0' has begun before another one"):
         read(tmp_path / "a.csv", "sentence_id,word,tag\n0,Anna,B-PER\n1,Oslo,B-LOC\n0,sings,O\n")
-    with pytest.raises(DataError, match=r"a\.csv:3: there is no word in the column 'word'"):
+    with pytest.raises(DataError, match=r"a\.csv:3: no word in the column 'word'"):
         read(tmp_path / "a.csv", "sentence_id,word,tag\n0,Anna,B-PER\n0,,O\n")
     with pytest.raises(UsageError, match="sentence_id,word,tag"):
         read(tmp_path / "a.csv", "word,tag\nAnna,B-PER\n")
@@ -170,9 +170,7 @@ def test_the_text_of_tasks_is_named_or_guessed(tmp_path):
     with pytest.raises(DataError, match="has no 'bdy' in the data of its tasks: did you mean body"):
         read(tmp_path / "a.json", both, text_column="bdy")
     lacking = [*tasks("content"), {"data": {"other": "x"}, "annotations": []}]
-    with pytest.raises(
-        DataError, match=r"task 3: there is no text 'content' in its data"
-    ) as caught:
+    with pytest.raises(DataError, match=r"task 3: no text 'content' in its data") as caught:
         read(tmp_path / "a.json", json.dumps(lacking))
     assert "`data.text_column=NAME`" in caught.value.remedy
 
@@ -305,7 +303,7 @@ def test_a_span_that_is_none_is_refused_with_how_spans_are_written(tmp_path, spa
             {"text": "Anna sings", "label": [span]},
         )
     )
-    with pytest.raises(DataError, match=r"doccano\.jsonl:2: this is no span: ") as caught:
+    with pytest.raises(DataError, match=r"doccano\.jsonl:2: this is not a span: ") as caught:
         READER.read(path, DataSection(), split="train", label_needed=True)
     assert (
         '{"start": 0, "end": 4, "label": "PER"}, counted in characters, or [0, 4, "PER"]'

@@ -135,7 +135,7 @@ def protect_inputs(arguments: Mapping[str, Any]) -> None:
             if arguments.get("overwrite") and (reason := RunFolder(Path(path)).why_of_sweep()):
                 raise UsageError(
                     reason,
-                    remedy="Choose another with -o. The sweep, typed again, runs what it lacks.",
+                    remedy="Choose another with -o. The same sweep command runs the missing runs.",
                 )
             for folder in filter(os.path.isdir, paths):
                 RunFolder(folder).refuse_output(Path(path))

@@ -160,7 +160,7 @@ def group_help(ctx: typer.Context) -> str:
             _OPTIONS, [(_flags(option, ctx), _text(option, everything=False)) for option in options]
         )
     )
-    parts += _paragraphs(f"{ctx.command_path} VERB --help says what a verb does and takes.")
+    parts += _paragraphs(f"{ctx.command_path} VERB --help explains a verb and its options.")
     parts += _read_more(ctx)
     return "\n\n".join(parts) + "\n"
 

@@ -21,7 +21,7 @@ def unknown_verb(typed: str) -> str:
     suggestion = str(other_names("verbs").get(word, ""))
     if not suggestion:
         return unknown("verb", typed, [verb.name for verb in VERBS])
-    message = f"there is no verb '{typed}'"
+    message = f"unknown verb '{typed}'"
     if suggestion.startswith("bertctl "):
         return f"{message}: say {suggestion}"
     return f"{message}, and {suggestion}"
@@ -32,7 +32,7 @@ def unknown_group_verb(group: str, typed: str, known: Collection[str]) -> str:
     suggestion = other_names("group_verbs").get(group, {}).get(typed.lower())
     if suggestion is None:
         return unknown("verb", f"{group} {typed}", [f"{group} {name}" for name in known])
-    return f"there is no verb '{group} {typed}': say bertctl {group} {suggestion}"
+    return f"unknown verb '{group} {typed}': say bertctl {group} {suggestion}"
 
 
 def option_hint(option: str, following: str, command: str, options: Sequence[str]) -> str:

@@ -63,7 +63,7 @@ class RowsGiven:
         if bool(self.questions) == (self.context is None):
             message = "--question and --context need each other"
             raise UsageError(
-                message, remedy='Such as --question "Who wrote it?" --context text.txt'
+                message, remedy='Such as --question "When was it written?" --context text.txt'
             )
         sources = [
             bool(self.files),
@@ -254,7 +254,7 @@ def _refuse_words(arguments: Sequence[str]) -> None:
     word = next((argument for argument in arguments if is_text(argument)), None)
     if word is not None:
         text = " ".join(arguments)
-        message = f"several files can be read as one, and '{word}' is no file"
+        message = f"several files can be read as one, but '{word}' is not a file"
         raise UsageError(
             message,
             remedy=f'Put a text in quotes: "{text}". Several texts: --text TEXT --text TEXT.',

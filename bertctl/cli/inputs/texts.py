@@ -247,7 +247,7 @@ def _fold_files(arguments: dict[str, Any]) -> TextSource:
         if files:
             message = "files and --data exclude each other"
         else:
-            message = "there are no texts"
+            message = "no texts were given"
         raise UsageError(message, remedy="Give files (- is stdin), or --data NAME.")
     return replace(source, files=expand_patterns(files or ()))
 

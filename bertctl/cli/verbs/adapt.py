@@ -40,7 +40,7 @@ def adapt(
 
     The task is fine-tuned from the model as it was and from the pretrained one, with the same
     seeds, and the two are compared example by example. "No gain" is a result: the exit code is 0.
-    After Ctrl-C or a crash the same command goes on where it was.
+    After Ctrl-C or a crash the same command continues where it stopped.
 
     Args:
         given: Files and folders of text, a recipe of `pretrain` perhaps before them; most of its

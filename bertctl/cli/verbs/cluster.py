@@ -33,7 +33,7 @@ def cluster(
 
     Args:
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
-        method: hdbscan finds out how many clusters there are, and leaves out what is in none (-1).
+        method: hdbscan chooses the number of clusters and leaves out texts that are in none (-1).
         clusters: How many clusters to make (kmeans, agglomerative).
         smallest: Texts that a cluster has at least (hdbscan).
         seed: Seed of kmeans, and of the sample that the silhouette is computed on.

@@ -50,10 +50,10 @@ def check(
     It looks for duplicates inside and across splits; conflicting, missing, rare and misspelt
     labels; words and columns that give the label away; wrong encodings, markup and other languages;
     texts too long for the model; spans that do not match their words, and answers that are not at
-    their offsets. Each finding counts, shows where, and says what to do.
+    their offsets. Each finding has a count, places and a remedy.
 
-    The exit code is 3 where there are errors: training would refuse the rows, or learn what is not
-    there.
+    The exit code is 3 where there are errors: training would refuse the rows, or learn from
+    faults.
 
     Args:
         subject: A built-in recipe or a YAML file; or your own files: training, then validation,
@@ -187,7 +187,7 @@ def _recipe(
         return settings.load(subject[0])
     if len(files) < len(subject):
         other = next(name for name in subject if name not in files)
-        message = f"'{other}' is no data file, and a recipe and files can't be mixed"
+        message = f"'{other}' is not a data file, and a recipe and files can't be mixed"
         raise UsageError(
             message,
             remedy=f"For a recipe with other files: bertctl data check {other} --train-file FILE.",

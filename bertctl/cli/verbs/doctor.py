@@ -57,7 +57,9 @@ def doctor(
     """
     about_recipe = [name for name in settings.options if not name.startswith("runtime.")]
     if recipe is None and (about_recipe or settings.sets):
-        message = f"{', '.join(about_recipe) or '--set'}: there is no recipe that this could change"
+        message = (
+            f"{', '.join(about_recipe) or '--set'}: no recipe was named that this could change"
+        )
         raise UsageError(message, remedy="Name one: bertctl doctor sst2 --model minilm")
     # The bundled recipe stands in where none is named: it checks the options of device and
     # precision.

@@ -39,8 +39,8 @@ def explain(
 
     A word's number is its share of a logit (of a score, of an answer's start and end), against the
     same text of [PAD] tokens. Gradients are computed in fp32, whatever precision the run answers
-    in. Faithfulness stands beside it: by how much the logit falls without the words that are said
-    to matter most, and with them alone, against a random order.
+    in. Faithfulness is measured as well: how far the logit falls without the most important words,
+    and with them alone, compared with words in random order.
 
     Args:
         method: integrated-gradients, gradient-x-input, leave-one-out (the word is taken out), or

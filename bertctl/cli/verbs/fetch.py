@@ -44,7 +44,7 @@ def fetch(
         split: Download this split of the recipes' data too, such as test; repeatable.
         listed: List what would be downloaded, and its size; download nothing.
         check: List what of the lock is missing on this disk or differs: exit code 4.
-        cache_key: Print one line that changes when what is fetched does, for the cache of a
+        cache_key: Print one line that changes when the fetched files change, for the cache of a
             pipeline.
         model: Model of the recipes, as --model of finetune. Default for a file of rows: a model
             among the names.
@@ -61,7 +61,7 @@ def fetch(
     recipes = RecipeRequest("", sets or (), {"model.name": model} if model else {}, "fetch")
     if not names and (model or sets or split):
         raise UsageError(
-            "there is no recipe that the options could change",
+            "no recipe was named that the options could change",
             remedy="Name one: bertctl fetch sst2 ...",
         )
     from bertctl.catalog.huggingface_internals import set_hub_variable
@@ -131,8 +131,7 @@ def fetch(
                 ),
             )
             return out.say(
-                f"{human_bytes(total)} on the hub; what is in the package or your own is not "
-                "fetched"
+                f"{human_bytes(total)} on the hub; bundled and local files are not fetched"
             )
         lock = fetching.fetch(requested, needs, place, out)
     table = plain_table(

@@ -31,8 +31,8 @@ def finetune(
     """Fine-tune an encoder on a data set or on your own files.
 
     The weights with the best primary metric on the validation rows are kept. The run folder holds
-    the model, every prediction, the metrics and the complete recipe. What is not given as an option
-    is as the recipe says.
+    the model, every prediction, the metrics and the complete recipe. Everything else is taken from
+    the recipe.
 
     Args:
         strict: Exit with code 6 where the model predicts one label for every example.

@@ -68,7 +68,7 @@ def gate(
         policy: strict: decide by the 95 % interval. point: by the value alone. lenient: as strict,
             but inconclusive checks pass with a warning.
         split: Split to look at. Default: validation, or the one that chose the weights.
-        allow_constant: Let a run pass that is no better than the best constant answer.
+        allow_constant: Let a run pass that is not better than the best constant answer.
 
     Examples:
         bertctl gate runs/new --min accuracy=0.9

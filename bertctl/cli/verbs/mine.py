@@ -27,15 +27,15 @@ def mine(
     a threshold.
 
     Each text is compared with each, and no pair is left out, but for --approximate. The model is
-    minilm unless --model says another; it says what the similarity is, the cosine for most.
+    minilm unless you give --model; it defines the similarity, the cosine for most.
 
     Args:
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
         threshold: Similarity from which two texts are a pair. Default: 0.8 for cosines, where 1 is
             equal vectors.
-        max_pairs: Keep the N nearest pairs, the nearest first, and say how many there are.
+        max_pairs: Keep the N nearest pairs, the nearest first, and report how many there are.
         strict: Exit with 3 where --max-pairs has left some out.
-        approximate: Compare each text with few others, and say how many of the pairs that finds
+        approximate: Compare each text with few others, and report how many of the pairs that finds
             (needs usearch).
 
     Examples:
@@ -126,7 +126,7 @@ def _checked(threshold: float | None, similarity: str) -> float:
     if similarity == "cosine":
         if threshold is not None and not -1 <= threshold <= 1:
             raise UsageError(
-                f"--threshold {threshold:g} is no cosine", remedy="Give a number from -1 to 1."
+                f"--threshold {threshold:g} is not a cosine", remedy="Give a number from -1 to 1."
             )
         if threshold is None:
             return 0.8

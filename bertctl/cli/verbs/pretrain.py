@@ -60,7 +60,7 @@ def pretrain(
 def corpus_recipe(
     recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener
 ) -> "TracedRecipe":
-    """Returns what was typed as a recipe, and where its values come from: its name or file, and
+    """Returns the recipe as typed, and where its values come from: its name or file, and
     corpora for it; or corpora alone.
 
     Raises:

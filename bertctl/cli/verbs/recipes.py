@@ -80,7 +80,7 @@ def ls(
 def show(
     out: Output, recipe: RecipeRequest, origin: Annotated[bool, typer.Option("--origin")] = False
 ) -> None:
-    """Print a recipe with all its fields, each under a line that says what it means.
+    """Print a recipe with all its fields, each under a line that explains it.
 
     Args:
         origin: Say instead where each value comes from: default, base or file (with line), or
@@ -136,9 +136,9 @@ def diff(
 ) -> None:
     """Compare two recipes field by field, and name the fields that change results.
 
-    Those that do are what the recipe's hash is made of. A path or a model perhaps does, by what is
-    behind it (of two runs that is known, and compared); so does what is left to the machine, such
-    as `auto`.
+    These are the fields of the recipe's hash. A path or a model may change results, depending on
+    the files behind it (for two runs these are known, and compared); so may values that the machine
+    chooses, such as `auto`.
 
     Args:
         one: A recipe: built-in name, YAML file or run folder.
@@ -182,7 +182,7 @@ def cp(
     command = f"bertctl {_verb(RecipeRequest(str(path)).load())} {_runnable(path)}"
     out.answer({"recipe": recipe, "path": str(path), "command": command}, command)
     out.say(
-        f"{path} is yours to edit; every field and what it means: bertctl recipes show "
+        f"{path} is yours to edit; every field and its meaning: bertctl recipes show "
         f"{_runnable(path)}"
     )
 
@@ -262,7 +262,7 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
 
 
 def check_recipe(name_or_path: str) -> BertctlError | None:
-    """Returns what is wrong with a recipe, the names of its model and data set included; None where
+    """Returns the faults of a recipe, the names of its model and data set included; None where
     nothing is.
 
     Nothing is fetched, and files named in the recipe are not looked for: it may be meant for

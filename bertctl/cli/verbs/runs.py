@@ -32,7 +32,7 @@ def ls(
     """List the runs in a folder: recipe, score with its 95 % interval, state, size and age.
 
     The score is the primary metric on the split that `gate` would look at. A run is `killed` where
-    its process is gone and could not say so. With -q only the folders are printed, one per line.
+    its process is gone without a word. With -q only the folders are printed, one per line.
 
     Args:
         sort: What the list is sorted by: the newest first, of each recipe the best score first, the
@@ -62,7 +62,7 @@ def rm(
 ) -> None:
     """Delete runs by name. What else lies in their folders stays.
 
-    Nothing is deleted where one of the names is no run, a link, or a part of a sweep. One that is
+    Nothing is deleted if one of the names is not a run, is a link, or is part of a sweep. One that is
     being written stays.
 
     Args:
@@ -98,7 +98,7 @@ def gc(
     """Delete the finished runs in a folder but the best of each recipe.
 
     Runs are ranked among their like: the same recipe by name, scored by the same metric on the same
-    rows. Runs that have not finished or have no score stay, and so does everything that is no run.
+    rows. Runs that have not finished or have no score stay, and so does everything that is not a run.
     No link is followed.
 
     Args:

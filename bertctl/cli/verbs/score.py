@@ -37,7 +37,7 @@ def score(
         model: Model name, folder or hub id, with the masked-word head.
         given: A text, or a file of texts, - for stdin.
         pair: A second text: which one is likelier?
-        pll: What is masked beside a token: within-word, the tokens of its word that follow it (Kauf
+        pll: Tokens that are masked beside a token: within-word, the tokens of its word that follow it (Kauf
             and Ivanova 2023); token, nothing (Salazar et al. 2020).
         output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
             stdout.
@@ -57,7 +57,7 @@ def score(
         if text is not None:
             message = "--pair is empty"
         else:
-            message = "--pair stands beside a typed text, not beside a file"
+            message = "--pair goes with a typed text, not with a file"
         raise UsageError(
             message,
             remedy="A file holds pairs in two columns: --text-column NAME --pair-column NAME.",

@@ -33,9 +33,9 @@ def search(
 
     Args:
         folder: Index, as `bertctl index` makes it; it names the model.
-        query: What is searched for: a text, or a file with many.
+        query: Text to search for, or a file of texts.
         top_k: How many texts to find for each.
-        approximate: Compare with few of them, and say how many of the nearest ones that finds
+        approximate: Compare with few of them, and report how many of the nearest ones that finds
             (needs usearch).
 
     Examples:

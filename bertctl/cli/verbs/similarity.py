@@ -28,7 +28,7 @@ def similarity(
 
     Args:
         first: A text, or a file of texts.
-        second: What it is compared with.
+        second: The one to compare it with.
         every: Compare each text of the one with each of the other; those of one file with each
             other.
 

@@ -50,7 +50,7 @@ def sweep(
     """Run a recipe with every setting of a grid and several seeds, and choose the setting by the
     mean.
 
-    Run folders are in DIR/cells. The same command runs what is missing. A failed run does not stop
+    Run folders are in DIR/cells. The same command runs the missing runs. A failed run does not stop
     the others; the exit code is that of the first.
 
     Args:

@@ -203,7 +203,7 @@ def _format(
         raise UsageError(message, remedy="Take --format jsonl, ids or tokens.")
     if layout == "parquet" and output is None:
         raise UsageError(
-            "--format parquet is no text for a terminal or a pipe",
+            "--format parquet can't be written to a terminal or a pipe",
             remedy="Name a file: -o FILE.parquet",
         )
     if layout is not None:
@@ -330,9 +330,7 @@ def _stats(
         fixed_length=length,
     )
     if not stats[0]["texts"]:
-        raise DataError(
-            "there are no texts to count", remedy="Give a text, or a file with lines or rows."
-        )
+        raise DataError("no texts to count", remedy="Give a text, or a file with lines or rows.")
     pairs = list(zip(opened, stats, strict=True))
     documents = [
         {"model": tokenizer.name, "tokenizer": tokenizer.kind, **stats}

@@ -73,8 +73,7 @@ takes_flags = folds(
 def carry_out(
     out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: bool = False
 ) -> None:
-    """Trains a run as it was asked for, and answers with its metrics; with `dry_run` with what it
-    would be.
+    """Trains a run and answers with its metrics; with `dry_run`, answers with its plan.
 
     Args:
         out: where to.

@@ -150,7 +150,7 @@ def coverage(
     vocab.require_bert(opened, "coverage")
     coverage_facts = vocab.coverage(opened.tokenizer, source.watched(out), top=top)
     if not coverage_facts["texts"]:
-        raise DataError("there are no texts to count", remedy="Give a file with lines or rows.")
+        raise DataError("no texts to count", remedy="Give a file with lines or rows.")
     names = ("new tokens", "tokens saved")
     title = "what new tokens would save"
     gains = [
@@ -184,7 +184,7 @@ def diff(
 
     Args:
         first: A model, folder, tokenizer.json or vocab.txt.
-        second: What it is compared with.
+        second: The one to compare it with.
         top: How many tokens of each side to show.
     """
     from bertctl.tokenization import vocab
@@ -236,7 +236,7 @@ def train(
     from bertctl.tokenization.train import train as learn
 
     if output is None:
-        raise UsageError("there is no place for the vocabulary", remedy="Name a folder: -o DIR.")
+        raise UsageError("no place for the vocabulary was named", remedy="Name a folder: -o DIR.")
     if output.is_dir():
         existing = {path.name for path in output.iterdir()}
     elif output.exists():
@@ -364,7 +364,7 @@ def neighbours(
         text_column: Column of --file with the texts.
         layer: Whose vectors are compared in contexts, by number or name. Default: last.
         top: How many to show; in contexts, of the nearest and of the farthest.
-        whole_words: Leave out tokens that go on within a word, unused and special ones.
+        whole_words: Leave out tokens that continue a word, unused and special ones.
         output: Page to write, with a picture in two dimensions.
 
     Examples:

@@ -60,7 +60,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         match = _SPAN.fullmatch(line)
         if match is None:
             raise DataError(
-                f"{source}:{number}: this is no span of brat: {line!r:.80}",
+                f"{source}:{number}: this is not a span of brat: {line!r:.80}",
                 remedy="A span is `T1<TAB>PER 0 9<TAB>Anna Berg`, with tabs between its three "
                 "parts.",
             )

@@ -76,7 +76,7 @@ def documents_of(tasks: Sequence[Task], source: str, options: ReadOptions) -> It
                 f"Name the text: `data.text_column=NAME`. There are: "
                 f"{shorten(', '.join(data), 300)}."
             )
-            raise DataError(f"{where}: there is no text '{key}' in its data", remedy=remedy)
+            raise DataError(f"{where}: no text '{key}' in its data", remedy=remedy)
         text = data[key]
         label = _agreed(
             task, lambda results, where=where: _spans_of(results, where), options, show=_show_spans

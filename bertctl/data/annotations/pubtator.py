@@ -41,7 +41,7 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
         if columns[1].replace("_", "").isalpha():  # a relation, as BioRED has them
             continue
         if columns[0] not in texts or not (columns[1].isdecimal() and columns[2].isdecimal()):
-            raise DataError(f"{where}: this is no span of a text above it: {line!r:.80}")
+            raise DataError(f"{where}: this is not a span of a text above it: {line!r:.80}")
         spans.setdefault(columns[0], []).append((int(columns[1]), int(columns[2]), columns[4]))
         surfaces.setdefault(columns[0], []).append(columns[3])
     for name, parts in texts.items():

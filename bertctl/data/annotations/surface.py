@@ -55,7 +55,7 @@ def _true_place(text: str, start: int, end: int, surface: str) -> str:
     for true_start, true_end, counting in _countings(text, start, end):
         true_words = text[true_start:true_end]
         if true_words == true_words.strip() and same_words(true_words, surface):
-            return f"which stands at {true_start} to {true_end}: {counting}"
+            return f"which is at {true_start} to {true_end}: {counting}"
 
     words = surface.strip()
     starts = list(_occurrences(text, words))
@@ -67,7 +67,7 @@ def _true_place(text: str, start: int, end: int, surface: str) -> str:
         distance = f"{abs(shift)} {'later' if shift > 0 else 'earlier'}"
     else:
         distance = "with another end"
-    return f"which stands at {nearest} to {nearest + len(words)} ({distance})"
+    return f"which is at {nearest} to {nearest + len(words)} ({distance})"
 
 
 def _occurrences(text: str, words: str) -> Iterator[int]:

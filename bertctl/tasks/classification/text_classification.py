@@ -361,7 +361,7 @@ class TextClassification(Task):
                 f"labels, add `text_classification.label_separator={separator!r}`"
             )
         doubts += [
-            f"{word!r} ({counts[word]:,}) is learned as a label; if it stands for no label, take "
+            f"{word!r} ({counts[word]:,}) is learned as a label; if it means no label, take "
             "these rows out"
             for word in words_for_nothing(counts)
         ]
@@ -491,7 +491,7 @@ def _refuse_number(label: object, where: str) -> None:
     """
     if str(label).strip().lower() == "nan":
         raise DataError(
-            f"{where}: the label is {str(label).strip()}, which is no class",
+            f"{where}: the label is {str(label).strip()}, which is not a class",
             remedy="Fill the label in, or take the row out. If it is a class's name, name all of "
             "them: "
             "`text_classification.labels='[..., nan]'`.",

@@ -30,7 +30,7 @@ class Candidate:
     """One possible answer.
 
     Attributes:
-        text: as it stands in the context; empty for "no answer".
+        text: as it occurs in the context; empty for "no answer".
         start: its first character in the context; None for "no answer".
         window: in which it was found.
         tokens: positions of its first and last token there.

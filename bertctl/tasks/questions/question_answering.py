@@ -322,7 +322,7 @@ def _misplaced(rows: Rows, lost: Sequence[int]) -> DataError:
         # They may overlap.
         offsets = (match.start() for match in re.finditer(f"(?={re.escape(text)})", context))
         nearest = min(offsets, key=lambda offset: abs(offset - start), default=None)
-        message += "" if nearest is None else f"; it stands at {nearest}"
+        message += "" if nearest is None else f"; it is at {nearest}"
     if len(lost) > 1:
         many = f" ({len(lost)} questions of {len(rows)} have such answers)"
     else:

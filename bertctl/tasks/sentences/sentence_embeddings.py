@@ -211,7 +211,9 @@ class SentenceEmbeddings(Task):
                     known = listing(self.labels)
                 else:
                     known = f"a score from {self.low:g} to {self.high:g}"
-                message = f"{rows.where(i)}: the label {label!r} is not what was learned ({known})"
+                message = (
+                    f"{rows.where(i)}: the label {label!r} is not one of those learned ({known})"
+                )
                 raise DataError(
                     message,
                     remedy="Correct it, or train with rows (or a score_range) that have it.",

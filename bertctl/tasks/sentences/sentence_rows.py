@@ -265,7 +265,7 @@ def _refuse_bad_scores(rows: Rows, different: set[str], words: set[str]) -> None
         first = next(i for i, label in enumerate(rows.columns["label"]) if str(label) in words)
         others = count(len(numbers), "other one is", "others are")
         message = (
-            f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is no score, and "
+            f"{rows.where(first)}: the label {rows.columns['label'][first]!r} is not a score, and "
             f"{others}"
         )
         raise DataError(

@@ -127,7 +127,7 @@ class TokenClassification(Task):
         renamed = _renamed(recipe)
         tags = [_tags(train, i, numbered, renamed) for i in range(len(train))]
         if any(tags) and all(tag.isdecimal() for tag in chain.from_iterable(tags)):
-            message = f"{train.source}: the tags are numbers, and nothing says what they stand for"
+            message = f"{train.source}: the tags are numbers without names"
             raise DataError(
                 message,
                 remedy="Name them, from 0 on: `token_classification.labels='[O, B-PER, I-PER]'`.",
@@ -221,9 +221,8 @@ class TokenClassification(Task):
                         f"{rows.where(i)}, word {word + 1} ({rows.columns['words'][i][word]!r}): "
                         f"the {kind} {name!r} "
                         f"is not one the model knows ({listing(names)})",
-                        remedy=f"{did_you_mean(name, names)} Correct the tag, say what the model "
-                        "calls it "
-                        f"(evaluate `rename_tag={shlex.quote(name)}=NAME`), or train with rows "
+                        remedy=f"{did_you_mean(name, names)} Correct the tag, map it to the "
+                        f"model's name (evaluate `rename_tag={shlex.quote(name)}=NAME`), or train with rows "
                         "that have it "
                         "(or name all tags: "
                         "`token_classification.labels='[O, B-PER, I-PER]'`).".lstrip(),

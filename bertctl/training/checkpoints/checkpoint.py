@@ -154,7 +154,7 @@ class Checkpoints:
             now = b""
         if not now.startswith(before):
             self._listener.warn(
-                f"{history} has been changed: it gets back what it held at {saved_history.parent}"
+                f"{history} has been changed: it is restored to its content at {saved_history.parent}"
             )
 
     def any(self) -> bool:

@@ -127,7 +127,7 @@ def restore(
         )
     else:
         listener.warn(
-            f"the run was on {checkpoint.state['workers']} processes and goes on with "
+            f"the run was on {checkpoint.state['workers']} processes and continues with "
             f"{workers.count}: the examples of "
             "each step are the same, dropout draws other numbers"
         )
