@@ -54,7 +54,10 @@ class ExitCode(IntEnum):
     TERMINATED = 143
 
 
-_SECTION = r"(?:data|model|training|optimizer|evaluation|runtime|probe|\w+_(?:classification|regression|answering))"
+_SECTION = (
+    r"(?:data|model|training|optimizer|evaluation|runtime|probe"
+    r"|\w+_(?:classification|regression|answering))"
+)
 _PLACE = re.compile(
     rf"^ *(?:(?:--set|command line|BERTCTL_DATA):? )?(?=\S[^\n]*:\d+[:,] |{_SECTION}\.)"
     rf"(?:(?P<file>(?:(?!\w://)[^\n])+?):(?P<line>\d+)[:,] )?(?P<field>{_SECTION}\.\w+)?",

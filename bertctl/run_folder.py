@@ -6,13 +6,13 @@ RUN/environment.json         versions, device, threads, precision, seeds, data h
 RUN/metrics.json             values, intervals, n; the same bytes from one equal run to the next
 RUN/performance.json         timings, throughput, padding share, peak memory
 RUN/predictions/SPLIT.jsonl  one line per example
-RUN/baselines/NAME.SPLIT.jsonl  one line per example, of the simple models beside the run; scores.json
+RUN/baselines/               NAME.SPLIT.jsonl, scores.json: the simple models beside the run
 RUN/rows/SPLIT.parquet       rows that were given in memory, as a file (or SPLIT.jsonl)
 RUN/history.jsonl            one line a logging step
 RUN/log.txt                  third-party warnings that were kept off the screen
 RUN/model/                   weights, config and tokenizer, for the Auto classes of transformers
 RUN/adapter/                 LoRA's updates and the head, as peft reads them; model/ has them merged
-RUN/decision.json            thresholds and temperature chosen on validation rows, where there are any
+RUN/decision.json            thresholds and temperature, if any were chosen on validation rows
 RUN/checkpoints/             only what a resume needs
 RUN/.lock                    held by the process that writes the run
 """
@@ -261,12 +261,16 @@ class RunFolder:
         if only_done and status.state != "done":
             return f"{self.path} has not finished: its state is '{status.state}'"
         if status.state == "running" and status.host != socket.gethostname():
-            return f"{self.path} is running on {status.host}, as far as can be told here; delete it there"
+            return (
+                f"{self.path} is running on {status.host}, as far as can be told here; delete it "
+                "there"
+            )
         return ""
 
     def why_of_sweep(self) -> str:
         """Returns which sweep counts on this run, as a sentence; empty where none does."""
-        cells = Path(os.path.abspath(self.path)).parent.resolve()  # noqa: PTH100  # no link of the last name is followed
+        # No link of the last name is followed.
+        cells = Path(os.path.abspath(self.path)).parent.resolve()  # noqa: PTH100
         is_cell = cells.name == "cells" and (cells.parent / "plan.json").exists()
         if is_cell:
             return f"{self.path} is a part of the sweep {cells.parent}, whose result counts on it"
@@ -293,7 +297,8 @@ class RunFolder:
             self.clear()
             (self.path / ".lock").unlink()
             with suppress(OSError):  # something else is in it
-                Path(os.path.abspath(self.path)).rmdir()  # noqa: PTH100  # `.` can't be deleted by this name
+                # `.` can't be deleted by this name.
+                Path(os.path.abspath(self.path)).rmdir()  # noqa: PTH100
         return not self.path.exists()
 
     def refuse_output(self, output: Path) -> None:

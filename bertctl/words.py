@@ -14,7 +14,8 @@ from typing import Any
 _MOVING = re.compile(
     # C0 and C1 controls, line separators, direction marks and overrides, what XML 1.0 forbids,
     # byte-order marks
-    "[\x00-\x1f\x7f-\x9f\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufeff\ufffe\uffff]"
+    "[\x00-\x1f\x7f-\x9f\u061c\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069"
+    "\ud800-\udfff\ufeff\ufffe\uffff]"
 )
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _BEGINNING = 3  # letters that say which word was meant
@@ -152,8 +153,8 @@ def spoken(text: str) -> str:
     """Returns lines as they may stand in any log: nothing in them is a control character or a
     workflow command.
 
-    GitHub's runner obeys `::error ...` at the start of a line and `##[error]...` anywhere in it, Azure's
-    `##vso[...]`. Their second character is written as a code, as in JSON.
+    GitHub's runner obeys `::error ...` at the start of a line and `##[error]...` anywhere in it,
+    Azure's `##vso[...]`. Their second character is written as a code, as in JSON.
     """
     escaped = harmless(text, keep="\n\t")
     return _COMMAND.sub(lambda match: f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}", escaped)

@@ -25,7 +25,8 @@ Scores = dict[str, dict[str, float | None]]
 
 
 class Run:
-    """Finished run with its model, which is loaded when it is first needed and then stays in memory.
+    """Finished run with its model, which is loaded when it is first needed and then stays in
+    memory.
 
     A notebook shows it as a table of its scores.
 
@@ -67,7 +68,7 @@ class Run:
 
     @property
     def metrics(self) -> Scores:
-        """Value of each metric by split, from metrics.json (which has intervals and counts, too)."""
+        """Value of each metric by split, from metrics.json (with intervals and counts)."""
         return _values(self._trained.folder.read_metrics())
 
     def predict(

@@ -84,8 +84,8 @@ def finetune(
     rows = _rows_of(train, validation, test)
     resolved = _resolved(recipe, fields, rows)
     options = RunOptions(strict=strict, make_baselines=make_baselines, on_finish=write_card)
-    # Trainings in several threads take turns: torch has one generator for all threads, and two would
-    # draw from it alternately.
+    # Trainings in several threads take turns: torch has one generator for all threads, and two
+    # would draw from it alternately.
     with opened(), generators_kept():
         result = run_recipe(
             resolved,

@@ -167,7 +167,8 @@ class RunBaselines:
                     scores[name] = self._scored(self._answers(name))
             except Exception as error:  # noqa: BLE001 - no run is lost by a baseline
                 self._listener.warn(
-                    f"{KINDS[name].title} could not be computed, the run continues: {said_of(error)}"
+                    f"{KINDS[name].title} could not be computed, the run continues: "
+                    f"{said_of(error)}"
                 )
         trim_heap()
         self._write(scores)

@@ -181,7 +181,9 @@ def _description(hub_files: HubFiles) -> dict[str, Any]:
     from huggingface_hub import constants, hf_raise_for_status
     from huggingface_hub.utils import http_stream_backoff  # type: ignore[attr-defined]
 
-    address = f"{endpoint()}/api/{hub_files.repo_type}s/{hub_files.repo}/revision/{quote(hub_files.asked, safe='')}"
+    revision = quote(hub_files.asked, safe="")
+    repository = f"{hub_files.repo_type}s/{hub_files.repo}"
+    address = f"{endpoint()}/api/{repository}/revision/{revision}"
     timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
     with http_stream_backoff(
         "GET",

@@ -210,7 +210,8 @@ def remote_size(hub_files: HubFiles) -> int | None:
             return get_hf_file_metadata(
                 hub_files.address(file), token=get_token(), timeout=REACH_SECONDS
             ).size
-        except Exception as error:  # noqa: BLE001 - whatever the library raises, the file can't be had
+        # Whatever the library raises, the file can't be had.
+        except Exception as error:  # noqa: BLE001
             answers.append(f"{file}: {_said(error)}")
     raise UnavailableError(
         shown(f"the hub at {endpoint()} does not give {hub_files.repo}: {'; '.join(answers)}")
@@ -360,8 +361,10 @@ def _ask(address: str) -> str:
     from http.client import HTTPException
 
     try:
-        request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "bertctl"})  # noqa: S310
-        urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310 - the person's own HF_ENDPOINT
+        headers = {"User-Agent": "bertctl"}
+        request = urllib.request.Request(address, method="HEAD", headers=headers)  # noqa: S310
+        # The person's own HF_ENDPOINT.
+        urllib.request.urlopen(request, timeout=REACH_SECONDS).close()  # noqa: S310
     except urllib.error.HTTPError:
         return ""  # it answered
     except (OSError, HTTPException, ValueError) as error:

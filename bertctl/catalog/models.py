@@ -76,8 +76,9 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", *SENTENCEPIECE_F
 """Files of which a model folder needs one to have a tokenizer."""
 
 _SMALL_FILES = (
-    "config.json", "adapter_config.json", *TOKENIZER_FILES, "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "merges.txt", "entity_vocab.json", "word_shape.json", "word_pronunciation.json",
+    "config.json", "adapter_config.json", *TOKENIZER_FILES, "tokenizer_config.json",
+    "special_tokens_map.json", "added_tokens.json", "merges.txt", "entity_vocab.json",
+    "word_shape.json", "word_pronunciation.json",
 )  # fmt: skip
 _SENTENCES = (
     "modules.json",
@@ -105,7 +106,8 @@ def locate_model(
         name: catalog name, folder, run folder, or hub id (`org/name`).
         revision: commit, tag or branch on the hub; None is that of the catalog, or the main branch.
         weights: whether the weights are needed too, or config and tokenizer will do.
-        is_from_run: whether it is the folder of a model that a run has made, which no lock can know.
+        is_from_run: whether it is the folder of a model that a run has made, which no lock can
+            know.
 
     Raises:
         UsageError: the name fits nothing (the nearest names are shown), or what is on this disk

@@ -109,7 +109,8 @@ def _lengths(rows: Rows, split: str) -> Iterator[Finding]:
                 rows, given_away, lambda i: " | ".join(map(str, rows.columns["choices"][i]))
             )
             message = (
-                f"the right choice is the {word} one in {percent(len(given_away), n_compared)} of the rows "
+                f"the right choice is the {word} one in {percent(len(given_away), n_compared)} of "
+                "the rows "
                 f"of {split}"
             )
             yield _RULES.finding(

@@ -154,8 +154,8 @@ class FindingRules:
             split: what it is about; empty where it is about all splits.
             counts: how many, and out of how many.
             examples: some of the places.
-            replacements: `message` (in place of the counted one), `severity`, `says`, `remedy` or `noun`,
-                where they are not those of the table.
+            replacements: `message` (in place of the counted one), `severity`, `says`, `remedy` or
+                `noun`, where they are not those of the table.
         """
         rule = {
             **_rules()[self._family][code],

@@ -111,7 +111,8 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
     for split, label_counts in counts.items():
         unknown = [name for name in label_counts if name not in known_labels and name.strip()]
         if unknown:
-            says = f"have a label that is none of {listed(known_labels)}: {_with_hint(unknown, known_labels)}"
+            hint = _with_hint(unknown, known_labels)
+            says = f"have a label that is none of {listed(known_labels)}: {hint}"
             rows = subject.splits[split]
             indices = _rows_with(subject, split, set(unknown))
             yield from _RULES.of_rows(
@@ -128,7 +129,8 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
         total = len(subject.splits["train"])
         counts_of = (len(absent), len(known_labels))
         message = (
-            f"no training row has the label {listed(absent)}, though it is one of the {len(known_labels)} "
+            f"no training row has the label {listed(absent)}, though it is one of the "
+            f"{len(known_labels)} "
             "that are named"
         )
         remedy = f"Add rows with it (there are {total:,} of the others), or leave the label out."

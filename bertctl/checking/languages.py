@@ -21,18 +21,18 @@ from bertctl.languages import language_identifier
 _RULES = FindingRules("languages")
 
 _SCRIPTS = (
-    "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai", "Lao", "Khmer", "Myanmar",
-    "Tibetan", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu", "Kannada", "Malayalam", "Sinhala",
-    "Georgian", "Armenian", "Ethiopic", "Mongolian", "Thaana", "Syriac", "Cherokee", "Tifinagh", "Bopomofo", "Javanese",
-    "Balinese", "Nko", "Yi",
+    "Latin", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari", "Han", "Hangul", "Thai", "Lao",
+    "Khmer", "Myanmar", "Tibetan", "Bengali", "Gurmukhi", "Gujarati", "Oriya", "Tamil", "Telugu",
+    "Kannada", "Malayalam", "Sinhala", "Georgian", "Armenian", "Ethiopic", "Mongolian", "Thaana",
+    "Syriac", "Cherokee", "Tifinagh", "Bopomofo", "Javanese", "Balinese", "Nko", "Yi",
 )  # fmt: skip
 # Cyrillic and Greek letters that look like Latin ones; phonetic script uses others (theta, beta,
 # chi) beside Latin.
 _ALIKE = (
-    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406"
-    + (
-        "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03bf\u03bd"
-    )
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455"
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+    "\u03bf\u03bd"
 )
 _MAIN = 0.9  # share of the texts from which a script or language is the main one
 _LETTERS_OF_SCRIPT = 3  # letters below which a text's script is not judged

@@ -197,7 +197,10 @@ def _lengths(
             median_of_label, other = (
                 f"{int(np.median(lengths[which])):,}" for which in (mine, ~mine)
             )
-            half = f"half of these texts have up to {median_of_label} characters, those of {rest} {other}"
+            half = (
+                f"half of these texts have up to {median_of_label} characters, those of {rest} "
+                f"{other}"
+            )
             message = (
                 f"the length of the {field} alone gives {name!r} away: {half} (AUC "
                 f"{max(auc, 1 - auc):.3f})"

@@ -35,9 +35,7 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
         zip(rows.columns["text"], rows.columns[column], strict=True)
     ):
         text = str(text or "")
-        if isinstance(spans, list | tuple):
-            spans = spans
-        else:
+        if not isinstance(spans, list | tuple):
             spans = ()
         read = [_span(span) for span in spans]
         total += len(read)

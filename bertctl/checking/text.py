@@ -40,9 +40,10 @@ class Pattern:
 
 
 _TAGS = (
-    "a|abbr|article|b|blockquote|body|br|button|center|code|dd|div|dl|dt|em|font|footer|form|h[1-6]|head|header|hr|html|"
-    "i|iframe|img|input|ins|label|li|link|meta|nav|ol|option|p|pre|q|s|script|section|select|small|span|strike|strong|"
-    "style|sub|sup|svg|table|tbody|td|textarea|tfoot|th|thead|title|tr|tt|u|ul|video"
+    "a|abbr|article|b|blockquote|body|br|button|center|code|dd|div|dl|dt|em|font|footer|form|"
+    "h[1-6]|head|header|hr|html|i|iframe|img|input|ins|label|li|link|meta|nav|ol|option|p|pre|q|"
+    "s|script|section|select|small|span|strike|strong|style|sub|"
+    "sup|svg|table|tbody|td|textarea|tfoot|th|thead|title|tr|tt|u|ul|video"
 )
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
@@ -66,8 +67,8 @@ PATTERNS = (
     Pattern(
         "html-entity",
         re.compile(
-            r"&(?:amp|lt|gt|quot|apos|nbsp|ndash|mdash|[lr][sd]quo|hellip|copy|eacute|[aou]uml|szlig|"
-            r"#\d{2,6}|#x[0-9a-f]{2,6});",
+            r"&(?:amp|lt|gt|quot|apos|nbsp|ndash|mdash|[lr][sd]quo|hellip|copy|eacute|[aou]uml|"
+            r"szlig|#\d{2,6}|#x[0-9a-f]{2,6});",
             re.IGNORECASE,
         ),
         "&",

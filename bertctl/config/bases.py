@@ -18,8 +18,14 @@ from bertctl.errors import BertctlError, UsageError
 from bertctl.words import did_you_mean
 
 _VARIABLE = re.compile(r"\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
-_NAMES_OF_SECRETS = r"(?i)token(?!iz)|secret|passw|credential|bearer|key(?!board|word)|(^|_)(pass|pwd|pat|auth)(_|\d|$)"
-_SECRETS = r"\b(hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[\w-]{8}|-----BEGIN|://[^/@\s]+:[^/@\s]+@"
+_NAMES_OF_SECRETS = (
+    r"(?i)token(?!iz)|secret|passw|credential|bearer|key(?!board|word)"
+    r"|(^|_)(pass|pwd|pat|auth)(_|\d|$)"
+)
+_SECRETS = (
+    r"\b(hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)[\w-]{8}"
+    r"|-----BEGIN|://[^/@\s]+:[^/@\s]+@"
+)
 MOST_STOREYS = 30
 """Bases that may lie under each other."""
 

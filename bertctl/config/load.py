@@ -308,8 +308,6 @@ class _Layers:
             raise KeyError(dotted)
         if isinstance(value, tuple):
             value = list(value)
-        else:
-            value = value
         self._put(dotted, str(value) if isinstance(value, Path) else value, _OPTION)
 
     def add_places_of_data(self) -> None:
@@ -528,7 +526,8 @@ def _placed(path_text: str, dotted: str, base: Path) -> str:
         return path_text
     if not path_text or (is_path is not None and not is_path(path_text, base)):
         return path_text
-    return os.path.abspath(base / expanded_path(path_text))  # noqa: PTH100  # Path.resolve follows links
+    # Path.resolve follows links.
+    return os.path.abspath(base / expanded_path(path_text))  # noqa: PTH100
 
 
 def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Recipe:

@@ -74,7 +74,8 @@ def is_of_run(path: Path) -> bool:
 
 def expanded_path(path: str | Path) -> Path:
     """Returns the path with `~` written out, or as it is where there is no such user."""
-    return Path(os.path.expanduser(path))  # noqa: PTH111  # Path.expanduser raises where there is no such user
+    # Path.expanduser raises where there is no such user.
+    return Path(os.path.expanduser(path))  # noqa: PTH111
 
 
 def _builtin_folder() -> Path:

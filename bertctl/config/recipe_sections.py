@@ -314,7 +314,8 @@ class TrainingSection(RecipeSection):
     evaluations are not smoothed."""
     average_best: Annotated[Several | None, Mark.LATER] = None
     """Average the weights of this many best evaluations at the end. The average is kept if it
-    scores better on the validation rows (Izmailov et al. 2018; checkpoint averaging of Vaswani et al. 2017)."""
+    scores better on the validation rows (Izmailov et al. 2018; checkpoint averaging of Vaswani et
+    al. 2017)."""
     tie_breaker: Annotated[Literal["first", "loss"], Mark.LATER] = "first"
     """Which of the evaluations with the same primary metric has the best weights: the `first` one,
     or the one with the lowest validation `loss`. On a few validation rows most evaluations have the
@@ -533,8 +534,9 @@ class QuestionAnsweringSection(TaskSettings):
     n_best: PositiveInt = 20
     """Answers kept per question, with probabilities (`run_squad.py`: 20)."""
     null_threshold: Annotated[FiniteFloat | None, Mark.LATER] = None
-    """Null odds above which a question has no answer. Default: chosen on the validation rows, where some
-    have none."""
+    """Null odds above which a question has no answer. Default: chosen on the validation rows, where
+    some have none.
+    """
     misplaced_answers: Literal["refuse", "leave-out"] = "refuse"
     """Refuse or leave out questions whose answer's text is not at its offset in the context. Those
     left out are counted, and train nothing: their loss does not count."""
@@ -591,8 +593,8 @@ class PretrainingSection(TaskSettings):
     2020)."""
     from_scratch: Annotated[Text | None, Mark.IS_PATH] = None
     """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a
-    BertConfig. The sizes are the miniatures of google-research/bert. Default: the training continues
-    from `model.name`."""
+    BertConfig. The sizes are the miniatures of google-research/bert. Default: the training
+    continues from `model.name`."""
     vocab: Annotated[Text | None, Mark.IS_PATH] = None
     """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained
     on the corpus."""

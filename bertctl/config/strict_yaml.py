@@ -22,7 +22,8 @@ _PLAIN_VALUES = (
     (
         "tag:yaml.org,2002:float",
         re.compile(
-            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN))$"
+            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN))$"
         ),
         list("-+0123456789."),
     ),
@@ -48,7 +49,8 @@ class _TooLargeError(Exception):
 class _Composer(yaml.composer.Composer, yaml.resolver.Resolver):
     """PyYAML's composer with YAML 1.2's plain values and without aliases."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  # PyYAML's own attribute, emptied for this class
+    # PyYAML's own attribute, emptied for this class.
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012
     check_event: Any  # of the parser
     peek_event: Any
 
@@ -251,7 +253,5 @@ def _value(node: yaml.Node, path: KeyPath, document: Document) -> Any:
         forbidden = "half of a surrogate pair"
     if node.tag.endswith(":int") and text.isdecimal():
         forbidden = "a number of more than 18 digits"
-    else:
-        forbidden = forbidden
     document.problems.append((line, f"{'.'.join(path)}: {forbidden} is not allowed"))
     return _REFUSED

@@ -228,7 +228,8 @@ def _with_articles(table: Table) -> Table:
         )
         if not alike:
             raise DataError(
-                f"{table.where(position)}: questions, options and answers are not lists of one length",
+                f"{table.where(position)}: questions, options and answers are not lists of one "
+                "length",
                 remedy="RACE's articles have an option list and an answer for each question.",
             )
         name = row.get("id")

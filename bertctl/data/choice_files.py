@@ -53,8 +53,8 @@ _WITH_BEGINNING = (
 """A context, and what stands before every choice: SWAG; HellaSwag; Cosmos QA; RACE; COPA (`cause`
 or `effect`)."""
 _CONTEXTS = (
-    "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx", "startphrase",
-    "sentence", "text", "passage", "article", "goal",
+    "context", "prompt", "question", "premise", "stem", "question_stem", "question_propmt", "ctx",
+    "startphrase", "sentence", "text", "passage", "article", "goal",
 )  # fmt: skip
 _LISTS = (
     "choices",
@@ -67,13 +67,13 @@ _LISTS = (
     "ending_options",
 )
 _LABELS = (
-    "label", "labels", "gold_label", "gold", "answer", "answerkey", "correct", "correct_answer", "correct_answer_idx",
-    "answer_idx", "target", "y", "cop",
+    "label", "labels", "gold_label", "gold", "answer", "answerkey", "correct", "correct_answer",
+    "correct_answer_idx", "answer_idx", "target", "y", "cop",
 )  # fmt: skip
 _YES_NO = ("answer", "label")
 _FURTHER_LABELS = (
-    "answer_text", "answer_label", "answer_letter", "answer_index", "correct_answer_text", "correct_option",
-    "correct_choice", "right_answer", "label_idx",
+    "answer_text", "answer_label", "answer_letter", "answer_index", "correct_answer_text",
+    "correct_option", "correct_choice", "right_answer", "label_idx",
 )  # fmt: skip
 """They are no label by their names alone, and are compared with one."""
 _COUNTS = (
@@ -85,7 +85,8 @@ _COUNTS = (
     "n_options",
 )
 _NUMBERED = re.compile(
-    r"(ending|choice|option|op|answer|alternative|candidate|solution|sol|hypothesis|)[ _-]?(\d+|[a-h])",
+    r"(ending|choice|option|op|answer|alternative|candidate|solution|sol|hypothesis|)"
+    r"[ _-]?(\d+|[a-h])",
     re.IGNORECASE,
 )
 _CODAH_CATEGORIES = frozenset(("", "i", "n", "o", "p", "q", "r"))

@@ -38,8 +38,8 @@ ENTITY_KEY = "NER"
 """Key of entities in MISC of CoNLL-U, as `predict --format conllu` and stanza write them."""
 _HEADER_NAMES = frozenset(
     (
-        "word", "words", "token", "tokens", "form", "lemma", "pos", "upos", "xpos", "chunk", "label", "labels", "tag",
-        "tags", "ner", "ner_tag", "ner_tags", "iob", "bio",
+        "word", "words", "token", "tokens", "form", "lemma", "pos", "upos", "xpos", "chunk",
+        "label", "labels", "tag", "tags", "ner", "ner_tag", "ner_tags", "iob", "bio",
     )
 )  # fmt: skip
 _BLANKS = " \t\r\n"
@@ -431,7 +431,8 @@ def _position(column: str, names: Sequence[str], where: str, option: str) -> int
     numbered_names = ", ".join(f"{i} {name}" for i, name in enumerate(names))
     message = f"{where}: no column '{column}'" + (f": {hint}" if hint else f" among {len(names)}")
     remedy = (
-        f"Columns there: {numbered_names}. Name one by its number from 0 on, or by its name: {option} "
+        f"Columns there: {numbered_names}. Name one by its number from 0 on, or by its name: "
+        f"{option} "
         "NUMBER."
     )
     raise UsageError(message, remedy=remedy)

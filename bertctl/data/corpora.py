@@ -121,8 +121,8 @@ def open_corpora(corpus_names: Sequence[str], settings: DataSection) -> list[Cor
     """Returns the corpora that were named, with their files.
 
     Args:
-        corpus_names: files, or folders, of which every file with a known suffix counts, in folders inside
-            too; or the name of a corpus inside the package.
+        corpus_names: files, or folders, of which every file with a known suffix counts, in folders
+            inside too; or the name of a corpus inside the package.
         settings: how files are read.
 
     Raises:
@@ -301,7 +301,8 @@ def survey(
         if (held[a:b] == full[a:b]).all() or (fraction is not None and most < 1):
             n_documents = count(int(full[a:b].sum()), "document")
             message = (
-                f"the corpus '{corpus.name}' has {n_documents} with text, and none to train on beside "
+                f"the corpus '{corpus.name}' has {n_documents} with text, and none to train on "
+                "beside "
                 "one for validation"
             )
             remedy = (

@@ -314,7 +314,8 @@ def _bad_quotes(error: csv.Error, begins: int, last_line: int, source: str) -> D
         )
     else:
         message = (
-            f"after a closing quote (line {last_line}) there is neither a separator nor the end of the "
+            f"after a closing quote (line {last_line}) there is neither a separator nor the end of "
+            "the "
             "line"
         )
     return DataError(f"{source}:{begins}: {message}", remedy=remedy)

@@ -69,7 +69,8 @@ def _matches(pattern: str) -> list[str]:
     Raises:
         UnavailableError: There are none.
     """
-    names = [name for name in glob.glob(pattern) if not os.path.isdir(name)]  # noqa: PTH112, PTH207 - as it was typed
+    # As it was typed.
+    names = [name for name in glob.glob(pattern) if not os.path.isdir(name)]  # noqa: PTH112, PTH207
     if names:
         return sorted(names, key=natural_order)
     folder = Path(pattern).parent

@@ -30,9 +30,9 @@ SUFFIXES: dict[str, FileKind] = {
 
 _FILE_SUFFIXES = frozenset(
     (
-        *SUFFIXES, ".gz", ".zip", ".bz2", ".xz", ".zst",
-        ".conll", ".conllu", ".conllup", ".iob", ".iob2", ".bio", ".ann", ".pubtator", ".spacy",
-        ".log", ".md", ".dat", ".data", ".text", ".xlsx", ".xls", ".ods", ".arrow", ".feather", ".pdf", ".docx",
+        *SUFFIXES, ".gz", ".zip", ".bz2", ".xz", ".zst", ".conll", ".conllu", ".conllup", ".iob",
+        ".iob2", ".bio", ".ann", ".pubtator", ".spacy", ".log", ".md", ".dat", ".data", ".text",
+        ".xlsx", ".xls", ".ods", ".arrow", ".feather", ".pdf", ".docx",
     )
 )  # fmt: skip
 """Suffixes by which a word is taken for the name of a file, whether or not such a file can be
@@ -77,7 +77,8 @@ def kind_of(path: Path | MemoryFile) -> FileKind:
         raise UnknownSuffixError(
             f"{message}, and its first bytes do not tell its format",
             remedy=f"Copy it to a name with one of {', '.join(SUFFIXES)}, each also with .gz: "
-            f"cp {shlex.quote(str(path))} {shlex.quote(f'{Path(str(path)).stem}.txt')} for a table or for "
+            f"cp {shlex.quote(str(path))} {shlex.quote(f'{Path(str(path)).stem}.txt')} for a table "
+            "or for "
             "lines of text.",
         )
     return SUFFIXES[suffix]
@@ -101,7 +102,8 @@ def is_pattern(typed: str) -> bool:
     """Returns whether a word stands for all files that match it, such as `part-*.parquet`; it is no
     file's own name.
     """
-    return glob.has_magic(typed) and not os.path.exists(typed)  # noqa: PTH110  # Path.exists raises for long texts
+    # Path.exists raises for long texts.
+    return glob.has_magic(typed) and not os.path.exists(typed)  # noqa: PTH110
 
 
 def is_text(typed: str) -> bool:
@@ -111,7 +113,8 @@ def is_text(typed: str) -> bool:
     no suffix and no slash. So a file that is missing is not answered as a text because its name has
     a blank.
     """
-    if typed == "-" or os.path.exists(typed) or names_a_file(typed):  # noqa: PTH110  # Path.exists raises for long texts
+    # Path.exists raises for long texts.
+    if typed == "-" or os.path.exists(typed) or names_a_file(typed):  # noqa: PTH110
         return False
     has_blank = any(map(str.isspace, typed))
     if not has_blank and is_pattern(typed) and glob.glob(typed):  # noqa: PTH207  # as it was typed

@@ -494,7 +494,8 @@ def _named_places(cell: Any, width: int, rules: LabelRules) -> Any:
         name_them = "Write the names of the labels that hold in its place"
     if not _is_vector(items) or len(items) != width:
         return _Unreadable(
-            f"the label is {cell_text}, where nearly all rows have a vector of {width} times 0 or 1",
+            f"the label is {cell_text}, where nearly all rows have a vector of {width} times 0 or "
+            "1",
             "Correct the label.",
         )
     if not rules.names:

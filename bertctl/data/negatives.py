@@ -1,8 +1,8 @@
 """Rows with several right or wrong texts, as other tools write them: each becomes rows of three
 texts.
 
-negative_1, negative_2, ...                    sentence-transformers' n-tuples, MS MARCO's hard negatives
-{"query": ..., "pos": [...], "neg": [...]}     FlagEmbedding
+negative_1, negative_2, ...                  n-tuples (sentence-transformers, MS MARCO)
+{"query": ..., "pos": [...], "neg": [...]}   FlagEmbedding
 """
 
 import re

@@ -4,9 +4,9 @@ A column of a small file is a list. From `MANY_ROWS` on, texts go into a tempora
 a batch at a time, and values that recur are held once, beside a number per row. Both can be read
 like a list.
 
-    texts    ["so good", "too long", ...]       80 bytes of a disk per row, none of memory
-    labels   ["pos", "neg", "pos", ...]         codes [0, 1, 0, ...], values ["pos", "neg"]: 4 bytes per row
-    ids      ["0", "1", "2", ...]               nothing: made when asked for
+    texts    ["so good", "too long", ...]   80 bytes of a disk per row, none of memory
+    labels   ["pos", "neg", "pos", ...]     4 bytes per row: codes [0, 1, 0, ...] and two values
+    ids      ["0", "1", "2", ...]           nothing: made when asked for
 """
 
 import itertools
@@ -507,7 +507,8 @@ class _TextsBuilder:
         import pyarrow as pa
 
         self._schema = pa.schema([("text", pa.string())])
-        self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - it goes with the column
+        # It goes with the column.
+        self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115
         self._closing = weakref.finalize(self, self._file.close)
         self._writer = pa.ipc.new_file(pa.PythonFile(self._file, mode="w"), self._schema)
         self._waiting: list[Any] = []

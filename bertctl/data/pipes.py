@@ -79,8 +79,8 @@ def regular(path: Path, *, seen_by_others: bool = False) -> Path:
 
 def _bytes_of(path: Path) -> BinaryIO:
     """Returns a temporary file with all bytes of a pipe; waits for whoever writes into it."""
-    temporary = tempfile.TemporaryFile() if _HAS_PROC else tempfile.NamedTemporaryFile()  # noqa: SIM115 - see `_Copies`
-    file = cast(BinaryIO, temporary)
+    make_file = tempfile.TemporaryFile if _HAS_PROC else tempfile.NamedTemporaryFile
+    file = cast(BinaryIO, make_file())  # `_Copies` closes it
     try:
         descriptor = _opened(path)
         try:

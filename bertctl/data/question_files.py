@@ -411,8 +411,10 @@ def _labels_of(
         labels.append(label)
     if several:
         options.listener.warn(
-            f"{table.source}: {count(len(several), 'answer')} without an offset occur several times in "
-            f"their contexts, such as {several[0]!r}: the first one is taken, of whole words where there "
+            f"{table.source}: {count(len(several), 'answer')} without an offset occur several "
+            "times in "
+            f"their contexts, such as {several[0]!r}: the first one is taken, of whole words where "
+            "there "
             "are any"
         )
     return labels

@@ -1,5 +1,5 @@
-"""How a file of rows is to be read, and what comes of it: options, rows with their columns, and rows
-that were left out.
+"""How a file of rows is to be read, and what comes of it: options, rows with their columns, and
+rows that were left out.
 """
 
 from bisect import bisect

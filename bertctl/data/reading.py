@@ -119,7 +119,11 @@ class Reader(ABC):
         """Returns one key per row, the same for rows that hang together."""
         return group_keys(rows, self.together)
 
-    def settled(self, settings: DataSection, files: Sequence[Path | MemoryFile]) -> DataSection:  # noqa: ARG002
+    def settled(
+        self,
+        settings: DataSection,
+        files: Sequence[Path | MemoryFile],  # noqa: ARG002
+    ) -> DataSection:
         """Returns the settings with what only all files of a recipe together show.
 
         Args:
@@ -153,7 +157,12 @@ class Reader(ABC):
         """
         raise NotImplementedError
 
-    def further_columns(self, columns: Any, table: Table, options: ReadOptions) -> Any:  # noqa: ARG002
+    def further_columns(
+        self,
+        columns: Any,
+        table: Table,  # noqa: ARG002
+        options: ReadOptions,  # noqa: ARG002
+    ) -> Any:
         """Returns the columns, with those that a later chunk of the file brings."""
         return columns
 
@@ -180,8 +189,6 @@ class Reader(ABC):
                 )
                 if unlabelled or not options.keep_labels:
                     known = replace(known, label=None)
-                else:
-                    known = known
                 table = _one_row_per_task(table, known, options)
                 known, file_ids = self._with_ids(table, known, options)
                 say_guesses(
@@ -198,8 +205,6 @@ class Reader(ABC):
                 }
                 if table.lines:
                     table = replace(table, columns={**table.columns, **lacking})
-                else:
-                    table = table
                 table = _one_row_per_task(table, known, options)
             rows = self._sound_rows(
                 table,

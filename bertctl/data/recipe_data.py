@@ -293,7 +293,8 @@ def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> d
     if rows_per_label is not None and "train" in splits:
         limited_splits["train"] = sample_of_labels(splits["train"], rows_per_label, seed=seed)
         listener.say(
-            f"train: {len(limited_splits['train'])} of {len(splits['train'])} rows, {rows_per_label} of each label "
+            f"train: {len(limited_splits['train'])} of {len(splits['train'])} rows, "
+            f"{rows_per_label} of each label "
             f"(seed {seed})"
         )
         warn_of_rare_labels(splits["train"], rows_per_label, listener)
@@ -584,7 +585,8 @@ class _OwnFiles(_Source):
             return self._recipe
         return self._recipe.with_fields("data", first_choice=self._settings.first_choice)
 
-    def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:  # noqa: ARG002 - held out where it has no file
+    # Held out where it has no file.
+    def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:  # noqa: ARG002
         return ("validation",)
 
     def read_whole(self, split: str) -> Rows:

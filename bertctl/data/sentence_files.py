@@ -25,8 +25,8 @@ MATCH = "match"
 """Label of a pair that stands in a file without labels: its texts belong together."""
 
 _NEGATIVES = (
-    "negative", "hard_negative", "neg", "negative_1", "hard_negative_1", "neg_1", "negative1", "text3", "text_c",
-    "sentence3",
+    "negative", "hard_negative", "neg", "negative_1", "hard_negative_1", "neg_1", "negative1",
+    "text3", "text_c", "sentence3",
 )  # fmt: skip
 
 
@@ -124,7 +124,10 @@ class SentenceReader(TextReader):
         if rows.has("pair"):
             return replace(rows, columns={**rows.columns, "label": [MATCH] * len(rows)})
         if options.label_needed:
-            message = f"{table.source} has single texts and no label: which texts are near each other is not known"
+            message = (
+                f"{table.source} has single texts and no label: which texts are near each other "
+                "is not known"
+            )
             raise DataError(
                 message,
                 remedy="Name a second text with `data.pair_column=`, or a label with "

@@ -77,7 +77,8 @@ class Misaligned:
         listener.warn(
             f"{source}: {self.count + self.lost} of {total} spans begin or end inside a word; "
             f"{self.count} are taken "
-            f"as the whole words{lost}:\n{example_lines}\n  To tag parts of these words, give the words "
+            f"as the whole words{lost}:\n{example_lines}\n  To tag parts of these words, give the "
+            "words "
             "yourself: a column "
             "`tokens` with a list of them beside the text"
         )
@@ -172,7 +173,8 @@ def tags_of_spans(
         span_text = f"{text[max(start, 0) : end]!r} ({start} to {end}, {label})"
         if not 0 <= start < end <= len(text) or not text[start:end].strip():
             message = (
-                f"{where}: the span {span_text} is not in its text of {len(text)} characters, or is "
+                f"{where}: the span {span_text} is not in its text of {len(text)} characters, or "
+                "is "
                 "empty"
             )
             raise DataError(

@@ -286,8 +286,8 @@ def _groups_of_labels(rows: Rows) -> _Groups | None:
 
 
 def _stratified(groups: _Groups, n_rows_wanted: int, rng: np.random.Generator) -> Ints | None:
-    """Returns positions of `n_rows_wanted` rows, each label in its share by largest remainder; None if
-    impossible.
+    """Returns positions of `n_rows_wanted` rows, each label in its share by largest remainder; None
+    if impossible.
     """
     sizes = groups.sizes
     room = sizes - 1

@@ -31,7 +31,8 @@ Content = Literal["text", "words", "numbers", "objects", "nothing"]
 
 _WORDS = ("words", "tokens", "token", "form", "forms", "word")
 _TAGS = (
-    "tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "tag", "ner_tag", "upos", "pos_tags", "pos", "gold",
+    "tags", "ner_tags", "labels", "label", "ner", "iob", "bio", "tag", "ner_tag", "upos",
+    "pos_tags", "pos", "gold",
 )  # fmt: skip
 SPAN_COLUMNS = ("spans", "entities", "ents", "annotations")
 """Usual names of a column of spans."""

@@ -75,4 +75,5 @@ def left_out(values: Iterable[Any], total: int) -> str:
     if not reasons:
         return ""
     counted_reasons = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
-    return f"{count_of(reasons.total(), total, 'row')} have no label and are left out ({counted_reasons})"
+    unlabelled = count_of(reasons.total(), total, "row")
+    return f"{unlabelled} have no label and are left out ({counted_reasons})"

@@ -1,1 +1,1 @@
-"""A trained model as a folder for ONNX Runtime or OpenVINO, with the proof that it answers alike."""
+"""A trained model as a folder for ONNX Runtime or OpenVINO, and the proof that it answers alike."""

@@ -1,4 +1,4 @@
-"""`bertctl export`: a run or a model becomes a folder that provably answers the same, or nothing."""
+"""`bertctl export`: a run or a model becomes a folder that provably answers alike, or nothing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

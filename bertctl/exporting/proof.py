@@ -1,8 +1,8 @@
 """The proof that an export answers as the model does: the same rows through both, compared.
 
-Three comparisons. Windows of the rows in batches of 1, 7 and 32, and windows that are cut or filled up
-to six lengths: the numbers that come out of the graph. All rows as `predict` reads them: the answers,
-and the numbers that they are made of. Letters: U windows, B of them in a batch, T tokens.
+Three comparisons. Windows of the rows in batches of 1, 7 and 32, and windows that are cut or filled
+up to six lengths: the numbers that come out of the graph. All rows as `predict` reads them: the
+answers, and the numbers that they are made of. Letters: U windows, B of them in a batch, T tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -334,7 +334,7 @@ class _Outputs:
 
 
 def answer_of(answer: Mapping[str, Any]) -> Any:
-    """Returns what of an answer can flip: a label, labels, tags, a choice, words; None of scores."""
+    """Returns the part of an answer that can flip (labels, tags, choice, words); None of scores."""
     prediction = answer["prediction"]
     return None if isinstance(prediction, float) else prediction
 

@@ -1,4 +1,4 @@
-"""What smaller numbers cost: metrics before and after on the same rows, flips, and rows per second."""
+"""The cost of smaller numbers: metrics before and after on the same rows, flips, rows a second."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A proved graph becomes a smaller one: the layers that cost most stay in fp32 until metrics hold."""
+"""A proved graph becomes smaller: the layers that cost most stay in fp32 until metrics hold."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Graphs with smaller numbers: int8 by ONNX Runtime's quantizer or by NNCF, half precision by OpenVINO.
+"""Graphs with smaller numbers: int8 by ONNX Runtime or NNCF, half precision by OpenVINO.
 
 ONNX Runtime quantizes weights once, by output channel, and activations as they come: nothing is
 calibrated. NNCF fixes the ranges of activations on the user's own rows.
@@ -126,7 +126,7 @@ def halve_openvino(source: Path, target: Path) -> None:
 
 @contextmanager
 def _without_telemetry() -> Iterator[None]:
-    """Keeps NNCF from sending what it is used for: its own switch, while it is imported and used."""
+    """Keeps NNCF from sending how it is used, by its own switch."""
     before = os.environ.get(_NO_TELEMETRY)
     os.environ[_NO_TELEMETRY] = "1"
     try:

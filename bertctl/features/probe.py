@@ -71,7 +71,7 @@ def prepare(
     if recipe.model.keep_layers is not None:
         raise UsageError(
             "model.keep_layers: a probe reads the encoder as its files are",
-            remedy="Leave it out, and choose what is read with `probe.layers=`.",
+            remedy="Leave it out, and choose layers with `probe.layers=`.",
         )
     if recipe.lora.rank is not None:
         raise UsageError(

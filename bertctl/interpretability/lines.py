@@ -53,7 +53,7 @@ class Line:
 
     @property
     def asked(self) -> list[int]:
-        """Positions whose own outputs are looked at; none where the line has one output as a whole."""
+        """Positions whose own outputs are looked at; none where the line has one output."""
         return [place[0] for place in self.places if len(place) > 1]
 
     def read_by_head(self, *, every: bool, last: bool) -> list[int]:

@@ -5,8 +5,8 @@ The encoder learns from pairs of the texts, which are near where they have one l
 regression then learns the labels from its vectors. The same regression on the vectors of the frozen
 encoder stands beside it.
 
-RUN/encoder        the encoder, a folder of sentence-transformers; the classifier on its vectors is kept as a probe's
-RUN/checkpoints    draw-N: the encoder's run of a draw; draw-N.json: what came of it; gone at the end
+RUN/encoder        the encoder, a folder of sentence-transformers; its classifier is as a probe's
+RUN/checkpoints    draw-N: the encoder's run of a draw; draw-N.json: its results; gone at the end
 """
 
 import shutil

@@ -183,8 +183,6 @@ def bootstrap_difference(
     changed = int((rows_a != rows_b).any(axis=1).sum())
     if possible is None:
         possible = np.empty((0, 2 * S))
-    else:
-        possible = possible
     kinds, counts, place = statistics.counted_kinds(np.hstack([rows_a, rows_b]), possible)
     difference = _difference_of(make, kinds)
     value = float(_of_all(make(kinds[:, :S]), counts) - _of_all(make(kinds[:, S:]), counts))

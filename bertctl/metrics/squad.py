@@ -178,9 +178,9 @@ def best_threshold(
     """Returns the highest mean score that a threshold on the null odds can give: above it there is
     "no answer".
 
-    As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered one by one in the
-    order of their odds, questions of equal odds in the order given; the first of several best
-    thresholds is taken, and 0.0 where answering none is best.
+    As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered
+    one by one in the order of their odds, questions of equal odds in the order given; the first of
+    several best thresholds is taken, and 0.0 where answering none is best.
 
     Args:
         scores: (N,) of each answer.

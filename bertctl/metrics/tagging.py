@@ -46,10 +46,14 @@ _SAME_PREFIX = {"L": "E", "U": "S"}
 
 # (prefix before, prefix here) between which an entity of one type ends, and before which one
 # begins.
-_ENDS = frozenset([*("B" + to for to in "BOS"), *("I" + to for to in "BOS"), *("E" + to for to in "BIEOS"),
-                   *("S" + to for to in "BIEOS")])  # fmt: skip
-_BEGINS = frozenset([*("O" + to for to in "BIES"), *("B" + to for to in "BS"), *("I" + to for to in "BS"),
-                     *("E" + to for to in "BIES"), *("S" + to for to in "BIES")])  # fmt: skip
+_ENDS = frozenset([
+    *('B' + to for to in 'BOS'), *('I' + to for to in 'BOS'), *('E' + to for to in 'BIEOS'),
+    *('S' + to for to in 'BIEOS'),
+])  # fmt: skip
+_BEGINS = frozenset([
+    *('O' + to for to in 'BIES'), *('B' + to for to in 'BS'), *('I' + to for to in 'BS'),
+    *('E' + to for to in 'BIES'), *('S' + to for to in 'BIES'),
+])  # fmt: skip
 _OUTSIDE = ("O", ".")
 
 

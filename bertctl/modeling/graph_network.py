@@ -1,4 +1,5 @@
-"""What the graph of an exported model computes: a network with all its parts, as tensors by name in and out.
+"""What the graph of an exported model computes: a network with all its parts, as tensors by name in
+and out.
 
 Letters: B windows, T tokens, C outputs, D size of a vector, H hidden size.
 """

@@ -64,7 +64,7 @@ def check_kept_layers(layers: Sequence[int], config: Mapping[str, Any], name: st
     missing = [number for number in layers if number > n_layers]
     if missing:
         raise UsageError(
-            f"model.keep_layers: there is no layer {missing[0]}: '{name}' has {n_layers} layers",
+            f"model.keep_layers: '{name}' has {n_layers} layers and no layer {missing[0]}",
             remedy=f"Layers are counted from 1 at the bottom: 1 to {n_layers} fit.",
         )
     if (reason := _FIRST_IS_OTHER.get(family_of(config))) is not None and layers[0] != 1:

@@ -35,7 +35,8 @@ _PEFT_PREFIX = "base_model.model."
 _PEFT_NAMES = {"lora_A": "lora_A.weight", "lora_B": "lora_B.weight"}
 
 _NOT_IN_TRANSFORMERS = ("sentence_head", "window_pooling")
-"""Parts of a network that its class in transformers does not have: they are saved with the model."""
+"""Parts of a network that its class in transformers does not have: they are saved with the model.
+"""
 
 
 class LoraLayer(nn.Module):
@@ -157,8 +158,8 @@ class LoraParts:
 
     Attributes:
         target_modules: Names of the linear layers that get an update.
-        modules_to_save: Names of the modules that are trained as they are: the head, and what was drawn by
-            chance in the encoder.
+        modules_to_save: Names of the modules that are trained as they are: the head, and what was
+            drawn by chance in the encoder.
     """
 
     target_modules: tuple[str, ...]

@@ -103,8 +103,8 @@ class Model:
         """Writes config, tokenizer and weights as `save_pretrained` lays them out, each file
         replaced atomically.
 
-        A full disk leaves the files of the last save as they were. With LoRA the weights are merged,
-        and a folder within has the adapter.
+        A full disk leaves the files of the last save as they were. With LoRA the weights are
+        merged, and a folder within has the adapter.
 
         Args:
             folder: where to.

@@ -1,10 +1,10 @@
 """What a folder of sentence-transformers says beside its encoder, read and written: no torch.
 
-    modules.json                         the parts in their order: Transformer, Pooling, then any of Dense and Normalize
+    modules.json                         the parts: Transformer, Pooling, perhaps Dense, Normalize
     1_Pooling/config.json                how the tokens' vectors become one
     2_Dense/config.json, .safetensors    a linear layer with an activation
-    config_sentence_transformers.json    prompts: words that are put before texts; how two vectors are compared
-    sentence_bert_config.json            longest input in tokens; of old folders sentence_distilbert_config.json, ...
+    config_sentence_transformers.json    prompts that are put before texts, and the similarity
+    sentence_bert_config.json            longest input in tokens (older folders: other names)
 
 The files are those of version 2 on, which every later version reads. What is done with each of
 their keys is in `sentence_folder_keys.py`.

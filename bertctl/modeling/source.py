@@ -330,7 +330,8 @@ def _case(settings: ModelSection, folder: Path, tokenizer: _Tokenizer) -> bool |
 
     Where files say nothing, or one thing and its opposite, the vocabulary tells: transformers would
     lower-case.
-    The idea of google-research/bert `tokenization.py::validate_case_matches_checkpoint`, which goes by the name alone.
+    The idea of google-research/bert `tokenization.py::validate_case_matches_checkpoint`, which goes
+    by the name alone.
 
     Raises:
         UsageError: lower-casing that contradicts the name or the vocabulary, or that nothing tells.

@@ -124,8 +124,6 @@ def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[in
         try:
             if lines is None:
                 lines = runs[0].lines(split)
-            else:
-                lines = lines
             pairs[number] = Pair(
                 run,
                 runs[0],

@@ -454,8 +454,6 @@ class _Judge:
             return verdict, message
         if self.answers:
             baseline = self.answers.best_constant(limit.metric, self.lines, baseline)
-        else:
-            baseline = baseline
         # Recall of a label: a constant answer has all of it, and nothing has more.
         is_full = (
             baseline >= 1.0 > (baseline_of(self.ours.metrics, self.split, self.ours.primary) or 0.0)

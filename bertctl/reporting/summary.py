@@ -44,8 +44,6 @@ def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> Ta
                 published = None
             if published:
                 source = published.source
-            else:
-                source = source
             score_texts = (
                 metric_name(name, metrics),
                 figure(metric.value),

@@ -68,8 +68,6 @@ def training_plan(
         # A stable sort keeps the random order among examples of one length.
         if pools:
             order = np.concatenate([p[np.argsort(lengths[p], kind="stable")] for p in pools])
-        else:
-            order = order
     batches = _cut(order, batch_size)
     if group_by_length:
         batches = [batches[i] for i in rng.permutation(len(batches))]

@@ -93,7 +93,7 @@ def _seconds_of(steps: Iterable[object]) -> float:
 def tell_grouping(
     n_texts: int, size: int, clusters: int, *, seed: int, starts: int, listener: Listener
 ) -> None:
-    """Reports how long k-means takes, where that is long: a start on few random vectors is timed."""
+    """Reports how long k-means takes, if long: a start on few random vectors is timed."""
     if n_texts < 10 * _GROUPED_ROWS or clusters > _GROUPED_ROWS:
         return
     from sklearn.cluster import KMeans

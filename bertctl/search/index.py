@@ -1,11 +1,11 @@
 """An index: vectors of texts in a folder, which are searched without being read into memory.
 
-    index.json     what they are: the model with its hash, layer, pooling, measure, type of the numbers, rows; how the
-                   files were read
-    vectors.npy    (N, D), for cosines of length 1; as int8 whole numbers of nearly the same direction
-    rows.jsonl     id, text and label of each row
-    offsets.npy    (N,) where each row begins in rows.jsonl, in bytes; indexes of older versions have none
-    graph-HASH.usearch    perhaps, under the name of what it was made of: the vectors again, and which are near
+    index.json            the model with its hash, layer, pooling, measure, number type, rows; how
+                          the files were read
+    vectors.npy           (N, D), for cosines of length 1; as int8 of nearly the same direction
+    rows.jsonl            id, text and label of each row
+    offsets.npy           (N,) byte at which each row begins in rows.jsonl; not in older indexes
+    graph-HASH.usearch    perhaps, named by its source: the vectors again, and which are near
 
 They grow; index.json says how much of them is whole, and which offsets are sound. Letters: N rows,
 D size of a vector, K nearest rows.

@@ -192,9 +192,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     threads = request.recipe.runtime.threads or (
         before.threads if before else max(1, available_cores() // jobs)
     )
-    if request.executor == "local":
-        jobs = jobs
-    else:
+    if request.executor != "local":
         jobs = request.jobs or len(cells)
     cells = [_named(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells]
     _refuse_twins(cells)

@@ -58,7 +58,8 @@ class Decoder:
         for value in values:
             if value not in self._known:
                 message = (
-                    f"line {number}: {value} is not an id of this vocabulary of {len(self._known):,} "
+                    f"line {number}: {value} is not an id of this vocabulary of "
+                    f"{len(self._known):,} "
                     "tokens"
                 )
                 raise DataError(

@@ -79,8 +79,8 @@ class EncodedTexts:
         return self.full_lengths > self.lengths
 
     def release_pages(self) -> None:
-        """Gives back the memory of ids that lie in a file, once all of them were read: they are read
-        again when used.
+        """Gives back the memory of ids that lie in a file, once all of them were read: they are
+        read again when used.
         """
         for values in (self.ids, self.type_ids):
             pages = values.base
@@ -142,8 +142,8 @@ def encode_texts(
         tokenizer: with truncation and padding off; it is left that way.
         texts: N first (or only) texts.
         pairs: N second texts, or None.
-        max_length: longest result in tokens (google-research/bert `run_classifier.py::_truncate_seq_pair`); None for
-            no limit.
+        max_length: longest result in tokens (google-research/bert
+            `run_classifier.py::_truncate_seq_pair`); None for no limit.
     """
     encoder = TextEncoder(tokenizer, max_length=max_length)
     if len(texts) <= _AT_ONCE:

@@ -1,8 +1,8 @@
 """Texts that are longer than the model: what is read of them.
 
-    # head        [CLS] a b c d e f [SEP]                       the beginning, as everywhere else
+    # head        [CLS] a b c d e f [SEP]   the beginning, as everywhere else
     # tail        [CLS] o p q r s t [SEP]
-    # head-tail   [CLS] a p q r s t [SEP]                       a quarter from the beginning, the rest from the end
+    # head-tail   [CLS] a p q r s t [SEP]   a quarter from the beginning, the rest from the end
     # window      [CLS] a b c d e f [SEP] [CLS] e f g h i j [SEP] ... [CLS] o p q r s t [SEP]
 
 The last window is filled up with what stands before it: all windows of a text have one length.

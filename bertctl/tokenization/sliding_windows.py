@@ -39,10 +39,10 @@ class SlidingWindows:
 
         An item belongs to the window in which it sees most context: where the fewer of the tokens
         to its left and to
-        its right are most, the earlier one on a tie (google-research/bert `run_squad.py::_check_is_max_context`). Of
-        two windows, an item of both sees more in the later one just if it has more to its left
-        there than it has to its right in the earlier one, so what a window answers for is in one
-        piece.
+        its right are most, the earlier one on a tie (google-research/bert
+        `run_squad.py::_check_is_max_context`). Of two windows, an item of both sees more in the
+        later one just if it has more to its left there than it has to its right in the earlier one,
+        so what a window answers for is in one piece.
 
         Args:
             tokens_before: (M + 1,) tokens before each item; None where items are tokens.

@@ -83,8 +83,6 @@ def open_tokenizer(
     """
     if name is None:
         name = _default_model(listener)
-    else:
-        name = name
     file = _tokenizer_file(_locate(name))
     if file.suffix == ".txt":
         tokenizer = read_vocab_txt(file, lowercase=_lowercase_of(file, lowercase))

@@ -63,8 +63,8 @@ class TrainingTraits:
 
     Attributes:
         n_rows: Training rows.
-        n_labels: Labels of rows; 1 where the answer is a number, a span or a choice, and where words
-            have tags: a sentence teaches many of them.
+        n_labels: Labels of rows; 1 where the answer is a number, a span or a choice, and where
+            words have tags: a sentence teaches many of them.
         width: Numbers in a hidden state of the encoder; 0 where its config.json does not say.
         n_layers: Layers of the encoder; 0 where its config.json does not say.
         has_shared_layers: Whether the layers share their weights, as ALBERT's do.

@@ -79,8 +79,8 @@ def estimate_run(
 
     Returns:
         `steps`, `examples`, `seconds` by phase and in total (each estimate, low, high),
-        `peak_memory_bytes`, `disk_bytes`, and `sweep` with the same for all cells. With LoRA, `lora`
-        has the `speedup` of its steps over those that train all weights.
+        `peak_memory_bytes`, `disk_bytes`, and `sweep` with the same for all cells. With LoRA,
+        `lora` has the `speedup` of its steps over those that train all weights.
 
     Raises:
         BertctlError: what fine-tuning would refuse, or numbers below 1.

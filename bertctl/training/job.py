@@ -89,7 +89,7 @@ class Job(ReadyRun):
 
     @property
     def epochs(self) -> int:
-        """Number of passes over the training rows; `training.max_steps` may cut the last one short."""
+        """Number of passes over the training rows; `training.max_steps` may cut the last one."""
         return math.ceil(self.steps / self.steps_per_epoch)
 
     @cached_property

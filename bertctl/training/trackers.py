@@ -1,4 +1,4 @@
-"""Experiment trackers through accelerate: TensorBoard, MLflow, Weights & Biases, Trackio and more."""
+"""Experiment trackers of accelerate: TensorBoard, MLflow, Weights & Biases, Trackio and more."""
 
 import contextlib
 import importlib.util

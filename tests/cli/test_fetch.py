@@ -778,7 +778,7 @@ QUICK: dict[str, tuple[Fault, int, str]] = {
     ),
     "a list of files that unpacks to 90 MB": (Fault("bomb", "api"), 4, "is longer than"),
     "redirects in a circle": (Fault("circle"), 4, "redirects"),
-    "no ETag": (Fault("no etag"), 4, "no hub"),
+    "no ETag": (Fault("no etag"), 4, "not a hub"),
 }
 DRIPS: dict[str, tuple[Fault, int, str]] = {
     "a list of files that drips": (Fault("drips", "api"), 4, "so slowly that it was given up"),
@@ -980,8 +980,8 @@ def test_a_fetch_that_is_interrupted_says_that_what_came_stays(nursery, large, n
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
     [part] = (tmp_path / "home").rglob("*.incomplete")
     kept = (
-        f"{human_bytes(part.stat().st_size)} of model.safetensors are kept\nThe same command goes "
-        "on from there.\n"
+        f"{human_bytes(part.stat().st_size)} of model.safetensors are kept\nThe same command "
+        "continues from there.\n"
     )
     assert kept in said
 

@@ -200,7 +200,7 @@ REFUSED = {
     "inspect MASKED RUN --embeddings x": "one model",
     "inspect MASKED --embeddings ''": "the text is empty",
     "vocab neighbours angioplasty minilm": "5 tokens, ang ##io ##pl ##ast ##y",
-    "vocab neighbours '' minilm": "'' is not a word",
+    "vocab neighbours '' minilm": "'' is neither a word",
     "vocab neighbours 'new york' minilm": "with + or - between them",
     "vocab neighbours 日 MASKED": "does not know '日'",
     "vocab neighbours bank minilm --context 'a bank'": "belong together",

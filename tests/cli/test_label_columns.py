@@ -123,7 +123,7 @@ def test_a_score_that_is_none_is_skipped_by_evaluate_and_counted(
     ]
     guessed = bertctl("finetune", "bad.csv", "--model", tiny_model, "--max-length", "16")
     assert guessed.returncode == 3
-    assert "bad.csv:5: the label 'n/a' is no finite number" in guessed.stderr
+    assert "bad.csv:5: the label 'n/a' is not a finite number" in guessed.stderr
     done = bertctl("finetune", "train.csv", *common, "--set", "evaluation.primary_metric=mae")
     assert done.returncode == 0, done.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())["metrics"]["validation"]

@@ -270,7 +270,10 @@ def test_the_port_of_a_hub_is_no_line_of_a_file(bertctl: Run, hub: Hub, run: Pat
 
 @pytest.mark.parametrize(
     ("hub_id", "status", "code", "said"),
-    [("org/--thing", "done", 2, "is not a hub id"), ("org/thing", "interrupted", 4, "'interrupted'")],
+    [
+        ("org/--thing", "done", 2, "is not a hub id"),
+        ("org/thing", "interrupted", 4, "'interrupted'"),
+    ],
 )
 def test_refusals_that_need_no_hub(
     bertctl: Run, hub: Hub, run: Path, hub_id: str, status: str, code: int, said: str

@@ -523,7 +523,7 @@ REFUSED: Mapping[str, tuple[str, int, str]] = {
     "a file in its place": (
         "index texts.txt -o three.txt --model MODEL",
         2,
-        "three.txt is no folder",
+        "three.txt is not a folder",
     ),
     "its own rows": ("index x/rows.jsonl -o x --append", 2, "lies in x"),
     "nothing to add to": ("index texts.txt -o y --append", 4, "y is not an index"),

@@ -440,7 +440,7 @@ def test_halving_stops_the_worse_runs_and_says_so(halved: Path) -> None:
     ]
     assert document["halving"]["steps"] == 6 + 6 + 12
     assert document["halving"]["full_steps"] == 3 * 12
-    assert "rung 1: 1 run of 3 go on" in (halved / "stderr").read_text()
+    assert "rung 1: 1 run of 3 continue" in (halved / "stderr").read_text()
     assert "stopped at step 6 of 12" in (halved / "sweep.html").read_text()
     assert not list((halved / "cells").glob("*/checkpoints/step-*"))
 

@@ -324,7 +324,7 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
         (["--file", "latin.txt"], ExitCode.DATA, "latin.txt:2: byte 4 ", "--errors replace"),
         (["--file", "bad.gz"], ExitCode.DATA, "is not gzip", ""),
         (["--decode", "1 x"], ExitCode.DATA, "line 1 ", "Give ids"),
-        (["--decode", "30522"], ExitCode.DATA, "30522 is no id", "--model"),
+        (["--decode", "30522"], ExitCode.DATA, "30522 is not an id", "--model"),
         (["--file", "empty.txt", "--stats"], ExitCode.DATA, "no texts to count", "Give a text"),
         (["--file", "f.txt", "--json"], ExitCode.USAGE, "one document", "--format jsonl"),
         (["--file", "t.csv", "--text-column", "b"], ExitCode.DATA, "'b'", ""),
@@ -340,7 +340,7 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
             "no token [UNK]",
             "Add a line [UNK]",
         ),
-        (["a", "--model", "nounk.txt"], ExitCode.USAGE, "whether", "--lowercase"),
+        (["a", "--model", "nounk.txt"], ExitCode.USAGE, "does not tell if", "--lowercase"),
     ],
 )
 def test_refusals(

@@ -105,10 +105,7 @@ def test_a_column_says_what_hangs_together(bertctl: Run, tiny_model: Path, tmp_p
     )
     assert done.returncode == 0, done.stderr
     assert "8 of the 80 training rows are held out" in done.stderr
-    how = (
-        "stratified by label; 20 groups of rows that hang together, each on one side whatever its "
-        "labels"
-    )
+    how = "stratified by label; 20 groups of related rows, each on one side whatever its labels"
     assert f"(seed 42, {how})" in done.stderr
     refused = bertctl(
         "finetune", "text-classification", *words, "--set", "data.group_column=patent"

@@ -131,7 +131,7 @@ def test_patterns_are_what_loops_count(tiny_model: Path, pairs: list[str] | None
 
 
 def test_no_text_is_no_pattern(tiny_model: Path) -> None:
-    with pytest.raises(UsageError, match="no texts were given"):
+    with pytest.raises(UsageError, match="no texts to read"):
         measure_patterns(reader(tiny_model), [TextChunk([]), TextChunk([" ", ""])])
     assert measure_patterns(reader(tiny_model), [TextChunk(["good"] * 9)] * 2)["texts"] == 18
 

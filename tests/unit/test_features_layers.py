@@ -130,7 +130,7 @@ def test_the_last_four_of_a_model_with_two_layers_are_refused():
 def test_the_config_says_how_many_layers():
     assert layer_count({"num_hidden_layers": 7}) == 7
     assert layer_count({"n_layers": 6}) == 6
-    with pytest.raises(UsageError, match="how many layers"):
+    with pytest.raises(UsageError, match="its number of layers"):
         layer_count({"model_type": "odd"})
 
 

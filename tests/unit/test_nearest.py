@@ -153,7 +153,7 @@ def test_an_index_of_several_blocks(dtype: str, tmp_path: Path) -> None:
 def test_what_is_no_number_is_refused(tmp_path: Path) -> None:
     rows = unit((50, 4))
     rows[20, 2] = np.nan
-    with pytest.raises(DataError, match="no number"):
+    with pytest.raises(DataError, match="not a number"):
         index_of(rows, tmp_path).nearest(unit((1, 4), 1), 3)
 
 

@@ -234,7 +234,7 @@ def test_equal_ids_of_different_questions_are_no_one_question(tmp_path):
     heard = Heard()
     assert list(_read(_jsonl(tmp_path, *rows), heard).ids) == ["0", "1"]
     assert "numbered instead" in "".join(heard.warned)
-    with pytest.raises(DataError, match="the id 'q' stands at"):
+    with pytest.raises(DataError, match="the id 'q' is at"):
         _read(_jsonl(tmp_path, *rows), id_column="id")
 
 

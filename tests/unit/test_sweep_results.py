@@ -367,7 +367,7 @@ def test_one_seed_tells_no_settings_apart(tmp_path: Path) -> None:
     found = document_of(made_sweep(tmp_path, RATES[:2], [0.95, 0.7], seeds=1))["comparison"]
     assert found["p"] < 1e-6
     assert found["verdict"] == "undecided"
-    assert "not told apart, which takes two seeds" in found["sentence"]
+    assert "not significantly different, which takes two seeds" in found["sentence"]
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_or_read_from_the_config_beside_it(vocab_txt: Path, *, lowercase: bool) 
 
 
 def test_else_it_is_asked_for(vocab_txt: Path) -> None:
-    with pytest.raises(UsageError, match="whether") as caught:
+    with pytest.raises(UsageError, match="does not tell if") as caught:
         open_tokenizer(str(vocab_txt))
     assert "`lowercase=True`" in caught.value.remedy
 

@@ -179,7 +179,7 @@ def test_ids_go_back_to_text_without_the_frame(line: str) -> None:
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("a film", "not a row of ids"), ("2293 99999", "99999 is no id"), ("[1", "not")],
+    [("a film", "not a row of ids"), ("2293 99999", "99999 is not an id"), ("[1", "not")],
 )
 def test_what_is_no_id_is_refused_with_its_line(line: str, words: str) -> None:
     decoder = Decoder(MINILM)

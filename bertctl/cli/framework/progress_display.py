@@ -98,9 +98,7 @@ class ProgressDisplay:
         one is due.
         """
         now = time.monotonic()
-        if share is not None or not total:
-            share = share
-        else:
+        if share is None and total:
             share = done / total
         if name not in self._phases:
             self._phases[name] = _Phase(name, now, (done, share or 0.0))

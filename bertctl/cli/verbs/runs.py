@@ -62,8 +62,8 @@ def rm(
 ) -> None:
     """Delete runs by name. What else lies in their folders stays.
 
-    Nothing is deleted if one of the names is not a run, is a link, or is part of a sweep. One that is
-    being written stays.
+    Nothing is deleted if one of the names is not a run, is a link, or is part of a sweep. One that
+    is being written stays.
 
     Args:
         runs: Run folders.
@@ -98,8 +98,8 @@ def gc(
     """Delete the finished runs in a folder but the best of each recipe.
 
     Runs are ranked among their like: the same recipe by name, scored by the same metric on the same
-    rows. Runs that have not finished or have no score stay, and so does everything that is not a run.
-    No link is followed.
+    rows. Runs that have not finished or have no score stay, and so does everything that is not a
+    run. No link is followed.
 
     Args:
         keep_best: How many stay of each recipe.

@@ -37,8 +37,8 @@ def score(
         model: Model name, folder or hub id, with the masked-word head.
         given: A text, or a file of texts, - for stdin.
         pair: A second text: which one is likelier?
-        pll: Tokens that are masked beside a token: within-word, the tokens of its word that follow it (Kauf
-            and Ivanova 2023); token, nothing (Salazar et al. 2020).
+        pll: Tokens that are masked beside a token: within-word, the tokens of its word that follow
+            it (Kauf and Ivanova 2023); token, nothing (Salazar et al. 2020).
         output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
             stdout.
 

@@ -2,7 +2,7 @@
 in `x.txt`.
 
 T1	PER 0 9	Anna Berg
-T2	LOC 21 26;27 31	Royal Hall     parts with blanks alone between them are one span, as brat cuts them at line ends
+T2	LOC 21 26;27 31	Royal Hall     parts with only blanks between them are one span
 T3	LOC 21 25;30 34	Oslo Lyon      parts with words between them are none that tags can mark
 A1	Negation T1                    attributes, relations, events and notes are counted, and not read
 """

@@ -18,7 +18,8 @@ from bertctl.words import human_bytes
 _BLOCK = 2**20
 
 
-def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: ARG001 - as the other formats
+# As the other formats.
+def read(source: Source, options: ReadOptions) -> Iterator[Document]:  # noqa: ARG001
     """Yields the documents with their entities."""
     spacy = _spacy()
     name = source_name(source)

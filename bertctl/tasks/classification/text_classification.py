@@ -375,9 +375,7 @@ class TextClassification(Task):
         return names[0]
 
     def _probabilities(self, logits: Floats32) -> Floats32:
-        if self.temperature == 1.0:
-            logits = logits
-        else:
+        if self.temperature != 1.0:
             logits = logits / np.float32(self.temperature)
         if not self.multi_label:
             return softmax(logits)

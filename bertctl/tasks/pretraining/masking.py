@@ -49,9 +49,7 @@ class Masking:
             positions = np.sort(rng.permutation(length)[:n_masked])
             return positions, positions
         first = np.flatnonzero(begins)
-        if len(first) and first[0] == 0:
-            first = first
-        else:
+        if not len(first) or first[0] != 0:
             first = np.concatenate([[0], first])
         sizes = np.diff(np.append(first, length))
         alone = not self.settings.spans

@@ -222,7 +222,8 @@ class TokenClassification(Task):
                         f"the {kind} {name!r} "
                         f"is not one the model knows ({listing(names)})",
                         remedy=f"{did_you_mean(name, names)} Correct the tag, map it to the "
-                        f"model's name (evaluate `rename_tag={shlex.quote(name)}=NAME`), or train with rows "
+                        f"model's name (evaluate `rename_tag={shlex.quote(name)}=NAME`), or train "
+                        "with rows "
                         "that have it "
                         "(or name all tags: "
                         "`token_classification.labels='[O, B-PER, I-PER]'`).".lstrip(),

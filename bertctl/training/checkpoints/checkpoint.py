@@ -1,14 +1,15 @@
-"""Checkpoints: everything a run needs to go on at the exact step, as safetensors and JSON, found
+"""Checkpoints: everything a run needs to continue at the exact step, as safetensors and JSON, found
 damaged or whole.
 
-    RUN/checkpoints/step-00000120/model.safetensors       weights
-                                  optimizer.safetensors   AdamW's moments and step counts, `parameter|key`
-                                  random.safetensors      states of the random generators, `device.process`
-                                  history.jsonl           as it was
-                                  best/                   RUN/model as it was
-                                  average/                weights of the best evaluations, where they will be averaged
-                                  state.json              where the loop is
-                                  manifest.json           sizes and SHA-256 of all of these, and the recipe's hash
+    RUN/checkpoints/step-00000120/
+        model.safetensors       weights
+        optimizer.safetensors   AdamW's moments and step counts, `parameter|key`
+        random.safetensors      states of the random generators, `device.process`
+        history.jsonl           as it was
+        best/                   RUN/model as it was
+        average/                weights of the best evaluations, if they will be averaged
+        state.json              where the loop is
+        manifest.json           sizes and SHA-256 of all of these, and the recipe's hash
 
 A checkpoint is written aside, synced and renamed; the last two are kept.
 """
@@ -154,7 +155,8 @@ class Checkpoints:
             now = b""
         if not now.startswith(before):
             self._listener.warn(
-                f"{history} has been changed: it is restored to its content at {saved_history.parent}"
+                f"{history} has been changed: it is restored to its content at "
+                f"{saved_history.parent}"
             )
 
     def any(self) -> bool:
