@@ -387,8 +387,8 @@ class LoraSection(RecipeSection):
     """Multiply updates by alpha / sqrt(rank) instead, so that high ranks learn as fast as low ones
     (Kalajdzievski 2023, rsLoRA)."""
     dora: Annotated[bool, Mark.LATER] = False
-    """Learn the length of each row of the weight apart from its direction (Liu et al. 2024, DoRA).
-    On a CPU a step then takes longer."""
+    """Learn the length of each row of the weight apart from its direction: DoRA. On a CPU a step
+    then takes longer (Liu et al. 2024)."""
 
     @property
     def alpha_in_use(self) -> float:
@@ -593,7 +593,7 @@ class PretrainingSection(TaskSettings):
     2020)."""
     from_scratch: Annotated[Text | None, Mark.IS_PATH] = None
     """Size of a new BERT: tiny, mini, small, medium, base, or a JSON file with the fields of a
-    BertConfig. The sizes are the miniatures of google-research/bert. Default: the training
+    BertConfig. The sizes are the miniatures of google-research/bert. Default: training
     continues from `model.name`."""
     vocab: Annotated[Text | None, Mark.IS_PATH] = None
     """Vocabulary of a new BERT: a folder, a vocab.txt or a tokenizer.json. Default: one is trained

@@ -1,7 +1,6 @@
 """`bertctl export`: a run or a model becomes a folder that provably answers alike, or nothing."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from bertctl.exporting.convert import (
 from bertctl.exporting.folder import Graph, write_folder
 from bertctl.exporting.proof import Comparison
 from bertctl.exporting.quality import QualityCheck
+from bertctl.exporting.request import TOLERANCE, USUAL_DROP, ExportRequest
 from bertctl.exporting.rows import comparison_rows
 from bertctl.exporting.shrink import shrink
 from bertctl.exporting.smaller import check_precision
@@ -30,45 +30,6 @@ from bertctl.run_documents.export_document import (
 )
 from bertctl.words import count_of, unknown
 from bertctl.writing import refuse_input, replacing
-
-USUAL_DROP = 0.005
-"""Largest drop of the primary metric by smaller numbers where nothing is said."""
-
-TOLERANCE = 1e-4
-"""Largest difference of an output that is allowed where nothing is said."""
-
-
-@dataclass(frozen=True)
-class ExportRequest:
-    """What is asked for.
-
-    Attributes:
-        path: A run, or a model.
-        file_format: onnx or openvino.
-        output: Folder that is made.
-        rows: File to compare on; None for the run's validation rows.
-        tolerance: Largest difference of an output that is allowed.
-        overwrite: Whether an export in the folder is replaced.
-        precision: fp32, or smaller numbers: fp16, bf16 or int8.
-        max_drop: With smaller numbers, the largest drop by metric; None allows the primary one
-            `USUAL_DROP`.
-        options: Recipe fields that were given.
-    """
-
-    path: Path
-    file_format: str
-    output: Path
-    rows: Path | None = None
-    tolerance: float = TOLERANCE
-    overwrite: bool = False
-    precision: str = "fp32"
-    max_drop: Mapping[str, float] | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def is_smaller(self) -> bool:
-        """Whether its numbers are smaller than the model's."""
-        return self.precision != "fp32"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from bertctl.arrays import Array
 from bertctl.exporting.convert import GRAPH_FILES
 from bertctl.exporting.proof import Comparison
 from bertctl.exporting.quality import QualityCheck, Scores, rows_per_second
+from bertctl.exporting.request import ExportRequest
 from bertctl.exporting.smaller import (
     halve_openvino,
     layers_of,
@@ -22,9 +22,6 @@ from bertctl.inference.graph_session import GraphSession, open_graph
 from bertctl.progress import Listener
 from bertctl.run_documents.export_document import ExportQuality
 from bertctl.tasks.base import Outputs
-
-if TYPE_CHECKING:
-    from bertctl.exporting.export_model import ExportRequest
 
 _CALIBRATION = 300
 """Texts that activations are calibrated on, one at a time."""
@@ -55,7 +52,7 @@ class _Shrinking:
     comparison: Comparison
     check: QualityCheck
     source: Path
-    request: "ExportRequest"
+    request: ExportRequest
     listener: Listener
 
     @property
@@ -121,7 +118,7 @@ def shrink(
     check: QualityCheck,
     source: Path,
     session: GraphSession,
-    request: "ExportRequest",
+    request: ExportRequest,
     listener: Listener,
 ) -> SmallGraph:
     """Puts a smaller graph in the place of a proved one, if metrics hold.

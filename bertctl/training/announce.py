@@ -15,7 +15,7 @@ from bertctl.tokenization.long_texts import LongText
 from bertctl.training.head_start import announcement
 from bertctl.training.job import Job
 from bertctl.training.loop.layer_freezing import describe
-from bertctl.training.lora_checks import describe_lora
+from bertctl.training.lora_description import describe_lora
 from bertctl.words import count, human_bytes
 
 _SHOWN_WIDTH = 68  # of the tokens: with their names, a line of 80 columns

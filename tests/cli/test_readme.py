@@ -32,6 +32,7 @@ VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
 NEEDS = {
     "needs: GLUE's files, or the hub", "needs: the hub", "needs: several GPUs or machines",
     "needs: podman or docker", "needs: an MLflow server", "needs: files of your own",
+    "needs: a run of sst2",
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "probe": (["nowhere.yaml"], 4),
     "evaluate": (["nowhere"], 4),
     "predict": (["nowhere", "x.csv", "--split", "test"], 2),
+    "export": (["nowhere", "-o", "x"], 4),
     "extract-features": (["nowhere.txt", "--model", "minilm", "-o", "x.npy"], 4),
     "similarity": (["nowhere.txt"], 4),
     "index": (["nowhere.txt", "-o", "x"], 4),

@@ -11,7 +11,8 @@ from task_examples import EXAMPLES, TEXTS
 import bertctl
 from bertctl.errors import BertctlError
 from bertctl.exporting.convert import lacking
-from bertctl.exporting.export_model import ExportRequest, ExportResult, export_model
+from bertctl.exporting.export_model import ExportResult, export_model
+from bertctl.exporting.request import ExportRequest
 from bertctl.run_documents.export_document import ExportDocument
 
 CPU = {

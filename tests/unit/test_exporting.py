@@ -19,9 +19,10 @@ from bertctl.errors import BertctlError, ExitCode, UnavailableError, UsageError
 from bertctl.exporting import convert as conversion
 from bertctl.exporting import export_model as exporting
 from bertctl.exporting import shrink as shrinking
-from bertctl.exporting.export_model import ExportRequest, export_model
+from bertctl.exporting.export_model import export_model
 from bertctl.exporting.proof import resized
 from bertctl.exporting.quality import parse_drops
+from bertctl.exporting.request import ExportRequest
 from bertctl.exporting.subject import Window
 from bertctl.inference.graph_session import open_graph
 from bertctl.run_documents.export_document import ExportDocument, digest_of

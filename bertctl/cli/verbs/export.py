@@ -52,8 +52,9 @@ def export(
         bertctl export runs/sst2-1a2b3c4d --int8 --max-drop accuracy=0.005 -o small
         bertctl export my-org/tagger --rows sentences.jsonl -o exported
     """
-    from bertctl.exporting.export_model import ExportRequest, check_request, export_model
+    from bertctl.exporting.export_model import check_request, export_model
     from bertctl.exporting.quality import parse_drops
+    from bertctl.exporting.request import ExportRequest
 
     chosen = [name for name, is_on in (("int8", int8), ("fp16", fp16), ("bf16", bf16)) if is_on]
     if len(chosen) > 1:
