@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertctl.errors import UsageError
+from bertctl.catalog.models import MODELS
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError, UsageError
 from bertctl.exporting.convert import (
     FORMATS,
     GRAPH_FILES,
@@ -28,6 +30,7 @@ from bertctl.run_documents.export_document import (
     ExportProof,
     ExportQuality,
 )
+from bertctl.run_folder import RunFolder
 from bertctl.words import count_of, unknown
 from bertctl.writing import refuse_input, replacing
 
@@ -125,6 +128,10 @@ def check_request(request: ExportRequest) -> None:
             "`max_drop=` is about smaller numbers, and fp32 has to give the same answers",
             remedy="Add `int8=True`, or leave it out.",
         )
+    path = request.path
+    is_here = path.parent.is_dir() or path.parts[0] == "runs"
+    if is_here and not path.exists() and str(path) not in MODELS:
+        RunFolder.open(path)  # says that there is none
     require_packages(request.file_format, f"`to={request.file_format}`")
     _check_output(request)
 
@@ -176,7 +183,12 @@ def _exported(
         path = folder / GRAPH_FILES["openvino"]
         save_openvino(onnx, path)
     session = _open(path, request.file_format, subject)
-    proof = comparison.prove(session, request.tolerance)
+    with loading(
+        f"the graph of '{request.path}'",
+        kind=UnavailableError,
+        remedy="It computes some batches only. `bertctl predict` computes with torch.",
+    ):
+        proof = comparison.prove(session, request.tolerance)
     failures = proof_failures(proof)
     if failures:
         raise _NotProvedError(ExportResult(None, proof, failures))

@@ -1,7 +1,11 @@
 """Every task, every way to read long texts, probes and encoders: exported, and the same answers."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +157,34 @@ def test_an_encoder_is_exported_with_its_vectors(
     assert (output / "modules.json").is_file()
     with pytest.raises(BertctlError, match="without data of its own"):
         export_model(ExportRequest(tiny_model, file_format, tmp_path / "other"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["int8", "fp16", "bf16"])
+def test_smaller_numbers_of_openvino_connect_to_no_machine(
+    precision: str, tiny_model: Path, tmp_path: Path
+) -> None:
+    if missing := [*lacking("openvino"), *(["nncf"] if find_spec("nncf") is None else [])]:
+        pytest.skip(f"{', '.join(missing)}: pip install 'bertctl[openvino]'")
+    run = trained(tiny_model, tmp_path, "text-classification", LONG)
+    output = tmp_path / "small"
+    code = (
+        "import no_sockets; from pathlib import Path\n"
+        "from bertctl.exporting.export_model import export_model\n"
+        "from bertctl.exporting.request import ExportRequest\n"
+        f"request = ExportRequest(Path({str(run)!r}), 'openvino', Path({str(output)!r}),\n"
+        f"    precision={precision!r}, max_drop={{'accuracy': 1.0}})\n"
+        "assert export_model(request).failures == ()"
+    )
+    faults = Path(__file__).resolve().parents[1] / "faults"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{faults}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads((output / "export.json").read_text(encoding="utf-8"))
+    assert document["precision"] == precision
+    assert {path.name for path in output.glob("*model*")} == {"model.xml", "model.bin"}
