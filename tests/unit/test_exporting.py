@@ -360,7 +360,7 @@ def test_a_network_that_cannot_be_traced_is_refused_before_anything_is_written(
         raise RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)")
 
     monkeypatch.setattr(conversion, "_traced", fail)
-    with pytest.raises(UnavailableError, match="decides by what stands in a batch"):
+    with pytest.raises(UnavailableError, match="decides by the content of a batch"):
         export_model(replace(request_of, output=tmp_path / "x"))
     assert [*tmp_path.iterdir()] == []
 
