@@ -58,6 +58,7 @@ VERBS = (
         "Train",
     ),
     Verb("adapt", "Test whether reading a domain's text first pays for a task.", "Train"),
+    Verb("distill", "Train a smaller model that learns from a run's answers.", "Train"),
     Verb("sweep", "Run a grid of settings with several seeds; choose by mean.", "Train"),
     Verb("sweep-merge", "Merge the shards of a sweep (--shard).", "Train"),
     Verb("probe", "Train linear classifiers on a frozen encoder, per layer.", "Train"),

@@ -35,6 +35,9 @@ _STARTED_HEADS = (
 )
 """Tasks whose new head can start as a regression on the frozen encoder."""
 
+TAUGHT_TASKS = ("text-classification", "text-regression", "token-classification")
+"""Tasks whose students learn from a teacher's answers."""
+
 
 class Disagreement(NamedTuple):
     """Fields that are possible each by itself, but not together.
@@ -118,6 +121,7 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             reason = f"prediction files have their own {listing(reserved)}; rename the column"
             yield Disagreement(("evaluation.slice_columns",), reason)
     yield from _layer_disagreements(recipe)
+    yield from _distillation_disagreements(recipe)
     yield from _training_disagreements(recipe)
     yield from _window_disagreements(recipe)
     yield from _pretraining_disagreements(recipe)
@@ -239,6 +243,25 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if (model.window_stride or 0) > most:
         reason = f"a window of {model.max_length} tokens must move forward: {most} at most"
         yield Disagreement(("model.window_stride", "model.max_length"), reason)
+
+
+def _distillation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what is of no use without a teacher, and tasks and ways of training without one."""
+    changed = recipe.distillation.model_dump(exclude_defaults=True)
+    if not changed:
+        return
+    if recipe.distillation.teacher is None:
+        reason = "of use only with distillation.teacher"
+        yield Disagreement((f"distillation.{next(iter(changed))}", "distillation.teacher"), reason)
+    if recipe.task not in TAUGHT_TASKS:
+        reason = (
+            f"a teacher answers {listing(TAUGHT_TASKS)}, and nothing of '{recipe.task}' can be "
+            "learned from it"
+        )
+        yield Disagreement(("distillation.teacher", "task"), reason)
+    if recipe.few_shot.loss is not None:
+        reason = "few-shot training learns pairs of texts, to which no teacher answers"
+        yield Disagreement(("distillation.teacher", "few_shot.loss"), reason)
 
 
 def _layer_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:

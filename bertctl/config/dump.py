@@ -14,7 +14,13 @@ import yaml
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.field_docs import field_docs, section_docs
 from bertctl.config.presets import fields_left_to_auto, shown_values
-from bertctl.config.recipe_sections import FewShotSection, LoraSection, Mark, ProbeSection
+from bertctl.config.recipe_sections import (
+    DistillationSection,
+    FewShotSection,
+    LoraSection,
+    Mark,
+    ProbeSection,
+)
 from bertctl.config.removed import REMOVED
 from bertctl.config.schema import Recipe, fields, marked
 from bertctl.config.strict_yaml import Dumper, Prose
@@ -131,6 +137,8 @@ def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
         others.add("few_shot")
     if recipe.lora == LoraSection():
         others.add("lora")
+    if recipe.distillation == DistillationSection():
+        others.add("distillation")
     for dotted in fields():
         section, _, name = dotted.rpartition(".")
         if section not in others:

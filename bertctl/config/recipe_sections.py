@@ -398,6 +398,23 @@ class LoraSection(RecipeSection):
         return self.alpha
 
 
+class DistillationSection(RecipeSection):
+    """A student learns from the answers of a teacher, a finished run, beside the labels (Hinton et
+    al. 2015). `bertctl distill` is the verb around it.
+    """
+
+    teacher: Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT] = None
+    """Run whose answers to the training rows are learned: a run folder, or a fine-tuned model's.
+    They are computed once, and kept in the cache. Default: labels alone are learned."""
+    alpha: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False), Mark.LATER] = 0.5
+    """Weight of the labels. The teacher's answers have 1 - alpha; 0 learns these alone, 1 the
+    labels alone."""
+    temperature: Annotated[PositiveFloat, Mark.LATER] = 2.0
+    """What logits are divided by before teacher and student are compared. A higher one shows more
+    of what the teacher thinks of the labels that it does not answer (Hinton et al. 2015: 1 to
+    20). Scores have none."""
+
+
 class EvaluationSection(RecipeSection):
     """Splits and metrics that are scored, and the files that are kept."""
 
@@ -712,6 +729,8 @@ class RecipeFields(RecipeSection):
     lora: LoraSection = Field(default_factory=LoraSection)
     """LoRA: the encoder stays as it is, and each of its linear layers learns a small update beside
     its weight (Hu et al. 2021)."""
+    distillation: DistillationSection = Field(default_factory=DistillationSection)
+    """A student learns from the answers of a teacher, beside the labels."""
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     """Splits and metrics that are scored, and the files that are kept."""
     runtime: RuntimeSection = Field(default_factory=RuntimeSection)

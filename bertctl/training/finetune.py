@@ -203,7 +203,7 @@ class _TrainingRun:
         """Trains from the first step, or the checkpoint's, to the last."""
         job = self.job
         training = self.job.recipe.training
-        engine = build_engine(job, self.folder, self.options.workers)
+        engine = build_engine(job, self.folder, self.options.workers, self.listener)
         try:
             if checkpoint is not None:
                 seed = training.seed_of_init

@@ -6,7 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
 from bertctl.training.lora_checks import check_lora, check_peft
 from bertctl.training.step_memory import estimate_memory, resident_bytes
 from bertctl.training.steps import steps_per_epoch, total_steps
+from bertctl.training.teacher import Teacher, open_teacher, teacher_hash
 from bertctl.training.trackers import check_trackers
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Job(ReadyRun):
         run: carries it out, in place of `finetune.run` and as that is called.
         started: `time.perf_counter()` when it began to be made ready.
         chosen: What the preset `auto` chose, as a sentence; empty without it.
+        teacher: Run whose answers are learned, where there is one.
     """
 
     source: ModelSource
@@ -76,6 +78,7 @@ class Job(ReadyRun):
     run: Callable[..., Any] | None = None
     started: float = field(default_factory=time.perf_counter)
     chosen: str = ""
+    teacher: Teacher | None = None
 
     @property
     def verb(self) -> str:
@@ -94,9 +97,26 @@ class Job(ReadyRun):
 
     @cached_property
     def objective(self) -> Objective:
-        """Objective that training minimises."""
+        """Loss on the labels that training minimises."""
         return self.task.objective(
             self.loaded.padding, self.recipe.training, self.features["train"]
+        )
+
+    def objective_with_teacher(self, listener: Listener = SILENT) -> Objective:
+        """Returns all that training minimises. A teacher whose answers are not in the cache answers
+        the training rows now.
+        """
+        if self.teacher is None:
+            return self.objective
+        from bertctl.tasks.distillation import distillation_of
+
+        settings = self.recipe.distillation
+        return distillation_of(
+            self.objective,
+            self.teacher.answers(self.data.splits["train"], listener),
+            alpha=settings.alpha,
+            temperature=settings.temperature,
+            by_word="words" in self.task.columns,
         )
 
 
@@ -167,6 +187,7 @@ class Inputs:
         primary: metric that picks the best weights.
         recipe: The recipe that named it, with the values of the preset `auto`.
         chosen: What the preset `auto` chose, as a sentence; empty without it.
+        teacher: Run whose answers are learned, where there is one.
     """
 
     data: LoadedData
@@ -176,6 +197,7 @@ class Inputs:
     primary: str
     recipe: Recipe
     chosen: str = ""
+    teacher: Teacher | None = None
 
     @property
     def baseline(self) -> dict[str, float]:
@@ -326,6 +348,7 @@ def assembled(
             model_hash=model_hash or source.content_hash(),
         ),
         chosen=read.chosen,
+        teacher=read.teacher,
     )
     encoded_at = time.perf_counter()
     job.seconds = {
@@ -384,6 +407,10 @@ def _read(
     check_lora(recipe, source)
     if recipe.training.class_weights:
         check_weights(recipe.training, list(task.head()["id2label"].values()))
+    teacher = None
+    if recipe.distillation.teacher is not None:
+        teacher = open_teacher(recipe, task, data.splits["train"], listener)
+        data = replace(data, hashes={**data.hashes, "teacher": teacher_hash(teacher)})
     primary = primary_metric(recipe, data, task)
     return Inputs(
         data,
@@ -393,6 +420,7 @@ def _read(
         primary,
         recipe=recipe,
         chosen=chosen,
+        teacher=teacher,
     )
 
 

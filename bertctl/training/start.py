@@ -233,6 +233,12 @@ def refuse_other_run(job: Job, folder: RunFolder) -> None:
     )
     hashes: dict[str, str] = job.environment["data_hashes"]
     changed = [split for split, digest in hashes.items() if before.data_hashes.get(split) != digest]
+    if changed == ["teacher"]:
+        message = (
+            f"the teacher {job.recipe.distillation.teacher} is not the one that the run in "
+            f"{folder.path} was started with"
+        )
+        raise UsageError(message, remedy=f"Name the same teacher again. {again}")
     if changed:
         message = (
             f"the rows of {', '.join(changed)} are not those that the run in {folder.path} was "

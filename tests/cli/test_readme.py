@@ -26,7 +26,9 @@ from tests.nursery import Nursery
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 LIMIT = re.compile(r"--(min|max-drop) (?:accuracy|f1|f1_macro|entity_f1)=([\d.]+)")
-_TRAINS = re.compile(r"^bertctl (finetune|pretrain|adapt|sweep|probe)\b(?!.*(--dry-run|; echo))")
+_TRAINS = re.compile(
+    r"^bertctl (finetune|pretrain|adapt|distill|sweep|probe)\b(?!.*(--dry-run|; echo))"
+)
 _VERDICTS = {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE}
 VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
 NEEDS = {

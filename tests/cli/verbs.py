@@ -6,6 +6,7 @@ Each is typed in a folder of its own that holds nothing; the code is that of the
 REFUSED: dict[str, tuple[list[str], int]] = {
     "finetune": (["nowhere.yaml"], 4),
     "pretrain": (["nowhere.txt"], 4),
+    "distill": (["nowhere", "--layers", "2"], 4),
     "adapt": (["nowhere.txt", "--then", "nowhere.yaml"], 4),
     "sweep": (["nowhere.yaml", "--grid", "training.epochs=1,2"], 4),
     "sweep-merge": (["nowhere", "elsewhere", "-o", "merged"], 4),

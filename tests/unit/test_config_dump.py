@@ -210,7 +210,7 @@ def test_it_opens_with_the_command_and_every_field_stands_under_its_docstring():
         "masking",
         "probe",
     }
-    others |= {"sentence_embeddings", "few_shot", "lora"}
+    others |= {"sentence_embeddings", "few_shot", "lora", "distillation"}
     assert seen == {name for name in fields() if name.split(".")[0] not in others}
 
 

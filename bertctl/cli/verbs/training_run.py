@@ -15,8 +15,11 @@ from bertctl.cli.framework.processes import NumProcessesOption, in_processes, th
 from bertctl.cli.framework.recipe_options import OutputOption, OverwriteOption
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from bertctl.config.load import TracedRecipe
     from bertctl.config.schema import Recipe
+    from bertctl.progress import Listener
     from bertctl.run_documents.metrics_document import MetricsDocument
     from bertctl.training.job import Job
 
@@ -71,7 +74,12 @@ takes_flags = folds(
 
 
 def carry_out(
-    out: Output, traced: "TracedRecipe", flags: RunFlags, *, strict: bool = False
+    out: Output,
+    traced: "TracedRecipe",
+    flags: RunFlags,
+    *,
+    strict: bool = False,
+    beside: "Callable[[Path, Listener], tuple[dict[str, Any], list[Shown]]] | None" = None,
 ) -> None:
     """Trains a run and answers with its metrics; with `dry_run`, answers with its plan.
 
@@ -81,6 +89,8 @@ def carry_out(
         flags: how.
         strict: whether a model that predicts one label for every example ends the command with an
             error.
+        beside: Called with the finished run; returns additions to the answer, as JSON and for
+            people.
     """
     started = time.perf_counter()
     recipe, origins = traced
@@ -149,6 +159,10 @@ def carry_out(
             options=options,
             listener=listener,
         )
+        further: dict[str, Any] = {}
+        further_tables: list[Shown] = []
+        if beside is not None and workers.is_first:
+            further, further_tables = beside(result.folder.path, listener)
     if not workers.is_first:
         return
     folder = result.folder
@@ -158,7 +172,8 @@ def carry_out(
         dataset=job.recipe.data.name,
         by_label=out.verbose,
     )
-    out.answer({"run": str(folder.path), **result.metrics.as_json()}, *tables)
+    document = {"run": str(folder.path), **result.metrics.as_json(), **further}
+    out.answer(document, *tables, *further_tables)
     say_unscored_test(out, recipe, result.metrics, folder.path)
     if result.trained:
         out.say(time_line(result.performance, total=time.perf_counter() - started))

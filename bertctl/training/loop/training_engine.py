@@ -14,6 +14,7 @@ from bertctl.documents import loading
 from bertctl.errors import DeviceError, UnavailableError
 from bertctl.inference.engine import Backend, TorchBackend
 from bertctl.modeling.fast.training_attention import use_fp32_attention
+from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.accelerate_config import check_environment
 from bertctl.runtime.device import Compute
@@ -82,13 +83,16 @@ class TrainingEngine:
         return TorchBackend(self.network, self.loaded.has_segments, self.compute)
 
 
-def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEngine:
+def build_engine(
+    job: "Job", folder: RunFolder, workers: Workers, listener: Listener = SILENT
+) -> TrainingEngine:
     """Moves and wraps the network, and makes its optimizer and schedule.
 
     Args:
         job: made ready; its network is moved.
         folder: trackers write into it, in the first process.
         workers: the processes that share the job; dropout draws other numbers in each.
+        listener: Receives the progress of a teacher that answers the training rows.
 
     Raises:
         UsageError: see `check_environment`.
@@ -102,6 +106,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
     from bertctl.modeling.fast.used_tokens import train_used_rows
 
     check_environment()
+    objective = job.objective_with_teacher(listener)
     network = job.loaded.network
     # Without OMP_NUM_THREADS accelerate takes all cores for the threads of each process, and warns.
     settings = (
@@ -137,7 +142,7 @@ def build_engine(job: "Job", folder: RunFolder, workers: Workers) -> TrainingEng
         unfreezing = None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
     schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
-    computing = job.objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
+    computing = objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
     if _is_recordable(job, workers):
         graphs = StepGraphs([*network.parameters()])
     else:

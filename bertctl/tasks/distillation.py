@@ -1,0 +1,224 @@
+"""What a student minimises: its own loss on the labels, and how far it is from its teacher's
+answers (Hinton et al. 2015, "Distilling the Knowledge in a Neural Network").
+
+Letters: B windows in a batch, T tokens, C classes, N rows, P words of a split, W words of a batch.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bertctl.arrays import Floats32, Ints
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Objective
+from bertctl.tasks.batches import IGNORED, Batch
+from bertctl.tasks.objectives import HeadObjective, SquaredError
+from bertctl.tasks.tagging.word_windows import WordBatch
+
+
+@dataclass(frozen=True)
+class TaughtBatch(Batch):
+    """A batch with the teacher's answers.
+
+    Attributes:
+        answers: (B, C) logits of the teacher.
+    """
+
+    answers: Tensor
+
+
+@dataclass(frozen=True)
+class TaughtWords(WordBatch):
+    """A batch of words with the teacher's answers.
+
+    Attributes:
+        answers: (W, C) logits of the teacher for the words that the batch's windows answer.
+    """
+
+    answers: Tensor
+
+
+@dataclass(frozen=True)
+class Distillation(Objective):
+    """alpha times the loss on the labels, and 1 - alpha times that on the teacher's answers.
+
+    Each of the two is a mean: the first over the rows that have a label, the second over all rows.
+
+    Attributes:
+        base: Loss on the labels.
+        answers: (N, C) logits of the teacher, a row for each training row; of tags (P, C), for each
+            word.
+        alpha: Weight of the labels.
+        temperature: What the logits of both are divided by.
+    """
+
+    base: HeadObjective
+    answers: Floats32
+    alpha: float
+    temperature: float
+
+    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+        """Returns some windows as padded tensors, with the teacher's answers to them."""
+        batch = self.base.batch(features, indices, rng)
+        parts = {field.name: getattr(batch, field.name) for field in fields(Batch)}
+        answers = torch.from_numpy(self.answers[features.rows[indices]])
+        return TaughtBatch(**parts, answers=answers)
+
+    def forward(self, network: Any, batch: Any) -> Tensor:
+        """Returns the head's numbers in float32."""
+        return self.base.forward(network, batch)
+
+    def counts(self, batch: Any) -> Mapping[str, float]:
+        """Returns how many windows have a label, and how many there are."""
+        return {"label": int(_has_label(batch.gold).sum()), "teacher": len(batch.answers)}
+
+    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+        """Returns both sums, weighted."""
+        has_label = _has_label(batch.gold)
+        labels = batch.gold
+        if labels.is_floating_point():
+            labels = labels.nan_to_num()
+        of_labels = self.base.window_losses(outputs, replace(batch, labels=labels))
+        of_teacher = self.teacher_losses(outputs, batch.answers)
+        return {
+            "label": self.alpha * (of_labels * has_label).sum(),
+            "teacher": (1.0 - self.alpha) * of_teacher.sum(),
+        }
+
+    @abstractmethod
+    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
+        """Returns the (B,) losses of (B, C) outputs on (B, C) answers of the teacher."""
+
+
+class ClassDistillation(Distillation):
+    """Distillation of one class per row: T^2 times the Kullback-Leibler divergence of the student's
+    probabilities from the teacher's, both at temperature T.
+
+    The factor keeps the gradient's size whatever the temperature is (Hinton et al. 2015,
+    section 2).
+    """
+
+    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
+        """Returns the (B,) divergences, times T^2."""
+        return _divergences(outputs, answers, self.temperature)
+
+
+class TagDistillation(Distillation):
+    """Distillation of a tag per word: that of classes, at each word's first token.
+
+    Teacher and student may break words into other tokens, as their answers are about words.
+    """
+
+    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+        """Returns some windows as padded tensors, with the teacher's answers to their words."""
+        batch = self.base.batch(features, indices, rng)
+        parts = {field.name: getattr(batch, field.name) for field in fields(WordBatch)}
+        answers = torch.from_numpy(self.answers[features.prediction_indices(indices)])
+        return TaughtWords(**parts, answers=answers)
+
+    def counts(self, batch: Any) -> Mapping[str, float]:
+        """Returns how many words there are on average in as many windows, for both losses."""
+        n_words = self.base.counts(batch)["loss"]
+        return {"label": n_words, "teacher": n_words}
+
+    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+        """Returns both sums, weighted, of (B, T, C) outputs."""
+        windows = torch.as_tensor(batch.windows, device=outputs.device)
+        columns = torch.as_tensor(batch.columns, device=outputs.device)
+        of_teacher = self.teacher_losses(outputs[windows, columns], batch.answers)
+        return {
+            "label": self.alpha * self.base.window_losses(outputs, batch).sum(),
+            "teacher": (1.0 - self.alpha) * of_teacher.sum(),
+        }
+
+    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
+        """Returns the (W,) divergences of words, times T^2."""
+        return _divergences(outputs, answers, self.temperature)
+
+
+class LabelSetDistillation(Distillation):
+    """Distillation of several labels per row: the mean over the labels of T^2 times the divergence
+    of "has it, has it not".
+    """
+
+    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
+        """Returns the (B,) mean divergences, times T^2."""
+        student = outputs / self.temperature
+        teacher = answers / self.temperature
+        targets = teacher.sigmoid()
+        cross_entropies = functional.binary_cross_entropy_with_logits(
+            student, targets, reduction="none"
+        )
+        entropies = functional.binary_cross_entropy_with_logits(teacher, targets, reduction="none")
+        return (cross_entropies - entropies).mean(dim=-1) * self.temperature**2
+
+
+class ScoreDistillation(Distillation):
+    """Distillation of a score per row: the squared difference from the teacher's score, in units of
+    the training scores' variance. No temperature is read.
+    """
+
+    is_log_likelihood: ClassVar[bool] = False
+
+    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
+        """Returns the (B,) squared differences."""
+        assert isinstance(self.base, SquaredError)  # noqa: S101 - by `distillation_of`
+        return ((outputs[:, 0] - answers[:, 0]) / self.base.deviation) ** 2
+
+
+def distillation_of(
+    base: Objective,
+    answers: Floats32,
+    *,
+    alpha: float,
+    temperature: float,
+    by_word: bool = False,
+) -> Distillation:
+    """Returns what a student minimises.
+
+    Args:
+        base: Loss on the labels.
+        answers: (N, C) logits of the teacher, or (P, C) by word.
+        by_word: Whether each word has a class.
+        alpha: Weight of the labels.
+        temperature: What logits are divided by.
+
+    Raises:
+        TypeError: A loss that has no counterpart for a teacher.
+    """
+    from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
+
+    kinds: tuple[tuple[type[HeadObjective], type[Distillation]], ...] = (
+        (CrossEntropy, TagDistillation if by_word else ClassDistillation),
+        (BinaryCrossEntropy, LabelSetDistillation),
+        (SquaredError, ScoreDistillation),
+    )
+    for kind, distillation in kinds:
+        if isinstance(base, kind):
+            return distillation(base, answers, alpha, temperature)
+    raise TypeError(f"no student learns by {type(base).__name__}")
+
+
+def _divergences(outputs: Tensor, answers: Tensor, temperature: float) -> Tensor:
+    """Returns T^2 times the Kullback-Leibler divergences of (N, C) outputs from (N, C) answers, at
+    temperature T.
+    """
+    divergences = functional.kl_div(
+        functional.log_softmax(outputs / temperature, dim=-1),
+        functional.log_softmax(answers / temperature, dim=-1),
+        log_target=True,
+        reduction="none",
+    )
+    return divergences.sum(dim=-1) * temperature**2
+
+
+def _has_label(labels: Tensor) -> Tensor:
+    """Returns (B,) whether a row has a label, of classes, 0/1 rows or scores."""
+    if labels.is_floating_point():
+        return ~labels.flatten(1).isnan().any(dim=1) if labels.dim() > 1 else ~labels.isnan()
+    return labels != IGNORED

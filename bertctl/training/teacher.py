@@ -1,0 +1,180 @@
+"""The teacher of a student: a finished run, and its answers to the rows that the student learns
+from.
+
+    CACHE/teachers/KEY.safetensors    (N, C) logits, a row for each training row, or word
+
+The key is a hash of the teacher and of the texts: answers are computed once, whatever the student
+is.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bertctl.arrays import Floats32
+from bertctl.config.schema import Recipe
+from bertctl.data.rows import Rows
+from bertctl.data.splits import content_hash
+from bertctl.documents import loading
+from bertctl.errors import UnavailableError, UsageError
+from bertctl.inference.trained import TrainedRun, open_run
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import hold
+from bertctl.runtime.seeding import generators_kept
+from bertctl.tasks.base import Task
+from bertctl.words import count, listing
+from bertctl.writing import cache_folder, replacing_file
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A finished run that a student learns from.
+
+    Attributes:
+        run: The run, opened; its network is loaded only where answers are missing.
+        order: (C,) the teacher's output for each output of the student.
+    """
+
+    run: TrainedRun
+    order: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """The run's folder, for people."""
+        return str(self.run.folder.path)
+
+    def answers(self, rows: Rows, listener: Listener = SILENT) -> Floats32:
+        """Returns the (N, C) logits for rows, in the order of the student's outputs; of tags
+        (P, C), for each word.
+
+        They are read where they were computed before.
+        """
+        inputs = {name: values for name, values in rows.columns.items() if name != "label"}
+        rows = replace(rows, columns=inputs)
+        precision = self.run.recipe.runtime.precision
+        key = f"{teacher_hash(self)} {precision} {content_hash(rows, sorted(inputs))}"
+        digest = hashlib.sha256(key.encode()).hexdigest()
+        folder = cache_folder() / "teachers"
+        file = folder / f"{digest[:32]}.safetensors"
+        with hold(folder / f"{digest[:32]}.lock", patient=True):
+            if not file.exists():
+                logits = self._compute(rows, listener)
+                _write(file, logits)
+            logits = _read(file, n_outputs=len(self.order))
+        return np.ascontiguousarray(logits[:, list(self.order)])
+
+    def _compute(self, rows: Rows, listener: Listener) -> Floats32:
+        """Returns the (N, C) logits for rows, in the teacher's order. No random number is drawn."""
+        run = self.run
+        listener.say(f"teacher: {self.name} answers {count(len(rows), 'row')}, once")
+        with generators_kept():
+            engine = run.load()
+            features = run.task.encode(
+                rows, engine.tokenizer, max_length=run.recipe.model.max_length
+            )
+            result = engine.forward(
+                run.task,
+                features,
+                batch_size=run.recipe.evaluation.batch_size,
+                phase="asking the teacher",
+                listener=listener,
+            )
+        return np.asarray(result.outputs["logits"], dtype=np.float32)
+
+
+def open_teacher(recipe: Recipe, task: Task, rows: Rows, listener: Listener = SILENT) -> Teacher:
+    """Opens the run that a recipe's student learns from; nothing is loaded.
+
+    Args:
+        recipe: Recipe of the student.
+        task: Task of the student, fitted to its rows.
+        rows: Its training rows.
+        listener: Receives messages.
+
+    Raises:
+        UsageError: A run of another task or with other labels, or a task without a teacher's
+            answers.
+        UnavailableError: No run, or one without a model.
+    """
+    path = Path(str(recipe.distillation.teacher))
+    if not path.exists():
+        raise UnavailableError(
+            f"distillation.teacher: {path} does not exist",
+            remedy="Name the folder of a finished run: `bertctl runs` lists them.",
+        )
+    runtime = {"runtime.device": recipe.runtime.device, "runtime.threads": recipe.runtime.threads}
+    run = open_run(path, options=runtime, listener=listener)
+    if run.recipe.task != recipe.task:
+        raise UsageError(
+            f"distillation.teacher: {path} is a run of {run.recipe.task}, and the student learns "
+            f"{recipe.task}",
+            remedy="Name a run of the same task.",
+        )
+    run.check_pairs(rows)
+    return Teacher(run, _order_of_labels(run, task))
+
+
+def teacher_hash(teacher: Teacher) -> str:
+    """Returns the hash of what decides the answers of a teacher, wherever it lies."""
+    recipe = teacher.run.recipe
+    read = [recipe.model.max_length, recipe.model.long_text, recipe.model.window_stride]
+    text = f"{teacher.run.source.content_hash()} {read}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _order_of_labels(run: TrainedRun, task: Task) -> tuple[int, ...]:
+    """Returns the teacher's output for each output of the student.
+
+    Raises:
+        UsageError: Other labels, or several per row on one side alone.
+    """
+    known = run.task.head()
+    learned = task.head()
+    if known["problem_type"] != learned["problem_type"]:
+        raise UsageError(
+            f"distillation.teacher: {run.folder.path} answers with "
+            f"{_kind(known)}, and the student's rows have {_kind(learned)}",
+            remedy="Name a run that was trained on such rows.",
+        )
+    names = [str(known["id2label"][number]) for number in range(known["num_labels"])]
+    learned_names = [str(learned["id2label"][number]) for number in range(learned["num_labels"])]
+    if set(names) != set(learned_names):
+        raise UsageError(
+            f"distillation.teacher: {run.folder.path} knows the labels {listing(names)}, and the "
+            f"student learns {listing(learned_names)}",
+            remedy="Teacher and student need the same labels: train the teacher on such rows, or "
+            "leave distillation.teacher out.",
+        )
+    return tuple(names.index(name) for name in learned_names)
+
+
+def _kind(head: Mapping[str, object]) -> str:
+    if head["problem_type"] == "multi_label_classification":
+        return "several labels per row"
+    return "one label per row"
+
+
+def _write(file: Path, logits: Floats32) -> None:
+    from safetensors.numpy import save
+
+    with replacing_file(file) as out:
+        out.write(save({"logits": logits}))
+
+
+def _read(file: Path, *, n_outputs: int) -> Floats32:
+    """Returns the answers in a file.
+
+    Raises:
+        UnavailableError: A file that is damaged.
+    """
+    from safetensors.numpy import load
+
+    remedy = f"Delete {file}: it is made anew."
+    with loading(f"the teacher's answers in {file}", kind=UnavailableError, remedy=remedy):
+        logits: Floats32 = load(file.read_bytes())["logits"]
+        if logits.ndim != 2 or logits.shape[1] != n_outputs:
+            raise ValueError(f"{logits.shape} numbers for {n_outputs} labels")
+    return logits

@@ -1,0 +1,73 @@
+"""`bertctl distill` by the real process: a run like any other, beside its teacher."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import TinyRun
+from tests.nursery import Nursery
+
+
+def test_a_student_is_an_ordinary_run_and_is_compared_with_its_teacher(
+    tiny_run: TinyRun, nursery: Nursery, tmp_path: Path
+) -> None:
+    arguments = ["distill", tiny_run.path, "--layers", "1", "--alpha", "0.2"]
+    environment = {**nursery.env, "BERTCTL_CACHE": str(tmp_path / "cache")}
+    result = nursery.run(
+        [*arguments, "--epochs", "1", "-o", "student", "--json"], cwd=tmp_path, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    comparison = document["distillation"]
+    assert comparison["metric"] == "accuracy"
+    assert comparison["student"]["parameters"] < comparison["teacher"]["parameters"]
+    assert comparison["student"]["rows_per_second"] > 0
+    assert comparison["difference"]["low"] <= comparison["difference"]["high"]
+    recipe = (tmp_path / "student" / "recipe.yaml").read_text(encoding="utf-8")
+    assert "alpha: 0.2" in recipe
+    again = nursery.run(["evaluate", "student"], cwd=tmp_path, env=environment)
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nowhere", "--layers", "1"], 4, "the run nowhere does not exist"),
+        (["RUN"], 2, "--layers 3"),
+        (["RUN", "--layers", "1", "--model", "minilm"], 2, "Give one of them"),
+        (["RUN", "--layers", "7"], 2, "has 2"),
+        (["RUN", "--layers", "1", "--alpha", "-0.1"], 2, "distillation.alpha"),
+        (["RUN", "--layers", "1", "--temperature", "0"], 2, "distillation.temperature"),
+    ],
+)
+def test_what_no_student_can_be_is_refused(
+    arguments: list[str],
+    code: int,
+    words: str,
+    tiny_run: TinyRun,
+    nursery: Nursery,
+    tmp_path: Path,
+) -> None:
+    typed = [str(tiny_run.path) if word == "RUN" else word for word in arguments]
+    result = nursery.run(["distill", *typed, "-o", "student"], cwd=tmp_path)
+    assert result.returncode == code, result.stderr
+    assert words in result.stderr
+    assert not (tmp_path / "student").exists()
+
+
+def test_a_student_is_refused_before_torch_is_imported(tiny_run: TinyRun, nursery: Nursery) -> None:
+    code = """
+import sys
+from pathlib import Path
+from bertctl.errors import UsageError
+from bertctl.jobs.distill import student_options
+try:
+    student_options(Path(sys.argv[1]), layers=7, model=None)
+except UsageError as error:
+    assert "has 2" in error.message
+    assert "torch" not in sys.modules
+    sys.exit(9)
+"""
+    result = nursery.run_code(code, tiny_run.path, cwd=tiny_run.path)
+    assert result.returncode == 9, result.stderr

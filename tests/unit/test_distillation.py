@@ -1,0 +1,165 @@
+"""Distillation: the loss by hand, the teacher's answers in the cache, and what is refused."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.distillation import (
+    ClassDistillation,
+    Distillation,
+    LabelSetDistillation,
+    ScoreDistillation,
+    TagDistillation,
+    TaughtBatch,
+    TaughtWords,
+    distillation_of,
+)
+from bertctl.tasks.objectives import (
+    BinaryCrossEntropy,
+    ChoiceCrossEntropy,
+    CrossEntropy,
+    SquaredError,
+)
+
+ALPHA = 0.3
+TEMPERATURE = 2.5
+STUDENT = [[1.0, -0.5, 0.25], [0.0, 2.0, -1.0]]
+TEACHER = [[0.5, 1.5, -2.0], [-1.0, 3.0, 0.5]]
+
+
+def taught(labels: torch.Tensor, answers: list[list[float]] = TEACHER) -> TaughtBatch:
+    return TaughtBatch({}, labels, answers=torch.tensor(answers))
+
+
+def softmax(logits: list[float], temperature: float = 1.0) -> list[float]:
+    powers = [math.exp(logit / temperature) for logit in logits]
+    return [power / sum(powers) for power in powers]
+
+
+def sigmoid(logit: float, temperature: float = 1.0) -> float:
+    return 1 / (1 + math.exp(-logit / temperature))
+
+
+def learned(base: Any) -> Distillation:
+    answers = np.array(TEACHER, dtype=np.float32)
+    return distillation_of(base, answers, alpha=ALPHA, temperature=TEMPERATURE)
+
+
+def test_the_loss_of_classes_is_that_of_the_paper_computed_by_hand() -> None:
+    objective = learned(CrossEntropy(Padding(0)))
+    assert isinstance(objective, ClassDistillation)
+    labels = [2, 1]
+    losses = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
+    cross_entropy = sum(
+        -math.log(softmax(row)[label]) for row, label in zip(STUDENT, labels, strict=True)
+    )
+    divergence = 0.0
+    for student, teacher in zip(STUDENT, TEACHER, strict=True):
+        q, p = softmax(student, TEMPERATURE), softmax(teacher, TEMPERATURE)
+        divergence += sum(b * (math.log(b) - math.log(a)) for a, b in zip(q, p, strict=True))
+    assert losses["label"].item() == pytest.approx(ALPHA * cross_entropy, rel=1e-6)
+    expected = (1 - ALPHA) * TEMPERATURE**2 * divergence
+    assert losses["teacher"].item() == pytest.approx(expected, rel=1e-6)
+    assert objective.counts(taught(torch.tensor(labels))) == {"label": 2, "teacher": 2}
+
+
+def test_the_loss_of_tags_is_that_of_classes_at_each_word() -> None:
+    answers = np.array(TEACHER, dtype=np.float32)
+    base = CrossEntropy(Padding(0), per_window=2.0)
+    objective = distillation_of(base, answers, alpha=ALPHA, temperature=TEMPERATURE, by_word=True)
+    assert isinstance(objective, TagDistillation)
+    # The first tokens of the two words are the second and the fourth of five.
+    labels = torch.full((1, 5), -100)
+    labels[0, 1], labels[0, 3] = 2, 1
+    outputs = torch.full((1, 5, 3), 9.0)
+    outputs[0, 1], outputs[0, 3] = torch.tensor(STUDENT[0]), torch.tensor(STUDENT[1])
+    batch = TaughtWords(
+        {}, labels, np.array([0, 0]), np.array([1, 3]), answers=torch.tensor(TEACHER)
+    )
+    losses = objective.losses(outputs, batch)
+    by_row = learned(CrossEntropy(Padding(0))).losses(
+        torch.tensor(STUDENT), taught(torch.tensor([2, 1]))
+    )
+    assert losses["label"].item() == pytest.approx(by_row["label"].item(), rel=1e-6)
+    assert losses["teacher"].item() == pytest.approx(by_row["teacher"].item(), rel=1e-6)
+    assert objective.counts(batch) == {"label": 2.0, "teacher": 2.0}
+
+
+def test_the_loss_of_several_labels_is_a_divergence_for_each_label() -> None:
+    objective = learned(BinaryCrossEntropy(Padding(0)))
+    assert isinstance(objective, LabelSetDistillation)
+    labels = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
+    losses = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
+    of_labels, divergence = 0.0, 0.0
+    for student, teacher, row in zip(STUDENT, TEACHER, labels, strict=True):
+        for a, b, label in zip(student, teacher, row, strict=True):
+            of_labels -= math.log(sigmoid(a) if label else 1 - sigmoid(a)) / 3
+            q, p = sigmoid(a, TEMPERATURE), sigmoid(b, TEMPERATURE)
+            divergence += (p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))) / 3
+    assert losses["label"].item() == pytest.approx(ALPHA * of_labels, rel=1e-5)
+    expected = (1 - ALPHA) * TEMPERATURE**2 * divergence
+    assert losses["teacher"].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_loss_of_scores_is_a_squared_difference_in_units_of_their_variance() -> None:
+    objective = learned(SquaredError(Padding(0), deviation=2.0, mean=3.0))
+    assert isinstance(objective, ScoreDistillation)
+    batch = taught(torch.tensor([1.5, -0.5]), [[4.0], [2.0]])  # labels are standardised
+    losses = objective.losses(torch.tensor([[5.0], [3.0]]), batch)
+    assert losses["label"].item() == pytest.approx(ALPHA * ((1.0 - 1.5) ** 2 + (0.0 + 0.5) ** 2))
+    expected = (1 - ALPHA) * ((5 - 4) ** 2 + (3 - 2) ** 2) / 4
+    assert losses["teacher"].item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("base", "labels", "unlabelled"),
+    [
+        (CrossEntropy(Padding(0)), [2, 1], [2, -100]),
+        (
+            BinaryCrossEntropy(Padding(0)),
+            [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]],
+            [[1.0, 0.0, 0.0], [math.nan] * 3],
+        ),
+    ],
+)
+def test_a_row_without_a_label_counts_for_the_teacher_alone(
+    base: Any, labels: Any, unlabelled: Any
+) -> None:
+    objective = learned(base)
+    outputs = torch.tensor(STUDENT, requires_grad=True)
+    batch = taught(torch.tensor(unlabelled))
+    losses = objective.losses(outputs, batch)
+    whole = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
+    first = objective.losses(
+        torch.tensor(STUDENT[:1]), taught(torch.tensor(labels[:1]), TEACHER[:1])
+    )
+    torch.testing.assert_close(losses["label"], first["label"])
+    torch.testing.assert_close(losses["teacher"], whole["teacher"])
+    assert objective.counts(batch) == {"label": 1, "teacher": 2}
+    sum(losses.values()).backward()  # type: ignore[union-attr]
+    assert outputs.grad is not None
+    assert torch.isfinite(outputs.grad).all()
+
+
+def test_the_gradient_keeps_its_size_whatever_the_temperature_is() -> None:
+    sizes = []
+    for temperature in (1.0, 8.0):
+        outputs = torch.tensor([[0.2, -0.1, 0.05]], requires_grad=True)
+        answers = np.array([[0.1, 0.3, -0.2]], dtype=np.float32)
+        objective = distillation_of(
+            CrossEntropy(Padding(0)), answers, alpha=0.0, temperature=temperature
+        )
+        batch = taught(torch.tensor([0]), answers.tolist())
+        objective.losses(outputs, batch)["teacher"].backward()
+        assert outputs.grad is not None
+        sizes.append(float(outputs.grad.norm()))
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.1)
+
+
+def test_a_loss_without_a_counterpart_is_no_students() -> None:
+    with pytest.raises(TypeError, match="ChoiceCrossEntropy"):
+        learned(ChoiceCrossEntropy(Padding(0)))
