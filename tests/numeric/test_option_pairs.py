@@ -79,7 +79,7 @@ ELSEWHERE: Mapping[str, str] = {
     "training.tie_breaker": "which weights are kept after the steps: "
     "tests/unit/test_auto_settings.py",
     "model.name": "the network",
-    "model.keep_layers": "the network: tests/unit/test_keep_layers.py",
+    "model.keep_layers": "the network: tests/contract/test_kept_layers.py",
     "model.revision": "the network",
     "model.max_length": "the inputs",
     "model.long_text": "the inputs, and the network's answer to them: tests/cli/test_windows.py",
