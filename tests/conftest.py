@@ -52,9 +52,19 @@ re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # transformers compiles on
 ROOT = Path(__file__).resolve().parent.parent
 
 _PERSONAL = (
-    "BERTCTL_DATA", "BERTCTL_LOCKED", "HF_TOKEN", "HF_ENDPOINT", "TRANSFORMERS_OFFLINE", "PYTHONWARNINGS",
-    "CI", "GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITLAB_CI", "FORCE_COLOR", "COLUMNS",
-)  # fmt: skip
+    "BERTCTL_DATA",
+    "BERTCTL_LOCKED",
+    "HF_TOKEN",
+    "HF_ENDPOINT",
+    "TRANSFORMERS_OFFLINE",
+    "PYTHONWARNINGS",
+    "CI",
+    "GITHUB_ACTIONS",
+    "GITHUB_STEP_SUMMARY",
+    "GITLAB_CI",
+    "FORCE_COLOR",
+    "COLUMNS",
+)
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 _OPENED = pytest.StashKey[Nursery]()
@@ -147,7 +157,7 @@ def _compile_ahead(config: pytest.Config) -> None:
 
 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
-    """Has pytest's own test processes come out of the nursery: what they import takes each of them
+    """Makes pytest's own test processes come out of the nursery: what they import takes each of them
     six seconds.
     """
     factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist has it

@@ -84,7 +84,7 @@ def _process_state_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _descriptors_lead_to(*files: IO[bytes]) -> Iterator[None]:
-    """Has descriptors 0, 1 and 2, and what Python calls them, lead to files."""
+    """Leads descriptors 0, 1 and 2, and Python's names for them, to files."""
     streams = (sys.stdin, sys.stdout, sys.stderr)
     for stream in streams[1:]:
         stream.flush()
@@ -103,7 +103,7 @@ def _descriptors_lead_to(*files: IO[bytes]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def warnings_as_in_a_new_process() -> Iterator[None]:
-    """Has warnings be written to stderr, which are errors in tests."""
+    """Writes warnings to stderr, which are errors in tests."""
 
     def show(
         message: Warning | str,

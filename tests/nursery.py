@@ -92,9 +92,15 @@ HEAVY = (
 """What else they import."""
 
 _OF_ALL = (
-    "PYTHONPATH", "PYTHONWARNINGS", "PYTHONPROFILEIMPORTTIME",
-    "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "GOMP_SPINCOUNT", "MPLCONFIGDIR",
-)  # fmt: skip
+    "PYTHONPATH",
+    "PYTHONWARNINGS",
+    "PYTHONPROFILEIMPORTTIME",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "OPENBLAS_NUM_THREADS",
+    "GOMP_SPINCOUNT",
+    "MPLCONFIGDIR",
+)
 """Variables that are read when something is imported. Those of the hub are read by each command
 anew (`huggingface_internals.follow_environment`)."""
 
@@ -485,7 +491,7 @@ def _import_heavy() -> None:
 
 
 def _make_tables(modules: Sequence[ModuleType]) -> None:
-    """Has what is kept for the life of a process: the package's tables, schema and templates,
+    """Makes all that is kept for the life of a process: the package's tables, schema and templates,
     pydantic's validators.
     """
     from bertctl.config import problems
@@ -560,7 +566,7 @@ def _wait(pid: int, visitor: socket.socket) -> None:
 def _be_asked(
     request: dict[str, object], streams: Sequence[int], doors: Sequence[socket.socket]
 ) -> None:
-    """Is the process that was asked for, to its end: `bertctl`, or Python code."""
+    """Runs the requested process to its end: `bertctl`, or Python code."""
     code = 70
     try:
         for door in doors:
@@ -609,7 +615,8 @@ def _be_python(arguments: Sequence[str]) -> int:
     """
     sys.argv = ["-c", *arguments[1:]]
     try:
-        exec(arguments[0], {"__name__": "__main__"})  # noqa: S102 - what pytest-xdist or a test says
+        # What pytest-xdist or a test says.
+        exec(arguments[0], {"__name__": "__main__"})  # noqa: S102
     except SystemExit as left:
         if left.code is None or isinstance(left.code, int):
             return left.code or 0

@@ -58,9 +58,11 @@ def make_folder(name: str, tiny_model: Path, folder: Path) -> Path:
         }
     if name == "dense":
         files["2_Dense/config.json"] = {
-            "in_features": 36, "out_features": 20, "bias": True,
+            "in_features": 36,
+            "out_features": 20,
+            "bias": True,
             "activation_function": "torch.nn.modules.activation.Tanh",
-        }  # fmt: skip
+        }
     if name in ("dense", "prompts"):
         files["config_sentence_transformers.json"] = {
             "prompts": {"query": "was it ", "all": "a very good film : "},

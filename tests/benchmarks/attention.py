@@ -28,16 +28,28 @@ from bertctl.training.job import prepare
 MOST = 1.6
 _WIDTH, _HEADS = 192, 4
 _SHAPE = {
-    "hidden_size": _WIDTH, "num_attention_heads": _HEADS, "num_hidden_layers": 4, "intermediate_size": 4 * _WIDTH,
-    "max_position_embeddings": 514, "block_size": 64, "attention_window": 512, "pooler_hidden_size": _WIDTH,
-}  # fmt: skip
+    "hidden_size": _WIDTH,
+    "num_attention_heads": _HEADS,
+    "num_hidden_layers": 4,
+    "intermediate_size": 4 * _WIDTH,
+    "max_position_embeddings": 514,
+    "block_size": 64,
+    "attention_window": 512,
+    "pooler_hidden_size": _WIDTH,
+}
 _OWN: dict[str, dict[str, Any]] = {
-    "funnel": {"d_model": _WIDTH, "n_head": _HEADS, "d_head": _WIDTH // _HEADS, "d_inner": 4 * _WIDTH,
-               "block_sizes": [2, 1, 1], "block_repeats": [1, 1, 1]},
+    "funnel": {
+        "d_model": _WIDTH,
+        "n_head": _HEADS,
+        "d_head": _WIDTH // _HEADS,
+        "d_inner": 4 * _WIDTH,
+        "block_sizes": [2, 1, 1],
+        "block_repeats": [1, 1, 1],
+    },
     "xlnet": {"d_model": _WIDTH, "n_layer": 4, "n_head": _HEADS, "d_inner": 4 * _WIDTH},
     **{name: {"emb_dim": _WIDTH, "n_layers": 4, "n_heads": _HEADS} for name in ("flaubert", "xlm")},
     "squeezebert": {"embedding_size": _WIDTH},
-}  # fmt: skip
+}
 
 
 def shape(family: str) -> dict[str, Any]:
@@ -115,10 +127,15 @@ def step_of(family: str, folder: Path, options: argparse.Namespace) -> Callable[
         "text,label\n" + "".join(f"{text},{'yn'[i % 2]}\n" for i in range(options.rows))
     )
     fields = {
-        "data.train_file": str(data), "data.validation_file": str(data), "model.name": str(model),
-        "model.max_length": options.tokens, "training.batch_size": options.rows, "runtime.device": "cpu",
-        "runtime.precision": options.precision, "runtime.threads": 1,
-    }  # fmt: skip
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(model),
+        "model.max_length": options.tokens,
+        "training.batch_size": options.rows,
+        "runtime.device": "cpu",
+        "runtime.precision": options.precision,
+        "runtime.threads": 1,
+    }
     rehearsal = Rehearsal(prepare(load_recipe("text-classification", options=fields)), folder)
     return lambda: rehearsal.step(rehearsal.plan[0])
 

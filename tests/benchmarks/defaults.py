@@ -7,8 +7,8 @@ is held out, as a new user would have it. The peers are the default before `trai
 encoder, TF-IDF with logistic (ridge) regression, a plain transformers loop with the values of
 `run_classification.py` (3 epochs at 5e-5, batch 8, no warm-up, linear decay), the best of a sweep
 of 12 settings by its validation score, and AutoGluon with the same encoder, where
-`--autogluon-python` is a Python that has it (`pip install autogluon.multimodal` in an environment of
-its own).
+`--autogluon-python` is a Python that has it (`pip install autogluon.multimodal` in an environment
+of its own).
 
 Every score is a line of the results file as soon as it is known. A script that is started again
 goes on where it was.
@@ -582,8 +582,8 @@ def paired_differences(records: Sequence[Record]) -> dict[str, tuple[float, floa
     95 % interval.
 
     A peer that has no seed was scored once, and is compared with `now` of each seed. Where rows
-    have no right or wrong, the frozen encoder's classifier beside the run stands for the probe, with
-    the interval of metrics.json.
+    have no right or wrong, the frozen encoder's classifier beside the run stands for the probe,
+    with the interval of metrics.json.
     """
     by_peer: dict[str, dict[int, np.ndarray]] = defaultdict(dict)
     for record in records:

@@ -37,11 +37,31 @@ def asked(tmp_path_factory, tiny_model, nursery) -> Path:
         "model.dropout=0.0",
     ]
     done = nursery.run(
-        ["finetune", "question-answering", "--train-file", "train.jsonl", "--validation-file", "train.jsonl",
-         "--model", str(tiny_model), "-o", "run", "--max-length", "20", "--epochs", "8", "--learning-rate", "5e-3",
-         "--precision", "fp32", "--checkpoint-every", "off", *(word for one in sets for word in ("--set", one))],
+        [
+            "finetune",
+            "question-answering",
+            "--train-file",
+            "train.jsonl",
+            "--validation-file",
+            "train.jsonl",
+            "--model",
+            str(tiny_model),
+            "-o",
+            "run",
+            "--max-length",
+            "20",
+            "--epochs",
+            "8",
+            "--learning-rate",
+            "5e-3",
+            "--precision",
+            "fp32",
+            "--checkpoint-every",
+            "off",
+            *(word for one in sets for word in ("--set", one)),
+        ],
         cwd=folder,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     (folder / "said").write_text(done.stderr)
     return folder / "run"
@@ -98,8 +118,18 @@ def test_distinct_ids_all_have_their_answer_and_other_layouts_keep_repeated_ones
     answered = bertctl("predict", asked, "-", input=lines(few))
     # A number in place of the missing id could be the id of another row.
     assert [json.loads(line)["id"] for line in answered.stdout.splitlines()] == ["q0", "q0", None]
-    missing = bertctl("predict", asked, "-", "--format", "squad", "-o", "a.json", "--input-format", "jsonl",
-                      input=lines([few[0], few[2]]))  # fmt: skip
+    missing = bertctl(
+        "predict",
+        asked,
+        "-",
+        "--format",
+        "squad",
+        "-o",
+        "a.json",
+        "--input-format",
+        "jsonl",
+        input=lines([few[0], few[2]]),
+    )
     assert (missing.returncode, "stdin:2: the id is blank" in missing.stderr) == (3, True)
 
 
@@ -156,8 +186,10 @@ def test_answers_without_an_offset_are_whole_words_first_and_blank_ones_are_aske
     bertctl, asked, tmp_path
 ):
     context = "theatre: the art of the stage"
-    rows = [{"id": "a", "question": "?", "context": context, "answers": ["the"]},
-            {"id": "b", "question": "?", "context": context, "answers": ["art"]}]  # fmt: skip
+    rows = [
+        {"id": "a", "question": "?", "context": context, "answers": ["the"]},
+        {"id": "b", "question": "?", "context": context, "answers": ["art"]},
+    ]
     (tmp_path / "new.jsonl").write_text(lines(rows))
     done = bertctl("evaluate", asked, "--file", "new.jsonl", "-o", "scores")
     assert done.returncode == 0, done.stderr
@@ -202,10 +234,20 @@ def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(
         '"neg"}\n'
     )
     (tmp_path / "texts.jsonl").write_text(texts)
-    for verb in (["evaluate", tiny_run.path, "--file", "texts.jsonl", "-o", "s"],
-                 ["tokenize", "--file", "texts.jsonl", "--model", tiny_run.path, "-o", "t.jsonl"],
-                 ["extract-features", "texts.jsonl", "--model", tiny_run.path, "-o", "x.npy",
-                  "--max-length", "32"]):  # fmt: skip
+    for verb in (
+        ["evaluate", tiny_run.path, "--file", "texts.jsonl", "-o", "s"],
+        ["tokenize", "--file", "texts.jsonl", "--model", tiny_run.path, "-o", "t.jsonl"],
+        [
+            "extract-features",
+            "texts.jsonl",
+            "--model",
+            tiny_run.path,
+            "-o",
+            "x.npy",
+            "--max-length",
+            "32",
+        ],
+    ):
         assert bertctl(*verb).returncode == 3
         skipped = bertctl(
             *verb, "--on-error", "skip", *(["--overwrite"] if verb[0] == "extract-features" else [])
@@ -215,7 +257,17 @@ def test_rows_that_cannot_be_read_are_skipped_counted_and_written_beside(
     for name in ("s/predictions.skipped.jsonl", "t.jsonl.skipped.jsonl", "x.npy.skipped.jsonl"):
         assert json.loads((tmp_path / name).read_text())["line"] == 2
     (tmp_path / "words.conll").write_text("the O\nfilm O\n\nfine\n\nit O\n")
-    words = ["extract-features", "words.conll", "--model", tiny_run.path, "-o", "w.jsonl", "--words", "first",
-             "--max-length", "32"]  # fmt: skip
+    words = [
+        "extract-features",
+        "words.conll",
+        "--model",
+        tiny_run.path,
+        "-o",
+        "w.jsonl",
+        "--words",
+        "first",
+        "--max-length",
+        "32",
+    ]
     assert bertctl(*words).returncode == 3
     assert bertctl(*words, "--on-error", "skip").returncode == 0

@@ -190,8 +190,10 @@ def test_how_much_heads_matter(bertctl: Run, tiny_run: TinyRun, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert {name: answer["importance"][name] for name in ("split", "rows", "metric")} == {
-        "split": "validation", "rows": 4, "metric": "accuracy",
-    }  # fmt: skip
+        "split": "validation",
+        "rows": 4,
+        "metric": "accuracy",
+    }
     measured = ("gradient", "loss_rise", "loss_error", "metric_rise", "next", "pattern")
     assert all(name in head for head in answer["heads"] for name in measured)
     assert all(math.isfinite(head[name]) for head in answer["heads"] for name in measured[:4])

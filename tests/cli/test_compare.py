@@ -55,10 +55,16 @@ def _labels_run(path, *, seed, right, n=N, digest="aaaaaaaaaa"):
     metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
     metrics["loss"] = loss_metric(losses, np.ones(n), resamples=200, seed=0)
     lines = [
-        {"id": str(i), "text": f"::error::text {i} [b] | \x1b[31m\nsecond", "gold": LABELS[gold[i]],
-         "prediction": LABELS[answers[i]], "probabilities": {"neg": 0.5, "pos": 0.5}, "loss": float(losses[i])}
+        {
+            "id": str(i),
+            "text": f"::error::text {i} [b] | \x1b[31m\nsecond",
+            "gold": LABELS[gold[i]],
+            "prediction": LABELS[answers[i]],
+            "probabilities": {"neg": 0.5, "pos": 0.5},
+            "loss": float(losses[i]),
+        }
         for i in range(n)
-    ]  # fmt: skip
+    ]
     return _write(
         path,
         task="text-classification",

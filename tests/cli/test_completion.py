@@ -27,9 +27,14 @@ sys.exit(code)
 
 def ask(folder: Path, env: dict[str, str]) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", CODE], env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **env}, cwd=folder,
-        capture_output=True, text=True, timeout=3600, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", CODE],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), **env},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -65,7 +70,7 @@ def bash(line: str, folder: Path) -> list[str]:
         ("bertctl recipes show conll", ["conll2003"]),
         ("bertctl data check --str", ["--strict"]),
     ],
-)  # fmt: skip
+)
 def test_bash_is_offered(line, offered, tmp_path):
     assert bash(line, tmp_path) == offered
 
@@ -122,9 +127,14 @@ def test_bash_itself_completes_a_line(tmp_path):
     if not (here / "bertctl").is_file():
         pytest.skip("bertctl is not installed beside this Python")
     done = subprocess.run(
-        ["bash", "--norc", "-c", line], env={"PATH": f"{here}:/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=3600, check=False,
-    )  # fmt: skip
+        ["bash", "--norc", "-c", line],
+        env={"PATH": f"{here}:/usr/bin:/bin", "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("conll2003\n", "")
 
 
@@ -142,9 +152,14 @@ def test_a_shell_that_is_not_known_is_a_refusal(tmp_path):
         "sys.exit(main(['--show-completion']))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}, cwd=ROOT,
-        capture_output=True, text=True, timeout=3600, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
     assert done.returncode == 2
     assert (
         "error: completion is not made for this shell\nType it in bash, zsh, fish or PowerShell."

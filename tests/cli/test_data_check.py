@@ -132,10 +132,19 @@ def test_junit_github_and_gitlab(bertctl, clean, tmp_path: Path) -> None:
         tmp_path / "quality.json",
     )
     done = bertctl(
-        "data", "check", "train.csv", "validation.csv", "--model", "none/such", "--offline", "--junit", junit,
-        "--gitlab-codequality", quality,
+        "data",
+        "check",
+        "train.csv",
+        "validation.csv",
+        "--model",
+        "none/such",
+        "--offline",
+        "--junit",
+        junit,
+        "--gitlab-codequality",
+        quality,
         env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
-    )  # fmt: skip
+    )
     assert done.returncode == 3
     assert "::error file=train.csv,line=32,title=missing-label train::1 of 32 rows" in done.stderr
     assert "::warning file=train.csv,line=33,title=html-tag train::" in done.stderr

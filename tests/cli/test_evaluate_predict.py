@@ -113,8 +113,10 @@ def test_a_file_of_ones_own_is_scored_into_a_folder_of_its_own(bertctl, tiny_run
         for line in (tmp_path / "scores/predictions/file.jsonl").read_text().splitlines()
     ]
     assert [(row["id"], row["gold"], row["prediction"]) for row in rows] == [
-        ("0", "pos", "pos"), ("1", "neg", "neg"), ("2", "neg", "pos"),
-    ]  # fmt: skip
+        ("0", "pos", "pos"),
+        ("1", "neg", "neg"),
+        ("2", "neg", "pos"),
+    ]
     assert "text" not in rows[0]
     assert before == {
         path: path.read_bytes() for path in tiny_run.path.rglob("*") if path.is_file()
@@ -409,10 +411,15 @@ def _glue_run(name: str, glue_folder: Path, model: Path, path: Path) -> TrainedR
     recipe = load_recipe(
         name,
         options={
-            "data.data_dir": str(glue_folder), "model.name": str(model), "model.max_length": 32, "training.epochs": 1,
-            "runtime.precision": "fp32", "runtime.device": "cpu", "evaluation.bootstrap_resamples": 100,
+            "data.data_dir": str(glue_folder),
+            "model.name": str(model),
+            "model.max_length": 32,
+            "training.epochs": 1,
+            "runtime.precision": "fp32",
+            "runtime.device": "cpu",
+            "evaluation.bootstrap_resamples": 100,
         },
-    )  # fmt: skip
+    )
     run(prepare(recipe), RunFolder.create(path))
     return open_run(path)
 

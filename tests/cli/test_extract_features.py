@@ -148,9 +148,19 @@ def test_words_after_a_prompt_stand_where_they_do_in_the_text(
     )
     (tmp_path / "texts.txt").write_text("the food was good\n")
     done = bertctl(
-        "extract-features", "texts.txt", "-o", "v.jsonl", "--model", folder, "--max-length", 40, "--words", "first",
-        "--prompt", "query",
-    )  # fmt: skip
+        "extract-features",
+        "texts.txt",
+        "-o",
+        "v.jsonl",
+        "--model",
+        folder,
+        "--max-length",
+        40,
+        "--words",
+        "first",
+        "--prompt",
+        "query",
+    )
     assert done.returncode == 0, done.stderr
     named = [one["token"] for one in json.loads((tmp_path / "v.jsonl").read_text())["features"]]
     assert named == ["", "", "", "the", "food", "was", "good"]

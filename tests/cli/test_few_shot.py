@@ -18,10 +18,16 @@ from tests.conftest import Run
 from tests.nursery import Nursery
 
 SETS = (
-    "data.train_rows_per_label=4", "few_shot.draws=2", "training.max_steps=4", "training.batch_size=8",
-    "evaluation.bootstrap_resamples=100", "model.max_length=32", "runtime.threads=1", "runtime.precision=fp32",
+    "data.train_rows_per_label=4",
+    "few_shot.draws=2",
+    "training.max_steps=4",
+    "training.batch_size=8",
+    "evaluation.bootstrap_resamples=100",
+    "model.max_length=32",
+    "runtime.threads=1",
+    "runtime.precision=fp32",
     "optimizer.learning_rate=0.001",
-)  # fmt: skip
+)
 
 
 def _words(model: Path, rows: Path, *more: object) -> list[str]:
@@ -153,17 +159,29 @@ def test_long_texts_are_learned_from_as_they_are_read(
     ("content", "sets", "code", "said"),
     [
         ("text,pair,label\na,b,x\nc,d,y\ne,f,x\ng,h,y\n", (), 2, "one label for each single text"),
-        ("text,label\na film,0.5\nfood,0.7\nbad "
-         "food,0.1\ngood,0.2\n", ("data.train_rows_per_label=1",), 3, "label"),
-        ("text,label\na,x\nb,y\nc,x\nd,y\n", ("few_shot.draws=3",), 2, "several draws of all "
-                                                                       "training rows"),
+        (
+            "text,label\na film,0.5\nfood,0.7\nbad food,0.1\ngood,0.2\n",
+            ("data.train_rows_per_label=1",),
+            3,
+            "label",
+        ),
+        (
+            "text,label\na,x\nb,y\nc,x\nd,y\n",
+            ("few_shot.draws=3",),
+            2,
+            "several draws of all training rows",
+        ),
         ("text,label\na,x\nb,y\nc,x\nd,y\n", ("few_shot.loss=cosent",), 2, "few_shot.loss"),
-        ("text,label\na,x\nb,y\nc,x\nd,y\n", ("training.class_weights=balanced",), 2, "learns "
-                                                                                      "pairs"),
+        (
+            "text,label\na,x\nb,y\nc,x\nd,y\n",
+            ("training.class_weights=balanced",),
+            2,
+            "learns pairs",
+        ),
         ("text\na\nb\nc\nd\n", (), 2, "label"),
         ("text,label\na,x\nb,x\nc,x\nd,x\n", (), 3, "x"),
     ],
-)  # fmt: skip
+)
 def test_what_can_not_be_learned_is_refused(
     bertctl: Run,
     tiny_model: Path,

@@ -41,12 +41,16 @@ def make_run(path, *, seed, right, n=872):
         folder.predictions("validation"),
         (
             {
-                "id": str(i), "text": f"::error::text {i} | <b>", "gold": LABELS[gold[i]],
-                "prediction": LABELS[answers[i]], "probabilities": {"neg": 0.5, "pos": 0.5}, "loss": float(losses[i]),
+                "id": str(i),
+                "text": f"::error::text {i} | <b>",
+                "gold": LABELS[gold[i]],
+                "prediction": LABELS[answers[i]],
+                "probabilities": {"neg": 0.5, "pos": 0.5},
+                "loss": float(losses[i]),
             }
             for i in range(n)
         ),
-    )  # fmt: skip
+    )
     folder.set_status("done", step=10)
     return path
 
@@ -127,10 +131,23 @@ def test_the_answer_names_the_test_and_the_smallest_detectable_drop(bertctl, run
 def test_every_pipeline_gets_its_file(bertctl, runs, tmp_path):
     summary = tmp_path / "summary.md"
     result = bertctl(
-        "gate", runs["fair"], "--min", "accuracy=0.9", "--min", "f1=0.99", "--max", "loss=9", "--json",
-        "--junit", "out/junit.xml", "--gitlab-metrics", "metrics.txt", "--gitlab-codequality", "quality.json",
+        "gate",
+        runs["fair"],
+        "--min",
+        "accuracy=0.9",
+        "--min",
+        "f1=0.99",
+        "--max",
+        "loss=9",
+        "--json",
+        "--junit",
+        "out/junit.xml",
+        "--gitlab-metrics",
+        "metrics.txt",
+        "--gitlab-codequality",
+        "quality.json",
         env={"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)},
-    )  # fmt: skip
+    )
     assert result.returncode == 7
     json.loads(result.stdout)
     commands = [line for line in result.stderr.splitlines() if line.startswith("::")]

@@ -186,10 +186,25 @@ def test_rows_that_confirm_choose_nothing_and_are_what_the_gate_looks_at(
     bertctl, opinions, tiny_model, tmp_path
 ):
     done = bertctl(
-        "finetune", "text-classification", "--train-file", opinions, "--model", tiny_model, "--epochs", "2",
-        "-o", "run", "--confirm-fraction", "0.5", "--set", "data.validation_fraction=0.5", "--max-length", "32",
-        "--precision", "fp32",
-    )  # fmt: skip
+        "finetune",
+        "text-classification",
+        "--train-file",
+        opinions,
+        "--model",
+        tiny_model,
+        "--epochs",
+        "2",
+        "-o",
+        "run",
+        "--confirm-fraction",
+        "0.5",
+        "--set",
+        "data.validation_fraction=0.5",
+        "--max-length",
+        "32",
+        "--precision",
+        "fp32",
+    )
     assert done.returncode == 0, done.stderr
     assert "validation: 4 of 8 rows choose nothing and are scored as 'confirm'" in done.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())

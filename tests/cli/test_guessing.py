@@ -61,72 +61,185 @@ STARTS = [text.rindex(text.split()[-1]) for text in TEXTS]
 ANSWERS = [
     {"text": [text.split()[-1]], "answer_start": [s]} for text, s in zip(TEXTS, STARTS, strict=True)
 ]
-SQUAD = {"data": [{"title": "t", "paragraphs": [
-    {"context": text, "qas": [{"id": str(i), "question": f"what is {i}?", "answers": [
-        {"text": text.split()[-1], "answer_start": STARTS[i]}]}]} for i, text in enumerate(TEXTS)]}]}  # fmt: skip
+SQUAD = {
+    "data": [
+        {
+            "title": "t",
+            "paragraphs": [
+                {
+                    "context": text,
+                    "qas": [
+                        {
+                            "id": str(i),
+                            "question": f"what is {i}?",
+                            "answers": [{"text": text.split()[-1], "answer_start": STARTS[i]}],
+                        }
+                    ],
+                }
+                for i, text in enumerate(TEXTS)
+            ],
+        }
+    ]
+}
 HEX = [f"{i:04x}" for i in ROWS]
 ENDS = {f"ending{i}": [f"{word} {i}" for word in cycle("good", "bad")] for i in range(4)}
 CLASSES, SCORES, TAGGED, ASKED, CHOSEN = (
-    "text-classification", "text-regression", "token-classification", "question-answering", "multiple-choice",
-)  # fmt: skip
+    "text-classification",
+    "text-regression",
+    "token-classification",
+    "question-answering",
+    "multiple-choice",
+)
 
 RIGHT = {
     "reviews.csv": (CLASSES, "review stars", table(",", "review,stars", TEXTS, cycle(1, 2, 3, 5))),
     "text.tsv": (CLASSES, "text label", table("\t", "text\tlabel", TEXTS, cycle("pos", "neg"))),
-    "intents.csv": (CLASSES, "sentence intent", table(",", "sentence,intent", TEXTS, cycle("a_b", "c_d"))),
-    "saetze.csv": (CLASSES, "Satz Klasse", table(";", "Satz;Klasse", TEXTS, cycle("gut", "schlecht"))),
+    "intents.csv": (
+        CLASSES,
+        "sentence intent",
+        table(",", "sentence,intent", TEXTS, cycle("a_b", "c_d")),
+    ),
+    "saetze.csv": (
+        CLASSES,
+        "Satz Klasse",
+        table(";", "Satz;Klasse", TEXTS, cycle("gut", "schlecht")),
+    ),
     "bare.csv": (CLASSES, "column1 column2 good", table(",", "", TEXTS, cycle("pos", "neg"))),
     "numbered.tsv": (CLASSES, "column2 column1", table("\t", "", cycle(0, 1), TEXTS)),
     "scored.csv": (SCORES, "column1 column2 0.5", table(",", "", TEXTS, [0.5 + i for i in ROWS])),
-    "unusual.csv": (CLASSES, "Aussage Art", table(",", "nr,Aussage,Art", list(ROWS), TEXTS, cycle("x", "y"))),
-    "several.jsonl": (CLASSES, "text labels", lines(text=TEXTS, labels=cycle(["a"], ["a", "b"], ["b"]))),
-    "toxic.csv": (CLASSES, "comment_text toxic severe_toxic insult",
-        table(",", "id,comment_text,toxic,severe_toxic,insult", HEX, TEXTS, cycle(0, 1), cycle(1, 0, 0), cycle(0))),
-    "listed.csv": (CLASSES, "text emotions", table(",", "text,emotions", TEXTS, cycle(["joy", "it's"], ["fear"], []))),
-    "array.json": (CLASSES, "text label", json.dumps(records(text=TEXTS, label=cycle(0, 1)), indent=1)),
-    "nli.jsonl": (CLASSES, "premise hypothesis label", lines(premise=TEXTS, hypothesis=OTHER, label=cycle("e", "n"))),
-    "faq.csv": (CLASSES, "frage antwort label", table(",", "frage,antwort,label", TEXTS, OTHER, cycle(0, 1))),
-    "pairs.tsv": (CLASSES, "column1 column2 column3", table("\t", "", TEXTS, OTHER, cycle("same", "not"))),
-    "sts.csv": (SCORES, "sentence1 sentence2 score",
-        table(",", "sentence1,sentence2,score", TEXTS, OTHER, cycle(0.5, 3.2))),
-    "valence.tsv": (SCORES, "tweet Bewertung", table("\t", "tweet\tBewertung", TEXTS, cycle(0.25, 0.5, 0.8))),
+    "unusual.csv": (
+        CLASSES,
+        "Aussage Art",
+        table(",", "nr,Aussage,Art", list(ROWS), TEXTS, cycle("x", "y")),
+    ),
+    "several.jsonl": (
+        CLASSES,
+        "text labels",
+        lines(text=TEXTS, labels=cycle(["a"], ["a", "b"], ["b"])),
+    ),
+    "toxic.csv": (
+        CLASSES,
+        "comment_text toxic severe_toxic insult",
+        table(
+            ",",
+            "id,comment_text,toxic,severe_toxic,insult",
+            HEX,
+            TEXTS,
+            cycle(0, 1),
+            cycle(1, 0, 0),
+            cycle(0),
+        ),
+    ),
+    "listed.csv": (
+        CLASSES,
+        "text emotions",
+        table(",", "text,emotions", TEXTS, cycle(["joy", "it's"], ["fear"], [])),
+    ),
+    "array.json": (
+        CLASSES,
+        "text label",
+        json.dumps(records(text=TEXTS, label=cycle(0, 1)), indent=1),
+    ),
+    "nli.jsonl": (
+        CLASSES,
+        "premise hypothesis label",
+        lines(premise=TEXTS, hypothesis=OTHER, label=cycle("e", "n")),
+    ),
+    "faq.csv": (
+        CLASSES,
+        "frage antwort label",
+        table(",", "frage,antwort,label", TEXTS, OTHER, cycle(0, 1)),
+    ),
+    "pairs.tsv": (
+        CLASSES,
+        "column1 column2 column3",
+        table("\t", "", TEXTS, OTHER, cycle("same", "not")),
+    ),
+    "sts.csv": (
+        SCORES,
+        "sentence1 sentence2 score",
+        table(",", "sentence1,sentence2,score", TEXTS, OTHER, cycle(0.5, 3.2)),
+    ),
+    "valence.tsv": (
+        SCORES,
+        "tweet Bewertung",
+        table("\t", "tweet\tBewertung", TEXTS, cycle(0.25, 0.5, 0.8)),
+    ),
     "tagged.conll": (TAGGED, "", CONLL),
     "eng.train": (TAGGED, "", CONLL),
     "ner.jsonl": (TAGGED, "tokens ner_tags", lines(id=list(ROWS), tokens=WORDS, ner_tags=TAGS)),
     "ner.csv": (TAGGED, "tokens ner_tags", table(";", "tokens;ner_tags", WORDS, TAGS)),
-    "spans.json": (TAGGED, "text spans", json.dumps(
-        records(text=TEXTS, spans=[[{"start": 0, "end": len(w[0]), "label": "X"}] for w in WORDS]))),
+    "spans.json": (
+        TAGGED,
+        "text spans",
+        json.dumps(
+            records(
+                text=TEXTS, spans=[[{"start": 0, "end": len(w[0]), "label": "X"}] for w in WORDS]
+            )
+        ),
+    ),
     "squad.json": (ASKED, "question context answers", json.dumps(SQUAD)),
-    "questions.jsonl": (ASKED, "question context answers",
-        lines(question=[f"what is {i}?" for i in ROWS], context=TEXTS, answers=ANSWERS)),
-    "swag.csv": (CHOSEN, "ctx ending0 ending3 label",
-        table(",", "ctx,ending0,ending1,ending2,ending3,label", TEXTS, *ENDS.values(), cycle(0, 1, 2, 3))),
-    "choices.jsonl": (CHOSEN, "question choices answer",
-        lines(question=TEXTS, choices=[["good", "bad"]] * len(TEXTS), answer=cycle("A", "B"))),
-}  # fmt: skip
+    "questions.jsonl": (
+        ASKED,
+        "question context answers",
+        lines(question=[f"what is {i}?" for i in ROWS], context=TEXTS, answers=ANSWERS),
+    ),
+    "swag.csv": (
+        CHOSEN,
+        "ctx ending0 ending3 label",
+        table(
+            ",",
+            "ctx,ending0,ending1,ending2,ending3,label",
+            TEXTS,
+            *ENDS.values(),
+            cycle(0, 1, 2, 3),
+        ),
+    ),
+    "choices.jsonl": (
+        CHOSEN,
+        "question choices answer",
+        lines(question=TEXTS, choices=[["good", "bad"]] * len(TEXTS), answer=cycle("A", "B")),
+    ),
+}
 
 UNCLEAR = {
     "only.csv": (table(",", "text", TEXTS), ["label", "--label-column"]),
-    "labels.csv": (table(",", "text,sentiment,topic", TEXTS, cycle("a", "b"), cycle("c", "d")),
-        ["--label-column sentiment or --label-column topic"]),
-    "texts.csv": (table(",", "title,body,label", OTHER, TEXTS, cycle("a", "b")),
-        ["--text-column body or --text-column title"]),
-    "unusual.csv": (table(",", "eins,zwei,label", OTHER, TEXTS, cycle("a", "b")),
-        ["--text-column eins or --text-column zwei"]),
-    "points.csv": (table(",", "text,score", TEXTS * 4, list(range(32))), ["classes or "
-                                                                          "scores", "text-regression"]),
-    "floats.csv": (table(",", "text,score", TEXTS, cycle(1.0, 2.0)), ["classes or "
-                                                                      "scores", "text-regression"]),
-    "commas.csv": (table(";", "text;score", TEXTS * 4, [f"{i % 7},{i}" for i in range(32)]),
-        ["decimal comma", "as in 1.90"]),
-    "bare.csv": (table(",", "", cycle("a", "b"), cycle(1, 2), cycle("c", "d")), ["no "
-                                                                                 "header", "column1 ('a')"]),
-    "words.csv": (table(",", "word,tag", *zip(*[pair for pairs in PAIRS for pair in pairs], strict=True)),
-        ["--text-column"]),
+    "labels.csv": (
+        table(",", "text,sentiment,topic", TEXTS, cycle("a", "b"), cycle("c", "d")),
+        ["--label-column sentiment or --label-column topic"],
+    ),
+    "texts.csv": (
+        table(",", "title,body,label", OTHER, TEXTS, cycle("a", "b")),
+        ["--text-column body or --text-column title"],
+    ),
+    "unusual.csv": (
+        table(",", "eins,zwei,label", OTHER, TEXTS, cycle("a", "b")),
+        ["--text-column eins or --text-column zwei"],
+    ),
+    "points.csv": (
+        table(",", "text,score", TEXTS * 4, list(range(32))),
+        ["classes or scores", "text-regression"],
+    ),
+    "floats.csv": (
+        table(",", "text,score", TEXTS, cycle(1.0, 2.0)),
+        ["classes or scores", "text-regression"],
+    ),
+    "commas.csv": (
+        table(";", "text;score", TEXTS * 4, [f"{i % 7},{i}" for i in range(32)]),
+        ["decimal comma", "as in 1.90"],
+    ),
+    "bare.csv": (
+        table(",", "", cycle("a", "b"), cycle(1, 2), cycle("c", "d")),
+        ["no header", "column1 ('a')"],
+    ),
+    "words.csv": (
+        table(",", "word,tag", *zip(*[pair for pairs in PAIRS for pair in pairs], strict=True)),
+        ["--text-column"],
+    ),
     "faq.csv": (table(",", "frage,antwort", TEXTS, OTHER), ["label", "--label-column"]),
     "choices.jsonl": (lines(question=TEXTS, choices=[["good", "bad"]] * len(TEXTS)), ["label"]),
     "nothing.json": (json.dumps({"a": {"b": 1}}), ["text"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -275,12 +388,21 @@ def test_data_check_knows_the_task_of_rows_of_which_one_is_wrong(
 ) -> None:
     ends = [{"text": "zz" if not i else text.split()[-1]} for i, text in enumerate(TEXTS)]
     rows = {
-        "ner.jsonl": {"words": [text.split() for text in TEXTS],
-                      "tags": [["O"], *(["O"] * len(text.split()) for text in TEXTS[1:])]},
-        "squad.jsonl": {"question": [None, *TEXTS[1:]], "context": TEXTS, "answers": [[end] for end in ends]},
-        "choices.jsonl": {"question": TEXTS, "choices": [["good", "bad"]] * len(TEXTS),
-                          "answer": [9, *cycle(0, 1)[1:]]},
-    }  # fmt: skip
+        "ner.jsonl": {
+            "words": [text.split() for text in TEXTS],
+            "tags": [["O"], *(["O"] * len(text.split()) for text in TEXTS[1:])],
+        },
+        "squad.jsonl": {
+            "question": [None, *TEXTS[1:]],
+            "context": TEXTS,
+            "answers": [[end] for end in ends],
+        },
+        "choices.jsonl": {
+            "question": TEXTS,
+            "choices": [["good", "bad"]] * len(TEXTS),
+            "answer": [9, *cycle(0, 1)[1:]],
+        },
+    }
     (tmp_path / name).write_text(lines(**rows[name]), encoding="utf-8")
     checked = bertctl("data", "check", name, "--model", "none/such", "--offline", "--json")
     assert checked.returncode == 3, checked.stderr

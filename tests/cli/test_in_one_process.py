@@ -33,7 +33,8 @@ from tests.in_process import warnings_as_in_a_new_process
 from tests.nursery import Nursery
 
 TRAINING = (
-    "finetune text-classification --train-file opinions.csv --model MODEL -o run --epochs 2 --max-length 16"
+    "finetune text-classification --train-file opinions.csv --model MODEL -o run --epochs 2 "
+    "--max-length 16"
     " --precision fp32 --set evaluation.bootstrap_resamples=100 --quiet"
 )
 COMMANDS = (

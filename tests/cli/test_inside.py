@@ -48,8 +48,13 @@ def test_inspect_reads_headers_alone():
     assert document["trained_as"] == "BertModel"
     assert document["tokenizer"]["special"]["[MASK]"] == 103
     assert document["sizes"] == {
-        "layers": 6, "hidden": 384, "heads": 12, "inner": 1536, "vocabulary": 30522, "positions": 512,
-    }  # fmt: skip
+        "layers": 6,
+        "hidden": 384,
+        "heads": 12,
+        "inner": 1536,
+        "vocabulary": 30522,
+        "positions": 512,
+    }
 
 
 def test_inspect_of_a_run_says_what_was_trained(bertctl: Run, tiny_run: TinyRun, tmp_path: Path):
@@ -153,8 +158,10 @@ def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp
     rows = list(csv.DictReader(io.StringIO((tmp_path / "answers.csv").read_text())))
     masks = [json.loads(row["masks"]) for row in rows]
     assert [(row["id"], row["text"], len(each)) for row, each in zip(rows, masks, strict=True)] == [
-        ("0", lines[0], 2), ("1", lines[1], 1), ("2", lines[2], 1),
-    ]  # fmt: skip
+        ("0", lines[0], 2),
+        ("1", lines[1], 1),
+        ("2", lines[2], 1),
+    ]
     assert all(
         {one["word"] for one in mask} == {"good", "goodness"} for each in masks for mask in each
     )

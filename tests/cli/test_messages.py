@@ -112,7 +112,8 @@ def test_diverged_error(refusal, tmp_path, tiny_model):
     assert re.fullmatch(
         r"error: training diverged at step 2: the loss is (inf|nan) "
         r"\(learning rate \d\.\d\de\+\d\d; batch with ids [\d, ]+\)\n"
-        r"Try a lower --learning-rate, a longer warm-up \(--set optimizer\.warmup_fraction=0\.2\) or --precision fp32; "
+        r"Try a lower --learning-rate, a longer warm-up \(--set optimizer\.warmup_fraction=0\.2\) "
+        r"or --precision fp32; "
         r"look at those examples\.\n",
         said,
     )

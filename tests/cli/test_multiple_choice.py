@@ -36,11 +36,29 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nur
     data = write_rows(folder / "rows.jsonl")
     settings = ["training.batch_size=4", "model.dropout=0.0", "evaluation.bootstrap_resamples=100"]
     command = [
-        "finetune", "multiple-choice", "--train-file", str(data), "--validation-file", str(data),
-        "--model", str(tiny_model), "--max-length", "40", "--epochs", "60", "--learning-rate", "3e-3",
-        "--checkpoint-every", "off", "--precision", "fp32",
-        "-o", str(folder / "run"), "--set", "training.evaluate_every=120",
-    ]  # fmt: skip
+        "finetune",
+        "multiple-choice",
+        "--train-file",
+        str(data),
+        "--validation-file",
+        str(data),
+        "--model",
+        str(tiny_model),
+        "--max-length",
+        "40",
+        "--epochs",
+        "60",
+        "--learning-rate",
+        "3e-3",
+        "--checkpoint-every",
+        "off",
+        "--precision",
+        "fp32",
+        "-o",
+        str(folder / "run"),
+        "--set",
+        "training.evaluate_every=120",
+    ]
     done = nursery.run(
         [*command, *(word for one in settings for word in ("--set", one))], cwd=folder
     )
@@ -61,8 +79,16 @@ def test_a_run_holds_a_prediction_for_every_row(run):
     )
     assert [len(line["probabilities"]) for line in lines] == [len(row[1]) for row in ROWS]
     assert list(lines[0]) == [
-        "id", "context", "choices", "gold", "prediction", "probabilities", "loss", "tokens", "truncated",
-    ]  # fmt: skip
+        "id",
+        "context",
+        "choices",
+        "gold",
+        "prediction",
+        "probabilities",
+        "loss",
+        "tokens",
+        "truncated",
+    ]
     metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["primary"] == {"split": "validation", "name": "accuracy"}
     assert metrics["metrics"]["validation"]["accuracy"]["value"] == 1.0
@@ -129,9 +155,24 @@ def test_lines_on_stdin_are_refused(run, bertctl):
 
 def test_codah_by_name(bertctl, tiny_model, shared_data, tmp_path):
     result = bertctl(
-        "finetune", "codah", "--data-dir", shared_data, "--model", tiny_model, "--max-length", "40", "--epochs", "1",
-        "--max-train-rows", "32", "--max-eval-rows", "16", "-o", tmp_path / "run", "--json",
-    )  # fmt: skip
+        "finetune",
+        "codah",
+        "--data-dir",
+        shared_data,
+        "--model",
+        tiny_model,
+        "--max-length",
+        "40",
+        "--epochs",
+        "1",
+        "--max-train-rows",
+        "32",
+        "--max-eval-rows",
+        "16",
+        "-o",
+        tmp_path / "run",
+        "--json",
+    )
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["metrics"]["validation"]["accuracy"]["n"] == 16
     lines = (tmp_path / "run" / "predictions" / "validation.jsonl").read_text().splitlines()

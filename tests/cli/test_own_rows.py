@@ -19,9 +19,14 @@ TRAIN = [
     {"text": f"the film was {'good' if i % 2 else 'bad'} {i}", "label": "ny"[i % 2]}
     for i in range(30)
 ]
-VALIDATION = [{"text": f"the food {'fine' if i % 2 else 'dull'} "
-                       f"{i}", "label": "ny"[i % 2], "kind": "ab"[i // 6]}
-              for i in range(12)]  # fmt: skip
+VALIDATION = [
+    {
+        "text": f"the food {'fine' if i % 2 else 'dull'} {i}",
+        "label": "ny"[i % 2],
+        "kind": "ab"[i // 6],
+    }
+    for i in range(12)
+]
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:

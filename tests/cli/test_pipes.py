@@ -17,9 +17,13 @@ from tests.conftest import TinyRun
 
 Run = Callable[..., CompletedProcess[str]]
 
-ROWS = [(f"it was a {'fine' if number % 2 else 'dull'} film "
-         f"{number:03d}", "pos" if number % 2 else "neg")
-        for number in range(60)]  # fmt: skip
+ROWS = [
+    (
+        f"it was a {'fine' if number % 2 else 'dull'} film {number:03d}",
+        "pos" if number % 2 else "neg",
+    )
+    for number in range(60)
+]
 
 CONTENTS = {
     "rows.csv": "text,label\n" + "".join(f"{text},{label}\n" for text, label in ROWS),
@@ -34,7 +38,7 @@ CONTENTS = {
 
 @contextlib.contextmanager
 def piped(path: Path, content: str) -> Iterator[None]:
-    """Has a named pipe give this content to its first reader."""
+    """Makes a named pipe give this content to its first reader."""
     os.mkfifo(path)
 
     def write() -> None:

@@ -36,12 +36,37 @@ def long_model(tmp_path_factory, tiny_model):
 
 def train(nursery, folder, task, model, name, *more):
     done = nursery.run(
-        ["finetune", task, "--train-file", name, "--validation-file", name, "--model", str(model), "-o", "run",
-         "--max-length", "24", "--learning-rate", "5e-3", "--precision", "fp32", "--set", "training.max_steps=80",
-         "--checkpoint-every", "off", "--set", "training.evaluate_every=80",
-         "--set", "evaluation.bootstrap_resamples=100", "--set", "model.dropout=0.0", *more],
+        [
+            "finetune",
+            task,
+            "--train-file",
+            name,
+            "--validation-file",
+            name,
+            "--model",
+            str(model),
+            "-o",
+            "run",
+            "--max-length",
+            "24",
+            "--learning-rate",
+            "5e-3",
+            "--precision",
+            "fp32",
+            "--set",
+            "training.max_steps=80",
+            "--checkpoint-every",
+            "off",
+            "--set",
+            "training.evaluate_every=80",
+            "--set",
+            "evaluation.bootstrap_resamples=100",
+            "--set",
+            "model.dropout=0.0",
+            *more,
+        ],
         cwd=folder,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return folder / "run"
 

@@ -23,9 +23,21 @@ def _opinions(count: int) -> str:
 def test_a_table_a_picture_and_a_run_that_evaluate_and_predict_take(bertctl, tiny_model, tmp_path):
     (tmp_path / "opinions.csv").write_text(_opinions(40))
     result = bertctl(
-        "probe", "opinions.csv", "--model", tiny_model, "--max-length", 40, "--layers", "all", "--pooling", "cls,mean",
-        "-o", "run", "--set", "probe.folds=3",
-    )  # fmt: skip
+        "probe",
+        "opinions.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        40,
+        "--layers",
+        "all",
+        "--pooling",
+        "cls,mean",
+        "-o",
+        "run",
+        "--set",
+        "probe.folds=3",
+    )
     assert result.returncode == 0, result.stderr
     assert "cross-validation" in result.stdout
     assert "majority" in result.stdout
@@ -114,9 +126,20 @@ def test_the_tutorials_recipe_has_twenty_splits(bertctl, tiny_model, tmp_path):
         "".join(line.replace(",", "\t") for line in _opinions(40).splitlines(True)[1:])
     )
     result = bertctl(
-        "probe", "probe-sst2-tutorial", "--train-file", "train.tsv", "--model", tiny_model, "--max-length", 40,
-        "--max-train-rows", 40, "-o", "run", "--json",
-    )  # fmt: skip
+        "probe",
+        "probe-sst2-tutorial",
+        "--train-file",
+        "train.tsv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        40,
+        "--max-train-rows",
+        40,
+        "-o",
+        "run",
+        "--json",
+    )
     assert result.returncode == 0, result.stderr
     table = json.loads(result.stdout)["probe"]["table"]
     assert [row["pooling"] for row in table] == ["cls", "mean"]
@@ -141,10 +164,25 @@ def test_the_table_counts_clusters_as_the_result_does(bertctl, tiny_model, tmp_p
     grouped = [f"{line},{'doc' if i == 0 else (i - 1) // 8}" for i, line in enumerate(lines)]
     (tmp_path / "opinions.csv").write_text("\n".join(grouped) + "\n")
     result = bertctl(
-        "probe", "opinions.csv", "--model", tiny_model, "--max-length", 40, "--layers", "last", "--pooling", "mean",
-        "-o", "run", "--set", "probe.folds=3", "--set", "data.group_column=doc",
-        "--set", "data.validation_fraction=0.4",
-    )  # fmt: skip
+        "probe",
+        "opinions.csv",
+        "--model",
+        tiny_model,
+        "--max-length",
+        40,
+        "--layers",
+        "last",
+        "--pooling",
+        "mean",
+        "-o",
+        "run",
+        "--set",
+        "probe.folds=3",
+        "--set",
+        "data.group_column=doc",
+        "--set",
+        "data.validation_fraction=0.4",
+    )
     assert result.returncode == 0, result.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     (row,), whole = metrics["probe"]["table"], metrics["metrics"]["validation"]["accuracy"]

@@ -425,10 +425,17 @@ def test_talk_is_folded_on_github_and_warnings_stand_outside(monkeypatch, capfd)
     out.say("run folder: x")
     title = "::group::bertctl finetune 'my recipe.yaml'"
     assert capfd.readouterr().err.splitlines() == [
-        "before the work", title, "train: 10 rows", "::error::of "
-                                                    "others", "::endgroup::", "warning: look here",
-        title, "goes on", "::endgroup::", "run folder: x",
-    ]  # fmt: skip
+        "before the work",
+        title,
+        "train: 10 rows",
+        "::error::of others",
+        "::endgroup::",
+        "warning: look here",
+        title,
+        "goes on",
+        "::endgroup::",
+        "run folder: x",
+    ]
 
 
 @pytest.mark.parametrize("more", [{"no_groups": True}, {"is_printed": True}, {"quiet": True}])

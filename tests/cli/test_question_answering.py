@@ -77,11 +77,28 @@ def _command(data, model, output, *more):
     sets = [*windows, "evaluation.bootstrap_resamples=100", "model.dropout=0.0", *more]
     sets.append("training.preset=null")
     return [
-        "finetune", "question-answering", "--train-file", data, "--validation-file", data, "--model", model, "-o",
-        output, "--max-length", "30", "--epochs", "12", "--learning-rate", "5e-3", "--precision", "fp32",
-        "--checkpoint-every", "off",
+        "finetune",
+        "question-answering",
+        "--train-file",
+        data,
+        "--validation-file",
+        data,
+        "--model",
+        model,
+        "-o",
+        output,
+        "--max-length",
+        "30",
+        "--epochs",
+        "12",
+        "--learning-rate",
+        "5e-3",
+        "--precision",
+        "fp32",
+        "--checkpoint-every",
+        "off",
         *(word for one in sets for word in ("--set", one)),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="module")

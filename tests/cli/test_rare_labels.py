@@ -13,9 +13,15 @@ pytestmark = pytest.mark.in_process
 
 PROBE = ("probe", "rows.csv")
 FEW_SHOT = (
-    "finetune", "few-shot", "--train-file", "rows.csv", "--set", "data.train_rows_per_label=4",
-    "--set", "training.max_steps=2",
-)  # fmt: skip
+    "finetune",
+    "few-shot",
+    "--train-file",
+    "rows.csv",
+    "--set",
+    "data.train_rows_per_label=4",
+    "--set",
+    "training.max_steps=2",
+)
 FOLD = ("finetune", "rows.csv", "--set", "data.folds=5", "--set", "data.fold=1", "--epochs", "1")
 SWEEP = (
     "sweep",

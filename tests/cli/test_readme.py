@@ -32,10 +32,14 @@ _TRAINS = re.compile(
 _VERDICTS = {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE}
 VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
 NEEDS = {
-    "needs: GLUE's files, or the hub", "needs: the hub", "needs: several GPUs or machines",
-    "needs: podman or docker", "needs: an MLflow server", "needs: files of your own",
+    "needs: GLUE's files, or the hub",
+    "needs: the hub",
+    "needs: several GPUs or machines",
+    "needs: podman or docker",
+    "needs: an MLflow server",
+    "needs: files of your own",
     "needs: a run of sst2",
-}  # fmt: skip
+}
 
 
 def runnable(page: Path) -> list[Command]:
@@ -138,8 +142,11 @@ def test_the_table_of_verbs_is_the_table_of_verbs() -> None:
 def test_what_is_unusual_of_a_file_is_said_as_the_readme_says(
     bertctl, tiny_model: Path, tmp_path: Path
 ) -> None:
-    rows = [f"{word} Gericht {number};{kinds};{'ab'[number % 2]}" for number in range(12)
-            for word, kinds in (("gutes", "süß|gut"), ("übles", "übel"))]  # fmt: skip
+    rows = [
+        f"{word} Gericht {number};{kinds};{'ab'[number % 2]}"
+        for number in range(12)
+        for word, kinds in (("gutes", "süß|gut"), ("übles", "übel"))
+    ]
     (tmp_path / "orders.csv").write_text(
         "\n".join(["words;kinds;source", *rows]) + "\n", encoding="latin-1"
     )

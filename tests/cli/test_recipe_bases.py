@@ -197,39 +197,84 @@ def test_a_house_of_too_many_storeys_is_refused(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, int, tuple[str, ...]]] = {
-    "missing": ("base: nowhere/x.yaml\n", 4, ("mine.yaml:1: base: ", "nowhere/x.yaml", "does not "
-                                                                                       "exist")),
-    "no such name": ("task: text-classification\nbase: "
-                     "sst3\n", 2, ("mine.yaml:2: base: ", "'sst3'", "sst2")),
+    "missing": (
+        "base: nowhere/x.yaml\n",
+        4,
+        ("mine.yaml:1: base: ", "nowhere/x.yaml", "does not exist"),
+    ),
+    "no such name": (
+        "task: text-classification\nbase: sst3\n",
+        2,
+        ("mine.yaml:2: base: ", "'sst3'", "sst2"),
+    ),
     "a folder": ("base: folder\n", 2, ("mine.yaml:1: base: ", "is a folder")),
     "no name": ("base: 5\n", 2, ("mine.yaml:1: base: 5 given", "a list")),
     "not all names": ("base: [sst2, {a: 1}]\n", 2, ("mine.yaml:1: base: ", "given", "a list")),
-    "a circle": ("base: round.yaml\n", 2, ("round.yaml:1: base: ", "mine.yaml -> ", "be its own base")),
+    "a circle": (
+        "base: round.yaml\n",
+        2,
+        ("round.yaml:1: base: ", "mine.yaml -> ", "be its own base"),
+    ),
     "itself": ("base: mine.yaml\n", 2, ("mine.yaml:1: base: ", "be its own base")),
-    "its field does not exist": ("base: wrong.yaml\n", 2, ("wrong.yaml:2: training.epoch: ", "training.epochs")),
-    "a field of no section": ("base: wrong.yaml\ntraining: {epochs: "
-                              "x}\n", 2, ("wrong.yaml:2:", "mine.yaml:2: ")),
+    "its field does not exist": (
+        "base: wrong.yaml\n",
+        2,
+        ("wrong.yaml:2: training.epoch: ", "training.epochs"),
+    ),
+    "a field of no section": (
+        "base: wrong.yaml\ntraining: {epochs: x}\n",
+        2,
+        ("wrong.yaml:2:", "mine.yaml:2: "),
+    ),
     "no YAML": ("base: rows.csv\n", 2, ("rows.csv:1: ",)),
     "no text": ("base: bytes.yaml\n", 2, ("bytes.yaml:1: ", "UTF-8")),
-    "what does not go together": ("base: sst2\ndata: {train_file: "
-                                  "rows.csv}\n", 2, ("data.train_file: ", "'sst2'")),
-    "not set": ("environment: [CORPUS]\nname: ${CORPUS}\n", 2, ("mine.yaml:2: "
-                                                                "name", "CORPUS is not "
-                                                                        "set", "${CORPUS:")),
-    "not listed": ("environment: [CORPUS]\nname: "
-                   "${CORPS:-x}\n", 2, ("mine.yaml:2: name: CORPS", "mean CORPUS?")),
-    "no variable": ("environment: [CORPUS]\nname: "
-                    "${CORPUS\n", 2, ("mine.yaml:2: name: ", "${NAME:-default}")),
-    "no number": ("environment: [HOST_X]\ntraining:\n  epochs: "
-                  "${HOST_X}\n", 2, ("mine.yaml:3: ", '"h"')),
-    "a secret's name": ("environment: [API_TOKEN]\n", 2, ("mine.yaml:1: environment: ", "'API_TOKEN'", "secret")),
-    "a secret": ("environment: [HUB]\nname: ${HUB}\n", 2, ("mine.yaml:2: name: ", "HUB looks like "
-                                                                                  "a secret")),
+    "what does not go together": (
+        "base: sst2\ndata: {train_file: rows.csv}\n",
+        2,
+        ("data.train_file: ", "'sst2'"),
+    ),
+    "not set": (
+        "environment: [CORPUS]\nname: ${CORPUS}\n",
+        2,
+        ("mine.yaml:2: name", "CORPUS is not set", "${CORPUS:"),
+    ),
+    "not listed": (
+        "environment: [CORPUS]\nname: ${CORPS:-x}\n",
+        2,
+        ("mine.yaml:2: name: CORPS", "mean CORPUS?"),
+    ),
+    "no variable": (
+        "environment: [CORPUS]\nname: ${CORPUS\n",
+        2,
+        ("mine.yaml:2: name: ", "${NAME:-default}"),
+    ),
+    "no number": (
+        "environment: [HOST_X]\ntraining:\n  epochs: ${HOST_X}\n",
+        2,
+        ("mine.yaml:3: ", '"h"'),
+    ),
+    "a secret's name": (
+        "environment: [API_TOKEN]\n",
+        2,
+        ("mine.yaml:1: environment: ", "'API_TOKEN'", "secret"),
+    ),
+    "a secret": (
+        "environment: [HUB]\nname: ${HUB}\n",
+        2,
+        ("mine.yaml:2: name: ", "HUB looks like a secret"),
+    ),
     "no list": ("environment: {A: b}\n", 2, ("mine.yaml:1: environment: ", "a list of names")),
-    "a run's recipe with a base": ("base: run/recipe.yaml\n", 2, ("run/recipe.yaml:1: base: ", "run is whole")),
-    "a misspelt base": ("extends: sst2\n", 2, ("mine.yaml:1: extends: unknown key, did you mean "
-                                               "base?",)),
-}  # fmt: skip
+    "a run's recipe with a base": (
+        "base: run/recipe.yaml\n",
+        2,
+        ("run/recipe.yaml:1: base: ", "run is whole"),
+    ),
+    "a misspelt base": (
+        "extends: sst2\n",
+        2,
+        ("mine.yaml:1: extends: unknown key, did you mean base?",),
+    ),
+}
 
 
 @pytest.fixture

@@ -70,21 +70,33 @@ BAD_FILES = {
     "too many fields": (rows(HEAD, "a,pos", "b,neg,more"), "rows.csv:3: 3 fields ", "b,neg,more"),
     "too few fields": (rows(HEAD, "a,pos", "b"), "rows.csv:3: 1 field "),
     "not utf-8": (rows(*GOOD, "café,pos", encoding="latin-1"), "rows.csv:6: byte 0xe9 ", "latin-1"),
-    "one label": (rows(HEAD, "a,pos", "b,pos", "c,pos"), "one label (only 'pos', 2 "
-                                                         "rows)", "--label-column"),
+    "one label": (
+        rows(HEAD, "a,pos", "b,pos", "c,pos"),
+        "one label (only 'pos', 2 rows)",
+        "--label-column",
+    ),
     "decimal labels": (rows(HEAD, "a,0.5", "b,1.5", "c,2.5"), "rows.csv:", "text-regression"),
-    "float labels": (json_rows({"text": "a", "label": 0.5}, {"text": "b", "label": 1}), "rows.jsonl:1", "0.5"),
-    "NaN": (json_rows({"text": "a", "label": float("nan")}, {"text": "b", "label": 1}), "jsonl:1: "
-                                                                                        "the label "
-                                                                                        "is NaN"),
+    "float labels": (
+        json_rows({"text": "a", "label": 0.5}, {"text": "b", "label": 1}),
+        "rows.jsonl:1",
+        "0.5",
+    ),
+    "NaN": (
+        json_rows({"text": "a", "label": float("nan")}, {"text": "b", "label": 1}),
+        "jsonl:1: the label is NaN",
+    ),
     "nan as a word": (rows(*GOOD, "e,nan"), "rows.csv:6: the label is nan"),
     "empty label": (rows(*GOOD, "e,"), "rows.csv:6: the label is empty"),
     "list for one label": (
-        json_rows({"text": "a", "label": "x"}, {"text": "b", "label": ["x", "y"]}, {"text": "c", "label": "y"}),
+        json_rows(
+            {"text": "a", "label": "x"},
+            {"text": "b", "label": ["x", "y"]},
+            {"text": "c", "label": "y"},
+        ),
         "the label is a list",
         "text_classification.multi_label=true",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.in_process
@@ -160,13 +172,14 @@ def test_all_that_is_wrong_with_a_recipe_is_said_at_once(bertctl, tmp_path):
     )
     result = bertctl("finetune", "mine.yaml", "--epochs", "0", "--set", "optimiser.learning_rate=1")
     refused(
-        result, 2,
+        result,
+        2,
         "mine.yaml: 4 problems",
         "mine.yaml:3: training.epoch: ",
         "mine.yaml:4: training.batch_size: ",
         "--set: optimiser.learning_rate: ",
         "command line: training.epochs: 0 ",
-    )  # fmt: skip
+    )
 
 
 def test_a_missing_file_shows_what_is_there(bertctl, opinions, tiny_model):
@@ -414,10 +427,17 @@ def test_a_hub_that_never_answers_is_told_of_after_one_wait(bertctl, silent_hub)
         "finetune", "sst2", env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent_hub.address}
     )
     refused(
-        result, 4, "the data set 'sst2'", "the model "
-                                          "'bert-base'", silent_hub.address, "no answer within 5 s",
-        "--data-dir DIR", "--model PATH", "--model minilm", "a warmed cache",
-    )  # fmt: skip
+        result,
+        4,
+        "the data set 'sst2'",
+        "the model 'bert-base'",
+        silent_hub.address,
+        "no answer within 5 s",
+        "--data-dir DIR",
+        "--model PATH",
+        "--model minilm",
+        "a warmed cache",
+    )
     assert silent_hub.accepted == 1
 
 

@@ -85,9 +85,10 @@ def test_numbers_are_slices_by_size_and_many_of_them_ranges(bertctl, tmp_path):
     ).stdout
     text = text[text.index("### By slice") :]
     names = [line.split("|")[1].strip(" `") for line in text.splitlines() if line.startswith("| ")]
-    parts = {"price": ["0.25 to 10", "10 to 20", "20 to "
-                                                 "30.25", "30.25 to 40", "40 to 50", "(missing)"],
-             "stars": ["0", "1", "2"]}  # fmt: skip
+    parts = {
+        "price": ["0.25 to 10", "10 to 20", "20 to 30.25", "30.25 to 40", "40 to 50", "(missing)"],
+        "stars": ["0", "1", "2"],
+    }
     for column, rows in parts.items():
         start = names.index(column) + 2  # after the line below the heads
         assert names[start : start + len(rows)] == rows

@@ -92,7 +92,7 @@ def test_a_label_that_a_sample_of_the_training_rows_lost_is_explained(
     dev = rows(tmp_path / "dev.csv", ["good", "bad", "rare"], start=100)
     refused = bertctl(
         "finetune", train, "--validation-file", dev, "--model", tiny_model, *DRY, *option
-    )  # fmt: skip
+    )
     assert refused.returncode == 3, refused.stderr
     assert (
         "no training row has the label 'rare': the sample of 4 training rows has lost it"

@@ -22,9 +22,18 @@ SCREENS = Path(__file__).with_name("screens")
 COLUMNS, LINES = 80, 42
 _VERBS = ("activate", "cancel", "change", "report", "verify", "exchange", "request")
 _NOUNS = (
-    "card", "transfer", "contactless_payment", "direct_debit", "cash_withdrawal", "exchange_rate", "identity_document",
-    "beneficiary_not_allowed", "standing_order", "virtual_card", "top_up_by_bank_card",
-)  # fmt: skip
+    "card",
+    "transfer",
+    "contactless_payment",
+    "direct_debit",
+    "cash_withdrawal",
+    "exchange_rate",
+    "identity_document",
+    "beneficiary_not_allowed",
+    "standing_order",
+    "virtual_card",
+    "top_up_by_bank_card",
+)
 LABELS = [f"{verb}_{noun}" for verb in _VERBS for noun in _NOUNS]
 
 _MASKS = (
@@ -85,7 +94,7 @@ def masked(text: str) -> str:
 
 
 def recorded(name: str, lines: list[str]) -> None:
-    """Holds the screen against the file, and every line against the width."""
+    """Compares the screen with the file, and every line against the width."""
     assert [line for line in lines if cell_len(line) > COLUMNS] == []
     text = masked("\n".join(lines).strip("\n") + "\n")
     file = SCREENS / f"{name}.txt"

@@ -26,10 +26,17 @@ from tests.sentence_folders import make_folder, sentence_transformers
 pytestmark = pytest.mark.in_process
 
 TEXTS = [
-    "the film was good", "it was bad food", "the film was very "
-                                            "fine", "poor dull food", "bright", "not a good film",
-    "the food was not bad", "it was fine", "a dull film", "the film was good",
-]  # fmt: skip
+    "the film was good",
+    "it was bad food",
+    "the film was very fine",
+    "poor dull food",
+    "bright",
+    "not a good film",
+    "the food was not bad",
+    "it was fine",
+    "a dull film",
+    "the film was good",
+]
 
 BATCHES = 5e-6
 """Of a cosine: alone and in a batch a text has not quite the same vector; on some CPUs the sixth
@@ -110,8 +117,14 @@ def test_an_index_is_found_in_as_by_hand(
     assert [one["id"] for one in found] == [f"row-{i}" for i in order.ravel()]
     assert [one["id"] for one in found[:2]] == ["row-0", "row-9"], "equal texts in their order"
     assert found[0] == {
-        "query_id": "0", "query": TEXTS[0], "rank": 1, "score": 1.0, "id": "row-0", "text": TEXTS[0], "label": "neg",
-    }  # fmt: skip
+        "query_id": "0",
+        "query": TEXTS[0],
+        "rank": 1,
+        "score": 1.0,
+        "id": "row-0",
+        "text": TEXTS[0],
+        "label": "neg",
+    }
 
 
 def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
@@ -436,8 +449,21 @@ def test_texts_whose_vectors_are_zeros_are_put_into_clusters(
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     file = model / "2_Dense" / "config.json"
     file.write_text(file.read_text().replace("Tanh", "ReLU"))
-    assert bertctl("extract-features", "texts.txt", "-o", "x.npy", "--model", tiny_model, "--pooling", "mean",
-                   "--max-length", "40").returncode == 0  # fmt: skip
+    assert (
+        bertctl(
+            "extract-features",
+            "texts.txt",
+            "-o",
+            "x.npy",
+            "--model",
+            tiny_model,
+            "--pooling",
+            "mean",
+            "--max-length",
+            "40",
+        ).returncode
+        == 0
+    )
     first, *others = np.load(tmp_path / "x.npy").astype(np.float32)
     way = first - np.mean(others, axis=0)
     bias = np.full(20, -max(way @ other for other in others) - 1e-3, dtype=np.float32)
@@ -687,8 +713,11 @@ def test_two_texts_two_files_and_two_columns(
     found = lines(bertctl("similarity", "a.txt", "b.txt", *model).stdout)
     assert [one["similarity"] for one in found] == pytest.approx((a * b).sum(axis=1), abs=2e-6)
     assert {name: found[1][name] for name in ("id", "pair_id", "text", "pair")} == {
-        "id": "1", "pair_id": "1", "text": first[1], "pair": second[1],
-    }  # fmt: skip
+        "id": "1",
+        "pair_id": "1",
+        "text": first[1],
+        "pair": second[1],
+    }
     done = bertctl("similarity", "pairs.csv", *model, "--json")
     document = json.loads(done.stdout)
     assert document["answers"] == found

@@ -114,9 +114,14 @@ def test_a_terminal_is_not_moved(nursery, nasty: Path, tiny_run, tmp_path: Path)
     env = {**nursery.env, "PATH": f"{nursery.bin}:{os.environ['PATH']}"}
     text = "good \x1b]0;owned\x07 \u202efilm\n"
     done = subprocess.run(
-        ["bash", "-c", line], input=text.encode(), stdout=theirs, stderr=subprocess.PIPE, cwd=tmp_path, check=False,
+        ["bash", "-c", line],
+        input=text.encode(),
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        check=False,
         env=env,
-    )  # fmt: skip
+    )
     os.close(theirs)
     shown = os.read(ours, 1 << 16).decode()
     os.close(ours)

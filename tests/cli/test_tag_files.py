@@ -13,9 +13,26 @@ ROWS = [(["the", "film", "was", "good"], [0, 0, 0, 1]), (["dull", "dull"], [1, 2
 
 
 def trained(bertctl, tiny_model, name, *more):
-    return bertctl("finetune", "token-classification", "--train-file", name, "--validation-file", name, "--model",
-                   tiny_model, "-o", "run", "--overwrite", "--max-length", "16", "--set", "training.max_steps=1",
-                   "--set", "evaluation.bootstrap_resamples=100", *more)  # fmt: skip
+    return bertctl(
+        "finetune",
+        "token-classification",
+        "--train-file",
+        name,
+        "--validation-file",
+        name,
+        "--model",
+        tiny_model,
+        "-o",
+        "run",
+        "--overwrite",
+        "--max-length",
+        "16",
+        "--set",
+        "training.max_steps=1",
+        "--set",
+        "evaluation.bootstrap_resamples=100",
+        *more,
+    )
 
 
 def gold(folder):
@@ -41,9 +58,11 @@ def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(
     config = json.loads((tmp_path / "run/model/config.json").read_text())
     assert (config["tag_scheme"], list(config["id2label"].values())) == ("IOB2", NAMES)
     features = datasets.Features(
-        {"tokens": datasets.Sequence(datasets.Value("string")),
-         "ner_tags": datasets.Sequence(datasets.ClassLabel(names=NAMES))}
-    )  # fmt: skip
+        {
+            "tokens": datasets.Sequence(datasets.Value("string")),
+            "ner_tags": datasets.Sequence(datasets.ClassLabel(names=NAMES)),
+        }
+    )
     columns = {"tokens": [words for words, _ in ROWS], "ner_tags": [tags for _, tags in ROWS]}
     datasets.Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "a.parquet")
     own = trained(bertctl, tiny_model, "a.parquet")
@@ -60,10 +79,11 @@ def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_abo
     assert done.returncode == 0, done.stderr
     assert "1 lines that begin with # before a sentence are taken as comments" in done.stderr
     assert gold(tmp_path) == [["O", "B-MOOD"], ["O", "O"]]
-    for content, said in (("the o\ngood b-mood\n", "a.conll:1, word 2: the tag 'b-mood' looks like "
-                                                   "one of a scheme"),
-                          ("the\tO\n\tB-MOOD\n", "a.conll:2: no word"),
-                          ("the O\nfilm O\n", "the training rows have no entity")):  # fmt: skip
+    for content, said in (
+        ("the o\ngood b-mood\n", "a.conll:1, word 2: the tag 'b-mood' looks like one of a scheme"),
+        ("the\tO\n\tB-MOOD\n", "a.conll:2: no word"),
+        ("the O\nfilm O\n", "the training rows have no entity"),
+    ):
         (tmp_path / "a.conll").write_text(content)
         refused = trained(bertctl, tiny_model, "a.conll")
         assert refused.returncode == 3

@@ -22,9 +22,12 @@ SENTENCES = [
     ("bright", "the O|film O|was O|bright S-MOOD"),
 ]
 SETTINGS = [
-    "model.max_length=16", "model.dropout=0.0", "evaluation.bootstrap_resamples=100", "runtime.precision=fp32",
+    "model.max_length=16",
+    "model.dropout=0.0",
+    "evaluation.bootstrap_resamples=100",
+    "runtime.precision=fp32",
     "training.evaluate_every=120",
-]  # fmt: skip
+]
 
 
 def columns(times: int = 1) -> str:
@@ -47,9 +50,23 @@ def tag_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery:
     folder = tmp_path_factory.mktemp("tagging")
     data, run = folder / "train.conll", folder / "run"
     data.write_text(columns(4))
-    arguments = ["--train-file", data, "--validation-file", data, "--model", tiny_model, "-o", run, "--epochs", "40",
-                 "--checkpoint-every", "off",
-                 "--learning-rate", "5e-3", *(word for one in SETTINGS for word in ("--set", one))]  # fmt: skip
+    arguments = [
+        "--train-file",
+        data,
+        "--validation-file",
+        data,
+        "--model",
+        tiny_model,
+        "-o",
+        run,
+        "--epochs",
+        "40",
+        "--checkpoint-every",
+        "off",
+        "--learning-rate",
+        "5e-3",
+        *(word for one in SETTINGS for word in ("--set", one)),
+    ]
     done = nursery.run(["finetune", "token-classification", *arguments], cwd=folder)
     assert done.returncode == 0, done.stderr
     return TagRun(run, data, done)
@@ -177,8 +194,12 @@ def test_an_unknown_type_is_refused_with_both_lists(bertctl, tag_run, tmp_path):
 
 TEXTS = "the bad food was dull\nit was very good\n"
 ANNOTATED = {
-    "label-studio": "a.json", "bioc": "a.json", "pubtator": "a.pubtator", "brat": "a.ann", "docbin": "a.spacy",
-}  # fmt: skip
+    "label-studio": "a.json",
+    "bioc": "a.json",
+    "pubtator": "a.pubtator",
+    "brat": "a.ann",
+    "docbin": "a.spacy",
+}
 
 
 @pytest.mark.parametrize("layout", ANNOTATED)

@@ -105,13 +105,34 @@ def iob1_run(tmp_path_factory, tiny_model, nursery):
     runs = {}
     for rows, steps in ((500, 160), (3000, 2)):
         done = nursery.run(
-            ["finetune", "token-classification", "--train-file", "train.conll", "--validation-file", "dev.conll",
-             "--model", str(tiny_model), "-o", str(folder / f"run{rows}"), "--max-train-rows", str(rows),
-             "--max-length", "40", "--learning-rate", "5e-3", "--set", f"training.max_steps={steps}",
-             "--checkpoint-every", "off",
-             "--set", "evaluation.bootstrap_resamples=100", "--precision", "fp32"],
+            [
+                "finetune",
+                "token-classification",
+                "--train-file",
+                "train.conll",
+                "--validation-file",
+                "dev.conll",
+                "--model",
+                str(tiny_model),
+                "-o",
+                str(folder / f"run{rows}"),
+                "--max-train-rows",
+                str(rows),
+                "--max-length",
+                "40",
+                "--learning-rate",
+                "5e-3",
+                "--set",
+                f"training.max_steps={steps}",
+                "--checkpoint-every",
+                "off",
+                "--set",
+                "evaluation.bootstrap_resamples=100",
+                "--precision",
+                "fp32",
+            ],
             cwd=folder,
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         runs[rows] = folder / f"run{rows}", done.stderr
     return runs

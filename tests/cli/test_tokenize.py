@@ -103,8 +103,11 @@ def test_the_aligned_view_of_a_pair(bertctl: Run) -> None:
         ["segment", *"00000111111"],
         ["word", "-", "0", "1", "2", "-", "0", "1", "1", "1", "1", "-"],
     ]
-    assert {line.index(part) for line, part in zip(lines, ["[UNK]", " 100 ", None, None], strict=False) if part} == {
-        lines[0].index("[UNK]"), lines[1].index(" 100 ")}  # fmt: skip
+    assert {
+        line.index(part)
+        for line, part in zip(lines, ["[UNK]", " 100 ", None, None], strict=False)
+        if part
+    } == {lines[0].index("[UNK]"), lines[1].index(" 100 ")}
     assert lines[-1] == "11 tokens, 3 special, 5 words, 1.60 tokens per word, 1 unknown (❤)"
 
 
@@ -198,8 +201,18 @@ def test_pairs_from_columns(bertctl: Run, tmp_path: Path) -> None:
 
 
 def test_a_data_set_of_the_catalog(bertctl: Run, shared_data: Path) -> None:
-    done = bertctl("tokenize", "-q", "--data", "sst2", "--split", "validation", "--data-dir", shared_data / "glue",
-                   "--format", "ids")  # fmt: skip
+    done = bertctl(
+        "tokenize",
+        "-q",
+        "--data",
+        "sst2",
+        "--split",
+        "validation",
+        "--data-dir",
+        shared_data / "glue",
+        "--format",
+        "ids",
+    )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 872
 
@@ -259,8 +272,23 @@ def test_a_table_without_pairs_is_cut_as_lines_are(bertctl: Run, tmp_path: Path)
     assert refused.returncode == ExitCode.USAGE
     assert "--truncation only_second is for pairs" in refused.stderr
     (tmp_path / "t.csv").write_text("text,text_pair\na b c d e,f\n")
-    refused = bertctl("tokenize", "-f", "t.csv", "-m", "minilm", "--max-length", 5, "--stride", 1, "-o", "cut.jsonl",
-                      "--text-column", "text", "--pair-column", "text_pair")  # fmt: skip
+    refused = bertctl(
+        "tokenize",
+        "-f",
+        "t.csv",
+        "-m",
+        "minilm",
+        "--max-length",
+        5,
+        "--stride",
+        1,
+        "-o",
+        "cut.jsonl",
+        "--text-column",
+        "text",
+        "--pair-column",
+        "text_pair",
+    )
     assert refused.returncode == ExitCode.USAGE
     assert "only_second (or only_first)" in refused.stderr
     assert not (tmp_path / "cut.jsonl").exists()
@@ -280,15 +308,23 @@ def test_stats_as_a_table_and_as_json(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "f.txt").write_text(lines, encoding="utf-8")
     table = bertctl("tokenize", "-f", "f.txt", "--stats")
     assert table.returncode == 0
-    for words in ("90 % have at most", "what truncation would "
-                                       "lose", "angioplasty", "ang ##io ##pl ##ast ##y", "[UNK]",
-                  "enough for 99 % of the tokens", "padding, batches of similar "
-                                                   "lengths"):  # fmt: skip
+    for words in (
+        "90 % have at most",
+        "what truncation would lose",
+        "angioplasty",
+        "ang ##io ##pl ##ast ##y",
+        "[UNK]",
+        "enough for 99 % of the tokens",
+        "padding, batches of similar lengths",
+    ):
         assert words in table.stdout
     document = json.loads(bertctl("tokenize", "-f", "f.txt", "--stats", "--json", "-q").stdout)
     assert document["texts"] == 200
-    assert document["broken_words"][0] == {"word": "angioplasty", "pieces": ["ang", "##io", "##pl", "##ast", "##y"],
-                                           "count": 399}  # fmt: skip
+    assert document["broken_words"][0] == {
+        "word": "angioplasty",
+        "pieces": ["ang", "##io", "##pl", "##ast", "##y"],
+        "count": 399,
+    }
     assert [loss["length"] for loss in document["losses"]] == [64, 128, 256, 512]
     assert document["unknown"] == 200
 

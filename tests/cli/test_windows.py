@@ -156,18 +156,43 @@ def test_what_each_mode_keeps_is_said_before_training(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["finetune", "token-classification", "--long-text", "window"], "model.long_text: for one "
-                                                                        "answer about a text"),
+        (
+            ["finetune", "token-classification", "--long-text", "window"],
+            "model.long_text: for one answer about a text",
+        ),
         (["finetune", "multiple-choice", "--long-text", "tail"], "choices are cut"),
-        (["finetune", "text-regression", "--window-pooling", "max"], "of use only with "
-                                                                     "model.long_text: window"),
+        (
+            ["finetune", "text-regression", "--window-pooling", "max"],
+            "of use only with model.long_text: window",
+        ),
         (["finetune", "text-classification", "--long-text", "middle"], "middle"),
-        (["probe", "{file}", "--model", "{model}", *FIELDS, *WINDOWS], "unknown pooling 'attention'"),
-        (["extract-features", "{file}", "-o", "x.npy", "--model", "{model}", *FIELDS, *WINDOWS], "unknown pooling"),
-        (["extract-features", "{file}", "-o", "x.npz", "--model", "{model}", "--long-text", "tail", "--pooling", "none",
-          "--max-length", "16"], "one vector per text"),
+        (
+            ["probe", "{file}", "--model", "{model}", *FIELDS, *WINDOWS],
+            "unknown pooling 'attention'",
+        ),
+        (
+            ["extract-features", "{file}", "-o", "x.npy", "--model", "{model}", *FIELDS, *WINDOWS],
+            "unknown pooling",
+        ),
+        (
+            [
+                "extract-features",
+                "{file}",
+                "-o",
+                "x.npz",
+                "--model",
+                "{model}",
+                "--long-text",
+                "tail",
+                "--pooling",
+                "none",
+                "--max-length",
+                "16",
+            ],
+            "one vector per text",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(
     bertctl: Run, tiny_model: Path, reviews: Path, words: list[str], said: str, tmp_path: Path
 ) -> None:

@@ -26,9 +26,13 @@ _BEGIN, _END = (
     "<!-- the end of the matrix -->\n",
 )
 _SHORT = {
-    "text-classification": "text", "text-regression": "score", "token-classification": "tags",
-    "question-answering": "questions", "multiple-choice": "choices", "sentence-embeddings": "sentences",
-}  # fmt: skip
+    "text-classification": "text",
+    "text-regression": "score",
+    "token-classification": "tags",
+    "question-answering": "questions",
+    "multiple-choice": "choices",
+    "sentence-embeddings": "sentences",
+}
 
 
 @functools.cache

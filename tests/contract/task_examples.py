@@ -17,10 +17,15 @@ from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
 
 TEXTS = (
-    "good film", "bad film", "the food was good", "the food was not "
-                                                  "good", "very fine", "very poor indeed it was",
-    "a bright film, was it not?", "dull",
-)  # fmt: skip
+    "good film",
+    "bad film",
+    "the food was good",
+    "the food was not good",
+    "very fine",
+    "very poor indeed it was",
+    "a bright film, was it not?",
+    "dull",
+)
 
 Line = Mapping[str, Any]
 Agrees = Callable[[torch.nn.Module, Any, Line], None]

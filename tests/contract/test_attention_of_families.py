@@ -25,9 +25,19 @@ def reader(folder: Path) -> AttentionReader:
 
 @pytest.mark.parametrize(
     ("family", "of_query_and_key"),
-    [("bert", True), ("distilbert", True), ("roberta", True), ("albert", True), ("electra", True),
-     ("modernbert", True), ("gpt2", True), ("xlnet", False), ("deberta-v2", False), ("openai-gpt", False)],
-)  # fmt: skip
+    [
+        ("bert", True),
+        ("distilbert", True),
+        ("roberta", True),
+        ("albert", True),
+        ("electra", True),
+        ("modernbert", True),
+        ("gpt2", True),
+        ("xlnet", False),
+        ("deberta-v2", False),
+        ("openai-gpt", False),
+    ],
+)
 def test_it_is_what_transformers_gives_and_what_query_and_key_give(
     tmp_path: Path, family: str, of_query_and_key: bool
 ) -> None:

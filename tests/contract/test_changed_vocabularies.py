@@ -94,8 +94,11 @@ def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> 
     for layer, part in ((into, "weight"), (out, "weight"), (out, "bias")):
         rows, was = (getattr(getattr(one, layer)(), part) for one in (changed, network))
         assert torch.equal(rows[: len(before)], was)
-        mean = {which: sum(seen[i] * was[i] for i in range(len(seen)) if goes_on[i] == which)
-                / seen[goes_on == which].sum() for which in (False, True)}  # fmt: skip
+        mean = {
+            which: sum(seen[i] * was[i] for i in range(len(seen)) if goes_on[i] == which)
+            / seen[goes_on == which].sum()
+            for which in (False, True)
+        }
         for word, one in words.items():
             ids = before.convert_tokens_to_ids(one["pieces"])
             wanted = torch.stack(

@@ -72,17 +72,38 @@ def tuned(
         "32",
     ]
     return [
-        "finetune", task, *files, "--epochs", "1", "--device", "cpu", "--overwrite",
-        "--set", "evaluation.bootstrap_resamples=100", *more,
-    ]  # fmt: skip
+        "finetune",
+        task,
+        *files,
+        "--epochs",
+        "1",
+        "--device",
+        "cpu",
+        "--overwrite",
+        "--set",
+        "evaluation.bootstrap_resamples=100",
+        *more,
+    ]
 
 
 def vectors(data: Path, model: Path, *more: object) -> list[object]:
     """What is typed for features of a file."""
     return [
-        "extract-features", data, "--model", model, "-o", "x.npz", "--overwrite", "--max-length", "32",
-        "--device", "cpu", "--precision", "fp32", *more,
-    ]  # fmt: skip
+        "extract-features",
+        data,
+        "--model",
+        model,
+        "-o",
+        "x.npz",
+        "--overwrite",
+        "--max-length",
+        "32",
+        "--device",
+        "cpu",
+        "--precision",
+        "fp32",
+        *more,
+    ]
 
 
 @pytest.mark.in_process
@@ -235,8 +256,22 @@ def test_a_family_that_breaks_in_half_precision_computes_in_fp32_and_says_so(
     said = vectors(opinions, encoder(family))
     said[said.index("fp32")] = "bf16"
     assert bertctl(*said).returncode == 0
-    answer = bertctl("doctor", "text-classification", "--train-file", opinions, "--model", encoder(family),
-        "--max-length", "32", "--device", "cpu", "--precision", "bf16", "--offline", "--json")  # fmt: skip
+    answer = bertctl(
+        "doctor",
+        "text-classification",
+        "--train-file",
+        opinions,
+        "--model",
+        encoder(family),
+        "--max-length",
+        "32",
+        "--device",
+        "cpu",
+        "--precision",
+        "bf16",
+        "--offline",
+        "--json",
+    )
     assert f"not bf16: {family}" in json.loads(answer.stdout)["compute"]
 
 
@@ -253,10 +288,21 @@ def test_a_sweep_over_such_a_family_runs_in_fp32_too(
     assert all("precision: fp32" in (cell / "recipe.yaml").read_text() for cell in cells)
 
 
-OFFSET = ["mpnet", *(
-    pytest.param(name, marks=pytest.mark.slow)
-    for name in ("xlm-roberta-xl", "xmod", "ibert", "data2vec-text", "luke", "lilt", "roberta-prelayernorm")
-)]  # fmt: skip
+OFFSET = [
+    "mpnet",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in (
+            "xlm-roberta-xl",
+            "xmod",
+            "ibert",
+            "data2vec-text",
+            "luke",
+            "lilt",
+            "roberta-prelayernorm",
+        )
+    ),
+]
 
 
 @pytest.mark.parametrize("family", OFFSET)
@@ -641,14 +687,40 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
 @pytest.mark.parametrize(
     ("family", "file", "special"),
     [
-        ("albert", "spiece.model", {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1,
-                                    "control_symbols": ["[CLS]", "[SEP]"], "user_defined_symbols": ["[MASK]"]}),
-        ("deberta-v2", "spm.model", {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]",
-                                     "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]",
-                                     "user_defined_symbols": ["[MASK]"]}),
-        ("xlm-roberta", "sentencepiece.bpe.model", {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1}),
+        (
+            "albert",
+            "spiece.model",
+            {
+                "pad_id": 0,
+                "unk_id": 1,
+                "bos_id": -1,
+                "eos_id": -1,
+                "control_symbols": ["[CLS]", "[SEP]"],
+                "user_defined_symbols": ["[MASK]"],
+            },
+        ),
+        (
+            "deberta-v2",
+            "spm.model",
+            {
+                "pad_id": 0,
+                "bos_id": 1,
+                "eos_id": 2,
+                "unk_id": 3,
+                "pad_piece": "[PAD]",
+                "bos_piece": "[CLS]",
+                "eos_piece": "[SEP]",
+                "unk_piece": "[UNK]",
+                "user_defined_symbols": ["[MASK]"],
+            },
+        ),
+        (
+            "xlm-roberta",
+            "sentencepiece.bpe.model",
+            {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1},
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_tokenizer_of_sentencepiece_alone_is_saved_with_the_same_ids(
     family: str, file: str, special: dict[str, Any], encoder: Make, tmp_path: Path
 ) -> None:
@@ -661,9 +733,13 @@ def test_a_tokenizer_of_sentencepiece_alone_is_saved_with_the_same_ids(
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(corpus()))
     sentencepiece.SentencePieceTrainer.train(
-        input=str(texts), model_prefix=str(tmp_path / "own"), vocab_size=60, hard_vocab_limit=False, minloglevel=2,
+        input=str(texts),
+        model_prefix=str(tmp_path / "own"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
         **special,
-    )  # fmt: skip
+    )
     shutil.copy(tmp_path / "own.model", folder / file)
     model = load_model(
         inspect_model(ModelSection(name=str(folder), max_length=40)), "AutoModel", head=None

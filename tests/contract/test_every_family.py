@@ -258,10 +258,17 @@ def recipe_for(model: Path, task: str, folder: Path) -> Recipe:
     data, example = folder / "rows.jsonl", EXAMPLES[task]
     data.write_text("".join(json.dumps(row) + "\n" for row in example.rows))
     fields = {
-        "data.train_file": str(data), "data.validation_file": str(data), "model.name": str(model),
-        "model.dropout": 0.0, "training.epochs": 1, "training.batch_size": 8, "optimizer.learning_rate": 2e-3,
-        "evaluation.bootstrap_resamples": 100, **CPU, **example.settings,
-    }  # fmt: skip
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(model),
+        "model.dropout": 0.0,
+        "training.epochs": 1,
+        "training.batch_size": 8,
+        "optimizer.learning_rate": 2e-3,
+        "evaluation.bootstrap_resamples": 100,
+        **CPU,
+        **example.settings,
+    }
     return load_recipe(task, options=fields)
 
 
@@ -299,8 +306,11 @@ def assert_trained_and_asked(recipe: Recipe, place: Path) -> None:
 def test_some_of_those_that_others_stand_for(family: str, tmp_path: Path) -> None:
     known = encoder_config(family, 99).to_dict()
     small = {"num_key_value_heads": 3, "head_dim": 8, "ffn_dim": 36}
-    small |= {f"{part}_{size}": number for part in ("encoder", "decoder")
-              for size, number in {"layers": 1, "attention_heads": 3, "ffn_dim": 36}.items()}  # fmt: skip
+    small |= {
+        f"{part}_{size}": number
+        for part in ("encoder", "decoder")
+        for size, number in {"layers": 1, "attention_heads": 3, "ffn_dim": 36}.items()
+    }
     fields = {name: number for name, number in small.items() if name in known}
     folder = make_encoder(family, tmp_path / "model", **fields)
     assert_trained_and_asked(recipe_for(folder, "text-classification", tmp_path), tmp_path)

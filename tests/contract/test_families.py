@@ -46,8 +46,15 @@ CASES = [(family, task) for family in FAMILIES for task in sorted(TASKS) if has_
 def test_every_family_is_under_contract_for_every_task() -> None:
     of_encoders = [family for family, made in FAMILIES.items() if made.tasks is None]
     assert of_encoders == [
-        "bert", "distilbert", "roberta", "albert", "xlnet", "electra", "deberta-v2", "modernbert",
-    ]  # fmt: skip
+        "bert",
+        "distilbert",
+        "roberta",
+        "albert",
+        "xlnet",
+        "electra",
+        "deberta-v2",
+        "modernbert",
+    ]
     assert len(CASES) == len(of_encoders) * len(TASKS) + 2
 
 
@@ -203,10 +210,14 @@ def test_token_type_ids_only_where_the_family_has_them(case: Case) -> None:
 
 # Their positions are relative, and the head reads each token, or the first that is no padding.
 EITHER_SIDE = [
-    ("modernbert", "multiple-choice"), ("modernbert", "question-answering"), ("modernbert", "token-classification"),
-    ("deberta-v2", "question-answering"), ("deberta-v2", "token-classification"),
-    ("xlnet", "question-answering"), ("xlnet", "token-classification"),
-]  # fmt: skip
+    ("modernbert", "multiple-choice"),
+    ("modernbert", "question-answering"),
+    ("modernbert", "token-classification"),
+    ("deberta-v2", "question-answering"),
+    ("deberta-v2", "token-classification"),
+    ("xlnet", "question-answering"),
+    ("xlnet", "token-classification"),
+]
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,16 @@ def recipe_of(model: Path, task: str, folder: Path) -> Recipe:
     example = EXAMPLES[task]
     data.write_text("".join(json.dumps(row) + "\n" for row in example.rows))
     fields = {
-        "data.train_file": str(data), "data.validation_file": str(data), "model.name": str(model),
-        "model.max_length": 40, "model.head_start": "probe", "training.batch_size": 4,
-        "runtime.device": "cpu", "runtime.precision": "fp32", **example.settings,
-    }  # fmt: skip
+        "data.train_file": str(data),
+        "data.validation_file": str(data),
+        "model.name": str(model),
+        "model.max_length": 40,
+        "model.head_start": "probe",
+        "training.batch_size": 4,
+        "runtime.device": "cpu",
+        "runtime.precision": "fp32",
+        **example.settings,
+    }
     return load_recipe(task, options=fields)
 
 

@@ -234,9 +234,23 @@ def test_a_head_whose_weights_are_missing_is_refused(filled: Filled, tmp_path: P
 
 
 WITH_HEAD = (
-    *FILLING, "camembert", "convbert", "deberta", "deberta-v2", "electra", "fnet", "ibert", "luke", "mobilebert",
-    "mpnet", "rembert", "roformer", "squeezebert", "xlm-roberta", "yoso",
-)  # fmt: skip
+    *FILLING,
+    "camembert",
+    "convbert",
+    "deberta",
+    "deberta-v2",
+    "electra",
+    "fnet",
+    "ibert",
+    "luke",
+    "mobilebert",
+    "mpnet",
+    "rembert",
+    "roformer",
+    "squeezebert",
+    "xlm-roberta",
+    "yoso",
+)
 SCORED = (
     "the film was unwatchable, goodness",
     "a",

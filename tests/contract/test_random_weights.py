@@ -259,9 +259,19 @@ def test_training_from_a_folder_without_its_head_makes_a_new_one_and_says_so(
 ) -> None:
     folder = _headless(tiny_model, tmp_path / "headless")
     done = bertctl(
-        "finetune", opinions, "--model", folder, "--epochs", 1, "--max-length", 16, "-o", "run", "--checkpoint-every",
+        "finetune",
+        opinions,
+        "--model",
+        folder,
+        "--epochs",
+        1,
+        "--max-length",
+        16,
+        "-o",
+        "run",
+        "--checkpoint-every",
         "off",
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert "classifier.weight is not in its files, so it gets a new head" in done.stderr
     assert bertctl("predict", "run", "a good film").returncode == 0

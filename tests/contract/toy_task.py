@@ -42,13 +42,19 @@ class RatingAnswers(Answers):
     pipeline: ClassVar[str] = "text-classification"
     usage: ClassVar[str] = "network = AutoModelForSequenceClassification.from_pretrained(MODEL)"
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("within_one", lambda _, lines: contributions.share(list(_distances(lines) <= 1)), "off by one at most"),
         Metric(
-            "stars_off", lambda _, lines: contributions.mean(_distances(lines)), "mean distance in "
-                                                                                 "stars",
-            higher_is_better=False, is_fraction=False,
+            "within_one",
+            lambda _, lines: contributions.share(list(_distances(lines) <= 1)),
+            "off by one at most",
         ),
-    )  # fmt: skip
+        Metric(
+            "stars_off",
+            lambda _, lines: contributions.mean(_distances(lines)),
+            "mean distance in stars",
+            higher_is_better=False,
+            is_fraction=False,
+        ),
+    )
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per rating."""

@@ -153,7 +153,7 @@ def screen_text(sent: str) -> str:
 
 
 def matches(expected: str, output: str, *, numbers_vary: bool = False) -> bool:
-    """Tells whether an output is the one that a page shows, up to what differs between machines.
+    """Returns whether an output is the one that a page shows, up to what differs between machines.
 
     Where lines are wrapped depends on the lengths of paths, so a line break counts as a blank.
     """

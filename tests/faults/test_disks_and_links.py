@@ -30,10 +30,23 @@ FULL = [
 """A job of test_kills.py, and how many bytes a file may have."""
 
 IN_A_RUN = (
-    ".lock", "history.jsonl", "status.json", "metrics.json", "recipe.yaml", "environment.json", "performance.json",
-    "log.txt", "predictions/validation.jsonl", "model/config.json", "model/model.safetensors", "decision.json",
-    "report.html", "predictions", "model", "checkpoints",
-)  # fmt: skip
+    ".lock",
+    "history.jsonl",
+    "status.json",
+    "metrics.json",
+    "recipe.yaml",
+    "environment.json",
+    "performance.json",
+    "log.txt",
+    "predictions/validation.jsonl",
+    "model/config.json",
+    "model/model.safetensors",
+    "decision.json",
+    "report.html",
+    "predictions",
+    "model",
+    "checkpoints",
+)
 """What a stranger has replaced by a link to a file or folder outside."""
 VERBS: dict[str, tuple[str, ...]] = {
     "finetune --resume-if-any": (*JOBS["text-classification"].words, "--resume-if-any"),

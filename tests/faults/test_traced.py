@@ -32,9 +32,23 @@ _PATH = re.compile(
     r'(?:<((?:[^<>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"'
 )  # the folder of its descriptor, the path
 _OURS = (
-    sys.prefix, sys.base_prefix, sysconfig.get_path("stdlib"), *site.getsitepackages(), str(ROOT), "/proc", "/sys",
-    "/dev", "/usr", "/lib", "/lib64", "/etc", "/opt", "/bin", "/run/systemd/resolve", "/var/cache/fontconfig",
-)  # fmt: skip
+    sys.prefix,
+    sys.base_prefix,
+    sysconfig.get_path("stdlib"),
+    *site.getsitepackages(),
+    str(ROOT),
+    "/proc",
+    "/sys",
+    "/dev",
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc",
+    "/opt",
+    "/bin",
+    "/run/systemd/resolve",
+    "/var/cache/fontconfig",
+)
 """Where Python, the libraries and the system's own settings are: read by every program."""
 
 COMMANDS: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (

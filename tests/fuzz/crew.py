@@ -26,7 +26,8 @@ PATIENCE = 120.0
 """Seconds by the clock after which an input hangs, on a machine that has other work."""
 BYTES = 2 << 30
 """Of memory that it may take."""
-_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108 - a disk would wait for each file
+# A disk would wait for each file.
+_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _RUN = f"import sys; sys.path[:0] = [{str(_ROOT)!r}]; from tests.fuzz.worker import begin; begin()"
 

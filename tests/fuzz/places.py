@@ -10,19 +10,19 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Gone:
-    """Is no file."""
+    """Makes no file."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Is a symbolic link."""
+    """Makes a symbolic link."""
 
     to: str
 
 
 @dataclass(frozen=True)
 class Pipe:
-    """Is a named pipe that nobody writes to."""
+    """Makes a named pipe that nobody writes to."""
 
 
 Place = bytes | Gone | Link | Pipe

@@ -48,36 +48,66 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
     texts = {"rows.csv": rows, "few.txt": b"the film was fine\nnot bad, it was\n"}
     found = [
         Target(
-            "recipe", 14, {"mine.yaml": originals.RECIPE, "rows.csv": rows}, ["mine.yaml"],
+            "recipe",
+            14,
+            {"mine.yaml": originals.RECIPE, "rows.csv": rows},
+            ["mine.yaml"],
             [("recipes", "validate", "{here}/mine.yaml"), ("recipes", "show", "{here}/mine.yaml")],
         ),
         Target(
-            "data sets", 8,
-            {"mine.yaml": b"task: text-classification\ndata: {name: mine, data_dir: .}\nmodel: {name: tiny/}\n",
-             "datasets.yaml": originals.DATASETS, "rows.csv": rows, **model},
+            "data sets",
+            8,
+            {
+                "mine.yaml": b"task: text-classification\ndata: {name: mine, data_dir: .}\nmodel: {name: tiny/}\n",
+                "datasets.yaml": originals.DATASETS,
+                "rows.csv": rows,
+                **model,
+            },
             ["datasets.yaml"],
             [("recipes", "validate", "{here}/mine.yaml")],
         ),
         Target(
-            "grid", 2,
+            "grid",
+            2,
             {"mine.yaml": originals.RECIPE, "grid.yaml": originals.GRID, "rows.csv": rows, **tiny},
             ["grid.yaml"],
-            [("sweep", "{here}/mine.yaml", "--grid", "{here}/grid.yaml", "--dry-run", "-o", "{here}/sweep")],
+            [
+                (
+                    "sweep",
+                    "{here}/mine.yaml",
+                    "--grid",
+                    "{here}/grid.yaml",
+                    "--dry-run",
+                    "-o",
+                    "{here}/sweep",
+                )
+            ],
         ),
         Target(
-            "tokenizer", 10, {**model, **texts}, [*model],
-            [("tokenize", "the film", "--model", "{here}/tiny"),
-             ("tokenize", "--file", "{here}/few.txt", "--model", "{file}", "--format", "ids"),
-             ("vocab", "stats", "{here}/tiny"), ("vocab", "search", "fi*", "{file}"),
-             ("vocab", "diff", "{here}/tiny", "{file}")],
+            "tokenizer",
+            10,
+            {**model, **texts},
+            [*model],
+            [
+                ("tokenize", "the film", "--model", "{here}/tiny"),
+                ("tokenize", "--file", "{here}/few.txt", "--model", "{file}", "--format", "ids"),
+                ("vocab", "stats", "{here}/tiny"),
+                ("vocab", "search", "fi*", "{file}"),
+                ("vocab", "diff", "{here}/tiny", "{file}"),
+            ],
         ),
         Target(
-            "merge", 3,
+            "merge",
+            3,
             {**_under("one", originals.sweep()), **_under("other", originals.sweep())},
-            [f"one/{name}" for name in originals.sweep() if name == "plan.json" or name.startswith("cells/00000000")],
+            [
+                f"one/{name}"
+                for name in originals.sweep()
+                if name == "plan.json" or name.startswith("cells/00000000")
+            ],
             [("sweep-merge", "{here}/one", "{here}/other", "-o", "{here}/whole")],
         ),
-    ]  # fmt: skip
+    ]
     found += [
         _read(name, task, content, model)
         for name, (task, content) in originals.data_files().items()
@@ -166,14 +196,36 @@ def models(_: Path | None = None) -> tuple[Target, ...]:
     }
     tiny = originals.model()
     commands = [
-        ("tokenize", "the film was aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa "
-                     "fine", "--model", "{here}/model"),
+        (
+            "tokenize",
+            "the film was aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa fine",
+            "--model",
+            "{here}/model",
+        ),
         ("vocab", "stats", "{here}/model"),
         ("data", "check", "{here}/rows.csv", "--model", "{here}/model"),
-        ("extract-features", "{here}/few.txt", "--model", "{here}/model", "-o", "{here}/v.npy", "--max-length", "16"),
-        ("finetune", "text-classification", "--train-file", "{here}/rows.csv", "--model", "{here}/model", "-o",
-         "{here}/run", *_FINETUNE),
-    ]  # fmt: skip
+        (
+            "extract-features",
+            "{here}/few.txt",
+            "--model",
+            "{here}/model",
+            "-o",
+            "{here}/v.npy",
+            "--max-length",
+            "16",
+        ),
+        (
+            "finetune",
+            "text-classification",
+            "--train-file",
+            "{here}/rows.csv",
+            "--model",
+            "{here}/model",
+            "-o",
+            "{here}/run",
+            *_FINETUNE,
+        ),
+    ]
     return tuple(
         Target(
             name,

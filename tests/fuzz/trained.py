@@ -45,8 +45,17 @@ def words(task: str, folder: Path, run: Path) -> list[str]:
             "2 steps",
         ]
     more += ["--validation-file", str(folder / data)]
-    return [*verb, "--model", str(folder / "tiny"), "-o", str(run), "--max-length", "32", *more,
-            *(word for one in sets for word in ("--set", one))]  # fmt: skip
+    return [
+        *verb,
+        "--model",
+        str(folder / "tiny"),
+        "-o",
+        str(run),
+        "--max-length",
+        "32",
+        *more,
+        *(word for one in sets for word in ("--set", one)),
+    ]
 
 
 def write_inputs(folder: Path) -> None:

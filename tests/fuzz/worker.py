@@ -123,7 +123,8 @@ class Boundary:
             with opened():
                 self._open_streams()
                 code = self._command(words)
-        except BaseException as escaped:  # noqa: BLE001 - whatever leaves `main` is a traceback for a person
+        # Whatever leaves `main` is a traceback for a person.
+        except BaseException as escaped:  # noqa: BLE001
             code = left if isinstance(left := getattr(escaped, "code", 1), int) else 1
             traceback.print_exception(escaped)
         finally:

@@ -36,10 +36,16 @@ _FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": {**_SIZES, **_SHARES},
     "Electra": {**_SIZES, **_SHARES, "embedding_size": 20},
     "DistilBert": {
-        "dim": 36, "n_heads": 3, "n_layers": 2, "hidden_dim": 52, "dropout": 0.11, "attention_dropout": 0.12,
-        "qa_dropout": 0.14, "seq_classif_dropout": 0.15,
+        "dim": 36,
+        "n_heads": 3,
+        "n_layers": 2,
+        "hidden_dim": 52,
+        "dropout": 0.11,
+        "attention_dropout": 0.12,
+        "qa_dropout": 0.14,
+        "seq_classif_dropout": 0.15,
     },
-}  # fmt: skip
+}
 _LIKE_ROBERTA = {
     "Roberta": _SHARES,
     "XLMRoberta": {"hidden_dropout_prob": 0.2},

@@ -253,8 +253,12 @@ def trained(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
         if engine.begin_epoch is not None:
             engine.begin_epoch(epoch)
         training_step(
-            engine, rows, np.arange(ROWS), WindowRandom(0), micro_batches=training.accumulation_steps  # type: ignore[arg-type]
-        )  # fmt: skip
+            engine,
+            rows,
+            np.arange(ROWS),
+            WindowRandom(0),
+            micro_batches=training.accumulation_steps,  # type: ignore[arg-type]
+        )
         engine.optimizer.step()
         engine.schedule.step()
         engine.optimizer.zero_grad(set_to_none=True)

@@ -45,9 +45,14 @@ def _network(
     torch.manual_seed(0)
     given = {**_FAMILIES.get(family, _SIZES), **dict.fromkeys(_DROPOUTS, dropout), **(more or {})}
     config = getattr(transformers, f"{family}Config")(
-        vocab_size=100, pad_token_id=0, num_labels=3, max_position_embeddings=64, seq_classif_dropout=0.0,
-        classifier_dropout=0.0, **{"summary_last_dropout": 0.0, **given},
-    )  # fmt: skip
+        vocab_size=100,
+        pad_token_id=0,
+        num_labels=3,
+        max_position_embeddings=64,
+        seq_classif_dropout=0.0,
+        classifier_dropout=0.0,
+        **{"summary_last_dropout": 0.0, **given},
+    )
     return getattr(transformers, f"{family}For{head}")(config).train()
 
 

@@ -37,10 +37,24 @@ def test_the_losses_of_an_epoch_are_the_mean_over_its_words(
         "optimizer.learning_rate=1e-30",
     ]
     done = bertctl(
-        "finetune", "token-classification", "--train-file", "rows.conll", "--validation-file", "rows.conll",
-        "--model", tiny_model, "--max-length", 32, "--epochs", 1, "--precision", "fp32", "-o", "run",
+        "finetune",
+        "token-classification",
+        "--train-file",
+        "rows.conll",
+        "--validation-file",
+        "rows.conll",
+        "--model",
+        tiny_model,
+        "--max-length",
+        32,
+        "--epochs",
+        1,
+        "--precision",
+        "fp32",
+        "-o",
+        "run",
         *(word for one in sets for word in ("--set", one)),
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     history = [
         json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()

@@ -30,10 +30,22 @@ def visit(browser, tmp_path):
 
     def open_page(page: Path, *flags: str, width: int = 1280) -> tuple[list[str], list[str], str]:
         log = tmp_path / "net.json"
-        command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
-                   "--no-first-run", "--disable-background-networking", "--disable-component-update",
-                   f"--window-size={width},3000", "--enable-logging=stderr", f"--log-net-log={log}",
-                   "--virtual-time-budget=3000", *flags, page.as_uri()]  # fmt: skip
+        command = [
+            browser,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={tmp_path}/profile",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            f"--window-size={width},3000",
+            "--enable-logging=stderr",
+            f"--log-net-log={log}",
+            "--virtual-time-budget=3000",
+            *flags,
+            page.as_uri(),
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         urls = re.findall(r'"url":"(http[^"]+|ftp[^"]+|ws[^"]+)"', log.read_text(encoding="utf-8"))

@@ -130,8 +130,30 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
     asked, said, dom = visit(driven(tmp_path, page, steps), "--dump-dom", PATIENT)
     assert (asked, said) == ([], [])
     seen = seen_in(dom)
-    tokens = ["[CLS]", "he", "opened", "an", "account", "at", "the", "bank", "near", "the", "river", ".", "[SEP]",
-              "the", "bank", "of", "the", "river", "was", "muddy", ".", "[SEP]"]  # fmt: skip
+    tokens = [
+        "[CLS]",
+        "he",
+        "opened",
+        "an",
+        "account",
+        "at",
+        "the",
+        "bank",
+        "near",
+        "the",
+        "river",
+        ".",
+        "[SEP]",
+        "the",
+        "bank",
+        "of",
+        "the",
+        "river",
+        "was",
+        "muddy",
+        ".",
+        "[SEP]",
+    ]
     assert (seen["views"], seen["tokens"]) == (False, tokens)
     assert seen["all"] == seen["left"] == seen["freed"] == "Layer 1, 12 of 12 heads."
     assert seen["pointed"] == seen["kept"]
@@ -206,10 +228,18 @@ def noise(tokens: int, layers: int, heads: int, sharp: float) -> dict[str, Any]:
     weights /= weights.sum(axis=-1, keepdims=True)
     queries, keys = rng.normal(size=(2, layers, heads, tokens, 64)).astype(np.float32)
     return {
-        "model": "noise", "scores": "made of noise", "cut": 0, "tokens": np.array([f"w{i}" for i in range(tokens)]),
-        "sides": np.zeros(tokens, np.int8), "layers": np.arange(layers) + 1, "heads": np.arange(heads) + 1,
-        "attentions": weights, "queries": queries, "keys": keys, "scaling": np.full(layers, 0.125, np.float32),
-    }  # fmt: skip
+        "model": "noise",
+        "scores": "made of noise",
+        "cut": 0,
+        "tokens": np.array([f"w{i}" for i in range(tokens)]),
+        "sides": np.zeros(tokens, np.int8),
+        "layers": np.arange(layers) + 1,
+        "heads": np.arange(heads) + 1,
+        "attentions": weights,
+        "queries": queries,
+        "keys": keys,
+        "scaling": np.full(layers, 0.125, np.float32),
+    }
 
 
 def test_pages_are_small(reader, tmp_path) -> None:

@@ -13,10 +13,13 @@ from bertctl.reporting.html import render_html
 pytestmark = pytest.mark.slow
 
 METHOD = "integrated-gradients"
-HOSTILE = ["<script>window.hacked=1;console.error('hacked')</script>", "<img "
-                                                                       "src=http://127.0.0.1:9/x "
-                                                                       "onerror=1>",
-           "\u202egnp.exe", "שלום", "x" * 10_000]  # fmt: skip
+HOSTILE = [
+    "<script>window.hacked=1;console.error('hacked')</script>",
+    "<img src=http://127.0.0.1:9/x onerror=1>",
+    "\u202egnp.exe",
+    "שלום",
+    "x" * 10_000,
+]
 
 
 def explained(number: int) -> dict[str, Any]:

@@ -46,9 +46,13 @@ def trained(folder: Path, train: list[Row], held: list[Row], epochs: int) -> Tra
         with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *rows])
     options: dict[str, Any] = {
-        "model.name": "minilm", "model.max_length": 64, "data.train_file": folder / "train.csv",
-        "data.validation_file": folder / "held.csv", "training.epochs": epochs, "runtime.device": "cpu",
-    }  # fmt: skip
+        "model.name": "minilm",
+        "model.max_length": 64,
+        "data.train_file": folder / "train.csv",
+        "data.validation_file": folder / "held.csv",
+        "training.epochs": epochs,
+        "runtime.device": "cpu",
+    }
     run(
         prepare(load_recipe("text-classification", options=options)),
         RunFolder.create(folder / "run"),

@@ -37,8 +37,10 @@ def learn_masked_words(folder: Path, lines: list[str]) -> Path:
     head = {id(one) for one in network.cls.parameters()} - {
         id(network.get_input_embeddings().weight)
     }
-    groups = [{"params": [one for one in network.parameters() if (id(one) in head) == own], "lr": rate}
-              for own, rate in ((True, 1e-3), (False, 1e-4))]  # fmt: skip
+    groups = [
+        {"params": [one for one in network.parameters() if (id(one) in head) == own], "lr": rate}
+        for own, rate in ((True, 1e-3), (False, 1e-4))
+    ]
     optimizer = torch.optim.AdamW(groups)
     network.train()
     for _ in range(STEPS):

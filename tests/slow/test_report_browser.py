@@ -44,18 +44,24 @@ def _framed(tmp_path: Path, page: Path, width: int) -> Path:
     style = f"width:{width}px;height:2900px;border:0"
     # srcdoc has the origin of this page, so that the script here may measure; the report's own
     # policy stays in force.
-    frame.write_text(f'{measure}<body style="margin:0"><iframe id="f" style="{style}" '
-                     f'srcdoc="{source}"></iframe>',
-                     encoding="utf-8")  # fmt: skip
+    frame.write_text(
+        f'{measure}<body style="margin:0"><iframe id="f" style="{style}" '
+        f'srcdoc="{source}"></iframe>',
+        encoding="utf-8",
+    )
     return frame
 
 
 @pytest.fixture
 def hostile(tmp_path):
     lines = classified(60, ["one", "a label with a rather long name"])
-    texts = ["<script>window.hacked = 1; "
-             "console.error('hacked')</script>", "<img src=http://127.0.0.1:9/x onerror=1>",
-             "שלום עולם (123)", "\u202egnp.exe", "x" * 900]  # fmt: skip
+    texts = [
+        "<script>window.hacked = 1; console.error('hacked')</script>",
+        "<img src=http://127.0.0.1:9/x onerror=1>",
+        "שלום עולם (123)",
+        "\u202egnp.exe",
+        "x" * 900,
+    ]
     for line, text in zip(lines, texts, strict=False):
         line |= {"text": text, "gold": "one", "prediction": "a label with a rather long name"}
         line["probabilities"] = {"one": 0.0001, "a label with a rather long name": 0.9999}
@@ -138,8 +144,20 @@ def test_both_colour_schemes(visit, hostile, tmp_path, scheme, width):
 
 def test_it_prints(browser, hostile, tmp_path):
     paper = tmp_path / "report.pdf"
-    subprocess.run([browser, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
-                    "--force-dark-mode", f"--print-to-pdf={paper}", hostile.as_uri()],
-                   capture_output=True, timeout=120, check=True)  # fmt: skip
+    subprocess.run(
+        [
+            browser,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={tmp_path}/profile",
+            "--force-dark-mode",
+            f"--print-to-pdf={paper}",
+            hostile.as_uri(),
+        ],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
     assert paper.read_bytes().startswith(b"%PDF")
     assert paper.stat().st_size > 20_000

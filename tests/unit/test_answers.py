@@ -262,9 +262,15 @@ def test_choices_have_an_accuracy():
 
 @pytest.mark.parametrize(
     ("task", "name"),
-    [("text-classification", "pearson"), ("text-regression", "accuracy"), ("multiple-choice", "f1"),
-     ("token-classification", "bleu"), ("question-answering", "loss"), ("question-answering", "best_f1")],
-)  # fmt: skip
+    [
+        ("text-classification", "pearson"),
+        ("text-regression", "accuracy"),
+        ("multiple-choice", "f1"),
+        ("token-classification", "bleu"),
+        ("question-answering", "loss"),
+        ("question-answering", "best_f1"),
+    ],
+)
 def test_what_lines_do_not_give_is_none(task, name):
     gold = {"token-classification": ["O"], "question-answering": ["x"], "text-regression": 1.0}.get(
         task, "pos"

@@ -53,9 +53,16 @@ def test_layers_and_heads_can_be_chosen(tiny_model: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("typed", "expected"), [
-    (None, (1, 2, 3, 4)), ("2", (2,)), ("3-4,1", (1, 3, 4)), ("-1", (4,)), ("-4, 2 - 3", (1, 2, 3)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        (None, (1, 2, 3, 4)),
+        ("2", (2,)),
+        ("3-4,1", (1, 3, 4)),
+        ("-1", (4,)),
+        ("-4, 2 - 3", (1, 2, 3)),
+    ],
+)
 def test_numbers(typed: str | None, expected: tuple[int, ...]) -> None:
     assert numbers_in(typed, 4, "layer") == expected
 

@@ -170,16 +170,25 @@ def test_better_is_what_the_whole_interval_says(gain, low, high, higher_is_bette
 @pytest.mark.parametrize(
     ("gain", "sentence"),
     [
-        (0.051, "test: beats TF-IDF with a linear model (accuracy 0.871) by 5.1 points, 95 % 3.1 "
-                "to 7.1"),
-        (0.011, "test: not clearly better than TF-IDF with a linear model (accuracy 0.871): +1.1 "
-                "points, "
-         "95 % -0.9 to 3.1"),
-        (-0.051, "test: accuracy 0.820 is not above the 0.871 of TF-IDF with a linear model (a "
-                 "difference of -5.1 "
-         "points, 95 % -7.1 to -3.1)"),
+        (
+            0.051,
+            "test: beats TF-IDF with a linear model (accuracy 0.871) by 5.1 points, 95 % 3.1 "
+            "to 7.1",
+        ),
+        (
+            0.011,
+            "test: not clearly better than TF-IDF with a linear model (accuracy 0.871): +1.1 "
+            "points, "
+            "95 % -0.9 to 3.1",
+        ),
+        (
+            -0.051,
+            "test: accuracy 0.820 is not above the 0.871 of TF-IDF with a linear model (a "
+            "difference of -5.1 "
+            "points, 95 % -7.1 to -3.1)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_sentence_has_the_values_and_the_interval_in_points(gain, sentence):
     ends = (gain - 0.02, gain + 0.02)
     difference = Difference(gain, *ends, p=0.01, n=500, method="McNemar, exact", changed=40)
@@ -230,8 +239,11 @@ def test_a_comparison_is_mcnemars_and_allows_for_the_choice_of_the_epoch():
     ]
     expected = share_difference(*rights)
     assert (once["value"], once["low"], once["high"], once["p"]) == (
-        expected.value, expected.low, expected.high, expected.p
-    )  # fmt: skip
+        expected.value,
+        expected.low,
+        expected.high,
+        expected.p,
+    )
     assert once["corrected"] == {"low": expected.low, "high": expected.high}
     assert of_three["corrected"]["low"] < expected.low
     assert of_three["corrected"]["high"] == expected.high

@@ -14,10 +14,20 @@ from bertctl.config.strict_yaml import read_document
 FOLDER = Path(bertctl.checking.__file__).parent
 TABLE = read_document((FOLDER / "findings.yaml").read_text(encoding="utf-8"))
 MODULES = {
-    "answers": "answers", "choices": "choices", "duplicates": "duplicates", "fields": "fields", "files": "reading",
-    "labels": "labels", "languages": "languages", "leakage": "leakage", "letters": "text", "scores": "scores",
-    "spans": "spans", "tags": "tagging", "tokens": "tokens",
-}  # fmt: skip
+    "answers": "answers",
+    "choices": "choices",
+    "duplicates": "duplicates",
+    "fields": "fields",
+    "files": "reading",
+    "labels": "labels",
+    "languages": "languages",
+    "leakage": "leakage",
+    "letters": "text",
+    "scores": "scores",
+    "spans": "spans",
+    "tags": "tagging",
+    "tokens": "tokens",
+}
 
 
 def _calls(module: str) -> list[tuple[str, set[str]]]:

@@ -78,8 +78,12 @@ def test_nothing_untrue_is_said_of_sst2(shared_data: Path) -> None:
     report = _checked("sst2", shared_data / "glue")
     assert not report.of("error")
     assert report.codes() == {
-        "duplicate", "duplicate-across-splits", "conflicting-labels", "near-duplicate", "no-words"
-    }  # fmt: skip
+        "duplicate",
+        "duplicate-across-splits",
+        "conflicting-labels",
+        "near-duplicate",
+        "no-words",
+    }
     lone = next(f for f in report.findings if f.code == "no-words")
     assert {example.text for example in lone.examples} == {"'( '", "') '"}
 
@@ -110,8 +114,10 @@ def test_the_bundled_set_is_clean(tmp_path: Path) -> None:
     report = check_data(load_recipe("demo", options={"model.name": str(tmp_path)}))
     assert report.findings == ()
     assert [(split, found["rows"]) for split, found in report.splits.items()] == [
-        ("train", 600), ("validation", 150), ("test", 150)
-    ]  # fmt: skip
+        ("train", 600),
+        ("validation", 150),
+        ("test", 150),
+    ]
     assert len(report.skipped) == 1
 
 

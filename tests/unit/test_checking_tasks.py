@@ -200,10 +200,23 @@ def test_what_is_said_of_the_clean_tags_is_true(tagged: tuple[list[Row], list[Ro
     # Tweets: HTML entities, invisible characters, other languages and near retweets are there;
     # faults of tags are not.
     assert {code for code, _ in findings} <= {
-        "duplicate", "near-duplicate", "near-duplicate-across-splits", "duplicate-across-splits", "html-entity",
-        "other-script", "other-language", "invisible-character", "no-words", "html-tag", "mojibake", "rare-label",
-        "escape-sequence", "punctuation-entity", "mixed-script-word", "conflicting-labels",
-    }  # fmt: skip
+        "duplicate",
+        "near-duplicate",
+        "near-duplicate-across-splits",
+        "duplicate-across-splits",
+        "html-entity",
+        "other-script",
+        "other-language",
+        "invisible-character",
+        "no-words",
+        "html-tag",
+        "mojibake",
+        "rare-label",
+        "escape-sequence",
+        "punctuation-entity",
+        "mixed-script-word",
+        "conflicting-labels",
+    }
     entity = findings.get(("html-entity", "train"))
     if entity is not None:
         assert entity.count == sum(
@@ -217,14 +230,21 @@ _WRONG: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
         [{"label": 7}, {"label": None}, {"choices": ["she reads"]}],
     ),
     "question-answering": (
-        {"question": "Who?", "context": "Ada read", "answers": {"text": ["Ada"], "answer_start": [0]}},
-        [{"answers": {"text": [" "], "answer_start": [0]}}, {"answers": {"text": ["Ada"], "answer_start": "a"}}],
+        {
+            "question": "Who?",
+            "context": "Ada read",
+            "answers": {"text": ["Ada"], "answer_start": [0]},
+        },
+        [
+            {"answers": {"text": [" "], "answer_start": [0]}},
+            {"answers": {"text": ["Ada"], "answer_start": "a"}},
+        ],
     ),
     "token-classification": (
         {"words": ["Ada", "read"], "tags": ["B-PER", "O"]},
         [{"tags": ["B-PER"]}, {"words": "Ada read"}],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("task", _WRONG)

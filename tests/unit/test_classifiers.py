@@ -58,11 +58,15 @@ def test_the_strength_is_chosen_as_by_cross_validation_with_scikit_learn(n_label
     weight = "balanced" if balanced else None
     theirs = [
         cross_val_score(
-            make_pipeline(StandardScaler(), LogisticRegression(C=c, class_weight=weight, max_iter=1000)),
-            vectors, labels, cv=folds,
+            make_pipeline(
+                StandardScaler(), LogisticRegression(C=c, class_weight=weight, max_iter=1000)
+            ),
+            vectors,
+            labels,
+            cv=folds,
         ).mean()
         for c in STRENGTHS
-    ]  # fmt: skip
+    ]
     assert max(theirs) - min(theirs) > 0.01, "the premise: the strength matters"
     strength, score = choose_strength(
         vectors, labels, settings(n_labels, balanced=balanced), accuracy(labels)

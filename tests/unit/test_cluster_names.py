@@ -74,10 +74,14 @@ def test_a_text_that_is_copied_names_no_cluster() -> None:
 @pytest.mark.parametrize(
     ("method", "similarity", "fits"),
     [
-        ("kmeans", "cosine", True), ("kmeans", "euclidean", True), ("kmeans", "manhattan", False),
-        ("agglomerative", "manhattan", True), ("hdbscan", "manhattan", True), ("hdbscan", "dot", False),
+        ("kmeans", "cosine", True),
+        ("kmeans", "euclidean", True),
+        ("kmeans", "manhattan", False),
+        ("agglomerative", "manhattan", True),
+        ("hdbscan", "manhattan", True),
+        ("hdbscan", "dot", False),
     ],
-)  # fmt: skip
+)
 def test_a_measure_is_grouped_by_or_refused_by_name(
     method: str, similarity: str, fits: bool
 ) -> None:

@@ -163,9 +163,14 @@ def test_the_hub_gives_the_rows_of_the_files(tmp_path):
     swag = Recipe(task="multiple-choice", data=DataSection(name="swag", data_dir=str(tmp_path)))
     from_files = load_data(swag, splits=["train"]).splits["train"]
     hub_row = {
-        "sent1": "He opens a jar.", "sent2": "He", "ending0": "eats", "ending1": "sleeps", "ending2": "drives, fast",
-        "ending3": "sings", "label": 2,
-    }  # fmt: skip
+        "sent1": "He opens a jar.",
+        "sent2": "He",
+        "ending0": "eats",
+        "ending1": "sleeps",
+        "ending2": "drives, fast",
+        "ending3": "sings",
+        "label": 2,
+    }
     features = datasets.Features(
         {name: datasets.Value("string") for name in hub_row}
         | {"label": datasets.ClassLabel(names=list("0123"))}

@@ -132,11 +132,13 @@ def ud(*rows: str) -> str:
 
 
 UD = (
-    "# newdoc id = one\n# sent_id = 1\n" + ud("1 I PRON", "2-3 don't "
-                                                          "_", "2 do "
-                                                               "AUX", "3 n't PART", "3.1 go VERB")
-    + "# text = ab\n" + ud("1 ab NOUN") + "# newdoc\n" + ud("1 cd VERB")
-)  # fmt: skip
+    "# newdoc id = one\n# sent_id = 1\n"
+    + ud("1 I PRON", "2-3 don't _", "2 do AUX", "3 n't PART", "3.1 go VERB")
+    + "# text = ab\n"
+    + ud("1 ab NOUN")
+    + "# newdoc\n"
+    + ud("1 cd VERB")
+)
 
 
 @pytest.mark.parametrize("needed", [True, False])
@@ -176,8 +178,11 @@ def test_conll_u_plus_names_its_columns():
 
 def test_real_files_are_read_whole(shared_data: Path):
     counts = {}
-    for name, is_ud in (("wnut17/wnut17train.conll", False), ("bc5cdr/dev.txt", False),
-                        ("ud-english-ewt/en_ewt-ud-dev.conllu", True)):  # fmt: skip
+    for name, is_ud in (
+        ("wnut17/wnut17train.conll", False),
+        ("bc5cdr/dev.txt", False),
+        ("ud-english-ewt/en_ewt-ud-dev.conllu", True),
+    ):
         with (shared_data / name).open(encoding="utf-8", newline="\n") as file:
             found = list(
                 conll_sentences(

@@ -76,20 +76,52 @@ def spans_row(*spans: Any, text: str = TEXT, key: str = "spans") -> str:
         ("a.txt", columns_file().replace("\n", "\r\n")),
         ("a.tsv", "\ufeff" + columns_file()),
         ("a.conll.gz", gzip.compress(columns_file().encode(), mtime=0)),
-        ("a.jsonl", lines(*({"tokens": w, "ner_tags": t} for w, t in zip(WORDS, TAGS, strict=True)))),
+        (
+            "a.jsonl",
+            lines(*({"tokens": w, "ner_tags": t} for w, t in zip(WORDS, TAGS, strict=True))),
+        ),
         ("a.json", lines(*({"words": w, "label": t} for w, t in zip(WORDS, TAGS, strict=True)))),
-        ("b.jsonl", lines(*({"sentence": " ".join(w), "tags": t} for w, t in zip(WORDS, TAGS, strict=True)))),
-        ("c.jsonl", lines(
-            {"text": TEXT, "spans": [{"start": 10, "end": 18, "label": "LOC"}, {"start": 0, "end": 4, "label": "PER"}]},
-            {"text": "Rain", "spans": []},
-        )),
-        ("d.jsonl", lines({"text": TEXT, "label": [[0, 4, "PER"], [10, 18, "LOC"]]}, {"text": "Rain", "label": []})),
-        ("e.jsonl", lines(
-            {"text": TEXT, "entities": [{"start_offset": 0, "end_offset": 4, "label": "PER"}, [10, 18, "LOC"]]},
-            {"text": "Rain", "entities": []},
-        )),
+        (
+            "b.jsonl",
+            lines(
+                *({"sentence": " ".join(w), "tags": t} for w, t in zip(WORDS, TAGS, strict=True))
+            ),
+        ),
+        (
+            "c.jsonl",
+            lines(
+                {
+                    "text": TEXT,
+                    "spans": [
+                        {"start": 10, "end": 18, "label": "LOC"},
+                        {"start": 0, "end": 4, "label": "PER"},
+                    ],
+                },
+                {"text": "Rain", "spans": []},
+            ),
+        ),
+        (
+            "d.jsonl",
+            lines(
+                {"text": TEXT, "label": [[0, 4, "PER"], [10, 18, "LOC"]]},
+                {"text": "Rain", "label": []},
+            ),
+        ),
+        (
+            "e.jsonl",
+            lines(
+                {
+                    "text": TEXT,
+                    "entities": [
+                        {"start_offset": 0, "end_offset": 4, "label": "PER"},
+                        [10, 18, "LOC"],
+                    ],
+                },
+                {"text": "Rain", "entities": []},
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_every_layout_gives_the_same_words_and_tags(tmp_path, name, content):
     rows = read(tmp_path / name, content)
     assert list(map(list, rows.columns["words"])) == WORDS
@@ -158,11 +190,13 @@ def test_misaligned_spans_are_widened_and_listed(tmp_path):
     path = tmp_path / "a.jsonl"
     rows = read(
         path,
-        lines({"text": "Rain in Yorkshire", "spans": [{"start": 8, "end": 12, "label": "LOC"}]},
-              {"text": "5mg of it", "spans": [[0, 1, "N"], [1, 3, "U"]]},
-              {"text": "all well", "spans": [[0, 4, "A"]]}),
+        lines(
+            {"text": "Rain in Yorkshire", "spans": [{"start": 8, "end": 12, "label": "LOC"}]},
+            {"text": "5mg of it", "spans": [[0, 1, "N"], [1, 3, "U"]]},
+            {"text": "all well", "spans": [[0, 4, "A"]]},
+        ),
         heard=heard,
-    )  # fmt: skip
+    )
     assert rows.columns["label"] == [["O", "O", "B-LOC"], ["B-N", "O", "O"], ["B-A", "O"]]
     (warning,) = heard.warned
     assert "3 of 4 spans " in warning
@@ -609,11 +643,23 @@ def test_entities_in_misc_are_the_tags_of_conllu_without_parts_of_speech(tmp_pat
 
 
 UNSPACED = {
-    "Han": "漢字", "iteration mark": "人々", "Hiragana": "ひら", "Katakana": "カタ",
-    "halfwidth Katakana": "ｶﾀ", "prolonged sound": "カー", "Thai": "กข", "Lao": "ກຂ",
-    "Khmer": "កខ", "Myanmar": "ကခ", "Tibetan": "ཀཁ", "Tai Le": "ᥐᥑ", "New Tai Lue": "ᦀᦁ",
-    "Tai Tham": "ᨠᨡ", "Javanese": "ꦏꦐ", "Balinese": "ᬓᬔ",
-}  # fmt: skip
+    "Han": "漢字",
+    "iteration mark": "人々",
+    "Hiragana": "ひら",
+    "Katakana": "カタ",
+    "halfwidth Katakana": "ｶﾀ",
+    "prolonged sound": "カー",
+    "Thai": "กข",
+    "Lao": "ກຂ",
+    "Khmer": "កខ",
+    "Myanmar": "ကခ",
+    "Tibetan": "ཀཁ",
+    "Tai Le": "ᥐᥑ",
+    "New Tai Lue": "ᦀᦁ",
+    "Tai Tham": "ᨠᨡ",
+    "Javanese": "ꦏꦐ",
+    "Balinese": "ᬓᬔ",
+}
 
 
 @pytest.mark.parametrize("script", UNSPACED)

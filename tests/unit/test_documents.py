@@ -224,10 +224,13 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
 @pytest.mark.in_process
 @pytest.mark.parametrize(
     ("words", "topic", "section"),
-    [("gate", "write-a-gate", "Write a gate"), ("Exit code", "pipelines", "Exit "
-                                                                   "codes"), ("mlflow", "pipelines", "Trackers"),
-     ("learning rate", "training", "More methods")],
-)  # fmt: skip
+    [
+        ("gate", "write-a-gate", "Write a gate"),
+        ("Exit code", "pipelines", "Exit codes"),
+        ("mlflow", "pipelines", "Trackers"),
+        ("learning rate", "training", "More methods"),
+    ],
+)
 def test_docs_finds_words_in_all_pages(bertctl: Run, words: str, topic: str, section: str) -> None:
     sections = json.loads(bertctl("docs", *words.split(), "--json").stdout)["sections"]
     assert (topic, section) in [(match["topic"], match["section"]) for match in sections]

@@ -41,10 +41,17 @@ from bertctl.tokenization.long_texts import LongText
 
 FORTY = LongText(max_length=40)
 TEXTS = [
-    "the film was good", "it was a very very dull film , not "
-                         "fine", "bad", "the food was not good and it was poor too",
-    "bright", "", "was it a film ?", "not good", "the the the the the the", "poor dull bad food",
-]  # fmt: skip
+    "the film was good",
+    "it was a very very dull film , not fine",
+    "bad",
+    "the food was not good and it was poor too",
+    "bright",
+    "",
+    "was it a film ?",
+    "not good",
+    "the the the the the the",
+    "poor dull bad food",
+]
 
 
 def sidecar_of(out: Path) -> Path:

@@ -27,9 +27,14 @@ def network() -> BertModel:
     """
     torch.manual_seed(3)
     config = BertConfig(
-        vocab_size=51, hidden_size=24, num_hidden_layers=N_LAYERS, num_attention_heads=3, intermediate_size=37,
-        max_position_embeddings=19, initializer_range=0.5,
-    )  # fmt: skip
+        vocab_size=51,
+        hidden_size=24,
+        num_hidden_layers=N_LAYERS,
+        num_attention_heads=3,
+        intermediate_size=37,
+        max_position_embeddings=19,
+        initializer_range=0.5,
+    )
     return BertModel(config).eval()
 
 

@@ -149,9 +149,13 @@ def test_scores_are_learned_by_ridge(tiny_model, tmp_path):
     assert result.metrics.as_json()["metrics"]["validation"]["spearman"]["value"] > 0.9
     with pytest.raises(UsageError, match=r"logistic-regression.*text-regression"):
         probe(
-            tiny_model, path, tmp_path / "no", task="text-regression", data__label_column="score",
+            tiny_model,
+            path,
+            tmp_path / "no",
+            task="text-regression",
+            data__label_column="score",
             probe__classifier="logistic-regression",
-        )  # fmt: skip
+        )
 
 
 def test_repeated_hold_outs_give_mean_and_deviation(tiny_model, rows, tmp_path):

@@ -44,13 +44,27 @@ def _fit(
 @pytest.mark.parametrize(
     ("text", "rule"),
     [("f1", ThresholdRule()), ("precision=0.9", ThresholdRule(0.9))],
-)  # fmt: skip
+)
 def test_rules_as_typed(text, rule):
     assert parse_rule(text) == rule
 
 
-@pytest.mark.parametrize("text", ["", "F1", "recall=0.9", "precision", "precision=", "precision=0", "precision=1",
-                                  "precision=nan", "precision=high", "0.5", "f1=0.5"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "F1",
+        "recall=0.9",
+        "precision",
+        "precision=",
+        "precision=0",
+        "precision=1",
+        "precision=nan",
+        "precision=high",
+        "0.5",
+        "f1=0.5",
+    ],
+)
 def test_what_is_no_rule_is_refused_with_both_that_are(text):
     with pytest.raises(UsageError) as refusal:
         parse_rule(text)
@@ -145,9 +159,17 @@ def test_it_comes_back_as_it_was_written(tmp_path):
     assert read_decision(folder) == decision
 
 
-@pytest.mark.parametrize("text", ["{}", '{"temperature": "warm"}', "[]", "not json",
-    '{"schema":1,"temperature":-1,"threshold":null,"positive":null,"fitted_on":"v","n":1}',
-    '{"schema":1,"temperature":null,"threshold":2.0,"positive":"a","fitted_on":"v","n":1}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        '{"temperature": "warm"}',
+        "[]",
+        "not json",
+        '{"schema":1,"temperature":-1,"threshold":null,"positive":null,"fitted_on":"v","n":1}',
+        '{"schema":1,"temperature":null,"threshold":2.0,"positive":"a","fitted_on":"v","n":1}',
+    ],
+)
 def test_a_damaged_file_is_refused_not_ignored(tmp_path, text):
     folder = RunFolder.create(tmp_path / "run")
     (tmp_path / "run" / "decision.json").write_text(text)

@@ -126,8 +126,12 @@ def test_the_temperature_that_was_put_in_is_found(temperature):
 def test_the_temperature_is_the_minimum_that_another_method_finds():
     logits, gold = _over_confident(1.7, n=500, seed=3)
     found = fit_temperature(logits, gold)
-    other = minimize(lambda t: log_loss(gold, softmax(logits / t[0], axis=1)), [1.0], method="Nelder-Mead",
-                     options={"xatol": 1e-8, "fatol": 1e-12})  # fmt: skip
+    other = minimize(
+        lambda t: log_loss(gold, softmax(logits / t[0], axis=1)),
+        [1.0],
+        method="Nelder-Mead",
+        options={"xatol": 1e-8, "fatol": 1e-12},
+    )
     assert found == pytest.approx(float(other.x[0]), rel=1e-4)
     assert negative_log_likelihood(logits, gold, found) == pytest.approx(float(other.fun), rel=1e-9)
 
@@ -252,8 +256,10 @@ def _texts(rng, n, share, distance):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [150, 400, 872])
-@pytest.mark.parametrize(("share", "distance", "floor"), [(0.5, 1.0, 0.8), (0.5, 1.3, 0.9), (0.3, 1.3, 0.8),
-                                                          (0.68, 0.8, 0.8), (0.68, 1.2, 0.95)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("share", "distance", "floor"),
+    [(0.5, 1.0, 0.8), (0.5, 1.3, 0.9), (0.3, 1.3, 0.8), (0.68, 0.8, 0.8), (0.68, 1.2, 0.95)],
+)
 def test_a_claimed_precision_is_seldom_missed_on_new_texts(n, share, distance, floor):
     """Of 1,000 samples; the best recall on the samples themselves missed it in 39 to 62 %."""
     rng = np.random.default_rng(5)

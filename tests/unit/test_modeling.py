@@ -149,9 +149,13 @@ def test_the_tokenizer_neither_cuts_nor_pads_by_itself(copied):
         "stride": 0,
     }
     document["padding"] = {
-        "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "strategy": {"Fixed": 9},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
         "pad_token": "[PAD]",
-    }  # fmt: skip
+    }
     (copied / "tokenizer.json").write_text(json.dumps(document))
     loaded = load_model(inspect_model(section(copied)), AUTO, head=HEAD)
     assert len(loaded.tokenizer.encode("good").ids) == 3

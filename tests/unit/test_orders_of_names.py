@@ -79,8 +79,10 @@ def test_metrics_of_single_labels_stay_out_of_the_cards_metadata(tmp_path: Path)
 
 def test_a_primary_metric_of_one_label_stays(tmp_path: Path) -> None:
     entry = {"value": 0.8, "low": 0.7, "high": 0.9, "n": 60, "higher_is_better": True}
-    metrics = {"metrics": {"validation": {"f1:intent_c": entry, "f1:intent_d": entry}},
-               "primary": {"split": "validation", "name": "f1:intent_c"}}  # fmt: skip
+    metrics = {
+        "metrics": {"validation": {"f1:intent_c": entry, "f1:intent_d": entry}},
+        "primary": {"split": "validation", "name": "f1:intent_c"},
+    }
     text = card_text(
         RunFolder(made_run(tmp_path / "run", classified(60, INTENTS), metrics=metrics))
     )

@@ -36,11 +36,13 @@ LABELS = [f"card_{name}" for name in "abcdefghijklmnopqrstuvwxyz"]
 
 @pytest.mark.parametrize(
     ("seconds", "exact", "brief"),
-    [(1115, "18 min 35 s", "19 min"), (234, "3 min 54 s", "4 "
-                                                          "min"), (3599, "59 min 59 "
-                                                                         "s", "1 h 0 min"),
-     (59, "59.0 s", "59.0 s")],
-)  # fmt: skip
+    [
+        (1115, "18 min 35 s", "19 min"),
+        (234, "3 min 54 s", "4 min"),
+        (3599, "59 min 59 s", "1 h 0 min"),
+        (59, "59.0 s", "59.0 s"),
+    ],
+)
 def test_a_brief_duration_is_rounded_not_cut(seconds: float, exact: str, brief: str) -> None:
     assert human_seconds(seconds) == exact
     assert human_seconds(seconds, brief=True) == brief
@@ -82,8 +84,9 @@ def test_the_test_score_leads_once_there_is_one(tmp_path: Path) -> None:
     }
     tiles = build_report(gather(made_run(tmp_path / "run", classified(60), metrics=metrics))).tiles
     assert [(tile.label, tile.value) for tile in tiles[:2]] == [
-        ("accuracy, test", "0.7600"), ("accuracy, validation", "0.8000"),
-    ]  # fmt: skip
+        ("accuracy, test", "0.7600"),
+        ("accuracy, validation", "0.8000"),
+    ]
 
 
 def test_settings_that_nobody_chose_are_not_listed(tmp_path: Path) -> None:

@@ -19,10 +19,19 @@ from bertctl.training.loop import training_engine
 from tests.tiny_recipes import tiny_recipe
 
 _VARIABLES = (
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "ACCELERATE_USE_CPU",
-    "ACCELERATE_MIXED_PRECISION", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_PROCID",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "ACCELERATE_USE_CPU",
+    "ACCELERATE_MIXED_PRECISION",
+    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_NTASKS",
+    "SLURM_PROCID",
     "SLURM_LOCALID",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)

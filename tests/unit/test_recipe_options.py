@@ -112,8 +112,11 @@ def test_groups_are_cut_to_what_a_verb_takes():
         "--keep-text/--no-text",
     ]
     assert [row.flags for row in without("training", "--epochs")] == [
-        "--time-limit", "--batch-size", "--learning-rate", "--seed",
-    ]  # fmt: skip
+        "--time-limit",
+        "--batch-size",
+        "--learning-rate",
+        "--seed",
+    ]
     with pytest.raises(KeyError, match="--epoch"):
         picked("--epoch")
 

@@ -89,9 +89,15 @@ def test_equal_runs_in_other_places_have_equal_cards(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "base"),
-    [("bert-base", "google-bert/bert-base-uncased"), ("someone/their-bert", "someone/their-bert"),
-     ("/home/me/models/bert", None), ("./bert", None), ("~/bert", None), ("runs/sst2-1a2b3c4d/model", None)],
-)  # fmt: skip
+    [
+        ("bert-base", "google-bert/bert-base-uncased"),
+        ("someone/their-bert", "someone/their-bert"),
+        ("/home/me/models/bert", None),
+        ("./bert", None),
+        ("~/bert", None),
+        ("runs/sst2-1a2b3c4d/model", None),
+    ],
+)
 def test_a_base_model_is_named_by_its_id_and_never_by_a_path(name, base):
     assert base_model(name) == base
 
@@ -122,8 +128,12 @@ def test_labels_and_descriptions_are_no_markup(tmp_path):
 
 
 def test_scores_chosen_on_their_own_examples_are_not_published(tmp_path):
-    metrics = {"metrics": {"validation": {"f1": MATTHEWS, "best_f1": MATTHEWS, "best_f1_thresh": MATTHEWS}},
-               "primary": {"split": "validation", "name": "f1"}}  # fmt: skip
+    metrics = {
+        "metrics": {
+            "validation": {"f1": MATTHEWS, "best_f1": MATTHEWS, "best_f1_thresh": MATTHEWS}
+        },
+        "primary": {"split": "validation", "name": "f1"},
+    }
     lines, _ = TASKS["question-answering"]
     card = _card(made_run(tmp_path / "run", lines(), task="question-answering", metrics=metrics))
     assert [result.metric_name for result in card.data.eval_results] == ["f1"]

@@ -41,11 +41,16 @@ def _answers(n=400, right=0.9, seed=0, gold_seed=0):
 def _lines(gold, answers, losses):
     return [
         {
-            "id": str(i), "text": f"text {i}", "gold": LABELS[g], "prediction": LABELS[a],
-            "probabilities": {"neg": 0.5, "pos": 0.5}, "loss": float(loss), "source": "mail" if i % 4 else "chat",
+            "id": str(i),
+            "text": f"text {i}",
+            "gold": LABELS[g],
+            "prediction": LABELS[a],
+            "probabilities": {"neg": 0.5, "pos": 0.5},
+            "loss": float(loss),
+            "source": "mail" if i % 4 else "chat",
         }
         for i, (g, a, loss) in enumerate(zip(gold, answers, losses, strict=True))
-    ]  # fmt: skip
+    ]
 
 
 def _metrics(gold, answers, losses):
@@ -299,11 +304,15 @@ def test_several_labels_pair_whatever_their_order(tmp_path):
     for number, order in enumerate((labels, labels[::-1])):
         lines = [
             {
-                "id": str(i), "text": f"text {i}", "gold": sorted(gold, key=order.index), "prediction": gold[number:],
-                "probabilities": {name: 0.9 if name in gold[number:] else 0.1 for name in order}, "loss": 0.1,
+                "id": str(i),
+                "text": f"text {i}",
+                "gold": sorted(gold, key=order.index),
+                "prediction": gold[number:],
+                "probabilities": {name: 0.9 if name in gold[number:] else 0.1 for name in order},
+                "loss": 0.1,
             }
             for i, gold in enumerate(golds)
-        ]  # fmt: skip
+        ]
         scores = (
             answer_type("text-classification").from_lines(lines).score(lines, resamples=100, seed=0)
         )

@@ -276,8 +276,10 @@ def test_errors_come_surest_first_and_only_errors(tmp_path):
     shown = [float(row[-1]) for row in rows]
     assert shown == sorted(shown, reverse=True)
     assert all(row[2] != row[3] for row in rows)
-    worst = max((line for line in lines if line["gold"] != line["prediction"]),
-                key=lambda line: line["probabilities"][line["prediction"]])  # fmt: skip
+    worst = max(
+        (line for line in lines if line["gold"] != line["prediction"]),
+        key=lambda line: line["probabilities"][line["prediction"]],
+    )
     assert rows[0][0] == worst["id"]
 
 
@@ -288,7 +290,7 @@ def test_regression_errors_come_farthest_first_with_their_direction(tmp_path):
     assert [abs(value) for value in off] == sorted(map(abs, off), reverse=True)
     assert off[0] == pytest.approx(
         max((line["prediction"] - line["gold"] for line in lines), key=abs), abs=5e-4
-    )  # fmt: skip
+    )
     assert rows[0][1] == "\n".join((lines[int(rows[0][0])]["text"], lines[int(rows[0][0])]["pair"]))
 
 
@@ -436,8 +438,16 @@ def test_layers_of_a_probe(tmp_path):
             "higher_is_better": True,
         }
 
-    rows = [{"layer": str(i), "pooling": "mean", "strength": 0.1, "cross_validation": 0.5 + i / 10,
-             "accuracy": entry(0.6 + i / 10)} for i in range(3)]  # fmt: skip
+    rows = [
+        {
+            "layer": str(i),
+            "pooling": "mean",
+            "strength": 0.1,
+            "cross_validation": 0.5 + i / 10,
+            "accuracy": entry(0.6 + i / 10),
+        }
+        for i in range(3)
+    ]
     probe = {"classifier": "ridge", "best": {"layer": "2", "pooling": "mean"}, "table": rows}
     run = made_run(tmp_path / "run", classified(), metrics={"probe": probe})
     section = next(s for s in build_report(gather(run)).sections if s.title == "Layers")
@@ -506,10 +516,15 @@ def test_markdown_keeps_hostile_texts_in_code(hostile):
 
 @pytest.mark.parametrize(
     ("text", "span"),
-    [("plain", "`plain`"), ("a`b", "``a`b``"), ("`x`", "`` `x` "
-                                                       "``"), ("a|b", r"`a\|b`"), ("two\nlines", "`two lines`"),
-     ("", "")],
-)  # fmt: skip
+    [
+        ("plain", "`plain`"),
+        ("a`b", "``a`b``"),
+        ("`x`", "`` `x` ``"),
+        ("a|b", r"`a\|b`"),
+        ("two\nlines", "`two lines`"),
+        ("", ""),
+    ],
+)
 def test_code_spans_hold_any_text(text, span):
     assert code_span(text) == span
 

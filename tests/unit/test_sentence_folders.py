@@ -98,10 +98,14 @@ def test_a_run_loads_in_sentence_transformers_with_equal_vectors(
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     fields = {
-        "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
-        "model.name": str(make_folder("prompts", tiny_model, tmp_path / "made")), "model.max_length": 40,
-        "sentence_embeddings.projection": 20, "training.epochs": 2, "runtime.precision": "fp32",
-    }  # fmt: skip
+        "data.train_file": str(tmp_path / "rows.jsonl"),
+        "data.validation_file": str(tmp_path / "rows.jsonl"),
+        "model.name": str(make_folder("prompts", tiny_model, tmp_path / "made")),
+        "model.max_length": 40,
+        "sentence_embeddings.projection": 20,
+        "training.epochs": 2,
+        "runtime.precision": "fp32",
+    }
     run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
     theirs = (
         sentence_transformers().SentenceTransformer(str(run.model_path), device="cpu").encode(TEXTS)
@@ -131,9 +135,12 @@ def test_a_run_says_what_stands_before_queries_and_before_documents(
     )
     (tmp_path / "rows.jsonl").write_text(rows)
     fields = {
-        "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
-        "model.name": str(folder), "model.max_length": 40, "training.epochs": 1,
-    }  # fmt: skip
+        "data.train_file": str(tmp_path / "rows.jsonl"),
+        "data.validation_file": str(tmp_path / "rows.jsonl"),
+        "model.name": str(folder),
+        "model.max_length": 40,
+        "training.epochs": 1,
+    }
     run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
     said = json.loads((run.model_path / "config_sentence_transformers.json").read_text())
     assert said["prompts"] == {**prompts, "query": "so ", "document": "p "}
@@ -306,10 +313,14 @@ def test_a_run_is_scored_by_its_folders_measure_and_names_it_again(
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     fields = {
-        "data.train_file": str(tmp_path / "rows.jsonl"), "data.validation_file": str(tmp_path / "rows.jsonl"),
-        "model.name": str(folder), "model.max_length": 40, "training.epochs": 1, "runtime.precision": "fp32",
+        "data.train_file": str(tmp_path / "rows.jsonl"),
+        "data.validation_file": str(tmp_path / "rows.jsonl"),
+        "model.name": str(folder),
+        "model.max_length": 40,
+        "training.epochs": 1,
+        "runtime.precision": "fp32",
         "training.checkpoint_every": "off",
-    }  # fmt: skip
+    }
     run = bertctl.finetune("sentence-embeddings", fields=fields, output=tmp_path / "run")
     saved = json.loads((run.model_path / "config_sentence_transformers.json").read_text())
     assert saved["similarity_fn_name"] == measure

@@ -125,9 +125,11 @@ def test_each_loss_is_that_of_sentence_transformers(name: str) -> None:
     vectors = VECTORS[:, : of.keys.shape[1]]
     model = SimpleNamespace()
     kinds = {
-        "cosine": losses.CosineSimilarityLoss, "cosent": losses.CoSENTLoss, "contrastive": losses.ContrastiveLoss,
+        "cosine": losses.CosineSimilarityLoss,
+        "cosent": losses.CoSENTLoss,
+        "contrastive": losses.ContrastiveLoss,
         "triplet": losses.TripletLoss,
-    }  # fmt: skip
+    }
     both = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
     more = both if "symmetric" in name else {}
     theirs = kinds.get(name, losses.MultipleNegativesRankingLoss)(model, **more)

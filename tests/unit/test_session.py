@@ -228,7 +228,8 @@ def test_no_module_keeps_state_of_its_own() -> None:
 def test_the_searches_find_what_they_are_for() -> None:
     tree = ast.parse(
         "import os, torch\nseen = {}\nlock = threading.Lock()\n"
-        "def f():\n    global count\n    os.environ['A'] = '1'\n    os.environ.setdefault('A', '1')\n"
+        "def f():\n    global count\n    os.environ['A'] = '1'\n    os.environ.setdefault('A', "
+        "'1')\n"
         "    del os.environ['A']\n    os.environ |= {}\n    torch.set_num_threads(1)\n"
     )
     assert sorted(line for _, line in _changes(tree)) == [6, 7, 8, 9, 10]

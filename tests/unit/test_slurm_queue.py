@@ -59,11 +59,19 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("state", "is_over"),
     [
-        ("PENDING", False), ("RUNNING", False), ("COMPLETING", False), ("SUSPENDED", False), ("REQUEUED", False),
-        ("NODE_FAIL", True), ("TIMEOUT", True), ("OUT_OF_MEMORY", True), ("CANCELLED", True), ("COMPLETED", True),
+        ("PENDING", False),
+        ("RUNNING", False),
+        ("COMPLETING", False),
+        ("SUSPENDED", False),
+        ("REQUEUED", False),
+        ("NODE_FAIL", True),
+        ("TIMEOUT", True),
+        ("OUT_OF_MEMORY", True),
+        ("CANCELLED", True),
+        ("COMPLETED", True),
         ("PREEMPTED", True),
     ],
-)  # fmt: skip
+)
 def test_states_of_jobs(slurm: Path, state: str, is_over: bool) -> None:
     (slurm / "jobs").write_text(
         f"7|{state}|bertctl-a|None|/x/jobs/s.sh\n8|RUNNING|other|None|/y|z.sh\n"
@@ -242,11 +250,23 @@ def test_the_step_of_the_newest_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("time_limit", "seconds"),
     [
-        ("", 90), ("UNLIMITED", 90), ("0", 90), ("soon", 90),
-        ("1", 15), ("0:30", 7), ("2", 30), ("0:01:00", 15), ("4:00", 60), ("6", 90), ("2:00:00", 90),
-        ("0-0:02", 30), ("0-0:02:40", 40), ("1-0", 90), ("0:01", 1),
+        ("", 90),
+        ("UNLIMITED", 90),
+        ("0", 90),
+        ("soon", 90),
+        ("1", 15),
+        ("0:30", 7),
+        ("2", 30),
+        ("0:01:00", 15),
+        ("4:00", 60),
+        ("6", 90),
+        ("2:00:00", 90),
+        ("0-0:02", 30),
+        ("0-0:02:40", 40),
+        ("1-0", 90),
+        ("0:01", 1),
     ],
-)  # fmt: skip
+)
 def test_a_job_with_a_short_time_limit_is_told_later(time_limit: str, seconds: int) -> None:
     """Told 90 s before a limit of a minute, jobs stopped while they started, and the run was given
     up.

@@ -106,9 +106,16 @@ def test_what_can_not_be_valued_is_counted_beside_n(tmp_path: Path, state: str) 
     assert (row["n"], row[state]) == (2, 1)
     assert row["mean"] == pytest.approx(mean([value(tmp_path, 0, 0), value(tmp_path, 0, 2)]))
     assert document["counts"] == {
-        "runs": 3, "scores": 2, "done": 2, "collapsed": 0, "diverged": 0, "stopped": 0, "failed": 0, "missing": 0,
+        "runs": 3,
+        "scores": 2,
+        "done": 2,
+        "collapsed": 0,
+        "diverged": 0,
+        "stopped": 0,
+        "failed": 0,
+        "missing": 0,
         state: 1,
-    }  # fmt: skip
+    }
     assert any(note.startswith(f"{state}, 1 run") for note in document["notes"])
 
 
@@ -343,10 +350,15 @@ def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None
     """
     found = document_of(made_sweep(tmp_path, RATES[:2], [0.85, 0.8]))["comparison"]
     tables = [
-        np.array([[a["gold"] == a["prediction"] for a in answers([0.85, 0.8][s], seed=100 * s + seed)]
-                  for seed in range(3)], dtype=float)
+        np.array(
+            [
+                [a["gold"] == a["prediction"] for a in answers([0.85, 0.8][s], seed=100 * s + seed)]
+                for seed in range(3)
+            ],
+            dtype=float,
+        )
         for s in (found["first"], found["second"])
-    ]  # fmt: skip
+    ]
     of_examples = np.var(tables[0].mean(axis=0) - tables[1].mean(axis=0), ddof=1) / 200
     of_seeds = [np.var(table.mean(axis=1), ddof=1) / 3 for table in tables]
     rests = [

@@ -104,8 +104,11 @@ def test_a_random_pick_is_seeded_and_in_order() -> None:
 def test_seeds_go_together_or_each_with_each() -> None:
     assert read_seeds("2", first=42) == [{"init": 42, "order": 42}, {"init": 43, "order": 43}]
     assert read_seeds("init=2,order=2", first=0) == [
-        {"init": 0, "order": 0}, {"init": 0, "order": 1}, {"init": 1, "order": 0}, {"init": 1, "order": 1},
-    ]  # fmt: skip
+        {"init": 0, "order": 0},
+        {"init": 0, "order": 1},
+        {"init": 1, "order": 0},
+        {"init": 1, "order": 1},
+    ]
     assert read_seeds("order=2", first=7) == [{"init": 7, "order": 7}, {"init": 7, "order": 8}]
     for wrong in ("0", "-1", "init=0", "init=2,init=3", "data=2", "many", ""):
         with pytest.raises(UsageError, match="seeds="):

@@ -562,9 +562,10 @@ def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
     assert (seams > 0, features.seams) == (is_said, seams)
     heard = Heard()
     recipe = Recipe(
-        task="question-answering", model=ModelSection(name="x", max_length=30),
+        task="question-answering",
+        model=ModelSection(name="x", max_length=30),
         question_answering=QuestionAnsweringSection(doc_stride=stride),
-    )  # fmt: skip
+    )
     report_truncation("train", features, _task(doc_stride=stride), recipe, heard)
     assert (
         any(

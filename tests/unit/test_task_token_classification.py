@@ -275,7 +275,10 @@ def test_iob1_is_learned_in_iob2_and_answered_in_iob1(tokenizer):
         == [task.gold(rows, i) for i in range(2)]
     )
     assert [(e["type"], e["start"], e["end"], e["text"]) for e in answers[0]["entities"]] == [
-        ("PER", 0, 2, "ab c"), ("LOC", 3, 4, "de"), ("LOC", 4, 5, "fg")]  # fmt: skip
+        ("PER", 0, 2, "ab c"),
+        ("LOC", 3, 4, "de"),
+        ("LOC", 4, 5, "fg"),
+    ]
     least = np.exp(3) / (np.exp(3) + 4)
     assert answers[0]["entities"][0]["probability"] == pytest.approx(least, abs=1e-6)
     scores = task.answers.score(
@@ -289,8 +292,13 @@ def test_iob1_is_learned_in_iob2_and_answered_in_iob1(tokenizer):
     )
     baseline = task.baseline(task.constant_answer(rows), rows)
     assert {name: value for name, value in baseline.items() if ":" not in name} == {
-        "accuracy": pytest.approx(1 / 3), "entity_precision": 0.0, "entity_recall": 0.0, "entity_f1": 0.0,
-        "entity_f1_macro": 0.0, "entity_f1_relaxed": 0.0}  # fmt: skip
+        "accuracy": pytest.approx(1 / 3),
+        "entity_precision": 0.0,
+        "entity_recall": 0.0,
+        "entity_f1": 0.0,
+        "entity_f1_macro": 0.0,
+        "entity_f1_relaxed": 0.0,
+    }
 
 
 def test_ill_formed_answers_are_read_as_conlleval_reads_them(tokenizer):
@@ -302,7 +310,10 @@ def test_ill_formed_answers_are_read_as_conlleval_reads_them(tokenizer):
     )
     assert answers[0]["prediction"] == ["I-PER", "I-LOC", "O", "I-LOC", "I-LOC"]
     assert [(e["type"], e["start"], e["end"]) for e in answers[0]["entities"]] == [
-        ("PER", 0, 1), ("LOC", 1, 2), ("LOC", 3, 5)]  # fmt: skip
+        ("PER", 0, 1),
+        ("LOC", 1, 2),
+        ("LOC", 3, 5),
+    ]
 
 
 def test_a_file_in_no_pure_scheme_is_answered_in_iob2():
@@ -346,7 +357,14 @@ def test_named_labels_keep_their_order():
     order = ["B-PER", "I-PER", "O", "B-LOC", "I-LOC"]
     assert fitted(IOB1, labels=order).labels == tuple(order)
     assert fitted(IOB1, labels=["O", "S-PER", "S-LOC", "S-ORG"]).labels == (
-        "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")  # fmt: skip
+        "O",
+        "B-PER",
+        "I-PER",
+        "B-LOC",
+        "I-LOC",
+        "B-ORG",
+        "I-ORG",
+    )
     official = TokenClassification.from_data(recipe(), rows_of(SENTENCES, IOB1), order)
     assert official.labels == tuple(order)
 
@@ -492,7 +510,9 @@ def test_parts_of_speech_as_spacy_tokens(tokenizer):
     found = json.loads(out.getvalue())
     assert (found["text"], found["spans"]) == ("ab c", [])
     assert [(t["text"], t["start"], t["end"], t["tag"]) for t in found["tokens"]] == [
-        ("ab", 0, 2, "NOUN"), ("c", 3, 4, "VERB")]  # fmt: skip
+        ("ab", 0, 2, "NOUN"),
+        ("c", 3, 4, "VERB"),
+    ]
 
 
 @pytest.mark.parametrize("layout", ["conll", "spacy"])

@@ -163,8 +163,10 @@ def test_longest_first_is_the_library_s_for_all_small_lengths() -> None:
         tokenizer.enable_truncation(room + 3)
         for a in range(9):
             batch = [(" ".join("a" * a), " ".join("b" * b)) for b in range(9)]
-            expected = [(sum(s == 0 for s in e.sequence_ids), sum(s == 1 for s in e.sequence_ids)) for e in
-                        tokenizer.encode_batch(batch)]  # fmt: skip
+            expected = [
+                (sum(s == 0 for s in e.sequence_ids), sum(s == 1 for s in e.sequence_ids))
+                for e in tokenizer.encode_batch(batch)
+            ]
             first, second = longest_first(np.full(9, a), np.arange(9), room)
             assert second is not None
             assert list(zip(first.tolist(), second.tolist(), strict=True)) == expected, (room, a)
@@ -173,8 +175,12 @@ def test_longest_first_is_the_library_s_for_all_small_lengths() -> None:
 def test_the_layout_of_a_pair() -> None:
     slots = Layout.of(MINILM, pair=True).slots
     assert [(slot.ids, slot.type_id, slot.sequence) for slot in slots] == [
-        ((101,), 0, None), ((), 0, 0), ((102,), 0, None), ((), 1, 1), ((102,), 1, None)
-    ]  # fmt: skip
+        ((101,), 0, None),
+        ((), 0, 0),
+        ((102,), 0, None),
+        ((), 1, 1),
+        ((102,), 1, None),
+    ]
     assert Layout.of(MINILM, pair=True, special_tokens=False).special == 0
 
 

@@ -120,11 +120,15 @@ def _expected(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[int], li
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: open_tokenizer("minilm").tokenizer, marks=pytest.mark.slow, id="minilm"),
+        pytest.param(
+            lambda: open_tokenizer("minilm").tokenizer, marks=pytest.mark.slow, id="minilm"
+        ),
         pytest.param(_word_piece_between_spaces, marks=pytest.mark.slow),
-        _word_piece, _byte_level, _sentence_piece,
+        _word_piece,
+        _byte_level,
+        _sentence_piece,
     ],
-)  # fmt: skip
+)
 def test_words_begin_where_the_tokenizer_says(make: Callable[[], Tokenizer]) -> None:
     tokenizer, texts = make(), _texts(30_000)
     packed = pack_in_memory([texts[:1000], texts[1000:]], tokenizer)

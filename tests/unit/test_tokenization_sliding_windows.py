@@ -12,7 +12,7 @@ def windows_of(lengths: list[int], *, room: int, step: int) -> SlidingWindows:
     ends = np.array(lengths)
     return sliding_windows(
         np.zeros_like(ends), ends, room=np.full_like(ends, room), step=np.full_like(ends, step)
-    )  # fmt: skip
+    )
 
 
 def test_a_sequence_that_fits_has_one_window_and_a_longer_one_several():
@@ -66,8 +66,13 @@ def test_words_stay_whole_and_the_last_window_reaches_back():
     sizes = np.array([2, 3, 1, 4, 2, 2, 1, 3])
     ends = np.concatenate([[0], np.cumsum(sizes)])
     windows = sliding_windows(
-        np.array([0]), np.array([8]), room=np.array([7]), step=np.array([3]), tokens_before=ends, reach_back=True
-    )  # fmt: skip
+        np.array([0]),
+        np.array([8]),
+        room=np.array([7]),
+        step=np.array([3]),
+        tokens_before=ends,
+        reach_back=True,
+    )
     tokens = ends[windows.last] - ends[windows.first]
     assert (tokens <= 7).all()
     assert windows.last[-1] == 8

@@ -208,8 +208,10 @@ def test_questions_of_one_task_are_columns_of_their_own(tmp_path):
 
 def rows_by_annotators(names: tuple[str, str], labels: tuple[Any, Any], **more: Any) -> str:
     key, annotator = names
-    rows = [{key: 5, annotator: f"{who}", "text": "Anna sleeps", "label": label, **more}
-            for who, label in zip("ab", labels, strict=True)]  # fmt: skip
+    rows = [
+        {key: 5, annotator: f"{who}", "text": "Anna sleeps", "label": label, **more}
+        for who, label in zip("ab", labels, strict=True)
+    ]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -272,8 +274,10 @@ OPTIONS = [{"id": "GOOD", "text": "good"}, {"id": "BAD", "text": "bad"}]
 
 
 def choice_rows(*accepted: list[str], **more: Any) -> str:
-    rows = [{"text": f"film {i}", "options": OPTIONS, "accept": names, "answer": "accept", **more}
-            for i, names in enumerate(accepted)]  # fmt: skip
+    rows = [
+        {"text": f"film {i}", "options": OPTIONS, "accept": names, "answer": "accept", **more}
+        for i, names in enumerate(accepted)
+    ]
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
@@ -386,8 +390,13 @@ def bioc_document(*annotations: tuple[int, int, str, str | None]) -> dict[str, A
 def test_annotators_of_bioc_have_to_agree(tmp_path, form):
     def written(*annotations):
         document = bioc_document(*annotations)
-        whole = {"collection": {"documents": [document]}, "collections": [{"documents": [document]}],
-                 "documents": [document], "PubTator3": {"PubTator3": [document]}, "lines": document}[form]  # fmt: skip
+        whole = {
+            "collection": {"documents": [document]},
+            "collections": [{"documents": [document]}],
+            "documents": [document],
+            "PubTator3": {"PubTator3": [document]},
+            "lines": document,
+        }[form]
         return json.dumps(whole) + "\n"
 
     path = tmp_path / ("a.jsonl" if form == "lines" else "a.json")
@@ -410,7 +419,9 @@ def test_spans_that_annotators_disagree_on_are_shown_as_people_read_them(tmp_pat
     with pytest.raises(DataError, match=r"not the same \(1: 0 to 4 PER; 2: 0 to 4 ORG\)"):
         read(tmp_path / "a.jsonl", json.dumps({"text": "Anna met", "annotations": spans}), TAGS)
     regions = [{"start": 0, "end": 4, "labels": ["PER"]}]
-    rows = [{"id": 1, "text": "Anna met", "label": label, "annotator": who, "annotation_id": who}
-            for who, label in ((1, regions), (2, []))]  # fmt: skip
+    rows = [
+        {"id": 1, "text": "Anna met", "label": label, "annotator": who, "annotation_id": who}
+        for who, label in ((1, regions), (2, []))
+    ]
     with pytest.raises(DataError, match=r"not the same \(1: 0 to 4 PER; 2: \[\]\)"):
         read(tmp_path / "b.json", json.dumps(rows), TAGS)
