@@ -5,7 +5,6 @@ calibrated. NNCF fixes the ranges of activations on the user's own rows.
 """
 
 import logging
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from bertctl.arrays import Array
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.exporting.convert import save_openvino
+from bertctl.session import current
 
 PRECISIONS: Mapping[str, tuple[str, ...]] = {
     "onnx": ("fp32", "int8"),
@@ -104,7 +104,8 @@ def quantize_openvino(
     """
     import openvino
 
-    with loading(source, kind=UnavailableError, remedy=_REMEDY), _quiet(), _without_telemetry():
+    current().set_variable(_NO_TELEMETRY, "1")  # NNCF sends how it is used otherwise
+    with loading(source, kind=UnavailableError, remedy=_REMEDY), _quiet():
         import nncf
 
         model = openvino.Core().read_model(str(source))
@@ -122,20 +123,6 @@ def quantize_openvino(
 def halve_openvino(source: Path, target: Path) -> None:
     """Writes an ONNX model as OpenVINO's with weights in fp16."""
     save_openvino(source, target, is_half=True)
-
-
-@contextmanager
-def _without_telemetry() -> Iterator[None]:
-    """Keeps NNCF from sending how it is used, by its own switch."""
-    before = os.environ.get(_NO_TELEMETRY)
-    os.environ[_NO_TELEMETRY] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_NO_TELEMETRY]
-        else:
-            os.environ[_NO_TELEMETRY] = before
 
 
 @contextmanager

@@ -60,7 +60,8 @@ def student_options(teacher: Path, *, layers: int | None, model: str | None) -> 
     if not teacher.is_dir():
         raise UnavailableError(
             f"the run {teacher} does not exist",
-            remedy="Name the folder of a finished run: `bertctl runs` lists them.",
+            remedy="Name the folder of a finished run: `bertctl runs ls` lists them.",
+            file=teacher,
         )
     folder = RunFolder.open(teacher)
     if is_probe(teacher):

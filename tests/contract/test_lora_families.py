@@ -125,11 +125,11 @@ def test_peft_and_plain_transformers_answer_as_the_run_does(
     base = auto_class.from_pretrained(encoder, config=config).eval()
     assert largest_difference(logits(base, job), trained) > 1e-3
     adapted = PeftModel.from_pretrained(base, folder.adapter).eval()
-    # T5 does not scale its scores: what W x + B A x rounds otherwise grows to 6e-6. Merged by peft,
-    # its answers are within 1e-6 as well.
-    assert largest_difference(logits(adapted, job), plain) < (1e-5 if "t5" in family else 1e-6)
+    # W x + B A x rounds otherwise than (W + B A) x: by up to 1.4e-6 here, and 6e-6 in T5, which does
+    # not scale its scores. Another processor adds in another order.
+    assert largest_difference(logits(adapted, job), plain) < (2e-5 if "t5" in family else 5e-6)
     merged: Any = adapted.merge_and_unload()
-    assert largest_difference(logits(merged, job), plain) < 1e-6
+    assert largest_difference(logits(merged, job), plain) < 2e-6
 
 
 def test_the_adapter_holds_the_updates_and_the_head_and_nothing_else(
