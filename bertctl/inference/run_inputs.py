@@ -76,7 +76,7 @@ class ReadyRun:
         ):
             return None
         return (
-            f"f1 is that of '{positive}', by the labels' names; another one: "
+            f"f1 is computed for '{positive}' (guessed from the label names); change it with "
             "`evaluation.positive_label=LABEL`"
         )
 

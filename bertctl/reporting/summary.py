@@ -62,17 +62,15 @@ def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> Ta
 
 
 def selection_sentences(metrics: MetricsDocument) -> list[str]:
-    """Returns a sentence for each split on which something was chosen: scores there are a little
-    too good.
-    """
+    """Returns a sentence for each split by which something was chosen."""
     chosen: dict[str, list[str]] = {}
     for name, choice in metrics.selected_on.items():
         chosen.setdefault(choice.split, []).append(choice_text(name, choice.of))
-    too_good = "; its scores are a little too good"
-    return [
-        f"Chosen on {split}: {', '.join(names)}{too_good if split in metrics.metrics else ''}."
-        for split, names in chosen.items()
-    ]
+    sentences: list[str] = []
+    for split, names in chosen.items():
+        effect = ", so its scores are slightly optimistic" if split in metrics.metrics else ""
+        sentences.append(f"Chosen on {split}: {', '.join(names)}{effect}.")
+    return sentences
 
 
 def training_sentences(metrics: MetricsDocument) -> list[str]:

@@ -77,7 +77,9 @@ def test_metrics_have_values_intervals_and_counts(tiny_run):
     assert metrics["steps"] == 20
     assert metrics["selected_on"] == {"epoch": {"split": "validation", "of": 20}}
     card = (tiny_run.path / "model" / "README.md").read_text()
-    assert "Chosen on validation: epoch (best of 20); its scores are a little too good." in card
+    assert (
+        "Chosen on validation: epoch (best of 20), so its scores are slightly optimistic." in card
+    )
 
 
 def test_metrics_hold_no_time_no_path_no_date(tiny_run):
@@ -194,7 +196,7 @@ def test_the_answer_is_one_table(tiny_run):
     assert {line.split()[1] for line in table[1:-1]} == METRICS
     assert (
         table[-1].strip()
-        == "Chosen on validation: epoch (best of 20); its scores are a little too good."
+        == "Chosen on validation: epoch (best of 20), so its scores are slightly optimistic."
     )
 
 

@@ -55,7 +55,7 @@ def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_f1_of_two_labels_says_of_which(bertctl: Run, tiny_model: Path) -> None:
     done = _finetune(bertctl, tiny_model, TWO)
     assert done.returncode == 0, done.stderr
-    assert "f1 is that of 'OFFENSE', by the labels' names" in done.stderr, (
+    assert "f1 is computed for 'OFFENSE' (guessed from the label names)" in done.stderr, (
         "not the last one of the alphabet"
     )
     assert "f1 of OFFENSE" in done.stdout
