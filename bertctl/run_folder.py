@@ -335,6 +335,7 @@ class RunFolder:
             UnavailableError: there is no such folder, or it holds no run.
         """
         if not (path / "status.json").is_file():
+            refuse_export(path)
             if (path / "cells").is_dir():
                 remedy = (
                     f"Name one of them, in {path / 'cells'}; {path / 'sweep.html'} is the report "
@@ -473,6 +474,21 @@ def default_folder(name: str, digest: str) -> Path:
         digest: the recipe's hash, in hexadecimal.
     """
     return next(path for path in _folder_names(name, digest) if not path.exists())
+
+
+def refuse_export(folder: Path) -> None:
+    """Refuses a folder of `bertctl export` where a run or a model is needed.
+
+    Raises:
+        UnavailableError: It is one.
+    """
+    if (folder / "export.json").is_file():
+        raise UnavailableError(
+            f"{folder} is an export, which bertctl does not read yet",
+            remedy="Give the run that it was made from, or use it in ONNX Runtime or OpenVINO "
+            "(`bertctl docs export`).",
+            file=folder,
+        )
 
 
 def latest_folder(name: str, digest: str) -> Path | None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bertctl.documents import SAVE_WEIGHTS, loading, weight_files
 from bertctl.errors import UnavailableError
+from bertctl.run_folder import refuse_export
 
 _HEADER_LIMIT = 100 * 2**20  # bytes, that of the library
 _LAYER = re.compile(r"(?:^|\.)(\d+(?:\.\d+)?)\.")  # Funnel numbers blocks, and layers within them
@@ -98,6 +99,7 @@ def tensors_in(file: Path) -> dict[str, StoredTensor]:
         UnavailableError: it is not there, is cut off, or is no safetensors file.
     """
     if not file.is_file():  # a pipe would be waited for
+        refuse_export(file.parent)
         raise UnavailableError(
             f"the model folder {file.parent} has no {file.name}", remedy=SAVE_WEIGHTS
         )

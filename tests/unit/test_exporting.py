@@ -26,7 +26,7 @@ from bertctl.exporting.request import ExportRequest
 from bertctl.exporting.subject import Window
 from bertctl.inference.graph_session import open_graph
 from bertctl.run_documents.export_document import ExportDocument, digest_of
-from tests.conftest import TinyRun
+from tests.conftest import Run, TinyRun
 from tests.documents.schemas import SCHEMAS
 
 pytest.importorskip("onnxscript", reason="pip install 'bertctl[onnx]'")
@@ -373,3 +373,11 @@ def test_a_window_of_another_length_keeps_its_special_tokens(length: int) -> Non
     assert changed.ids[0] == 2
     assert changed.ids[-1] == 3
     assert {*changed.ids.tolist()} <= {2, 7, 8, 9, 3}
+
+
+def test_verbs_that_read_no_export_say_so(exported: Path, bertctl: Run) -> None:
+    for arguments in (["predict", str(exported), "fine"], ["gate", str(exported), "--min", "f1=0"]):
+        refused = bertctl(*arguments)
+
+        assert refused.returncode == ExitCode.UNAVAILABLE
+        assert "is an export, which bertctl does not read yet" in refused.stderr
