@@ -187,7 +187,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "memory:",
         "checkpoints:",
         "run folder",
-        "f1 is that of",
+        "f1 is computed for",
     )
     more = (
         "first example",
