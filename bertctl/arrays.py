@@ -20,6 +20,14 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Number = TypeVar("_Number", bound=np.number[Any])
 
 
+def as_array(values: Any) -> Array:
+    """Returns an array as it is, and a tensor of torch, wherever it lies, as an array."""
+    if isinstance(values, np.ndarray):
+        return values
+    array: Array = values.cpu().numpy()
+    return array
+
+
 def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
     """Returns (N,) the number of each key in the list of different ones, and that list, in the
     order they came.

@@ -141,7 +141,7 @@ class Comparison:
     def engine(self, session: GraphSession) -> Engine:
         """Returns the engine that computes with a graph."""
         model = self.subject.model
-        backend = TensorBackend(GraphBackend(session, self.subject.windows))
+        backend = GraphBackend(session, self.subject.windows)
         return Engine(backend, model.tokenizer, model.padding, self.subject.compute)
 
     def default_engine(self) -> Engine:
@@ -303,34 +303,6 @@ class Comparison:
                 proof.expected.setdefault(name, []).append(values)
                 largest = max(largest, _largest(name, expected[name], results[name], mask))
         return proof, largest / self._scale
-
-
-@dataclass(frozen=True)
-class TensorBackend:
-    """A graph in the place of a network, for an engine of torch."""
-
-    backend: GraphBackend
-
-    def __call__(self, **inputs: "Tensor") -> Any:
-        """Returns the outputs as attributes."""
-        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
-        return _Outputs(self.backend.compute(arrays))
-
-    def inference(self) -> Any:
-        """Returns a context without gradients."""
-        import torch
-
-        return torch.inference_mode()
-
-
-class _Outputs:
-    """Outputs of a batch as attributes, in torch's form."""
-
-    def __init__(self, arrays: Mapping[str, Array]) -> None:
-        import torch
-
-        for name, values in arrays.items():
-            setattr(self, name, torch.from_numpy(np.ascontiguousarray(values)))
 
 
 def answer_of(answer: Mapping[str, Any]) -> Any:

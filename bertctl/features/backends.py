@@ -22,6 +22,7 @@ from bertctl.features.encoded_windows import EncodedWindows, RowEncoder
 from bertctl.features.encoder import Encoder, VectorSpec, frozen_engine
 from bertctl.features.extract_job import ExtractJob
 from bertctl.inference.graph_session import GraphSession, open_graph
+from bertctl.inference.scorers import TensorBackend
 from bertctl.modeling.build import load_frozen
 from bertctl.modeling.layers import WORD_EMBEDDINGS, layer_count, states_needed
 from bertctl.modeling.source import ModelSource
@@ -38,7 +39,7 @@ _ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class GraphEncoder:
+class GraphEncoder(TensorBackend):
     """An encoder as a graph, called as an `inference.engine.Backend`.
 
     Attributes:

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from bertctl.arrays import Array, Floats32, Ints
+from bertctl.inference.scorers import Scorer, TensorBackend
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding, evaluation_plan, token_budget_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.heap import keep_freed_memory
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.runtime.seeding import WindowRandom
-from bertctl.runtime.side_by_side import side_by_side
 from bertctl.tasks.base import Features, Task
-from bertctl.tasks.batches import Batch, padded_inputs
+from bertctl.tasks.batches import padded_inputs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -36,21 +35,24 @@ _SHORT = 1 << 21
 class Backend(Protocol):
     """What computes a model's outputs."""
 
-    def __call__(self, **inputs: "Tensor") -> Any:
+    def __call__(self, **inputs: Any) -> Any:
         """Returns the outputs for a batch as attributes, under the names that transformers gives
         them (`logits`).
 
         Args:
-            inputs: (B, T) input_ids, attention_mask and token_type_ids; what the model does not
-                take is left alone.
+            inputs: (B, T) input_ids, attention_mask and token_type_ids, as the scorer has them:
+                tensors or arrays. What the model does not take is left alone.
         """
+
+    def scorer(self, task: Task, padding: Padding, device: str) -> Scorer:
+        """Returns what scores a task's batches."""
 
     def inference(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which nothing is random and no gradient is kept."""
 
 
 @dataclass(frozen=True)
-class TorchBackend:
+class TorchBackend(TensorBackend):
     """A network of torch.
 
     Attributes:
@@ -155,14 +157,12 @@ class Engine:
         between two steps of its training has needed most memory. Other runtimes have threads of
         their own, and other networks may keep something between two calls.
         """
+        network = self.network
+        if self.compute.device != "cpu" or network is None:
+            return 1
         from bertctl.modeling.fast.torch_bert import Encoder, Network
 
-        network = self.network
-        if (
-            self.compute.device != "cpu"
-            or not isinstance(network, Encoder | Network)
-            or network.training
-        ):
+        if not isinstance(network, Encoder | Network) or network.training:
             return 1
         if tokens * network.config.hidden_size <= _SHORT:
             return self.compute.threads
@@ -183,7 +183,7 @@ class Engine:
         Whole batches are dealt out to the processes; each of them gets the whole result.
 
         Args:
-            task: collects outputs; its objective computes losses.
+            task: collects outputs, and knows its losses.
             features: U windows.
             batch_size: windows per forward pass, of similar lengths.
             phase: what progress calls it.
@@ -191,8 +191,7 @@ class Engine:
         """
         features = task.scored(features)
         workers = self.workers
-        objective = task.objective(self.padding)
-        rng = WindowRandom(0)  # what an objective draws is the same in every evaluation
+        scorer = self.backend.scorer(task, self.padding, self.compute.device)
         plan = evaluation_plan(features.lengths, batch_size, one_length=self.padding.unwanted)
         # A process without a batch of its own computes the first one, to know the shapes; it adds
         # nothing to the sum.
@@ -205,17 +204,14 @@ class Engine:
         try:
             batch_sizes = (int(features.lengths[some].max()) * len(some) for some in mine)
             threads = self.at_once(max(batch_sizes, default=0))
-            batches = (
-                (indices, objective.batch(features, indices, rng).to(self.compute.device))
-                for indices in mine
-            )
+            batches = ((indices, scorer.batch(features, indices)) for indices in mine)
 
-            def forward(numbered: tuple[Ints, Batch]) -> tuple[Ints, Batch, Any]:
+            def forward(numbered: tuple[Ints, Any]) -> tuple[Ints, Any, Any]:
                 indices, batch = numbered
-                return indices, batch, objective.forward(self.backend, batch)
+                return indices, batch, scorer.forward(batch)
 
             with self.backend.inference():
-                for indices, batch, batch_outputs in side_by_side(forward, batches, threads):
+                for indices, batch, batch_outputs in scorer.each(forward, batches, threads):
                     predictions = features.prediction_indices(indices)
                     for name, values in task.collect_outputs(
                         batch_outputs, batch, features, indices
@@ -225,13 +221,11 @@ class Engine:
                                 (features.num_predictions, *values.shape[1:]), dtype=values.dtype
                             )
                         outputs[name][predictions] = values
-                    of_windows = None
-                    if batch.labels is not None:
-                        of_windows = objective.window_losses(batch_outputs, batch)
+                    of_windows = scorer.losses(batch_outputs, batch)
                     if of_windows is not None:
                         if losses is None:
                             losses = np.zeros(len(features), dtype=np.float32)
-                        losses[indices] = of_windows.cpu().numpy()
+                        losses[indices] = of_windows
                     done = min(done + len(indices) * workers.count, len(features))
                     # The longest come first, and take longest.
                     tokens += int(features.lengths[indices].sum())

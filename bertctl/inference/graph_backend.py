@@ -4,15 +4,21 @@ The graph takes windows, (U, T). Letters: B rows, K texts of a row, U windows, T
 D size of a vector.
 """
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from bertctl.arrays import Array
 from bertctl.inference.graph_session import GraphSession
+from bertctl.inference.scorers import ArrayScorer, Scorer
 from bertctl.inference.window_answers import WindowAnswers
 from bertctl.run_documents.export_document import LAST_STATE, VECTOR, WINDOW_VECTORS
+from bertctl.runtime.batching import Padding
+from bertctl.tasks.base import Task
 
 _OF_WINDOWS = ("logits", "start_logits", "end_logits", VECTOR)
 
@@ -33,6 +39,18 @@ class GraphBackend:
 
     session: GraphSession
     windows: WindowAnswers | None = None
+
+    def __call__(self, **inputs: Array) -> Any:
+        """Returns the outputs of `compute` as attributes."""
+        return SimpleNamespace(**self.compute(inputs))
+
+    def inference(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context that changes nothing: a graph is never random."""
+        return contextlib.nullcontext()
+
+    def scorer(self, task: Task, padding: Padding, device: str) -> Scorer:  # noqa: ARG002
+        """Returns what scores a task's batches in arrays; the device is always the CPU."""
+        return ArrayScorer(task, self, padding)
 
     def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Returns outputs by name: `logits` (B, C) or (B, T, C); of choices (B, K); `start_logits`

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
 
-from bertctl.arrays import Array, Floats32, Ints
+from bertctl.arrays import Array, Floats32, Ints, as_array
 from bertctl.data.readers import Reader, TextReader
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.batches import Batch
+from bertctl.tasks.batches import ArrayBatch, Batch
 from bertctl.tasks.targets import Answered, Target, text_parts
 
 if TYPE_CHECKING:
@@ -169,6 +169,13 @@ class Features(Protocol):
         """Returns some windows as padded tensors."""
 
 
+class ConvertibleFeatures(Features, Protocol):
+    """A split that converted models read as well, without torch."""
+
+    def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
+        """Returns some windows as padded arrays."""
+
+
 class Task(ABC):
     """One task, fitted to one data set: it knows its label names.
 
@@ -281,11 +288,24 @@ class Task(ABC):
             UsageError: weights that are not one per label.
         """
 
+    def array_outputs(self, outputs: Any) -> Array:
+        """Returns the numbers of a batch that answers are made of, out of what a converted model
+        returns: what the objective's `forward` reads of a network.
+        """
+        logits: Array = outputs.logits
+        return logits
+
+    def array_losses(self, outputs: Array, batch: Any) -> Floats32 | None:
+        """Returns the (B,) losses that the objective of scoring reports of labelled windows, in
+        numpy; None, as here, where a loss belongs to no single window.
+        """
+        return None
+
     def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Ints) -> Outputs:
         """Returns what decoding needs of a batch: arrays with an entry per
         `features.prediction_indices(indices)`.
         """
-        return {"logits": outputs.cpu().numpy()}
+        return {"logits": as_array(outputs)}
 
     def samples(self, outputs: Outputs, features: Any, tokenizer: "Tokenizer") -> list[str]:
         """Returns a few answers to look at as training goes on; none here, where predictions are

@@ -1,7 +1,8 @@
-"""Windows of a split as padded tensors. Letters: B windows in a batch, T tokens of the longest of
-them.
+"""Windows of a split as padded arrays, and as tensors. Letters: B windows in a batch, T tokens of
+the longest of them.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -17,6 +18,23 @@ _T = TypeVar("_T")
 
 IGNORED = -100
 """Label of what no loss counts (the default `ignore_index` of torch and of transformers)."""
+
+
+@dataclass(frozen=True)
+class ArrayBatch:
+    """Arrays of B windows: a batch before torch has seen it; a task may add fields of its own.
+
+    Attributes:
+        inputs: name -> (B, T) int64 array: input_ids, attention_mask, token_type_ids.
+        labels: array whose first dimension is B, or None.
+    """
+
+    inputs: dict[str, Array]
+    labels: Array | None
+
+    def as_tensors(self) -> "Batch":
+        """Returns the batch for torch."""
+        return Batch(tensors_of(self.inputs), tensor_of(self.labels))
 
 
 @dataclass(frozen=True)
@@ -67,9 +85,37 @@ def present(labels: _T | None) -> _T:
     return labels
 
 
+def tensor_of(values: Array | None) -> "Tensor | None":
+    """Returns an array as a tensor that shares its memory; None for None."""
+    import torch
+
+    if values is None:
+        return None
+    return torch.from_numpy(values)
+
+
+def tensors_of(arrays: Mapping[str, Array]) -> "dict[str, Tensor]":
+    """Returns arrays by name as tensors that share their memory."""
+    import torch
+
+    return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
 def padded_inputs(
     ids: Array, type_ids: Array, lengths: Ints, padding: Padding
 ) -> "dict[str, Tensor]":
+    """Returns `padded_arrays` as tensors."""
+    return tensors_of(
+        padded_arrays(
+            ids,
+            type_ids,
+            lengths,
+            padding,
+        )
+    )
+
+
+def padded_arrays(ids: Array, type_ids: Array, lengths: Ints, padding: Padding) -> dict[str, Array]:
     """Returns input_ids, attention_mask and token_type_ids, (B, T) int64 each.
 
     Args:
@@ -78,8 +124,6 @@ def padded_inputs(
         lengths: (B,) tokens of each window.
         padding: what fills up the shorter ones, and on which side.
     """
-    import torch
-
     mask = padding.mask(lengths)
     padded_ids = np.full(mask.shape, padding.id, dtype=np.int64)
     padded_types = np.zeros(mask.shape, dtype=np.int64)
@@ -87,7 +131,7 @@ def padded_inputs(
     padded_ids[mask] = ids
     padded_types[mask] = type_ids
     return {
-        "input_ids": torch.from_numpy(padded_ids),
-        "attention_mask": torch.from_numpy(mask.astype(np.int64)),
-        "token_type_ids": torch.from_numpy(padded_types),
+        "input_ids": padded_ids,
+        "attention_mask": mask.astype(np.int64),
+        "token_type_ids": padded_types,
     }

@@ -13,7 +13,7 @@ from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import Batch, padded_inputs
+from bertctl.tasks.batches import ArrayBatch, Batch, padded_arrays, tensors_of
 from bertctl.tasks.features import OneAnswer
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 from bertctl.tokenization.long_texts import LongText, all_windows, ends_of
@@ -100,15 +100,17 @@ class SequenceFeatures(RowFeatures):
         """Returns all texts that are read, (U,), and the row of each."""
         return self.encoded, self.rows
 
-    def collate(self, indices: Ints, padding: Padding) -> Batch:
-        """Returns some examples as padded tensors."""
-        import torch
-
+    def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
+        """Returns some examples as padded arrays."""
         if self.labels is None:
             labels = None
         else:
-            labels = torch.from_numpy(self.labels[indices])
-        return Batch(padded_texts(self.encoded, indices, padding), labels)
+            labels = self.labels[indices]
+        return ArrayBatch(padded_text_arrays(self.encoded, indices, padding), labels)
+
+    def collate(self, indices: Ints, padding: Padding) -> Batch:
+        """Returns some examples as padded tensors."""
+        return self.arrays(indices, padding).as_tensors()
 
 
 @dataclass(frozen=True)
@@ -159,20 +161,18 @@ class DocumentFeatures(SequenceFeatures):
         """Returns how many tokens all windows of these rows have; each is as long as the first."""
         return int((self.lengths[indices] * self.windows[indices]).sum())
 
-    def collate(self, indices: Ints, padding: Padding) -> Batch:
+    def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
         """Returns the first windows of some examples, then their others; `owners` (U,) says whose
         each is.
         """
-        import torch
-
         counts = self.windows[indices] - 1
         behind = np.cumsum(self.windows - 1)[indices] + len(self)
         chosen = np.concatenate([indices, *map(np.arange, behind - counts, behind)])
         owners = np.concatenate(
             [np.arange(len(indices)), np.repeat(np.arange(len(indices)), counts)]
         )
-        inputs = padded_texts(self.every, chosen, padding) | {"owners": torch.from_numpy(owners)}
-        return replace(super().collate(indices, padding), inputs=inputs)
+        inputs = padded_text_arrays(self.every, chosen, padding) | {"owners": owners}
+        return replace(super().arrays(indices, padding), inputs=inputs)
 
 
 def encode_rows(
@@ -206,6 +206,11 @@ def long_text_of(recipe: Recipe, train: Rows | None = None) -> LongText:
 
 
 def padded_texts(encoded: EncodedTexts, indices: Ints, padding: Padding) -> "dict[str, Tensor]":
+    """Returns `padded_text_arrays` as tensors."""
+    return tensors_of(padded_text_arrays(encoded, indices, padding))
+
+
+def padded_text_arrays(encoded: EncodedTexts, indices: Ints, padding: Padding) -> dict[str, Array]:
     """Returns the model's inputs for some texts, (B, T) each.
 
     Args:
@@ -214,6 +219,6 @@ def padded_texts(encoded: EncodedTexts, indices: Ints, padding: Padding) -> "dic
         padding: what fills up the shorter ones.
     """
     flat = np.concatenate([np.arange(encoded.starts[i], encoded.starts[i + 1]) for i in indices])
-    return padded_inputs(
+    return padded_arrays(
         encoded.ids[flat], encoded.type_ids[flat], encoded.lengths[indices], padding
     )

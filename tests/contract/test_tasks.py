@@ -2,9 +2,11 @@
 mind its batch.
 """
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,9 @@ from task_examples import EXAMPLES, ask, assert_alike, assert_same
 
 from bertctl.config.load import load_recipe
 from bertctl.errors import UsageError
+from bertctl.inference.engine import Engine
 from bertctl.inference.score_run import evaluate_file
+from bertctl.inference.scorers import ArrayScorer
 from bertctl.inference.shards import Sharing
 from bertctl.inference.trained import open_run
 from bertctl.interpretability.explain import Asked, Explainer
@@ -24,7 +28,10 @@ from bertctl.reporting.gate import gate
 from bertctl.reporting.limits import parse_limit
 from bertctl.reporting.report import build_report, gather
 from bertctl.run_folder import RunFolder
+from bertctl.runtime.batching import Padding
 from bertctl.runtime.launch import ALONE
+from bertctl.tasks.base import Task
+from bertctl.tasks.batches import tensors_of
 from bertctl.tasks.registry import TASKS
 from bertctl.training.finetune import Result, run
 from bertctl.training.job import prepare
@@ -107,6 +114,50 @@ def test_plain_transformers_loads_it_and_agrees(finished: Result) -> None:
     ]
     for line in lines:
         example.agrees(network, tokenizer, line)
+
+
+class Arrays:
+    """A network of torch that takes and gives arrays, as a converted model does."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.torch = engine.backend
+
+    def __call__(self, **inputs: np.ndarray) -> Any:
+        with self.torch.inference():
+            outputs = self.torch(**tensors_of(inputs))
+        numbers = {
+            name: getattr(outputs, name).numpy()
+            for name in ("logits", "start_logits", "end_logits", "vectors")
+            if getattr(outputs, name, None) is not None
+        }
+        return SimpleNamespace(**numbers)
+
+    def inference(self) -> Any:
+        return contextlib.nullcontext()
+
+    def scorer(self, task: Task, padding: Padding, device: str) -> ArrayScorer:
+        return ArrayScorer(task, self, padding)
+
+
+def test_arrays_are_scored_as_tensors_are(finished: Result) -> None:
+    trained = open_run(finished.folder.path)
+    rows = prepare(trained.recipe).data.splits["validation"]
+    engine = trained.load()
+    task = trained.task
+    features = task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
+    arrays = replace(engine, backend=Arrays(engine))
+    assert arrays.network is None
+    tensors, numbers = (one.forward(task, features, batch_size=3) for one in (engine, arrays))
+    assert {*tensors.outputs} == {*numbers.outputs}
+    for name, values in tensors.outputs.items():
+        assert numbers.outputs[name].dtype == values.dtype
+        np.testing.assert_allclose(numbers.outputs[name], values, atol=1e-5)
+    if tensors.losses is None:
+        assert task.name == "sentence-embeddings"
+        assert numbers.losses is None
+    else:
+        assert numbers.losses is not None
+        np.testing.assert_allclose(numbers.losses, tensors.losses, atol=2e-6, rtol=1e-5)
 
 
 def test_each_answer_is_explained_by_words_that_add_up(finished: Result) -> None:

@@ -20,7 +20,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.inference.evaluate import report_truncation
 from bertctl.metrics.squad import answer_f1
 from bertctl.runtime.batching import Padding, evaluation_plan
-from bertctl.tasks.questions.answer_decoding import best_spans
+from bertctl.tasks.questions.answer_decoding import best_spans, best_spans_of_arrays
 from bertctl.tasks.questions.question_answering import QuestionAnswering
 from tests.heard import Heard
 
@@ -236,6 +236,8 @@ def test_best_spans_are_those_of_a_loop_over_all_pairs(longest):
         longest=longest,
         n_best=7,
     )
+    arrays = best_spans_of_arrays(logits, starts, ends, longest=longest, n_best=7)
+    np.testing.assert_array_equal(arrays, (first.numpy(), last.numpy()))
     for row in range(4):
         pairs = [
             (float(logits[row, s, 0] + logits[row, e, 1]), s, e)

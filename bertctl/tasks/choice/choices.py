@@ -13,9 +13,24 @@ from tokenizers import Tokenizer
 from bertctl.arrays import Ints
 from bertctl.data.rows import Rows
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import Batch
-from bertctl.tasks.sequences import RowFeatures, padded_texts
+from bertctl.tasks.batches import ArrayBatch, Batch, tensor_of, tensors_of
+from bertctl.tasks.sequences import RowFeatures, padded_text_arrays
 from bertctl.tokenization.encode import encode_texts
+
+
+@dataclass(frozen=True)
+class ChoiceArrays(ArrayBatch):
+    """Arrays of `ChoiceBatch`.
+
+    Attributes:
+        counts: choices of each of the B rows.
+    """
+
+    counts: tuple[int, ...]
+
+    def as_tensors(self) -> "ChoiceBatch":
+        """Returns the batch for torch."""
+        return ChoiceBatch(tensors_of(self.inputs), tensor_of(self.labels), self.counts)
 
 
 @dataclass(frozen=True)
@@ -91,16 +106,18 @@ class ChoiceFeatures(RowFeatures):
             np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(of_texts)])[self.starts]
         )
 
-    def collate(self, indices: Ints, padding: Padding) -> ChoiceBatch:
-        """Returns some rows with all their choices as padded tensors."""
-        import torch
-
-        inputs = padded_texts(self.encoded, self.prediction_indices(indices), padding)
-        return ChoiceBatch(
-            inputs={name: tensor.unsqueeze(1) for name, tensor in inputs.items()},
-            labels=None if self.labels is None else torch.from_numpy(self.labels[indices]),
+    def arrays(self, indices: Ints, padding: Padding) -> ChoiceArrays:
+        """Returns some rows with all their choices as padded arrays."""
+        inputs = padded_text_arrays(self.encoded, self.prediction_indices(indices), padding)
+        return ChoiceArrays(
+            inputs={name: values[:, None] for name, values in inputs.items()},
+            labels=None if self.labels is None else self.labels[indices],
             counts=tuple(self.counts[indices].tolist()),
         )
+
+    def collate(self, indices: Ints, padding: Padding) -> ChoiceBatch:
+        """Returns some rows with all their choices as padded tensors."""
+        return self.arrays(indices, padding).as_tensors()
 
 
 def encode_choices(

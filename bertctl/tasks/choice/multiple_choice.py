@@ -10,16 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Floats32
+from bertctl.arrays import Array, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
+from bertctl.tasks.array_losses import choice_cross_entropies
 from bertctl.tasks.base import Objective, Outputs, Task, label_fields
+from bertctl.tasks.batches import present
 from bertctl.tasks.choice.choice_answers import ChoiceAnswers
-from bertctl.tasks.choice.choices import ChoiceFeatures, encode_choices
+from bertctl.tasks.choice.choices import ChoiceArrays, ChoiceFeatures, encode_choices
 from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.targets import Answered, Part, Target
 
@@ -88,6 +90,15 @@ class MultipleChoice(Task):
         from bertctl.tasks.objectives import ChoiceCrossEntropy
 
         return ChoiceCrossEntropy(padding)
+
+    def array_outputs(self, outputs: Any) -> Array:
+        """Returns a score for each choice of the batch, (K,)."""
+        scores: Array = outputs.logits[:, 0]
+        return scores
+
+    def array_losses(self, outputs: Array, batch: ChoiceArrays) -> Floats32:
+        """Returns the cross-entropies over each row's own choices."""
+        return choice_cross_entropies(outputs, present(batch.labels), batch.counts)
 
     def decode(
         self, outputs: Outputs, features: ChoiceFeatures, rows: Rows

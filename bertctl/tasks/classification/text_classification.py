@@ -29,6 +29,7 @@ from bertctl.errors import DataError, UnknownLabelError
 from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
+from bertctl.tasks.array_losses import binary_cross_entropies, cross_entropies
 from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.classification.class_answers import (
@@ -230,6 +231,14 @@ class TextClassification(Task):
             **loss.keywords(training),
         )
         return minimised
+
+    def array_losses(self, outputs: Array, batch: Any) -> Floats32:
+        """Returns the cross-entropies of the probabilities that are answered."""
+        logits = outputs / np.float32(self.temperature)
+        if self.multi_label:
+            losses = binary_cross_entropies(logits, batch.labels)
+            return np.asarray(losses.mean(axis=1), dtype=np.float32)
+        return cross_entropies(logits, batch.labels)
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
         """Returns the task with the temperature and the threshold that were chosen on validation

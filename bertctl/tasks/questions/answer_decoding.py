@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertctl.arrays import Bools, Ints
+from bertctl.arrays import Array, Bools, Floats32, Ints, as_array
 from bertctl.tasks.base import Outputs
 from bertctl.tasks.questions.answer_windows import AnswerFeatures
 
@@ -103,8 +103,53 @@ def best_spans(
     return starts, ends
 
 
+def best_spans_of_arrays(
+    logits_BT2: Floats32, starts_BT: Bools, ends_BT: Bools, *, longest: int, n_best: int
+) -> tuple[Ints, Ints]:
+    """Returns what `best_spans` does, without torch. Spans of equal scores may come in another
+    order.
+    """
+    B, T, _ = logits_BT2.shape
+    A = min(longest, T)
+    starts = np.full((B, n_best), -1, dtype=np.int64)
+    ends = starts.copy()
+    n_spans = min(n_best, T * A)
+    chunk = max(1, _SCORES_AT_ONCE // (T * A))
+    for first in range(0, B, chunk):
+        part = slice(first, first + chunk)
+        begin = np.where(starts_BT[part], logits_BT2[part, :, 0], -np.inf)
+        end = np.where(ends_BT[part], logits_BT2[part, :, 1], -np.inf)
+        padded = np.pad(end, ((0, 0), (0, A - 1)), constant_values=-np.inf)
+        band_BTA = np.lib.stride_tricks.sliding_window_view(padded, A, axis=1)
+        scores = (begin[:, :, None] + band_BTA).reshape(len(begin), -1)
+        candidates = np.argpartition(scores, -n_spans, axis=1)[:, -n_spans:]
+        order = np.argsort(-np.take_along_axis(scores, candidates, axis=1), axis=1, kind="stable")
+        positions = np.take_along_axis(candidates, order, axis=1)
+        is_possible = np.isfinite(np.take_along_axis(scores, positions, axis=1))
+        starts[part, :n_spans] = np.where(is_possible, positions // A, -1)
+        ends[part, :n_spans] = np.where(is_possible, positions // A + positions % A, -1)
+    return starts, ends
+
+
+def _spans_on_device(
+    logits_BT2: "Tensor", starts_BT: Bools, ends_BT: Bools, *, longest: int, n_best: int
+) -> tuple[Ints, Ints]:
+    """Returns `best_spans`, computed where the logits are."""
+    import torch
+
+    device = logits_BT2.device
+    first, last = best_spans(
+        logits_BT2,
+        torch.from_numpy(starts_BT).to(device),
+        torch.from_numpy(ends_BT).to(device),
+        longest=longest,
+        n_best=n_best,
+    )
+    return first.cpu().numpy(), last.cpu().numpy()
+
+
 def keep_spans(
-    logits_BT2: "Tensor",
+    logits_BT2: "Tensor | Array",
     mask_BT: Bools,
     features: AnswerFeatures,
     indices: Ints,
@@ -119,7 +164,7 @@ def keep_spans(
     (`with_most_context`), so that no span counts in two windows.
 
     Args:
-        logits_BT2: start and end score of each token.
+        logits_BT2: start and end score of each token, of torch or not.
         mask_BT: where there is a token, and no padding.
         features: the split.
         indices: (B,) the windows.
@@ -130,8 +175,6 @@ def keep_spans(
         `spans` (B, K, 2): first and last token in the context, -1 where there is none; `scores` (B,
         K, 2): their logits; `null` (B, 2): the logits of "no answer".
     """
-    import torch
-
     B, T = mask_BT.shape
     offset = mask_BT.argmax(axis=1)
     begin = offset + features.context_at[indices]
@@ -140,19 +183,20 @@ def keep_spans(
     ends_BT = (columns >= begin[:, None]) & (columns < (begin + features.counts[indices])[:, None])
     starts_BT = ends_BT.copy()
     starts_BT[ends_BT] = most[np.arange(most.shape[1]) < features.counts[indices][:, None]]
-    device = logits_BT2.device
-    first, last = best_spans(
+    search: Any = _spans_on_device
+    if isinstance(logits_BT2, np.ndarray):
+        search = best_spans_of_arrays
+    first, last = search(
         logits_BT2,
-        torch.from_numpy(starts_BT).to(device),
-        torch.from_numpy(ends_BT).to(device),
+        starts_BT,
+        ends_BT,
         longest=longest,
         n_best=n_best,
     )
-    positions = torch.stack([first, last], dim=2)
-    scores = logits_BT2.gather(1, positions.clamp(min=0)).cpu().numpy()
-    spans = positions.cpu().numpy()
-    null_at = torch.from_numpy(offset + features.null_at[indices]).to(device)
-    null = logits_BT2[torch.arange(B, device=device), null_at].cpu().numpy()
+    spans = np.stack([first, last], axis=2)
+    logits = as_array(logits_BT2)
+    scores = np.take_along_axis(logits, np.maximum(spans, 0), axis=1)
+    null = logits[np.arange(B), offset + features.null_at[indices]]
     into_context = (features.first[indices] - begin)[:, None, None]
     return {
         "spans": np.where(spans >= 0, spans + into_context, -1).astype(np.int32),

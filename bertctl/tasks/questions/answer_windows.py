@@ -23,7 +23,7 @@ from bertctl.config.recipe_sections import QuestionAnsweringSection
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import IGNORED, Batch, padded_inputs
+from bertctl.tasks.batches import IGNORED, ArrayBatch, Batch, padded_arrays
 from bertctl.tasks.features import OneAnswer
 from bertctl.tasks.questions.answer_offsets import Contexts, answer_span, encode_contexts
 from bertctl.tokenization.encode import TextEncoder
@@ -128,11 +128,13 @@ class AnswerFeatures(OneAnswer):
         return null_positions(self.layout, self.lengths)
 
     def collate(self, indices: Ints, padding: Padding) -> Batch:
-        """Returns some windows as padded tensors; labels are (B, 2) positions of an answer's first
+        """Returns `arrays` as tensors."""
+        return self.arrays(indices, padding).as_tensors()
+
+    def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
+        """Returns some windows as padded arrays; labels are (B, 2) positions of an answer's first
         and last token.
         """
-        import torch
-
         rows = self.rows[indices]
         questions = self.questions
         tokens = self.contexts.tokens
@@ -142,13 +144,13 @@ class AnswerFeatures(OneAnswer):
             [question_tokens, Ragged(tokens.flat, starts, self.counts[indices])]
         )
         lengths = self.lengths[indices]
-        inputs = padded_inputs(ids, type_ids, lengths, padding)
+        inputs = padded_arrays(ids, type_ids, lengths, padding)
         labels = None
         if self.targets is not None:
             targets = self.targets[indices]
             before = (inputs["input_ids"].shape[1] - lengths)[:, None] if padding.left else 0
-            labels = torch.from_numpy(np.where(targets == IGNORED, IGNORED, targets + before))
-        return Batch(inputs, labels)
+            labels = np.where(targets == IGNORED, IGNORED, targets + before)
+        return ArrayBatch(inputs, labels)
 
     @cached_property
     def answered(self) -> tuple[Ints, Ints]:

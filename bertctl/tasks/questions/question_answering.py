@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Ints
+from bertctl.arrays import Array, Floats32, Ints, as_array
 from bertctl.config.recipe_sections import QuestionAnsweringSection, TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -20,6 +20,7 @@ from bertctl.errors import DataError
 from bertctl.metrics.squad import chosen_threshold, counts_characters, raw_scores
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
+from bertctl.tasks.array_losses import span_cross_entropies
 from bertctl.tasks.base import (
     AnswerFormat,
     Objective,
@@ -29,7 +30,7 @@ from bertctl.tasks.base import (
     TruncationMessage,
     label_fields,
 )
-from bertctl.tasks.batches import Batch
+from bertctl.tasks.batches import ArrayBatch, Batch, present
 from bertctl.tasks.questions.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.questions.answer_offsets import answer_span, offset_units
 from bertctl.tasks.questions.answer_windows import AnswerFeatures, encode_questions
@@ -144,11 +145,23 @@ class QuestionAnswering(Task):
 
         return SpanCrossEntropy(padding)
 
+    def array_outputs(self, outputs: Any) -> Array:
+        """Returns the start and end score of each token, (B, T, 2)."""
+        return np.stack([outputs.start_logits, outputs.end_logits], axis=2)
+
+    def array_losses(self, outputs: Array, batch: ArrayBatch) -> Floats32:
+        """Returns the means of the cross-entropies of start and end."""
+        return span_cross_entropies(outputs, present(batch.labels), batch.inputs["attention_mask"])
+
     def collect_outputs(
-        self, logits: "Tensor", batch: Batch, features: AnswerFeatures, indices: Ints
+        self,
+        logits: "Tensor | Array",
+        batch: Batch | ArrayBatch,
+        features: AnswerFeatures,
+        indices: Ints,
     ) -> Outputs:
         """Returns the best spans of each window, and its score of "no answer"."""
-        mask = batch.inputs["attention_mask"].cpu().numpy().astype(np.bool_)
+        mask = as_array(batch.inputs["attention_mask"]).astype(np.bool_)
         longest = self.settings.max_answer_length
         n_best = self.settings.n_best
         return keep_spans(

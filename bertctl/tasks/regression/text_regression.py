@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Floats
+from bertctl.arrays import Array, Floats, Floats32
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
@@ -15,7 +15,9 @@ from bertctl.data.table import require_score
 from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
+from bertctl.tasks.array_losses import squared_errors
 from bertctl.tasks.base import Objective, Outputs, Task, label_fields
+from bertctl.tasks.batches import ArrayBatch, present
 from bertctl.tasks.regression.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
 from bertctl.tokenization.long_texts import HEAD, LongText
@@ -125,6 +127,15 @@ class TextRegression(Task):
         from bertctl.tasks.objectives import SquaredError
 
         return SquaredError(padding, self.deviation, self.mean)
+
+    def array_losses(self, outputs: Array, batch: ArrayBatch) -> Floats32:
+        """Returns the squared errors."""
+        return squared_errors(
+            outputs[:, 0],
+            present(batch.labels),
+            mean=self.mean,
+            deviation=self.deviation,
+        )
 
     def decode(
         self, outputs: Outputs, features: SequenceFeatures, rows: Rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bertctl.arrays import Floats, Floats32
+from bertctl.arrays import Array, Floats, Floats32
 from bertctl.catalog.models import locate_model
 from bertctl.config.losses import SENTENCE_LOSSES, losses_for
 from bertctl.config.recipe_sections import SentenceEmbeddingsSection, TrainingSection
@@ -277,9 +277,17 @@ class SentenceEmbeddings(Task):
         )
         return objective
 
+    def array_outputs(self, outputs: Any) -> Array:
+        """Returns the vectors of the texts, (B, 1, D)."""
+        vectors: Array = outputs.vectors
+        return vectors
+
     def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Any) -> Outputs:
         """Returns the vectors of the different texts."""
-        return {"vectors": outputs.float().cpu().numpy()[:, 0]}
+        vectors = outputs
+        if not isinstance(outputs, np.ndarray):
+            vectors = outputs.float().cpu().numpy()
+        return {"vectors": vectors[:, 0]}
 
     def tune(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> dict[str, Any]:
         """Returns the similarity from which two texts belong together, by F1; nothing where labels

@@ -12,15 +12,42 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertctl.arrays import Floats32, Ints, numbers_of
+from bertctl.arrays import Array, Floats32, Ints, numbers_of
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.batches import Batch
-from bertctl.tasks.sequences import RowFeatures, SequenceFeatures, padded_texts
+from bertctl.tasks.batches import ArrayBatch, Batch, tensor_of, tensors_of
+from bertctl.tasks.sequences import RowFeatures, SequenceFeatures, padded_text_arrays
 from bertctl.tokenization.encode import EncodedTexts
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SentenceArrays(ArrayBatch):
+    """Arrays of `SentenceBatch`.
+
+    Attributes:
+        classes: (B,) number of the pair's label, or of the single text's.
+        keys: (B, K) the same number for equal texts; -1 for a text that there is none of.
+        kind: see `SentenceFeatures`.
+    """
+
+    classes: Ints
+    keys: Ints
+    kind: str
+
+    def as_tensors(self) -> "SentenceBatch":
+        """Returns the batch for torch."""
+        import torch
+
+        return SentenceBatch(
+            tensors_of(self.inputs),
+            tensor_of(self.labels),
+            torch.from_numpy(self.classes),
+            torch.from_numpy(self.keys),
+            self.kind,
+        )
 
 
 @dataclass(frozen=True)
@@ -105,9 +132,13 @@ class SentenceFeatures(RowFeatures):
         alike: Ints = first_positions[numbers]
         return alike
 
+    def arrays(self, indices: Ints, padding: Padding) -> SentenceArrays:
+        """Returns some rows as padded arrays."""
+        return self._arrays(self.places[indices], indices, self.keys[indices], padding)
+
     def collate(self, indices: Ints, padding: Padding) -> SentenceBatch:
         """Returns some rows as padded tensors."""
-        return self._batch(self.places[indices], indices, self.keys[indices], padding)
+        return self.arrays(indices, padding).as_tensors()
 
     def drawn(
         self,
@@ -128,8 +159,6 @@ class SentenceFeatures(RowFeatures):
             with_negatives: Whether every other partner has another label; its target is 0 then.
             with_third_text: Whether each row has a third text, which has another label.
         """
-        import torch
-
         partners = indices.copy()
         others = indices.copy()
         targets = np.ones(len(indices), dtype=np.float32)
@@ -151,17 +180,17 @@ class SentenceFeatures(RowFeatures):
         if with_third_text:
             texts.append(others)
         chosen = np.stack(texts, axis=1)
-        batch = self._batch(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
-        return replace(batch, labels=torch.from_numpy(targets))
+        arrays = self._arrays(self.places[chosen, 0], indices, self.keys[chosen, 0], padding)
+        return replace(arrays, labels=targets).as_tensors()
 
-    def _batch(self, text_numbers: Ints, rows: Ints, keys: Ints, padding: Padding) -> SentenceBatch:
-        import torch
-
-        return SentenceBatch(
+    def _arrays(
+        self, text_numbers: Ints, rows: Ints, keys: Ints, padding: Padding
+    ) -> SentenceArrays:
+        return SentenceArrays(
             inputs_of(self.encoded, text_numbers, padding),
-            None if self.labels is None else torch.from_numpy(self.labels[rows]),
-            torch.from_numpy(self.classes[rows]),
-            torch.from_numpy(keys),
+            None if self.labels is None else self.labels[rows],
+            self.classes[rows],
+            keys,
             self.kind,
         )
 
@@ -171,15 +200,15 @@ class DifferentTexts(SequenceFeatures):
     questions have it.
     """
 
-    def collate(self, indices: Ints, padding: Padding) -> Batch:
-        """Returns some texts as padded tensors, (B, 1, T)."""
-        return Batch(inputs_of(self.encoded, indices[:, None], padding), None)
+    def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
+        """Returns some texts as padded arrays, (B, 1, T)."""
+        return ArrayBatch(inputs_of(self.encoded, indices[:, None], padding), None)
 
 
-def inputs_of(texts: EncodedTexts, text_numbers: Ints, padding: Padding) -> "dict[str, Tensor]":
+def inputs_of(texts: EncodedTexts, text_numbers: Ints, padding: Padding) -> dict[str, Array]:
     """Returns the model's inputs for the texts at (B, K) places, (B, K, T) each."""
-    inputs = padded_texts(texts, text_numbers.flatten(), padding)
-    return {name: tensor.reshape(*text_numbers.shape, -1) for name, tensor in inputs.items()}
+    inputs = padded_text_arrays(texts, text_numbers.flatten(), padding)
+    return {name: values.reshape(*text_numbers.shape, -1) for name, values in inputs.items()}
 
 
 def text_keys(columns: Sequence[Sequence[str]]) -> Ints:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 from tokenizers import Tokenizer
 
-from bertctl.arrays import Floats32, Ints
+from bertctl.arrays import Array, Floats32, Ints
 from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.recipe_sections import TrainingSection
 from bertctl.config.schema import Recipe
@@ -24,6 +24,7 @@ from bertctl.metrics.tagging import Entity, entities
 from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
+from bertctl.tasks.array_losses import cross_entropies
 from bertctl.tasks.base import (
     AnswerFormat,
     Objective,
@@ -38,7 +39,7 @@ from bertctl.tasks.classification.class_weights import class_weights
 from bertctl.tasks.probabilities import softmax
 from bertctl.tasks.tagging.tag_answers import TagAnswers
 from bertctl.tasks.tagging.tag_formats import FORMATS
-from bertctl.tasks.tagging.word_windows import WordBatch, WordFeatures, encode_words
+from bertctl.tasks.tagging.word_windows import WordArrays, WordBatch, WordFeatures, encode_words
 from bertctl.tasks.targets import Answered, Part, Target
 from bertctl.words import did_you_mean, listing
 
@@ -267,10 +268,21 @@ class TokenClassification(Task):
         )
         return minimised
 
+    def array_losses(self, outputs: Array, batch: WordArrays) -> Floats32:
+        """Returns the sums of the cross-entropies of the words' first tokens."""
+        losses = cross_entropies(outputs, present(batch.labels))
+        return np.asarray(losses.sum(axis=1), dtype=np.float32)
+
     def collect_outputs(
-        self, logits: "Tensor", batch: WordBatch, features: WordFeatures, indices: Ints
+        self,
+        logits: "Tensor | Array",
+        batch: WordBatch | WordArrays,
+        features: WordFeatures,
+        indices: Ints,
     ) -> Outputs:
         """Returns the logits of each word's first token, in the window that answers for it."""
+        if isinstance(logits, np.ndarray):
+            return {"logits": logits[batch.windows, batch.columns]}
         import torch
 
         at = (

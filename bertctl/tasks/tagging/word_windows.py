@@ -16,15 +16,37 @@ from tokenizers import Tokenizer
 
 from bertctl.arrays import Ints, Ints32, numbers_of
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import IGNORED, Batch
+from bertctl.tasks.batches import IGNORED, ArrayBatch, Batch, tensor_of, tensors_of
 from bertctl.tasks.features import SplitFeatures
-from bertctl.tasks.sequences import padded_texts
+from bertctl.tasks.sequences import padded_text_arrays
 from bertctl.tokenization.encode import EncodedTexts
 from bertctl.tokenization.layout import Layout, Ragged, merge
 from bertctl.tokenization.reference import needs_space, unknown_id
 from bertctl.tokenization.sliding_windows import sliding_windows
 
 _WORDS_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True)
+class WordArrays(ArrayBatch):
+    """Arrays of `WordBatch`.
+
+    Attributes:
+        windows: (P,) for each word answered for, its window in the batch, ...
+        columns: (P,) ... and the place of its first token.
+    """
+
+    windows: Ints
+    columns: Ints
+
+    def as_tensors(self) -> "WordBatch":
+        """Returns the batch for torch."""
+        return WordBatch(
+            tensors_of(self.inputs),
+            tensor_of(self.labels),
+            self.windows,
+            self.columns,
+        )
 
 
 @dataclass(frozen=True)
@@ -129,9 +151,11 @@ class WordFeatures(SplitFeatures):
 
     def collate(self, indices: Ints, padding: Padding) -> WordBatch:
         """Returns some windows as padded tensors."""
-        import torch
+        return self.arrays(indices, padding).as_tensors()
 
-        inputs = padded_texts(self.encoded, indices, padding)
+    def arrays(self, indices: Ints, padding: Padding) -> WordArrays:
+        """Returns some windows as padded arrays."""
+        inputs = padded_text_arrays(self.encoded, indices, padding)
         shape = inputs["input_ids"].shape
         words = self.prediction_indices(indices)
         windows = np.repeat(np.arange(len(indices)), self.weights[indices])
@@ -142,8 +166,8 @@ class WordFeatures(SplitFeatures):
         if self.labels is not None:
             numbers = np.full(shape, IGNORED, dtype=np.int64)
             numbers[windows, columns] = self.labels[words]
-            labels = torch.from_numpy(numbers)
-        return WordBatch(inputs, labels, windows, columns)
+            labels = numbers
+        return WordArrays(inputs, labels, windows, columns)
 
 
 def encode_words(
