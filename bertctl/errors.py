@@ -124,6 +124,10 @@ class UnknownLabelError(DataError):
     """A label that no training row has."""
 
 
+class HeadlessModelError(DataError):
+    """A model of which no task can take answers: it has no head, or one that no task has."""
+
+
 class WholeFileError(DataError):
     """Rows that are wrong together, though some of them may look right alone: leaving out the
     others is no way out.

@@ -1,4 +1,6 @@
-"""A listener that tests look at."""
+"""Listeners that tests look at, or that disturb a run."""
+
+from typing import Any
 
 from bertctl.progress import Listener
 
@@ -17,3 +19,15 @@ class Heard(Listener):
     def warn(self, text: str) -> None:
         """Keeps a warning."""
         self.warned.append(text)
+
+
+class Interrupting(Listener):
+    """Presses Ctrl-C at a step of the training."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    def advance(self, phase: str, done: int, *more: Any, **others: Any) -> None:
+        """Raises at the step."""
+        if phase == "training" and done == self._step:
+            raise KeyboardInterrupt

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from bertctl.run_folder import RunFolder
 from tests.nursery import Child, Nursery
 
 SECONDS = 240.0
@@ -175,3 +176,17 @@ def difference(one: Path, other: Path) -> str | None:
         if len(digests) > 1:
             return name
     return None
+
+
+def digests_of(folder: RunFolder) -> dict[str, str]:
+    """SHA-256 of what decides a run's answers, by file."""
+    paths = [
+        *folder.model.rglob("*.safetensors"),
+        *folder.adapter.rglob("*"),
+        *(folder.path / "predictions").glob("*"),
+        folder.metrics,
+    ]
+    return {
+        str(path.relative_to(folder.path)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }

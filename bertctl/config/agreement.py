@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from bertctl.config.losses import CLASS_LOSSES
 from bertctl.config.presets import AUTO, AUTO_TASKS, fields_left_to_auto
-from bertctl.config.recipe_sections import RecipeFields, TaskSettings
+from bertctl.config.recipe_sections import RecipeFields, RecipeSection, TaskSettings
 from bertctl.config.task_names import PRETRAINING
 from bertctl.documents import is_encoding
 from bertctl.words import listing
@@ -247,12 +247,9 @@ def _window_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 def _distillation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is of no use without a teacher, and tasks and ways of training without one."""
-    changed = recipe.distillation.model_dump(exclude_defaults=True)
-    if not changed:
+    if not recipe.distillation.model_dump(exclude_defaults=True):
         return
-    if recipe.distillation.teacher is None:
-        reason = "of use only with distillation.teacher"
-        yield Disagreement((f"distillation.{next(iter(changed))}", "distillation.teacher"), reason)
+    yield from _useless_without("distillation", recipe.distillation, "teacher")
     if recipe.task not in TAUGHT_TASKS:
         reason = (
             f"a teacher answers {listing(TAUGHT_TASKS)}, and nothing of '{recipe.task}' can be "
@@ -262,6 +259,16 @@ def _distillation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     if recipe.few_shot.loss is not None:
         reason = "few-shot training learns pairs of texts, to which no teacher answers"
         yield Disagreement(("distillation.teacher", "few_shot.loss"), reason)
+
+
+def _useless_without(name: str, section: RecipeSection, switch: str) -> Iterator[Disagreement]:
+    """Yields a field of a changed section that nothing reads, where the field that switches the
+    section on is not set.
+    """
+    if getattr(section, switch) is None:
+        changed = next(iter(section.model_dump(exclude_defaults=True)))
+        reason = f"of use only with {name}.{switch}"
+        yield Disagreement((f"{name}.{changed}", f"{name}.{switch}"), reason)
 
 
 def _layer_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
@@ -302,12 +309,9 @@ def _pretraining_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 def _lora_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
     """Yields what is of no use without LoRA, and what LoRA has no use for."""
-    changed = recipe.lora.model_dump(exclude_defaults=True)
-    if not changed:
+    if not recipe.lora.model_dump(exclude_defaults=True):
         return
-    if recipe.lora.rank is None:
-        reason = "of use only with lora.rank"
-        yield Disagreement((f"lora.{next(iter(changed))}", "lora.rank"), reason)
+    yield from _useless_without("lora", recipe.lora, "rank")
     if recipe.task == PRETRAINING:
         reason = "for fine-tuning; pretraining learns the vectors of words, which LoRA leaves alone"
         yield Disagreement(("lora.rank", "task"), reason)

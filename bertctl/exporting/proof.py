@@ -152,10 +152,6 @@ class Comparison:
             return open_run(path, options=options).load()
         return self.subject.engine
 
-    def answer_names(self, session: GraphSession) -> tuple[str, ...]:
-        """Returns the outputs of a graph that answers are made of."""
-        return answer_outputs(session.outputs)
-
     def prove(self, session: GraphSession, tolerance: float) -> ExportProof:
         """Returns how far a graph is from the model.
 
@@ -268,13 +264,23 @@ class Comparison:
 
     def _difference(self, session: GraphSession, windows: Sequence[Window]) -> float:
         """Returns the largest difference of what answers are made of, in one batch."""
+        _, difference = self._compared(session, windows)
+        return difference
+
+    def _compared(
+        self, session: GraphSession, windows: Sequence[Window]
+    ) -> tuple[dict[str, Array], float]:
+        """Returns what the model says of a batch, by the outputs that answers are made of, and how
+        far the graph is from it.
+        """
         inputs = padded(windows, self.subject.model.padding)
-        expected = self._of_model(inputs)
         names = answer_outputs(session.outputs)
+        of_model = self._of_model(inputs)
+        expected = {name: of_model[name] for name in names}
         results = session.run(inputs, names)
         mask = inputs["attention_mask"].astype(bool)
         largest = max(_largest(name, expected[name], results[name], mask) for name in names)
-        return largest / self._scale
+        return expected, largest / self._scale
 
     def _of_model(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
@@ -290,19 +296,13 @@ class Comparison:
         picked = np.linspace(0, len(self.windows) - 1, count).round().astype(int)
         proof = FolderProof([self.windows[i] for i in np.unique(picked)])
         largest = 0.0
-        names = answer_outputs(session.outputs)
         for window in proof.windows:
-            inputs = padded([window], self.subject.model.padding)
-            expected = self._of_model(inputs)
-            results = session.run(inputs, names)
-            mask = inputs["attention_mask"].astype(bool)
-            for name in names:
-                values = expected[name]
-                if _is_of_tokens(name, values):
-                    values = values[0]
-                proof.expected.setdefault(name, []).append(values)
-                largest = max(largest, _largest(name, expected[name], results[name], mask))
-        return proof, largest / self._scale
+            expected, difference = self._compared(session, [window])
+            largest = max(largest, difference)
+            for name, values in expected.items():
+                is_of_tokens = _is_of_tokens(name, values)
+                proof.expected.setdefault(name, []).append(values[0] if is_of_tokens else values)
+        return proof, largest
 
 
 def answer_of(answer: Mapping[str, Any]) -> Any:

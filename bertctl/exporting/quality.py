@@ -1,9 +1,9 @@
 """The cost of smaller numbers: metrics before and after on the same rows, flips, rows a second."""
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,13 @@ import numpy as np
 from bertctl.errors import UsageError
 from bertctl.exporting.proof import Comparison, answer_of
 from bertctl.inference.engine import Engine
+from bertctl.inference.speed import rows_per_second
 from bertctl.metrics.value import MetricValue
 from bertctl.run_documents.export_document import MetricChange
 from bertctl.tasks.base import Outputs
 from bertctl.words import listing
 
 _TIMED_ROWS = 256
-_ROUNDS = 3
 _NO_LABEL = "-"
 """Stands for the label of an answer that is none, such as words of a text."""
 
@@ -125,8 +125,8 @@ class QualityCheck:
         return bool(self._task.label_names)
 
 
-def rows_per_second(comparison: Comparison, engines: Mapping[str, Engine]) -> dict[str, float]:
-    """Returns how many rows each engine answers in a second, the best of some rounds in turns."""
+def engine_speeds(comparison: Comparison, engines: Mapping[str, Engine]) -> dict[str, float]:
+    """Returns how many rows of a comparison each engine answers in a second."""
     count = len(comparison.rows)
     positions = np.linspace(0, count - 1, min(count, _TIMED_ROWS)).round().astype(np.int64)
     rows = comparison.rows.select(positions)
@@ -134,15 +134,12 @@ def rows_per_second(comparison: Comparison, engines: Mapping[str, Engine]) -> di
     features = subject.task.encode(
         rows, subject.engine.tokenizer, max_length=subject.run.recipe.model.max_length
     )
-    best = dict.fromkeys(engines, float("inf"))
-    for _ in range(_ROUNDS):
-        for name, engine in engines.items():
-            started = time.perf_counter()
-            engine.forward(
-                subject.task, features, batch_size=subject.run.recipe.evaluation.batch_size
-            )
-            best[name] = min(best[name], time.perf_counter() - started)
-    return {name: len(rows) / seconds for name, seconds in best.items()}
+    batch_size = subject.run.recipe.evaluation.batch_size
+    passes = {
+        name: partial(engine.forward, subject.task, features, batch_size=batch_size)
+        for name, engine in engines.items()
+    }
+    return rows_per_second(passes, n_rows=len(rows))
 
 
 def parse_drops(texts: Iterable[str]) -> dict[str, float]:

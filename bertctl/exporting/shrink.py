@@ -9,7 +9,7 @@ import numpy as np
 from bertctl.arrays import Array
 from bertctl.exporting.convert import GRAPH_FILES
 from bertctl.exporting.proof import Comparison
-from bertctl.exporting.quality import QualityCheck, Scores, rows_per_second
+from bertctl.exporting.quality import QualityCheck, Scores, engine_speeds
 from bertctl.exporting.request import ExportRequest
 from bertctl.exporting.smaller import (
     halve_openvino,
@@ -18,6 +18,7 @@ from bertctl.exporting.smaller import (
     quantize_openvino,
 )
 from bertctl.exporting.subject import padded
+from bertctl.inference.graph_backend import answer_outputs
 from bertctl.inference.graph_session import GraphSession, open_graph
 from bertctl.progress import Listener
 from bertctl.run_documents.export_document import ExportQuality
@@ -105,7 +106,7 @@ class _Shrinking:
         changes = {}
         for layer in layers:
             quantize_onnx(self.source, path, only=[layer])
-            results = self.open(path).run(inputs, comparison.answer_names(plain))
+            results = self.open(path).run(inputs, answer_outputs(plain.outputs))
             changes[layer] = max(
                 float(np.abs(values - expected[name]).mean()) for name, values in results.items()
             )
@@ -156,9 +157,7 @@ def shrink(
     if not failures:
         speeds = {"fp32": comparison.engine(session), request.precision: comparison.engine(small)}
         speeds = {"model": comparison.default_engine(), **speeds}
-        quality = quality.model_copy(
-            update={"rows_per_second": rows_per_second(comparison, speeds)}
-        )
+        quality = quality.model_copy(update={"rows_per_second": engine_speeds(comparison, speeds)})
         small = _moved(work, path)
     return SmallGraph(small, quality, failures)
 

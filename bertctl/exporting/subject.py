@@ -1,7 +1,7 @@
 """What is exported: a run or a model, opened, with its network as transformers made it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from bertctl.arrays import Array, Ints
 from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.task_names import PRETRAINING
-from bertctl.errors import DataError
+from bertctl.errors import HeadlessModelError
 from bertctl.inference.engine import Engine
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.inference.window_answers import WindowAnswers
@@ -174,9 +174,7 @@ def _opened(
     """Returns the run, and whether it is one with data of its own."""
     try:
         run = open_run(path, options=options, listener=listener)
-    except DataError as error:
-        if "no head that answers" not in error.message:
-            raise
+    except HeadlessModelError:
         return _opened_encoder(path, options, listener), False
     if run.recipe.task == PRETRAINING:
         listener.say(f"{path} was pretrained: its encoder is exported, without its head for words")
@@ -235,9 +233,3 @@ def _window_answers(run: TrainedRun, model: Model) -> WindowAnswers | None:
 
 
 _POOLS_WINDOWS = "AutoModelForSequenceClassification"
-
-
-def with_recipe(subject: Subject, section: str, **values: object) -> Subject:
-    """Returns the subject with other fields in a section of its recipe."""
-    recipe = subject.run.recipe.with_fields(section, **values)
-    return replace(subject, run=replace(subject.run, recipe=recipe))

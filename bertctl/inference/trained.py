@@ -20,7 +20,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json
-from bertctl.errors import DataError, UnavailableError, UsageError
+from bertctl.errors import HeadlessModelError, UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.own_rows import refuse_changed_rows
 from bertctl.modeling.families import read_length
@@ -310,7 +310,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     """Opens a model that has a head, whoever trained it.
 
     Raises:
-        DataError: it has no head for any task.
+        HeadlessModelError: it has no head for any task.
     """
     source = inspect_model(ModelSection(name=str(path), max_length=4))
     architecture = str((source.config.get("architectures") or ["model without a head"])[0])
@@ -324,7 +324,7 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
     if not fitting and sentence_modules is not None:
         fitting = [task for task, head in heads.items() if not head]
     if not fitting:
-        raise DataError(
+        raise HeadlessModelError(
             f"{path} has no head that answers: it is a {architecture}",
             remedy=f"Heads: {', '.join(dict.fromkeys(filter(None, heads.values())))}. To train "
             "one: "

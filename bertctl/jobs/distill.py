@@ -1,8 +1,8 @@
 """A student beside its teacher: the recipe that it is trained by, and how the two compare."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, evaluate_split
+from bertctl.inference.speed import rows_per_second
 from bertctl.inference.trained import TrainedRun, open_run
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.linear_head import is_probe
@@ -24,9 +25,6 @@ from bertctl.run_folder import RunFolder
 
 _TIMED_ROWS = 512
 """Rows whose answers are timed."""
-
-_ROUNDS = 3
-"""Times that both models answer them, in turns; the fastest counts."""
 
 
 def evenly_spaced(n_layers: int, n_kept: int) -> list[int]:
@@ -158,7 +156,7 @@ def compare_with_teacher(
     rows = runs[0].load_data(listener=listener).splits[split]
     engines = [run.load() for run in runs]
     results = [_scored(run, engine, rows) for run, engine in zip(runs, engines, strict=True)]
-    speeds = _rows_per_second(runs, engines, rows)
+    speeds = _speeds(runs, engines, rows)
     name = metrics.primary.name
     of_student, of_teacher = (
         _figures(run, result.metrics[name].value, speed)
@@ -179,24 +177,23 @@ def _scored(run: TrainedRun, engine: Engine, rows: Rows) -> SplitResult:
     return evaluate_split(engine, run.task, rows, features, recipe=run.recipe)
 
 
-def _rows_per_second(
-    runs: Sequence[TrainedRun], engines: Sequence[Engine], rows: Rows
-) -> list[float]:
-    """Returns how many rows each model answers in a second; they take turns, so that what else the
-    machine does falls on all.
-    """
+def _speeds(runs: Sequence[TrainedRun], engines: Sequence[Engine], rows: Rows) -> list[float]:
+    """Returns how many rows each model answers in a second."""
     some = rows.select(range(min(len(rows), _TIMED_ROWS)))
     features = [
         run.task.encode(some, engine.tokenizer, max_length=run.recipe.model.max_length)
         for run, engine in zip(runs, engines, strict=True)
     ]
-    seconds = np.full(len(runs), np.inf)
-    for _ in range(_ROUNDS):
-        for number, (run, engine) in enumerate(zip(runs, engines, strict=True)):
-            started = time.perf_counter()
-            engine.forward(run.task, features[number], batch_size=run.recipe.evaluation.batch_size)
-            seconds[number] = min(seconds[number], time.perf_counter() - started)
-    return [len(some) / float(value) for value in seconds]
+    passes = {
+        number: partial(
+            engine.forward,
+            run.task,
+            features[number],
+            batch_size=run.recipe.evaluation.batch_size,
+        )
+        for number, (run, engine) in enumerate(zip(runs, engines, strict=True))
+    }
+    return list(rows_per_second(passes, n_rows=len(some)).values())
 
 
 def _figures(run: TrainedRun, score: float, rows_per_second: float) -> ModelFigures:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bertctl.exporting.convert import lacking
 from bertctl.exporting.export_model import ExportResult, export_model
 from bertctl.exporting.proof import Comparison
-from bertctl.exporting.quality import rows_per_second
+from bertctl.exporting.quality import engine_speeds
 from bertctl.exporting.request import ExportRequest
 from bertctl.exporting.rows import comparison_rows
 from bertctl.exporting.subject import open_subject
@@ -57,7 +57,7 @@ def main() -> None:
                 path = Path(folder) / name / document.weights
                 session = open_graph(path, document.format, threads=subject.compute.threads)
                 engines[name] = comparison.engine(session)
-            speeds = rows_per_second(comparison, engines)
+            speeds = engine_speeds(comparison, engines)
             for name, speed in speeds.items():
                 cells = [length, name, f"{speed:.0f}", f"{speed / speeds['bertctl']:.2f}"]
                 print(f"| {' | '.join([*cells, *cost_of(results.get(name))])} |")

@@ -1,6 +1,5 @@
 """LoRA: what a layer computes, what is trained and saved, and how a run goes with it."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from bertctl.errors import InterruptedRunError, UnavailableError, UsageError
 from bertctl.features.probe import prepare as prepare_probe
 from bertctl.modeling.fast.packed_encoder import use_packed_encoder
 from bertctl.modeling.lora import LoraLayer, lora_layers, scaling_of
-from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.training import lora_checks
 from bertctl.training.announce import beyond_plain
@@ -32,7 +30,9 @@ from bertctl.training.checkpoints.checkpoint import Checkpoints
 from bertctl.training.estimate import Rehearsal, estimate_run
 from bertctl.training.finetune import RunOptions, run
 from bertctl.training.job import Job, prepare
+from tests.heard import Interrupting
 from tests.nursery import Nursery
+from tests.stopping import digests_of
 from tests.tiny_recipes import tiny_recipe
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -222,32 +222,6 @@ def test_of_minilm_at_most_1_5_percent_are_trained_and_the_adapter_has_at_most_2
     assert f"{sum(trained):,} of {sum(counts):,} parameters are trained (1.5 %)" in sentence
 
 
-def files_of(folder: RunFolder) -> dict[str, str]:
-    """SHA-256 of what decides a run's answers."""
-    paths = [
-        *folder.model.rglob("*.safetensors"),
-        *folder.adapter.rglob("*"),
-        *(folder.path / "predictions").glob("*"),
-        folder.metrics,
-    ]
-    return {
-        str(path.relative_to(folder.path)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in paths
-    }
-
-
-class Interrupting(Listener):
-    """Presses Ctrl-C at a step of the training."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def advance(self, phase: str, done: int, *more: Any, **others: Any) -> None:
-        """Raises at the step."""
-        if phase == "training" and done == self._step:
-            raise KeyboardInterrupt
-
-
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {},
     "averaged": {"training.average_best": 2, "training.tie_breaker": "loss"},
@@ -276,8 +250,8 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(
     saved = load_file(checkpoint.path / "model.safetensors")
     assert saved.keys() == job.loaded.trainable_state().keys()
     run(job, folder, checkpoint=checkpoint)
-    assert files_of(folder) == files_of(undisturbed)
-    assert len(files_of(folder)) == 5
+    assert digests_of(folder) == digests_of(undisturbed)
+    assert len(digests_of(folder)) == 5
 
 
 @pytest.mark.parametrize("when", ["each time", "at the end"])
@@ -388,7 +362,7 @@ def test_windows_of_long_texts_are_pooled_by_learned_weights_beside_lora(
     job = prepare(recipe)
     assert "window_pooling.query" in job.loaded.trainable_state()
     run(job, folder, checkpoint=Checkpoints(folder, job.hash).latest())
-    assert files_of(folder) == files_of(undisturbed)
+    assert digests_of(folder) == digests_of(undisturbed)
     written = folder.predictions("validation").read_bytes()
     bertctl.evaluate(folder.path, split="validation")
     assert folder.predictions("validation").read_bytes() == written

@@ -2,7 +2,6 @@
 teacher answers once, and what is refused.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -24,30 +23,9 @@ from bertctl.training.finetune import run
 from bertctl.training.job import prepare
 from bertctl.training.start import refuse_other_run
 from tests.conftest import TinyRun
+from tests.heard import Heard, Interrupting
+from tests.stopping import digests_of
 from tests.tiny_recipes import tiny_recipe
-
-
-class Interrupting(Listener):
-    """Presses Ctrl-C at a step of the training."""
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def advance(self, phase: str, done: int, *more: Any, **others: Any) -> None:
-        """Raises at the step."""
-        if phase == "training" and done == self._step:
-            raise KeyboardInterrupt
-
-
-class Hearing(Listener):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-
-    def say(self, message: str) -> None:
-        """Keeps a sentence."""
-        self.sentences.append(message)
 
 
 @pytest.fixture(autouse=True)
@@ -65,19 +43,6 @@ def teacher(tiny_model: Path, opinions: Path, tmp_path: Path) -> Path:
 def student(tiny_model: Path, data: Path, teacher: Path, **fields: Any) -> Recipe:
     settings = {"distillation.teacher": str(teacher), "model.keep_layers": [1], **fields}
     return tiny_recipe(tiny_model, data, **settings)
-
-
-def files_of(folder: RunFolder) -> dict[str, str]:
-    """SHA-256 of what decides a run's answers."""
-    paths = [
-        *folder.model.rglob("*.safetensors"),
-        *(folder.path / "predictions").glob("*"),
-        folder.metrics,
-    ]
-    return {
-        str(path.relative_to(folder.path)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in paths
-    }
 
 
 def test_an_interrupted_student_goes_on_to_the_same_bytes(
@@ -100,8 +65,8 @@ def test_an_interrupted_student_goes_on_to_the_same_bytes(
     checkpoint = Checkpoints(folder, job.hash).latest()
     assert checkpoint is not None
     run(job, folder, checkpoint=checkpoint)
-    assert files_of(folder) == files_of(undisturbed)
-    assert len(files_of(folder)) >= 3
+    assert digests_of(folder) == digests_of(undisturbed)
+    assert len(digests_of(folder)) >= 3
     config = json.loads((folder.model / "config.json").read_text(encoding="utf-8"))
     assert config["num_hidden_layers"] == 1
 
@@ -110,13 +75,13 @@ def test_the_answers_of_the_teacher_are_its_logits_row_by_row_and_computed_once(
     tiny_model: Path, opinions: Path, teacher: Path
 ) -> None:
     job = prepare(student(tiny_model, opinions, teacher))
-    first = Hearing()
+    first = Heard()
     objective = job.objective_with_teacher(first)
     assert isinstance(objective, Distillation)
-    assert any("answers 16 rows" in sentence for sentence in first.sentences)
-    again = Hearing()
+    assert any("answers 16 rows" in sentence for sentence in first.said)
+    again = Heard()
     job.objective_with_teacher(again)
-    assert not again.sentences
+    assert not again.said
     run_of_teacher = job.teacher.run if job.teacher else None
     assert run_of_teacher is not None
     engine = run_of_teacher.load()
@@ -164,7 +129,7 @@ def test_with_all_weight_on_the_labels_the_teacher_changes_nothing(
     recipe = student(tiny_model, opinions, teacher, **{"distillation.alpha": 1.0})
     taught = run(prepare(recipe), RunFolder.create(tmp_path / "taught")).folder
     weights = "model/model.safetensors"
-    assert files_of(plain)[weights] == files_of(taught)[weights]
+    assert digests_of(plain)[weights] == digests_of(taught)[weights]
 
 
 def test_another_teacher_is_another_run_whatever_its_folder_is_called(
