@@ -31,6 +31,7 @@ import fcntl
 import functools
 import gc
 import importlib.metadata
+import importlib.util
 import inspect
 import json
 import os
@@ -79,7 +80,6 @@ HEAVY = (
     "torch.distributed.checkpoint",
     "torch.distributed.tensor",
     "torch.nn.attention.flex_attention",
-    "torch.profiler._cupti_monitor",
     "transformers.models.align",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
@@ -90,6 +90,13 @@ HEAVY = (
     "accelerate",
 )
 """What else they import."""
+
+OF_ONE_RELEASE = (
+    "torch.profiler._cupti_monitor",  # 2.13
+    "torch.profiler._cupti",  # 2.14
+    "torch.profiler._cuspy",  # 2.15
+)
+"""Private modules that torch imports by itself; each release calls them otherwise."""
 
 _OF_ALL = (
     "PYTHONPATH",
@@ -478,7 +485,8 @@ def _import_heavy() -> None:
     """Imports the rest, and has what every process would make alike made."""
     import bertctl
 
-    for name in HEAVY:
+    of_this_release = [name for name in OF_ONE_RELEASE if importlib.util.find_spec(name)]
+    for name in (*HEAVY, *of_this_release):
         __import__(name)
     modules = [
         importlib.import_module(module.name)
