@@ -179,7 +179,7 @@ class Run:
         """Scores a labelled file and returns its values, as the split `file`.
 
         Args:
-            file: In any format that `bertctl evaluate --file` reads.
+            file: In any format that `bertctl evaluate RUN FILE` reads.
             output: Folder for the result, which `gate` and `compare` read like a run.
             overwrite: Whether to replace the result that is there.
 

@@ -286,8 +286,8 @@ def extract(
         The content of OUT.json; in all processes but the first an empty one.
 
     Raises:
-        UsageError: OUT is there and neither `resume` nor `overwrite` was said; a resume with other
-            settings; processes with other settings or rows.
+        UsageError: an unfinished OUT and neither `resume` nor `overwrite` was said; a resume with
+            other settings; processes with other settings or rows.
         DataError: no rows; a resume whose input has changed.
         UnavailableError: the disk is full; what is whole stays.
     """
@@ -320,6 +320,7 @@ def extract(
     else:
         begun_in = [job.sidecar, *(states if workers.count == 1 else (path,))]
     left = _left_by_an_earlier_attempt(job, next(filter(Path.exists, begun_in), path), settings)
+    workers.wait()  # the first process deletes the state that the others have just read
     if left is not None and left.get("complete"):
         state = _State(path, settings, left)
         for part in chunks(stream):
@@ -483,29 +484,38 @@ def _compute(
 def _left_by_an_earlier_attempt(
     job: ExtractJob, state_path: Path, settings: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Returns the state of an earlier attempt that is to be gone on with."""
+    """Returns the state of an earlier attempt that this one continues; None for a new start.
+
+    A finished file is replaced, as every file that a command writes. An unfinished one is hours of
+    work, so `overwrite` has to say that it may go.
+
+    Raises:
+        UsageError: an unfinished attempt and neither `resume` nor `overwrite`; one with other
+            settings; a file of somebody else in place of OUT.json.
+    """
     output = job.output
-    if job.overwrite or not (output.exists() or state_path.exists()):
+    if job.overwrite:
         return None
-    remedy = "Start again with `overwrite=True`."
-    if state_path.exists():
-        state = read_json(state_path, kind=DataError, remedy=remedy)
-    else:
-        state = None
-    # The finished output was deleted.
-    if state is not None and state.get("complete") and not output.exists():
+    if not state_path.exists():
+        if job.resume and output.exists():
+            message = f"{output} has no {state_path.name} beside it that tells where to continue"
+            raise UsageError(message, remedy="Leave `resume=True` out to replace the file.")
+        return None
+
+    state = read_json(state_path, kind=DataError, remedy="Start again with `overwrite=True`.")
+    if "complete" not in state:
+        raise UsageError(
+            f"{state_path} does not describe vectors, so it is not replaced",
+            remedy="Choose another file with `output=`.",
+        )
+    is_deleted = not output.exists()
+    if state["complete"] and (is_deleted or not job.resume):
         return None
     if not job.resume:
-        how = "there"
-        go_on = ""
-        if state is not None and not state.get("complete", True):  # where it is no file of ours
-            how = f"unfinished, {state['rows']} rows are whole"
-            go_on = ", continue with `resume=True`"
-        remedy = f"Choose another file with `output=`{go_on}, or replace it with `overwrite=True`."
-        raise UsageError(f"{output} is {how}", remedy=remedy)
-    if state is None:
-        message = f"{output} has no {state_path.name} beside it that tells where to continue"
-        raise UsageError(message, remedy="Use `overwrite=True`.")
+        raise UsageError(
+            f"{output} is unfinished, {state['rows']} rows are whole",
+            remedy="Continue with `resume=True`, or start again with `overwrite=True`.",
+        )
     for name in _MUST_AGREE:
         if state.get(name) != settings.get(name):
             message = (

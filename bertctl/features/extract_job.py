@@ -40,7 +40,7 @@ class ExtractJob:
         keep_text: whether texts are written where the format has room.
         backend: torch, onnx or openvino; auto for the fastest of them.
         resume: go on where an earlier attempt was stopped.
-        overwrite: replace a file that is there.
+        overwrite: start again where an earlier attempt was stopped.
         sharing: what of the work this is; shards are OUT.parts/K-of-N.json and a folder of that
             name.
     """

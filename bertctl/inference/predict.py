@@ -610,6 +610,7 @@ def predict_glue(
     *,
     data: str | None,
     output: Path,
+    overwrite: bool = False,
     workers: Workers = ALONE,
     sharing: Sharing = Sharing(),  # noqa: B008
     listener: Listener = SILENT,
@@ -621,6 +622,7 @@ def predict_glue(
         name: Name of the split.
         data: Another data set's catalog name, such as `ax`.
         output: Folder for one file per split.
+        overwrite: Whether files that are there are replaced.
         workers: The processes that share the work; the first one writes.
         sharing: Says whether this is a shard of the work, or the merge of all shards.
         listener: Receives the progress.
@@ -629,10 +631,17 @@ def predict_glue(
         Counts, and the files written.
 
     Raises:
-        UsageError: not a GLUE data set, or a split that the server takes no answers for.
+        UsageError: not a GLUE data set, or a split that the server takes no answers for, or a file
+            is there.
     """
     about = _about(run, data)
     dataset, split_rows = glue_splits(about.recipe.data, name)
+    existing = [row.glue_file for row in split_rows if (output / row.glue_file).exists()]
+    if existing and not overwrite:
+        raise UsageError(
+            f"{output / existing[0]} exists",
+            remedy="Choose another folder with `output=`, or add `overwrite=True` to replace it.",
+        )
     splits = about.load_data([row.name for row in split_rows], listener=listener).splits
     destination = Destination(output, "glue", io.StringIO())
     settings_hash = _settings_hash(run, destination, None, KeptColumns())

@@ -118,7 +118,7 @@ def _kind(folder: RunFolder, task: str, state: str) -> str:
     """Returns what made a run folder."""
     if (folder.path / "probe.safetensors").exists():
         return "probe"
-    if not folder.environment.exists() and state == "done":  # `evaluate --file` trains nothing
+    if not folder.environment.exists() and state == "done":  # `evaluate RUN FILE` trains nothing
         return "scores"
     if task == PRETRAINING:
         return "pretraining"

@@ -208,7 +208,7 @@ REFUSALS = {
     "nothing": ([], "there is nothing to look at"),
     "an empty text": ([""], "the text is empty"),
     "an empty second text": (["good", "  "], "the text is empty"),
-    "a text and a file": (["good", "--file", "texts.txt"], "a text excludes --file"),
+    "a text and a file": (["good", "--file", "texts.txt"], "a text excludes a file"),
     "a layer too many": (["good", "--layers", "1,3"], "the model has no layer '3'"),
     "a layer that is a word": (["good", "--layers", "last"], "It has layers 1 to 2"),
     "a head too many": (["good", "--heads", "0"], "the model has no head '0'"),

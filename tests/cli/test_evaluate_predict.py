@@ -506,6 +506,9 @@ def test_a_submission_for_mnli_is_two_files_and_the_diagnostic_set_a_third(
     assert counts == {"MNLI-m.tsv": 4, "MNLI-mm.tsv": 2, "AX.tsv": 3}
     for path in (tmp_path / "out").iterdir():
         assert set(_submission(path)) <= set(NLI)
+    with pytest.raises(UsageError, match=r"AX\.tsv exists"):
+        predict_glue(trained, "test", data="ax", output=tmp_path / "out")
+    predict_glue(trained, "test", data="ax", output=tmp_path / "out", overwrite=True)
 
 
 def test_the_diagnostic_set_is_refused_for_a_model_with_other_labels(bertctl, tiny_run):

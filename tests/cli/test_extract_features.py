@@ -53,8 +53,8 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
         40,
         input="a\n",
     )
-    assert again.returncode == 2
-    assert "--overwrite" in again.stderr
+    assert again.returncode == 0
+    assert np.load(tmp_path / "a.npy").shape == (1, 36), "a file is replaced"
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp
 
 
 def test_neighbours_as_a_table_a_document_and_a_page(bertctl: Run, tmp_path: Path):
-    shown = bertctl("vocab", "neighbours", "king - man + woman", "minilm", "--top", "3")
+    shown = bertctl("vocab", "neighbours", "king - man + woman", "minilm", "--top-k", "3")
     assert "queen" in shown.stdout.splitlines()[1]
     (tmp_path / "corpus.txt").write_text(
         "He sat on the <b>bank</b> of the river.\nThe Bank lends money.\n"

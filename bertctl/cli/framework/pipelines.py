@@ -26,11 +26,18 @@ class ReportFiles:
 _option = partial(option, kind=Path, metavar="FILE")
 _QUALITY = (
     "Write the checks that did not pass as a GitLab code-quality report "
-    "(artifacts:reports:codequality)."
+    "(artifacts:reports:codequality). An existing file is replaced."
 )
-_METRICS = "Write the numbers as a GitLab metrics report (artifacts:reports:metrics)."
+_METRICS = (
+    "Write the numbers as a GitLab metrics report (artifacts:reports:metrics). An existing file is "
+    "replaced."
+)
 _OPTIONS = [
-    _option("junit", "--junit", "Write each check as a test case, JUnit XML."),
+    _option(
+        "junit",
+        "--junit",
+        "Write each check as a test case, JUnit XML. An existing file is replaced.",
+    ),
     _option("gitlab_metrics", "--gitlab-metrics", _METRICS),
     _option("gitlab_codequality", "--gitlab-codequality", _QUALITY),
 ]

@@ -334,7 +334,7 @@ OutputOption = Annotated[
         "--output",
         "-o",
         metavar="DIR",
-        help="Run folder. Default: runs/RECIPE-HASH.",
+        help="Run folder. Default: runs/RECIPE-HASH.\n\nMust be empty, or add --overwrite.",
     ),
 ]
 OnErrorOption = Annotated[

@@ -97,7 +97,10 @@ _SIMILARITY = (
     "Measure of two vectors; distances are negative. Default: as the model's folder says, else "
     "cosine."
 )
-_INTO = "File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default: stdout."
+_INTO = (
+    "File for the answers: lines of JSON, or by its suffix json, csv or tsv. An existing file is "
+    "replaced. Default: stdout."
+)
 _LAYOUT = "Layout of the input: lines, csv, tsv, jsonl, parquet."
 _OPTIONS = [
     option(

@@ -52,7 +52,7 @@ def adapt(
         seeds: Number of seeds of the fine-tuning, from the recipe's on.
         jobs: Number of parallel runs of the fine-tuning. Default: one per GPU, or 1 on CPU.
         dry_run: Check everything; estimate the number of runs, time and disk space.
-        output: Folder of all. Default: runs/adapt-TASK-HASH.
+        output: Folder of all. The same command continues in it. Default: runs/adapt-TASK-HASH.
 
     Examples:
         bertctl adapt abstracts.txt --model minilm --objective mlm --then labelled.csv

@@ -33,7 +33,7 @@ _TABLES = picked("--text-column", "--pair-column", "layout")
 def attention(
     out: Output,
     run: RunRequest,
-    text: Annotated[str | None, typer.Argument(metavar="[TEXT]")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="[TEXT|FILE|-]")] = None,
     pair: Annotated[str | None, typer.Argument(metavar="[PAIR]")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PAGE.html")] = None,
     npz: Annotated[Path | None, typer.Option("--npz", metavar="FILE.npz")] = None,
@@ -51,36 +51,42 @@ def attention(
     heads count from 1.
 
     Args:
-        text: Text to look at; a second one makes a pair.
+        text: Text to look at; a second one makes a pair. Or a file of texts to measure each head
+            on.
         pair: Second text.
-        output: Page to write. Default: attention.html or, with --file or --importance, heads.html;
-            none with --json or --npz alone.
+        output: Page to write. An existing file is replaced. Default: attention.html or, with a file
+            or --importance, heads.html; none with --json or --npz alone.
         npz: File for the tensors: attentions (L, H, T, T), queries and keys (L, H, T, D), tokens.
+            An existing file is replaced.
         layers: Layers to show; -1 is the last. Default: all.
         heads: Heads to show. Default: all.
-        file: Texts to measure each head on: its attention to the next token, the previous one,
-            itself, the same token elsewhere, [CLS], delimiters, the other sentence; entropy,
-            distance. Lines, CSV, TSV, JSONL or Parquet.
+        file: The file, whatever its name. Measured for each head: its attention to the next token,
+            the previous one, itself, the same token elsewhere, [CLS], delimiters, the other
+            sentence; entropy, distance. Lines, CSV, TSV, JSONL or Parquet.
         importance: How much each head of a RUN matters on its validation rows: by gradient, or by
             ablation too (a pass over the rows for each head).
 
     Examples:
         bertctl attention minilm "a bank account" "the river bank" -o page.html
-        bertctl attention minilm --file reviews.txt -o heads.html
+        bertctl attention minilm reviews.txt -o heads.html
         bertctl attention runs/sst2-1a2b3c4d --importance gradient
     """
     from bertctl.cli.inputs.texts import check_typed_texts
+    from bertctl.data.file_names import names_a_file
 
+    if text is not None and pair is None and file is None and (text == "-" or names_a_file(text)):
+        file = text
+        text = None
     texts = [typed for typed in (text, pair) if typed is not None]
     of_heads = file is not None or importance is not None
     if bool(texts) == of_heads:
         if texts:
-            message = "a text excludes --file and --importance"
+            message = "a text excludes a file and --importance"
         else:
             message = "there is nothing to look at"
         raise UsageError(
             message,
-            remedy='Give a text ("..."), or --file FILE, or for a run --importance gradient.',
+            remedy='Give a text ("..."), or a file, or for a run --importance gradient.',
         )
     if not all(map(str.strip, texts)):
         raise UsageError("the text is empty", remedy='Give one with words in it ("...").')

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 def evaluate(
     out: Output,
     run: RunRequest,
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FILE ...]")] = None,
     split: Annotated[str | None, typer.Option("--split")] = None,
     file: Annotated[list[str] | None, typer.Option("--file", metavar="FILE")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
@@ -57,11 +58,12 @@ def evaluate(
     folder of their own: that of -o, or RUN-on-FILE beside RUN.
 
     Args:
+        files: A labelled file of your own: CSV, TSV, JSONL or Parquet. Several files, or a pattern
+            such as 'part-*.jsonl', are scored as one.
         split: Split of the run's own data. Default: its validation splits.
-        file: A labelled file of your own: CSV, TSV, JSONL or Parquet. Repeatable, or a pattern such
-            as 'part-*.jsonl': several files are scored as one.
-        output: Folder for the scores of --file. Default: beside RUN, such as RUN-on-new for
-            new.csv.
+        file: The same as FILE; repeatable.
+        output: Folder for the scores of FILE. Must be empty, or add --overwrite.
+            Default: beside RUN, such as RUN-on-new for new.csv.
         calibrate: Fit a temperature on the split, which calibrates the probabilities of later
             predictions.
         threshold: Choose on the split the probability from which later predictions take the
@@ -70,16 +72,17 @@ def evaluate(
 
     Examples:
         bertctl evaluate runs/sst2-1a2b3c4d --split test
-        bertctl evaluate runs/sst2-1a2b3c4d --file new.csv -o runs/new
+        bertctl evaluate runs/sst2-1a2b3c4d new.csv -o runs/new
     """
     from bertctl.inference.shards import Sharing
     from bertctl.run_folder import RunFolder
 
+    file = [*(files or ()), *(file or ())]
     if split and file:
-        raise UsageError("--split and --file exclude each other", remedy="Give one of the two.")
+        raise UsageError("--split and a file exclude each other", remedy="Give one of the two.")
     if (file or shard or merge) and (calibrate or threshold is not None):
         remedy = (
-            "Leave --file, --shard and --merge out. --split names the split, else it is the "
+            "Leave the file, --shard and --merge out. --split names the split, else it is the "
             "validation split."
         )
         raise UsageError(
@@ -87,9 +90,11 @@ def evaluate(
             remedy=remedy,
         )
     if output and not file:
-        message = "-o goes with --file; a split is added to the run itself"
-        raise UsageError(message, remedy="Leave -o out, or add --file FILE.")
-    source = _source(file or [])
+        message = "-o goes with a file; a split is added to the run itself"
+        raise UsageError(
+            message, remedy="Leave -o out, or name the file: bertctl evaluate RUN FILE -o DIR."
+        )
+    source = _source(file)
     target = output or _folder_of(run.path, source)
     if source is not None:
         RunFolder.check_free(target, overwrite=overwrite)

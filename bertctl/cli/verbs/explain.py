@@ -50,7 +50,7 @@ def explain(
         steps: Exactly N Gauss-Legendre steps, as captum's n_steps. Default: as many as it takes
             until the sum is right to 1 %.
         faithfulness: Measure faithfulness on the first N answers; 0 for none.
-        output: File for the explanations. Default: stdout.
+        output: File for the explanations. An existing file is replaced. Default: stdout.
         layout: text for people, jsonl, or one HTML page with the first 500 rows. Default: text on
             stdout; in a file html by its suffix, else jsonl.
 

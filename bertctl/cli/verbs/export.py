@@ -36,7 +36,7 @@ def export(
     thresholds. If an answer differs, no folder is left and the exit code is 7.
 
     Args:
-        output: Folder to make.
+        output: Folder to make. Must be empty, or add --overwrite.
         to: Format of the graph: onnx for ONNX Runtime, or openvino.
         rows: Rows to compare on. Default: the run's validation rows.
         int8: Keep weights in 8 bits: a quarter of the size, and faster on most CPUs.

@@ -66,8 +66,8 @@ def extract_features(
             set's name.
 
             Several files, or a pattern such as 'part-*.parquet', are read as one.
-        output: File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. OUT.json beside it
-            describes it.
+        output: File to write: .npy, .npz, .safetensors, .parquet, .jsonl or .h5. An existing file
+            is replaced. OUT.json beside it describes it.
         layers: Layers by number or name, or `all`.
 
             0 is the embeddings, -1 the last layer. Names: word-embeddings, embeddings,
@@ -93,7 +93,7 @@ def extract_features(
             For another one than torch the model is converted once, and checked against torch each
             time.
         resume: Continue where an earlier attempt stopped.
-        overwrite: Replace OUT.
+        overwrite: Start again instead of continuing an unfinished OUT.
 
     Examples:
         bertctl extract-features reviews.csv -o reviews.npy --model minilm

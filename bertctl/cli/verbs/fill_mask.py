@@ -36,8 +36,8 @@ def fill_mask(
             texts, - for stdin.
         top_k: How many words to show for each mask.
         targets: Score these words instead. One of several tokens is scored as several masks.
-        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
-            stdout.
+        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. An existing
+            file is replaced. Default: stdout.
 
     Examples:
         bertctl fill-mask bert-base "The capital of France is [MASK]."

@@ -30,7 +30,7 @@ def index(
         corpus: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
 
             Several files, or a pattern such as 'part-*.parquet', are read as one.
-        output: Folder of the index.
+        output: Folder of the index. Must be empty, or add --overwrite.
         dtype: Type of its numbers: half and a quarter of the room, and what that costs is measured.
             Default: float32.
         append: Add the texts to an index that is there, with its own model, columns and settings.

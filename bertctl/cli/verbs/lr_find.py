@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bertctl.cli.framework.help import RARE
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
@@ -25,7 +26,9 @@ def lr_find(
     low: Annotated[float, typer.Option("--from", metavar="X")] = 1e-7,
     high: Annotated[float, typer.Option("--to", metavar="X")] = 1.0,
     steps: Annotated[int, typer.Option("--steps", metavar="N")] = 100,
-    overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
+    overwrite: Annotated[  # noqa: ARG001 - typed in scripts of earlier versions
+        bool, typer.Option("--overwrite", rich_help_panel=RARE)
+    ] = False,
 ) -> None:
     """Find a learning rate: train while it rises, until the loss explodes (range test, Smith 2017).
 
@@ -34,11 +37,12 @@ def lr_find(
     5e-5, and the better choice.
 
     Args:
-        output: Write the losses here, and a picture beside it as .png and .svg.
+        output: Write the losses here, and a picture beside it as .png and .svg. An existing file is
+            replaced.
         low: Learning rate of the first step.
         high: Learning rate of the last step.
         steps: Steps over which the learning rate rises.
-        overwrite: Replace existing files.
+        overwrite: Not needed any more: existing files are replaced.
 
     Examples:
         bertctl lr-find sst2 --model minilm --data-dir glue -o rates.json
@@ -46,7 +50,7 @@ def lr_find(
     """
     resolved = recipe.load(listener=out)
     if output is not None:
-        check_file(output, overwrite=overwrite)
+        check_file(output)
     from bertctl.training.lr_find import find_rate
 
     with out.third_party_kept():
@@ -79,18 +83,14 @@ def lr_find(
     out.answer(document, rates_table(document))
 
 
-def check_file(path: Path, *, overwrite: bool) -> None:
+def check_file(path: Path) -> None:
     """Refuses a place for the figures that will not do, before anything is trained.
 
     Raises:
-        UsageError: no .json file, a folder, or files that are there while `overwrite` is off.
+        UsageError: no .json file, or a folder.
     """
     if path.suffix != ".json" or path.is_dir():
         raise UsageError(f"-o {path}: the file must end in .json", remedy="Such as -o rates.json.")
-    existing = [str(file) for file in (path, *pictures(path)) if file.exists()]
-    if existing and not overwrite:
-        message = f"{', '.join(existing)}: already there"
-        raise UsageError(message, remedy="Choose another name with -o, or add --overwrite.")
 
 
 def pictures(path: Path) -> list[Path]:

@@ -25,6 +25,7 @@ def predict(
     arguments: RowsGiven,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="PATH")] = None,
     layout: Annotated[str | None, typer.Option("--format", metavar="NAME")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", rich_help_panel=RARE)] = False,
     safe_csv: Annotated[bool, typer.Option("--safe-csv", rich_help_panel=RARE)] = False,
     top_k: Annotated[int | None, typer.Option("--top-k", min=1, metavar="N")] = None,
     keep_columns: Annotated[
@@ -42,9 +43,12 @@ def predict(
 
     Args:
         output: File for the answers (glue: folder). Default: stdout.
+
+            An existing file is replaced. In a folder of --format glue it needs --overwrite.
         layout: Layout of the answers: jsonl, json, csv or tsv; glue for the GLUE server; squad; for
             tags conll, conlleval, conllu, spacy, label-studio, brat, pubtator, bioc, docbin.
             Default: by the suffix of -o, else jsonl.
+        overwrite: Replace the files of --format glue in the folder.
         safe_csv: In CSV, put ' before texts that a spreadsheet would take for a formula.
         top_k: Answer with the N likeliest labels, as `top`, not with all.
         keep_columns: Columns of the file to write, too. Default: all.
@@ -111,6 +115,7 @@ def predict(
                 split,
                 data=arguments.data,
                 output=output,
+                overwrite=overwrite,
                 workers=shared,
                 sharing=sharing,
                 listener=listener,

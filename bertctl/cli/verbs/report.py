@@ -29,7 +29,8 @@ def report(
     errors.
 
     Args:
-        output: File to write. Default: RUN/report.html for HTML, stdout for Markdown.
+        output: File to write. An existing file is replaced. Default: RUN/report.html for HTML,
+            stdout for Markdown.
         format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the
             suffix of the file.
         split: Split whose answers are shown. Default: the one that chose the weights.

@@ -39,8 +39,8 @@ def score(
         pair: A second text: which one is likelier?
         pll: Tokens that are masked beside a token: within-word, the tokens of its word that follow
             it (Kauf and Ivanova 2023); token, nothing (Salazar et al. 2020).
-        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. Default:
-            stdout.
+        output: File for the answers: lines of JSON, or by its suffix json, csv or tsv. An existing
+            file is replaced. Default: stdout.
 
     Examples:
         bertctl score bert-base "The keys to the cabinet are on the table."

@@ -82,6 +82,8 @@ def sweep(
         dry_run: Time a few steps; estimate the number of runs, time and disk space.
         output: Sweep folder. Default: runs/sweep-RECIPE-HASH.
 
+            The same command continues the sweep in it.
+
     Examples:
         bertctl sweep mrpc --data-dir glue --model minilm --grid paper --seeds 5
         bertctl sweep my.yaml --grid 'training.epochs=3,10' --folds 5 --jobs 2

@@ -22,7 +22,7 @@ def sweep_merge(
 
     Args:
         folders: Folders that `bertctl sweep --shard` was given with -o.
-        output: Folder for the whole sweep.
+        output: Folder for the whole sweep. The same command adds to the sweep in it.
 
     Examples:
         bertctl sweep-merge shard1 shard2 -o whole

@@ -19,6 +19,7 @@ from bertctl.cli.inputs.texts import (
     takes_texts,
 )
 from bertctl.data.file_lists import expand_patterns
+from bertctl.data.file_names import names_a_file
 from bertctl.errors import DataError, UsageError
 from bertctl.writing import replacing_text
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def tokenize(
     out: Output,
     source: TextSource,
-    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT ...|-]")] = None,
+    texts: Annotated[list[str] | None, typer.Argument(metavar="[TEXT|FILE ...|-]")] = None,
     file: Annotated[list[str] | None, typer.Option("--file", "-f", metavar="FILE|-")] = None,
     pair: Annotated[str | None, typer.Option("--pair", metavar="TEXT")] = None,
     model: ModelOption = None,
@@ -55,13 +56,13 @@ def tokenize(
     """Show what the model reads: the tokens and ids of texts, or statistics of a whole corpus.
 
     Args:
-        texts: Texts; - reads lines from stdin.
-        file: Lines, CSV, TSV, JSONL or Parquet (.gz too), or - for stdin; repeatable, or a pattern:
-            'part-*.txt'.
+        texts: Texts, or files of texts: lines, CSV, TSV, JSONL or Parquet (.gz too), also
+            'part-*.txt'; - is stdin.
+        file: A file, whatever its name; repeatable.
         pair: Second text of the pair.
         layout: Format of the answer. Default: the aligned view on a terminal (tokens for files),
             jsonl in a pipe.
-        output: File to write. Default: stdout.
+        output: File to write. An existing file is replaced. Default: stdout.
         max_length: Longest row in tokens. Default: no limit.
         truncation: Which text of a pair is truncated.
         stride: Cut long texts into windows that overlap by this many tokens, instead of dropping
@@ -73,8 +74,8 @@ def tokenize(
 
     Examples:
         bertctl tokenize "a visually stunning rumination on love"
-        bertctl tokenize --file corpus.txt --format ids > ids.txt
-        bertctl tokenize --file reviews.csv --text-column review --stats
+        bertctl tokenize corpus.txt --format ids > ids.txt
+        bertctl tokenize reviews.csv --text-column review --stats
     """
     from bertctl.tokenization.stream import TextChunk
     from bertctl.tokenization.tokenizer_files import open_tokenizer
@@ -143,9 +144,9 @@ def _inputs(
     """
     typed_texts = list(texts or ())
     files = expand_patterns(file or ())
-    if typed_texts == ["-"]:
+    if typed_texts and all(map(_is_file, typed_texts)):
+        files = [*files, *expand_patterns(typed_texts)]
         typed_texts = []
-        files = [*files, "-"]
     check_typed_texts(typed_texts)
     if sum(map(bool, (typed_texts, files, data))) > 1:
         raise UsageError(
@@ -168,6 +169,11 @@ def _inputs(
             message, remedy="Give one text; for many pairs, give a table and --pair-column."
         )
     return files, typed_texts
+
+
+def _is_file(typed: str) -> bool:
+    """Returns whether a word stands for a file, a pattern of files or stdin, and not for a text."""
+    return typed == "-" or names_a_file(typed)
 
 
 def _check_answer(

@@ -130,7 +130,7 @@ def coverage(
     out: Output,
     source: TextSource,
     model: ModelOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
+    top: Annotated[int, typer.Option("--top-k", "--top", min=1, metavar="N")] = 20,
     lowercase: LowercaseOption = None,
 ) -> None:
     """Show the words of a corpus that are not a single token, and what a domain vocabulary would
@@ -140,7 +140,7 @@ def coverage(
         top: How many words to show.
 
     Examples:
-        bertctl vocab coverage abstracts.txt --top 50
+        bertctl vocab coverage abstracts.txt --top-k 50
     """
     from bertctl.cli.verbs.token_tables import word_table
     from bertctl.tokenization import vocab
@@ -178,7 +178,7 @@ def diff(
     first: Annotated[str, typer.Argument(metavar="A")],
     second: Annotated[str, typer.Argument(metavar="B")],
     lowercase: LowercaseOption = None,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 20,
+    top: Annotated[int, typer.Option("--top-k", "--top", min=1, metavar="N")] = 20,
 ) -> None:
     """Show how two vocabularies differ: tokens only in one, tokens under other ids.
 
@@ -224,7 +224,7 @@ def train(
 
     Args:
         size: Upper limit of tokens, special ones included.
-        output: Folder for the vocabulary.
+        output: Folder for the vocabulary. Must be empty, or add --overwrite.
         lowercase: Whether texts are lower-cased and accents stripped first.
         min_frequency: How often a token must be seen.
         overwrite: Replace the vocabulary in the folder.
@@ -281,7 +281,7 @@ def grow(
 
     Args:
         model: Model name, folder, run or hub id.
-        output: New folder for the model.
+        output: New folder for the model. Must be empty, or add --overwrite.
         words: How many words, at most.
         overwrite: Replace the model that an earlier such command has written there.
 
@@ -326,7 +326,7 @@ def shrink(
 
     Args:
         model: Model name, folder, run or hub id.
-        output: New folder for the model.
+        output: New folder for the model. Must be empty, or add --overwrite.
         overwrite: Replace the model that an earlier such command has written there.
 
     Examples:
@@ -348,7 +348,7 @@ def neighbours(
     file: Annotated[Path | None, typer.Option("--file", "-f", metavar="FILE")] = None,
     text_column: Annotated[str | None, typer.Option("--text-column", metavar="NAME")] = None,
     layer: Annotated[str | None, typer.Option("--layer", metavar="NAME")] = None,
-    top: Annotated[int, typer.Option("--top", min=1, metavar="N")] = 10,
+    top: Annotated[int, typer.Option("--top-k", "--top", min=1, metavar="N")] = 10,
     whole_words: Annotated[bool, typer.Option("--whole-words")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.html")] = None,
 ) -> None:
@@ -365,7 +365,7 @@ def neighbours(
         layer: Whose vectors are compared in contexts, by number or name. Default: last.
         top: How many to show; in contexts, of the nearest and of the farthest.
         whole_words: Leave out tokens that continue a word, unused and special ones.
-        output: Page to write, with a picture in two dimensions.
+        output: Page to write, with a picture in two dimensions. An existing file is replaced.
 
     Examples:
         bertctl vocab neighbours "king - man + woman" minilm
