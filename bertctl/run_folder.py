@@ -328,12 +328,18 @@ class RunFolder:
         return paths
 
     @classmethod
-    def open(cls, path: Path) -> "RunFolder":
+    def open(cls, path: Path, *, or_export: bool = False) -> "RunFolder":
         """Opens an existing run.
+
+        Args:
+            path: its folder.
+            or_export: Whether an export will do, which has its recipe and its scores.
 
         Raises:
             UnavailableError: there is no such folder, or it holds no run.
         """
+        if or_export and is_export(path):
+            return cls(path)
         if not (path / "status.json").is_file():
             refuse_export(path)
             if (path / "cells").is_dir():
@@ -476,17 +482,21 @@ def default_folder(name: str, digest: str) -> Path:
     return next(path for path in _folder_names(name, digest) if not path.exists())
 
 
+def is_export(folder: Path) -> bool:
+    """Returns whether a folder was made by `bertctl export`."""
+    return (folder / "export.json").is_file()
+
+
 def refuse_export(folder: Path) -> None:
-    """Refuses a folder of `bertctl export` where a run or a model is needed.
+    """Refuses an export where the network of a run or a model is needed.
 
     Raises:
-        UnavailableError: It is one.
+        UnavailableError: The folder is an export.
     """
-    if (folder / "export.json").is_file():
+    if is_export(folder):
         raise UnavailableError(
-            f"{folder} is an export, which bertctl does not read yet",
-            remedy="Give the run that it was made from, or use it in ONNX Runtime or OpenVINO "
-            "(`bertctl docs export`).",
+            f"{folder} is an export, and this needs the network that it was made from",
+            remedy="Give the run or the model that was exported: `source` in export.json names it.",
             file=folder,
         )
 

@@ -12,12 +12,13 @@ from bertctl.data.memory_rows import RowsInMemory, kept_file, memory_file
 from bertctl.errors import UsageError
 from bertctl.inference.carried_columns import KeptColumns
 from bertctl.inference.engine import Engine
+from bertctl.inference.opening import open_trained
 from bertctl.inference.predict import Predictor, unlabelled_rows
-from bertctl.inference.score_run import evaluate_file, evaluate_run
-from bertctl.inference.trained import open_run
+from bertctl.inference.score_run import evaluate_apart, evaluate_file, evaluate_run
 from bertctl.reporting.card import write_card
 from bertctl.reporting.notebook import data_text, model_text, run_html, score_text
 from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_folder import is_export, refuse_export
 from bertctl.writing import protect
 
 Scores = dict[str, dict[str, float | None]]
@@ -45,7 +46,7 @@ class Run:
     def __init__(self, path: Path | str, fields: Fields | None = None) -> None:
         refuse_address(path, "path")
         self.path = Path(path)
-        self._trained = open_run(self.path, options=as_options(fields))
+        self._trained = open_trained(self.path, options=as_options(fields))
 
     def __repr__(self) -> str:
         """Returns its folder, what it is made of, and its primary score with the interval."""
@@ -63,7 +64,12 @@ class Run:
 
     @property
     def model_path(self) -> Path:
-        """Folder with the model, for `from_pretrained` of transformers."""
+        """Folder with the model, for `from_pretrained` of transformers.
+
+        Raises:
+            UnavailableError: The run is an export, which no such folder belongs to.
+        """
+        refuse_export(self.path)
         return self._trained.folder.model
 
     @property
@@ -128,13 +134,14 @@ class Run:
     ) -> Scores:
         """Scores a split of the run's own data, or labelled rows, and returns the values.
 
-        The scores of a split are added to the run's metrics. Those of rows are the split `file`.
+        The scores of a split are added to the run's metrics; an export stays as it was proved.
+        Those of rows are the split `file`.
 
         Args:
             split: Its name; the validation splits by default.
             rows: Mappings or a data frame with labels, which are scored in place of a split.
-            output: Folder for the scores of rows, which `gate` and `compare` read like a run. None
-                writes nothing.
+            output: Folder for the scores of rows, or of an export, which `gate` and `compare` read
+                like a run. None writes nothing.
             overwrite: Whether to replace the result in that folder.
 
         Raises:
@@ -145,16 +152,19 @@ class Run:
                 "a split and rows are given, and one of them is scored",
                 remedy="Leave one of them out.",
             )
-        if rows is None and output is not None:
+        of_export = is_export(self.path)
+        if rows is None and output is not None and not of_export:
             raise UsageError(
                 "output is for the scores of rows; those of a split are added to the run",
                 remedy="Leave output out.",
             )
-        if rows is None:
+        if rows is None and not of_export:
             return self._evaluate_split(split)
 
         refuse_address(output, "output", is_output=True)
         folder = None if output is None else Path(output)
+        if rows is None:
+            return _values(evaluate_apart(self._trained, folder, split=split, overwrite=overwrite))
         document = evaluate_file(
             self._trained,
             kept_file(rows, "rows"),

@@ -459,6 +459,9 @@ class RuntimeSection(RecipeSection):
     measured on a CPU. The weights stay in fp32, and the head computes in fp32."""
     threads: PositiveInt | None = None
     """CPU threads. Default: one per core of the process."""
+    accept_drift: Annotated[NonNegativeFloat | None, Mark.LATER, Mark.NO_NUMBER] = None
+    """Accept an export whose numbers differ here by up to this much from those of the machine that
+    made it. Default: what its proof allows."""
     deterministic: bool = False
     """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are
     slower."""

@@ -13,8 +13,8 @@ from bertctl.config.dump import dump_recipe
 from bertctl.documents import loading, sha256_of
 from bertctl.errors import UnavailableError
 from bertctl.exporting.convert import PACKAGES
-from bertctl.exporting.proof import FolderProof
 from bertctl.exporting.subject import Subject
+from bertctl.inference.export_proof import FolderProof
 from bertctl.modeling.linear_head import is_probe, read_probe
 from bertctl.modeling.sentence_folder import files_of
 from bertctl.run_documents.export_document import (
@@ -30,6 +30,7 @@ from bertctl.run_documents.export_document import (
     ExportVectors,
     digest_of,
 )
+from bertctl.run_folder import RunFolder
 from bertctl.runtime.cpu import cpu_name, cpu_words
 from bertctl.tokenization.long_texts import LongText
 from bertctl.version import __version__
@@ -101,7 +102,7 @@ def write_folder(
     config = _config(subject)
     _write_tokenizer(folder, subject)
     write_json(folder / "config.json", config)
-    _write_run(folder, subject)
+    _write_run(folder, subject, is_smaller=graph.precision != "fp32")
     _write_modules(folder, subject)
     if subject.windows is not None:
         subject.windows.save(folder)
@@ -218,15 +219,30 @@ def _write_tokenizer(folder: Path, subject: Subject) -> None:
         _copy(subject.run.source.folder / name, folder)
 
 
-def _write_run(folder: Path, subject: Subject) -> None:
+def _write_run(folder: Path, subject: Subject, *, is_smaller: bool) -> None:
+    """Writes the recipe, the decision, and the scores; fewer bits have scores of their own."""
     run = subject.run
     if subject.is_run:
         _copy(run.folder.recipe, folder)
-        _copy(run.folder.metrics, folder)
         _copy(run.folder.decision, folder)
+        if not is_smaller:
+            _copy_scores(run.folder, folder)
     else:
         text = dump_recipe(run.recipe, command=f"bertctl export {subject.path}")
         write_text(folder / "recipe.yaml", text)
+
+
+def _copy_scores(run: RunFolder, folder: Path) -> None:
+    """Copies the run's metrics, and the answers of the splits that they are of."""
+    if not run.metrics.is_file():
+        return
+    copy_file(run.metrics, folder / run.metrics.name)
+    predictions = folder / "predictions"
+    for split in run.read_metrics().metrics:
+        source = run.predictions(split)
+        if source.is_file():
+            predictions.mkdir(exist_ok=True)
+            copy_file(source, predictions / source.name)
 
 
 def _write_modules(folder: Path, subject: Subject) -> None:

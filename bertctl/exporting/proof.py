@@ -6,7 +6,7 @@ answers, and the numbers that they are made of. Letters: U windows, B of them in
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,20 @@ import numpy as np
 
 from bertctl.arrays import Array, Floats, Ints
 from bertctl.data.rows import Rows
-from bertctl.exporting.subject import Subject, Window, padded
+from bertctl.exporting.subject import Subject
 from bertctl.inference.engine import Engine
+from bertctl.inference.export_proof import (
+    FolderProof,
+    Window,
+    is_of_tokens,
+    largest_difference,
+    padded,
+)
 from bertctl.inference.graph_backend import GraphBackend, answer_outputs
 from bertctl.inference.graph_session import GraphSession
 from bertctl.inference.trained import open_run
 from bertctl.progress import SILENT, Listener
-from bertctl.run_documents.export_document import LAST_STATE, ExportProof, NearTie, ProofShape
+from bertctl.run_documents.export_document import ExportProof, NearTie, ProofShape
 from bertctl.runtime.batching import evaluation_plan
 from bertctl.tasks.base import Features, Outputs
 from bertctl.tokenization.layout import special_ids
@@ -45,7 +52,6 @@ _WINDOWS = 256
 
 _IN_FOLDER = 32
 _LISTED = 100
-_OF_TOKENS = ("start_logits", "end_logits", LAST_STATE)
 
 
 @dataclass(frozen=True)
@@ -59,30 +65,6 @@ class Answers:
 
     outputs: Outputs
     answers: Sequence[Mapping[str, Any]]
-
-
-@dataclass
-class FolderProof:
-    """What travels in the folder: windows, and what the model says of each alone.
-
-    Attributes:
-        windows: Short to long.
-        expected: Outputs by name, one array for each window.
-    """
-
-    windows: list[Window]
-    expected: dict[str, list[Array]] = field(default_factory=dict)
-
-    def arrays(self) -> dict[str, Array]:
-        """Returns the content of proof.safetensors."""
-        arrays = {
-            "input_ids": np.concatenate([window.ids for window in self.windows]),
-            "token_type_ids": np.concatenate([window.type_ids for window in self.windows]),
-            "lengths": np.array([len(window) for window in self.windows], dtype=np.int64),
-        }
-        for name, values in self.expected.items():
-            arrays[f"expected.{name}"] = np.ascontiguousarray(np.concatenate(values))
-        return arrays
 
 
 class Comparison:
@@ -186,7 +168,7 @@ class Comparison:
     def _changes(self, other: Answers) -> list[Floats]:
         """Returns by how much the numbers differ that answers are made of: logits, vectors."""
         return [
-            np.abs(self.model.outputs[name] - other.outputs[name]) / self._scale
+            np.abs(self.model.outputs[name] - other.outputs[name]) / self.scale
             for name in ("logits", "vectors")
             if name in self.model.outputs
         ]
@@ -202,8 +184,8 @@ class Comparison:
         return largest
 
     @property
-    def _scale(self) -> float:
-        """What a difference is measured by: 1 for logits; scores have a unit of their own."""
+    def scale(self) -> float:
+        """What a difference is divided by: 1 for logits; scores have a unit of their own."""
         if not self._answers_scores:
             return 1.0
         return max(1.0, float(np.std(self.model.outputs["logits"])))
@@ -279,8 +261,10 @@ class Comparison:
         expected = {name: of_model[name] for name in names}
         results = session.run(inputs, names)
         mask = inputs["attention_mask"].astype(bool)
-        largest = max(_largest(name, expected[name], results[name], mask) for name in names)
-        return expected, largest / self._scale
+        largest = max(
+            largest_difference(name, expected[name], results[name], mask) for name in names
+        )
+        return expected, largest / self.scale
 
     def _of_model(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch
@@ -290,19 +274,28 @@ class Comparison:
             outputs = self.network(**tensors)
         return {name: tensor.float().numpy() for name, tensor in outputs.items()}
 
-    def for_folder(self, session: GraphSession) -> tuple[FolderProof, float]:
-        """Returns what travels in the folder, and how far the graph is from it here."""
+    def for_folder(self, session: GraphSession, *, is_smaller: bool) -> tuple[FolderProof, float]:
+        """Returns what travels in the folder, and how far the graph is from it here.
+
+        Args:
+            session: The graph that is exported.
+            is_smaller: Whether its numbers are smaller than the model's. It is then expected to
+                repeat itself; what it differs from the model by is a matter of metrics.
+        """
         count = min(len(self.windows), _IN_FOLDER)
         picked = np.linspace(0, len(self.windows) - 1, count).round().astype(int)
         proof = FolderProof([self.windows[i] for i in np.unique(picked)])
-        largest = 0.0
+        padding = self.subject.model.padding
         for window in proof.windows:
-            expected, difference = self._compared(session, [window])
-            largest = max(largest, difference)
+            if is_smaller:
+                names = answer_outputs(session.outputs)
+                expected = session.run(padded([window], padding), names)
+            else:
+                expected, _ = self._compared(session, [window])
             for name, values in expected.items():
-                is_of_tokens = _is_of_tokens(name, values)
-                proof.expected.setdefault(name, []).append(values[0] if is_of_tokens else values)
-        return proof, largest
+                has_tokens = is_of_tokens(name, values)
+                proof.expected.setdefault(name, []).append(values[0] if has_tokens else values)
+        return proof, proof.difference(session, padding) / self.scale
 
 
 def answer_of(answer: Mapping[str, Any]) -> Any:
@@ -328,20 +321,3 @@ def resized(window: Window, length: int, special: set[int]) -> Window:
         positions = [*range(last), *([last] * (1 - surplus)), *range(last + 1, len(window))]
     order = np.array(positions)
     return Window(window.ids[order], window.type_ids[order])
-
-
-def _is_of_tokens(name: str, values: Array) -> bool:
-    """Returns whether an output has an entry for each token: (B, T) or (B, T, C)."""
-    return name in _OF_TOKENS or values.ndim == 3
-
-
-def _largest(name: str, expected: Array, actual: Array, mask: Array) -> float:
-    """Returns the largest difference of two outputs, padding apart."""
-    if expected.shape != actual.shape:
-        return float("inf")
-    change = np.abs(expected - actual)
-    if _is_of_tokens(name, expected):
-        change = change[mask]
-    if not np.isfinite(change).all():
-        return float("inf")
-    return float(change.max(initial=0.0))

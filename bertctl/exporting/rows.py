@@ -10,7 +10,7 @@ from bertctl.data.recipe_data import label_rules
 from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.exporting.proof import ENOUGH_ROWS
-from bertctl.inference.trained import TrainedRun
+from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import Listener
 
 _MOST_ROWS = 10_000

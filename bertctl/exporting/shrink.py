@@ -17,7 +17,7 @@ from bertctl.exporting.smaller import (
     quantize_onnx,
     quantize_openvino,
 )
-from bertctl.exporting.subject import padded
+from bertctl.inference.export_proof import padded
 from bertctl.inference.graph_backend import answer_outputs
 from bertctl.inference.graph_session import GraphSession, open_graph
 from bertctl.progress import Listener

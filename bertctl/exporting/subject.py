@@ -1,6 +1,6 @@
 """What is exported: a run or a model, opened, with its network as transformers made it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.task_names import PRETRAINING
 from bertctl.errors import HeadlessModelError
 from bertctl.inference.engine import Engine
-from bertctl.inference.trained import TrainedRun, open_run
+from bertctl.inference.export_proof import Window
+from bertctl.inference.trained import NetworkRun, open_run
 from bertctl.inference.window_answers import WindowAnswers
 from bertctl.modeling.build import load_frozen, load_trained
 from bertctl.modeling.families import read_length
@@ -24,7 +25,6 @@ from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.run_documents.export_document import ExportWindows
 from bertctl.run_folder import RunFolder
-from bertctl.runtime.batching import Padding
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Features, Task
@@ -45,22 +45,6 @@ _ON_CPU = {"runtime.device": "cpu", "runtime.precision": "fp32"}
 
 
 @dataclass(frozen=True)
-class Window:
-    """What the model reads in one pass, without padding.
-
-    Attributes:
-        ids: (T,) tokens.
-        type_ids: (T,) segments.
-    """
-
-    ids: Ints
-    type_ids: Ints
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
 class Subject:
     """A model that is exported.
 
@@ -75,7 +59,7 @@ class Subject:
     """
 
     path: Path
-    run: TrainedRun
+    run: NetworkRun
     model: Model
     engine: Engine
     is_run: bool
@@ -121,17 +105,6 @@ def _unpadded(inputs: Mapping[str, Array]) -> list[Window]:
     return [Window(ids[row, mask[row] > 0], types[row, mask[row] > 0]) for row in range(len(ids))]
 
 
-def padded(windows: Sequence[Window], padding: Padding) -> dict[str, Ints]:
-    """Returns input_ids, attention_mask and token_type_ids of some windows, (B, T) int64 each."""
-    lengths = np.array([len(window) for window in windows])
-    mask = padding.mask(lengths)
-    ids = np.full(mask.shape, padding.id, dtype=np.int64)
-    types = np.zeros(mask.shape, dtype=np.int64)
-    ids[mask] = np.concatenate([window.ids for window in windows])
-    types[mask] = np.concatenate([window.type_ids for window in windows])
-    return {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types}
-
-
 def open_subject(path: Path, options: Mapping[str, object], listener: Listener = SILENT) -> Subject:
     """Opens what is exported, and loads it.
 
@@ -170,7 +143,7 @@ def open_subject(path: Path, options: Mapping[str, object], listener: Listener =
 
 def _opened(
     path: Path, options: Mapping[str, object], listener: Listener
-) -> tuple[TrainedRun, bool]:
+) -> tuple[NetworkRun, bool]:
     """Returns the run, and whether it is one with data of its own."""
     try:
         run = open_run(path, options=options, listener=listener)
@@ -182,7 +155,7 @@ def _opened(
     return run, (path / "status.json").exists()
 
 
-def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listener) -> TrainedRun:
+def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listener) -> NetworkRun:
     """Returns an encoder without a head, opened for vectors of texts: the mean of its tokens'."""
     looked_at = inspect_model(ModelSection(name=str(path), max_length=_SHORTEST))
     modules = read_modules(looked_at.folder) or SentenceModules()
@@ -192,10 +165,17 @@ def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listene
     source = inspect_model(recipe.model)
     listener.say(f"{path} has no head: its vectors are exported, by {'+'.join(modules.poolings)}")
     task = task_type(ENCODER_TASK).from_model(recipe, {**source.config, SAID: modules})
-    return TrainedRun(RunFolder(path), recipe, source, task, None, tuple(options))
+    return NetworkRun(
+        folder=RunFolder(path),
+        recipe=recipe,
+        source=source,
+        task=task,
+        pairs=None,
+        named=tuple(options),
+    )
 
 
-def _window_answers(run: TrainedRun, model: Model) -> WindowAnswers | None:
+def _window_answers(run: NetworkRun, model: Model) -> WindowAnswers | None:
     """Returns how windows become one answer, where the run reads long texts in windows that it
     pools.
     """

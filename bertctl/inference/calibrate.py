@@ -9,7 +9,7 @@ import numpy as np
 from bertctl.errors import UsageError
 from bertctl.inference.decision import ThresholdRule, fit_decision, read_decision
 from bertctl.inference.score_run import score_splits
-from bertctl.inference.trained import TrainedRun
+from bertctl.inference.trained_run import TrainedRun
 from bertctl.metrics import calibration
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers

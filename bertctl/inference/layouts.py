@@ -16,7 +16,7 @@ from bertctl.config.recipe_sections import DataSection
 from bertctl.data.file_names import suffix_of
 from bertctl.errors import UsageError
 from bertctl.inference.carried_columns import SUFFIX, beside
-from bertctl.inference.trained import TrainedRun
+from bertctl.inference.trained_run import TrainedRun
 from bertctl.tasks.registry import TASKS
 from bertctl.words import unknown
 from bertctl.writing import replacing_text, write_array

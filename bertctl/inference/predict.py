@@ -38,7 +38,7 @@ from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import truncation_counts, warn_of_truncation
 from bertctl.inference.layouts import glue_splits, write_answers, write_glue
 from bertctl.inference.shards import Sharing
-from bertctl.inference.trained import TrainedRun
+from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import AnswerFormat

@@ -26,7 +26,7 @@ from bertctl.inference.evaluate import (
     require_room_for_lines,
     write_predictions,
 )
-from bertctl.inference.trained import TrainedRun
+from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_folder import RunFolder
@@ -155,16 +155,90 @@ def evaluate_file(
     metrics = MetricsDocument.model_validate(scores)
     if output is None or not workers.is_first:
         return metrics
-    folder = RunFolder.create(output, overwrite=overwrite)
     if isinstance(path, MemoryFile):
         scored_by = f"in Python: evaluate({str(run.folder.path)!r}, rows={path})"
     else:
         scored_by = command("evaluate", run.folder.path, file=paths)
+    _write_apart(run, output, results, metrics, scored_by=scored_by, overwrite=overwrite)
+    return metrics
+
+
+def evaluate_apart(
+    run: TrainedRun,
+    output: Path | None,
+    *,
+    split: str | None = None,
+    overwrite: bool = False,
+    workers: Workers = ALONE,
+    listener: Listener = SILENT,
+    skipped: SkippedRows | None = None,
+) -> MetricsDocument:
+    """Scores splits of the data of an export, whose own folder stays as it was proved.
+
+    Args:
+        run: Opened.
+        output: Folder for the result, which `gate` and `compare` read like a run. None writes
+            nothing.
+        split: Which; the data's validation splits when left out.
+        overwrite: Whether to replace a result that is there.
+        workers: The processes that share the work; the first one writes.
+        listener: Receives progress messages.
+        skipped: Gets the rows that can't be read.
+
+    Returns:
+        The content of the result's metrics.json.
+
+    Raises:
+        DataError: A split without labels, or with labels the model doesn't know.
+    """
+    data = run.load_data([split] if split else None, listener=listener, skipped=skipped)
+    names = (split,) if split else data.validation_splits
+    results = score_splits(run, {name: data.splits[name] for name in names}, workers, listener)
+    primary = run.task.primary_metric
+    shared: dict[str, Any] = {}
+    if run.folder.metrics.exists():
+        before = run.task.answers.named_today(run.folder.read_metrics())
+        primary = before.primary.name
+        if before.selected_on:
+            shared["selected_on"] = before.as_json()["selected_on"]
+        shared["baseline"] = _baseline(run, before.constant_answer, results)
+    scores = metrics_document(results, primary=primary, selection=next(iter(names)))
+    scores |= shared
+    scores["data"] = data_document(
+        {name: result.features for name, result in results.items()}, data.hashes
+    )
+    _note_decision(scores, read_decision(run.folder), results)
+    metrics = MetricsDocument.model_validate(scores)
+    if output is not None and workers.is_first:
+        scored_by = command("evaluate", run.folder.path, split=split)
+        _write_apart(run, output, results, metrics, scored_by=scored_by, overwrite=overwrite)
+    return metrics
+
+
+def _write_apart(
+    run: TrainedRun,
+    output: Path,
+    results: dict[str, SplitResult],
+    metrics: MetricsDocument,
+    *,
+    scored_by: str,
+    overwrite: bool,
+) -> None:
+    """Writes scores into a folder of their own.
+
+    Args:
+        run: That was scored.
+        output: The folder.
+        results: The splits.
+        metrics: Content of its metrics.json.
+        scored_by: What the recipe names as the command.
+        overwrite: Whether to replace a result that is there.
+    """
+    folder = RunFolder.create(output, overwrite=overwrite)
     with folder.held():
         write_text(folder.recipe, dump_recipe(run.recipe, command=scored_by))
         _write(run, folder, results, metrics)
         folder.set_status("done", step=0)
-    return metrics
 
 
 def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from bertctl.words import shorten
 from bertctl.writing import replacing
 
 if TYPE_CHECKING:
-    from bertctl.inference.trained import TrainedRun
+    from bertctl.inference.trained_run import TrainedRun
 
 _RECORD = re.compile(r"\d+-of-\d+")
 

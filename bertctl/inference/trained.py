@@ -1,6 +1,5 @@
-"""A finished run, opened to be used: its recipe, its task, its model."""
+"""A finished run, or a fine-tuned model, whose network torch computes."""
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -13,165 +12,37 @@ from bertctl.catalog.models import MODELS, refuse_adapter
 from bertctl.config.agreement import CLASSIFIERS
 from bertctl.config.dump import recipe_hash
 from bertctl.config.load import load_recipe, recipe_name
-from bertctl.config.recipe_sections import DataSection, ModelSection
+from bertctl.config.recipe_sections import ModelSection
 from bertctl.config.schema import Recipe
-from bertctl.data.read_options import SkippedRows
 from bertctl.data.readers import READERS
-from bertctl.data.recipe_data import LoadedData, load_data
-from bertctl.data.rows import Rows
 from bertctl.documents import loading, read_json
-from bertctl.errors import HeadlessModelError, UnavailableError, UsageError
+from bertctl.errors import HeadlessModelError, UnavailableError
 from bertctl.inference.engine import Engine
-from bertctl.inference.own_rows import refuse_changed_rows
+from bertctl.inference.trained_run import TrainedRun, refuse_learned_fields
 from bertctl.modeling.families import read_length
 from bertctl.modeling.linear_head import WEIGHTS, is_probe, read_probe
 from bertctl.modeling.output_names import output_names
 from bertctl.modeling.sentence_folder import read_modules
 from bertctl.modeling.source import ModelSource, inspect_model
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder
+from bertctl.run_folder import DAMAGED, UNFINISHED, RunFolder, refuse_export
 from bertctl.runtime.device import exact_on_cpu
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.base import Task
 from bertctl.tasks.registry import TASKS, task_type
 from bertctl.tasks.sentences.sentence_embeddings import SAID
 from bertctl.version import __version__
 from bertctl.words import command, listing
 
-_FORM = ("encoding", "delimiter", "header")
-_COLUMNS = (
-    "text_column",
-    "pair_column",
-    "label_column",
-    "label_columns",
-    "choice_columns",
-    "id_column",
-)
-_LEARNED = ("model.", "training.", "optimizer.")
-"""Begin the fields that a trained model has been made with."""
 
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run whose model can answer; nothing is loaded before `load`.
+@dataclass(frozen=True, kw_only=True)
+class NetworkRun(TrainedRun):
+    """A run whose model is a network of torch.
 
     Attributes:
-        folder: the run.
-        recipe: as it ran, with what the caller changed since (device, threads).
-        source: its model's files.
-        task: with the label names the model carries.
-        pairs: whether it was trained on pairs of texts; None where the run does not say.
-        named: fields that the caller named; what else the recipe names is the run's.
+        source: The files of the model.
     """
 
-    folder: RunFolder
-    recipe: Recipe
     source: ModelSource
-    task: Task
-    pairs: bool | None
-    named: tuple[str, ...] = ()
-
-    @property
-    def file_settings(self) -> DataSection:
-        """Settings for a file that is not the run's own: its form is detected anew, unless the
-        caller said it.
-        """
-        form = {field: None for field in _FORM if f"data.{field}" not in self.named}
-        return self.recipe.data.model_copy(update=form)
-
-    @property
-    def column_hints(self) -> frozenset[str]:
-        """Columns that only the run's own recipe names: such a file may call them otherwise."""
-        return frozenset(field for field in _COLUMNS if f"data.{field}" not in self.named)
-
-    def require_own_data(self) -> None:
-        """Refuses a model that comes without data of its own.
-
-        Raises:
-            UsageError: it has no splits.
-        """
-        data = self.recipe.data
-        corpus = self.recipe.pretraining.corpus
-        if not (data.name or corpus or any(data.own_files.values())):
-            raise UsageError(
-                f"{self.folder.path} is a model without data of its own",
-                remedy="Give a file of rows.",
-            )
-
-    def load_data(
-        self,
-        splits: Sequence[str] | None = None,
-        *,
-        listener: Listener = SILENT,
-        skipped: SkippedRows | None = None,
-    ) -> LoadedData:
-        """Reads splits of the data that the recipe names; see `bertctl.data.recipe_data.load_data`.
-
-        A run can be a stranger's: what its own `datasets.yaml` names is read from this disk alone.
-
-        Raises:
-            DataError: The rows are not those that the run was made with.
-        """
-        self._require_kept_rows(splits)
-        with cache_only() if self.recipe.data.datasets_file else nullcontext():
-            data = load_data(
-                self.recipe,
-                splits=splits,
-                listener=listener,
-                skipped=skipped,
-            )
-            if splits:
-                used = tuple(splits)
-            else:
-                used = tuple(name for name in data.splits if name != "train")
-            refuse_changed_rows(
-                self.folder,
-                self.recipe,
-                self.named,
-                data,
-                used=used,
-            )
-            return data
-
-    def _require_kept_rows(self, splits: Sequence[str] | None) -> None:
-        """Refuses splits whose rows were given in memory and are not in the run folder.
-
-        Raises:
-            UnavailableError: With which split it misses.
-        """
-        rows = self.folder.path / "rows"
-        folder = Path(os.path.abspath(rows))  # noqa: PTH100 - no link is followed
-        for split, file in self.recipe.data.own_files.items():
-            is_read = splits is None or split in splits or split == "train"
-            if file is None or not is_read or Path(file).parent != folder or Path(file).exists():
-                continue
-            raise UnavailableError(
-                f"{self.folder.path} was trained on rows in memory, and does not have those of "
-                f"{split}",
-                remedy="Give the rows to score: a file, or in Python evaluate(run, rows=ROWS).",
-                file=file,
-            )
-
-    def check_pairs(self, rows: Rows) -> None:
-        """Refuses pairs where single texts were learned, and the other way round.
-
-        Raises:
-            UsageError: with how to name the columns.
-        """
-        if self.pairs is None or rows.has("pair") == self.pairs:
-            return
-        if self.pairs:
-            raise UsageError(
-                f"{self.folder.path} was trained on pairs of texts, and {rows.source} has single "
-                "texts",
-                remedy="Name both columns: `text_column=NAME` `pair_column=NAME` "
-                "(lines have one text each: give CSV, TSV or JSONL, for stdin with "
-                "`input_format=`).",
-            )
-        message = (
-            f"{self.folder.path} was trained on single texts, and {rows.source} was read as pairs"
-        )
-        raise UsageError(message, remedy="Name the column with the text: `text_column=NAME`.")
 
     @property
     def hash(self) -> str:
@@ -230,7 +101,7 @@ class TrainedRun:
 
 def open_run(
     path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT
-) -> TrainedRun:
+) -> NetworkRun:
     """Opens a run folder, or a fine-tuned model that is none: a folder of transformers, or a hub
     id.
 
@@ -244,6 +115,7 @@ def open_run(
         UnavailableError: no run, or one without a model.
         UsageError: options that don't fit.
     """
+    refuse_export(path)
     is_local_path = path.exists() or path.parent.is_dir() or path.parts[0] == "runs"
     is_hub_id = not is_local_path and len(path.parts) == 2
     is_model = str(path) in MODELS or (
@@ -253,16 +125,7 @@ def open_run(
         return _open_model(path, options or {}, listener)
     refuse_adapter(path)
     folder = RunFolder.open(path)
-    for name, value in (options or {}).items():
-        is_of_reading = name == "model.max_length" or (
-            name == "model.long_text" and value != "window"
-        )
-        if name.startswith(_LEARNED) and not is_of_reading:
-            message = f"{path} was trained with its own {name}, which can't be changed afterwards"
-            raise UsageError(
-                message,
-                remedy="Leave it out; fields of data, evaluation and runtime can be changed.",
-            )
+    refuse_learned_fields(path, options or {})
     state = folder.read_status().state
     if not is_probe(path) and not any(folder.model.glob("model*.safetensors")):
         message = f"{path} holds no model: the run's state is '{state}'"
@@ -296,17 +159,17 @@ def open_run(
         task = task_type(recipe.task).from_model(recipe, model_config)
         if folder.decision.exists():
             task = task.with_decision(folder.read(folder.decision))
-    return TrainedRun(
-        folder,
-        recipe,
-        source,
-        task,
-        _pairs(folder, recipe),
-        tuple(options or ()),
+    return NetworkRun(
+        folder=folder,
+        recipe=recipe,
+        source=source,
+        task=task,
+        pairs=_pairs(folder, recipe),
+        named=tuple(options or ()),
     )
 
 
-def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -> TrainedRun:
+def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -> NetworkRun:
     """Opens a model that has a head, whoever trained it.
 
     Raises:
@@ -371,13 +234,13 @@ def _open_model(path: Path, options: Mapping[str, object], listener: Listener) -
             f"{path}: the labels have no names; `id2label` in its config.json would name them"
         )
     source = replace(source, max_length=recipe.model.max_length)
-    return TrainedRun(
-        RunFolder(path),
-        recipe,
-        source,
-        kind.from_model(recipe, config),
-        None,
-        tuple(options),
+    return NetworkRun(
+        folder=RunFolder(path),
+        recipe=recipe,
+        source=source,
+        task=kind.from_model(recipe, config),
+        pairs=None,
+        named=tuple(options),
     )
 
 

@@ -14,7 +14,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.predict import Predictor
-from bertctl.inference.trained import TrainedRun
+from bertctl.inference.trained import NetworkRun
 from bertctl.interpretability.attribution import FIGURES, METHODS, faithfulness, order_of
 from bertctl.interpretability.embeddings import EmbeddedNetwork
 from bertctl.interpretability.lines import Line as InputLine
@@ -44,7 +44,7 @@ class Asked:
     steps: int | None = None
     faithful_rows: int = 300
 
-    def check(self, run: TrainedRun) -> None:
+    def check(self, run: NetworkRun) -> None:
         """Refuses methods that there are not, and labels that the run does not know.
 
         Raises:
@@ -79,7 +79,7 @@ class Explainer:
             method, and of a random order of the words.
     """
 
-    def __init__(self, run: TrainedRun, request: Asked) -> None:
+    def __init__(self, run: NetworkRun, request: Asked) -> None:
         request.check(run)
         self.run = run
         self.asked = request
@@ -247,7 +247,7 @@ def _number_or_none(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
-def answered_rows(run: TrainedRun, lines: Sequence[Line]) -> Rows:
+def answered_rows(run: NetworkRun, lines: Sequence[Line]) -> Rows:
     """Returns the lines of a prediction file as rows.
 
     Raises:

@@ -19,7 +19,7 @@ from bertctl.arrays import Floats
 from bertctl.errors import DataError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, evaluate_split
-from bertctl.inference.trained import TrainedRun
+from bertctl.inference.trained import NetworkRun
 from bertctl.interpretability.attention_tap import Tap, tapped
 from bertctl.modeling.families import family_of
 from bertctl.modeling.layers import layer_count
@@ -32,7 +32,7 @@ _BATCH = 32  # windows of which gradients are asked at once
 
 
 def measure_importance(
-    run: TrainedRun, *, ablate: bool, listener: Listener = SILENT
+    run: NetworkRun, *, ablate: bool, listener: Listener = SILENT
 ) -> dict[str, Any]:
     """Returns how much each head of a run matters on the validation rows of the run's own data.
 

@@ -16,7 +16,7 @@ from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, evaluate_split
 from bertctl.inference.speed import rows_per_second
-from bertctl.inference.trained import TrainedRun, open_run
+from bertctl.inference.trained import NetworkRun, open_run
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.linear_head import is_probe
 from bertctl.modeling.stored_weights import stored_weights
@@ -172,12 +172,12 @@ def compare_with_teacher(
     return Comparison(name, split, of_teacher, of_student, difference)
 
 
-def _scored(run: TrainedRun, engine: Engine, rows: Rows) -> SplitResult:
+def _scored(run: NetworkRun, engine: Engine, rows: Rows) -> SplitResult:
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
     return evaluate_split(engine, run.task, rows, features, recipe=run.recipe)
 
 
-def _speeds(runs: Sequence[TrainedRun], engines: Sequence[Engine], rows: Rows) -> list[float]:
+def _speeds(runs: Sequence[NetworkRun], engines: Sequence[Engine], rows: Rows) -> list[float]:
     """Returns how many rows each model answers in a second."""
     some = rows.select(range(min(len(rows), _TIMED_ROWS)))
     features = [
@@ -196,7 +196,7 @@ def _speeds(runs: Sequence[TrainedRun], engines: Sequence[Engine], rows: Rows) -
     return list(rows_per_second(passes, n_rows=len(some)).values())
 
 
-def _figures(run: TrainedRun, score: float, rows_per_second: float) -> ModelFigures:
+def _figures(run: NetworkRun, score: float, rows_per_second: float) -> ModelFigures:
     tensors = stored_weights(run.source.folder).values()
     return ModelFigures(
         score=score,

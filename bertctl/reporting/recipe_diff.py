@@ -64,7 +64,7 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
     path = expanded_path(name)
     if not path.is_dir() and not is_of_run(path):
         return load_recipe(name), {}
-    folder = RunFolder.open(path if path.is_dir() else path.parent)
+    folder = RunFolder.open(path if path.is_dir() else path.parent, or_export=True)
     hashes = {}
     if folder.environment.exists():
         environment = folder.read_environment()

@@ -22,7 +22,7 @@ from bertctl.run_documents.environment_document import EnvironmentDocument
 from bertctl.run_documents.line_documents import PredictionLine
 from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_documents.performance_document import PerformanceDocument
-from bertctl.run_folder import CONFIRM, UNFINISHED, RunFolder
+from bertctl.run_folder import CONFIRM, UNFINISHED, RunFolder, is_export
 from bertctl.tasks.answers import Line
 from bertctl.tasks.classification.class_answers import POSITIVE, ClassAnswers
 from bertctl.tasks.classification.text_classification import TextClassification
@@ -186,18 +186,47 @@ def read_run(path: Path) -> FinishedRun:
         return FinishedRun(
             path, None, read_json_document(path, MetricsDocument, remedy=_LAYOUT), {}
         )
-    folder = RunFolder.open(path)
-    state = folder.read_status().state
-    if state != "done":
-        raise UnavailableError(
-            f"{path} is not a finished run: its state is '{state}'", remedy=UNFINISHED
-        )
+    folder = RunFolder.open(path, or_export=True)
+    if is_export(path):
+        _check_export(folder)
+    else:
+        _require_finished(folder)
     recipe: dict[str, Any] = {}
     if folder.recipe.exists():
         load_recipe(str(folder.recipe))  # refuses what is no recipe
         recipe = read_document(folder.recipe.read_text(encoding="utf-8-sig")).values
     run = FinishedRun(path, folder, folder.read_metrics(), recipe)
     return replace(run, metrics=_named_today(run))
+
+
+def _require_finished(folder: RunFolder) -> None:
+    """Refuses a run that has not ended well.
+
+    Raises:
+        UnavailableError: It has not.
+    """
+    state = folder.read_status().state
+    if state != "done":
+        raise UnavailableError(
+            f"{folder.path} is not a finished run: its state is '{state}'", remedy=UNFINISHED
+        )
+
+
+def _check_export(folder: RunFolder) -> None:
+    """Refuses an export that was changed, or that has no scores.
+
+    Raises:
+        DataError: A file is not as it was written.
+        UnavailableError: A file is missing, or there are no scores.
+    """
+    from bertctl.inference.export_folder import ExportFolder
+
+    ExportFolder.open(folder.path)
+    if not folder.metrics.is_file():
+        raise UnavailableError(
+            f"{folder.path} has no scores: it was exported from a model that no run has scored",
+            remedy=f"Score it on a file: {command('evaluate', folder.path, file='FILE')}.",
+        )
 
 
 def _named_today(run: FinishedRun) -> MetricsDocument:

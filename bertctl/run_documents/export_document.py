@@ -8,12 +8,15 @@
     config.json            the model's config with the label names (id2label) and problem_type
     recipe.yaml            the recipe of the run, as it ran; of a model without a run, what stands
                            for it
-    metrics.json           scores of the run, where there is one
+    metrics.json           scores of the run, whose answers the export repeats; in fewer bits its
+                           own, of the compared rows
+    predictions/           the answers that these scores are of
     decision.json          temperature and thresholds, where some were chosen
     modules.json, 1_Pooling/  how vectors are made, where sentence-transformers' files say it
     windows.safetensors    what makes one answer of a long text's windows, where long texts are
                            read so
-    proof.safetensors      token ids of 32 windows, and what the model answered
+    proof.safetensors      token ids of 32 windows, and what the model answered (in fewer bits:
+                           what the export answered where it was made)
 
 The graph takes `input_ids`, `attention_mask` and, where `inputs` names it, `token_type_ids`: int64
 of shape (B, T), both sizes free. Every number that an answer depends on is in these files: nothing
@@ -188,10 +191,14 @@ class ExportProof(Document):
     """Windows whose outputs travel in proof.safetensors."""
 
     folder_difference: Number
-    """Largest difference over them, each computed alone, on the machine that exported."""
+    """Largest difference over them, each computed alone, on the machine that exported. In fp32 from
+    the model's outputs; in fewer bits from its own, which it repeats."""
 
     folder_tolerance: Number
     """Largest difference that is accepted when the folder is opened."""
+
+    scale: Sometimes[Number] = 1.0
+    """What differences are divided by: 1 of logits and vectors, of scores their spread."""
 
 
 class MetricChange(Document):

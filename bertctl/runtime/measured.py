@@ -1,4 +1,4 @@
-"""Speeds that are measured once per machine and kept in the cache folder, so that no choice flips
+"""Numbers that are measured once per machine and kept in the cache folder, so that no choice flips
 on noise.
 """
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from bertctl.documents import read_json
@@ -27,9 +28,11 @@ def measured_once(
     about: Sequence[str],
     threads: int,
     measure: Callable[[], Speeds],
+    *,
+    library: str = "torch",
 ) -> Speeds:
-    """Returns speeds on this machine with so many threads and this version of torch; measures them
-    if need be.
+    """Returns numbers of this machine with so many threads and this version of a library; measures
+    them if need be.
 
     The first of several processes that measure at once is right: all read what it has written.
 
@@ -39,9 +42,8 @@ def measured_once(
         about: what they depend on besides.
         threads: that compute.
         measure: returns the speeds.
+        library: The package that computes.
     """
-    import torch
-
     instruction_sets = [
         os.environ.get(name, "") for name in ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY")
     ]
@@ -49,7 +51,7 @@ def measured_once(
         cpu_name(),
         *sorted(cpu_words() & CPU_FEATURES),
         str(threads),
-        torch.__version__,
+        version(library),
         *instruction_sets,
     ]
     name = hashlib.sha256(json.dumps([*machine, *about]).encode()).hexdigest()[:16]

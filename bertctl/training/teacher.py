@@ -20,7 +20,7 @@ from bertctl.data.rows import Rows
 from bertctl.data.splits import content_hash
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.inference.trained import TrainedRun, open_run
+from bertctl.inference.trained import NetworkRun, open_run
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import hold
 from bertctl.runtime.seeding import generators_kept
@@ -38,7 +38,7 @@ class Teacher:
         order: (C,) the teacher's output for each output of the student.
     """
 
-    run: TrainedRun
+    run: NetworkRun
     order: tuple[int, ...]
 
     @property
@@ -125,7 +125,7 @@ def teacher_hash(teacher: Teacher) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _order_of_labels(run: TrainedRun, task: Task) -> tuple[int, ...]:
+def _order_of_labels(run: NetworkRun, task: Task) -> tuple[int, ...]:
     """Returns the teacher's output for each output of the student.
 
     Raises:

@@ -23,7 +23,7 @@ from bertctl.exporting.export_model import export_model
 from bertctl.exporting.proof import resized
 from bertctl.exporting.quality import parse_drops
 from bertctl.exporting.request import ExportRequest
-from bertctl.exporting.subject import Window
+from bertctl.inference.export_proof import Window
 from bertctl.inference.graph_session import open_graph
 from bertctl.run_documents.export_document import ExportDocument, digest_of
 from tests.conftest import Run, TinyRun

@@ -38,7 +38,8 @@ from bertctl.words import names_in
 if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
     from bertctl.config.schema import Recipe
-    from bertctl.inference.trained import TrainedRun
+    from bertctl.inference.trained import NetworkRun
+    from bertctl.inference.trained_run import TrainedRun
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         FieldOption("runtime.precision", "--precision", panel="Compute"),
         FieldOption("runtime.threads", "--threads", int, panel="Compute"),
     ),
+    "exports": (FieldOption("runtime.accept_drift", "--accept-drift", float, "X", "Compute"),),
     "deterministic": (
         FieldOption(
             "runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE
@@ -512,14 +514,28 @@ class RunRequest:
     def open(
         self, options: Mapping[str, Any] | None = None, listener: Listener = SILENT
     ) -> "TrainedRun":
-        """Returns the trained model of the run.
+        """Returns the trained model of the run, or of an export.
 
         Raises:
             UnavailableError: there is no finished run.
         """
+        from bertctl.inference.opening import open_trained
+
+        fields = {**self.options, **(options or {})}
+        return open_trained(self.path, options=fields, listener=listener)
+
+    def open_network(
+        self, options: Mapping[str, Any] | None = None, listener: Listener = SILENT
+    ) -> "NetworkRun":
+        """Returns the trained model of the run as a network of torch, which an export is not.
+
+        Raises:
+            UnavailableError: There is no finished run, or it is an export.
+        """
         from bertctl.inference.trained import open_run
 
-        return open_run(self.path, options={**self.options, **(options or {})}, listener=listener)
+        fields = {**self.options, **(options or {})}
+        return open_run(self.path, options=fields, listener=listener)
 
 
 def picked(*names: str | FieldOption) -> list[FieldOption]:

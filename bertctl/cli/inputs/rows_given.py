@@ -25,7 +25,8 @@ from bertctl.progress import Listener
 if TYPE_CHECKING:
     from bertctl.data.read_options import SkippedRows
     from bertctl.data.rows import Rows
-    from bertctl.inference.trained import TrainedRun
+    from bertctl.inference.trained import NetworkRun
+    from bertctl.inference.trained_run import TrainedRun
 
 
 @dataclass(frozen=True)
@@ -92,16 +93,25 @@ class RowsGiven:
             raise UsageError(f"nothing to {verb}", remedy=remedy)
 
     def open(self, options: Mapping[str, Any], listener: Listener) -> "TrainedRun":
-        """Returns the run.
+        """Returns the run, or an export.
 
         Raises:
             UnavailableError: there is no finished run.
             UsageError: it has no splits, and one of its own is named.
         """
         trained = self.run.open(options, listener)
+        self._require_split(trained)
+        return trained
+
+    def open_network(self, listener: Listener) -> "NetworkRun":
+        """Returns the run as a network of torch; see `open`, and an export is refused."""
+        trained = self.run.open_network(listener=listener)
+        self._require_split(trained)
+        return trained
+
+    def _require_split(self, trained: "TrainedRun") -> None:
         if self.split and not self.data:
             trained.require_own_data()
-        return trained
 
     def chunks(
         self,

@@ -132,6 +132,7 @@ def takes_vectors(*left_out: str) -> Decorator:
         "columns",
         "layout",
         "compute",
+        "exports",
     )
     options = [option for option in _OPTIONS if option.name not in left_out]
 

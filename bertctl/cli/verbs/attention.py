@@ -194,7 +194,7 @@ def _heads(out: Output, run: RunRequest, file: str | None, method: str | None) -
             _reader(run), TextSource([file], settings=columns).chunks(out), listener=out
         )
     if method is not None:
-        opened = run.open({"runtime.precision": "fp32"}, out)
+        opened = run.open_network({"runtime.precision": "fp32"}, out)
         importance = measure_importance(opened, ablate=method == "ablation", listener=out)
     records = head_records(patterns, importance)
     source = " · ".join(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     "layout",
     "--max-eval-rows",
     "compute",
+    "exports",
     "evaluation",
     "--scheme",
     "renaming",
@@ -54,15 +55,15 @@ def evaluate(
 ) -> None:
     """Score a run on a split of its data, or on a file of your own.
 
-    The scores of a split are added to RUN's metrics.json and predictions. Those of a file go to a
-    folder of their own: that of -o, or RUN-on-FILE beside RUN.
+    The scores of a split are added to RUN's metrics.json and predictions. Those of a file, or of an
+    export, go to a folder of their own: that of -o, or RUN-on-FILE beside RUN.
 
     Args:
         files: A labelled file of your own: CSV, TSV, JSONL or Parquet. Several files, or a pattern
             such as 'part-*.jsonl', are scored as one.
         split: Split of the run's own data. Default: its validation splits.
         file: The same as FILE; repeatable.
-        output: Folder for the scores of FILE. Must be empty, or add --overwrite.
+        output: Folder for the scores of FILE, or of an export. Must be empty, or add --overwrite.
             Default: beside RUN, such as RUN-on-new for new.csv.
         calibrate: Fit a temperature on the split, which calibrates the probabilities of later
             predictions.
@@ -75,7 +76,7 @@ def evaluate(
         bertctl evaluate runs/sst2-1a2b3c4d new.csv -o runs/new
     """
     from bertctl.inference.shards import Sharing
-    from bertctl.run_folder import RunFolder
+    from bertctl.run_folder import RunFolder, is_export
 
     file = [*(files or ()), *(file or ())]
     if split and file:
@@ -89,14 +90,21 @@ def evaluate(
             "--calibrate and --threshold choose on a whole split of the run's own data",
             remedy=remedy,
         )
-    if output and not file:
+    of_export = is_export(run.path)
+    if of_export and (calibrate or threshold is not None):
+        raise UsageError(
+            f"{run.path} is an export, which keeps the decision that it was proved with",
+            remedy="Calibrate the run that it was made from, and export it again.",
+        )
+    if output and not file and not of_export:
         message = "-o goes with a file; a split is added to the run itself"
         raise UsageError(
             message, remedy="Leave -o out, or name the file: bertctl evaluate RUN FILE -o DIR."
         )
     source = _source(file)
-    target = output or _folder_of(run.path, source)
-    if source is not None:
+    is_apart = source is not None or of_export
+    target = output or _folder_of(run.path, source, split, of_export=of_export)
+    if is_apart:
         RunFolder.check_free(target, overwrite=overwrite)
     sharing = Sharing.read(
         shard,
@@ -111,7 +119,7 @@ def evaluate(
     if not file:
         trained.require_own_data()
     from bertctl.data.read_options import SkippedRows
-    from bertctl.inference.score_run import evaluate_file, evaluate_run
+    from bertctl.inference.score_run import evaluate_apart, evaluate_file, evaluate_run
 
     shared, listener = this_worker(out)
     if on_error == "skip":
@@ -140,6 +148,16 @@ def evaluate(
                 listener=listener,
                 skipped=skipped,
             )
+        elif of_export:
+            metrics = evaluate_apart(
+                trained,
+                target,
+                split=split,
+                overwrite=overwrite,
+                workers=workers,
+                listener=listener,
+                skipped=skipped,
+            )
         else:
             metrics = evaluate_run(
                 trained,
@@ -158,7 +176,7 @@ def evaluate(
     from bertctl.reporting.card import write_card
     from bertctl.reporting.outcomes import closing_tables
 
-    if not file:
+    if not is_apart:
         write_card(trained.folder)
     if file:
         dataset = None
@@ -191,12 +209,16 @@ def _source(typed: list[str]) -> "Path | FileList | None":
     return source
 
 
-def _folder_of(run: Path, source: "Path | FileList | None") -> Path:
-    """Returns where the scores go without -o: to the run itself, or beside it for a file.
+def _folder_of(
+    run: Path, source: "Path | FileList | None", split: str | None, *, of_export: bool
+) -> Path:
+    """Returns where the scores go without -o: to the run itself, or beside it.
 
     Raises:
         UsageError: Several files, which have no common name.
     """
+    if source is None and of_export:
+        return run.with_name(f"{run.name}-on-{split or 'validation'}")
     if source is None:
         return run
     if not isinstance(source, Path):

@@ -78,7 +78,7 @@ def explain(
             "texts are explained as far as they are read from the beginning",
             remedy="--long-text head",
         )
-    trained = arguments.open({}, out)
+    trained = arguments.open_network(out)
     from bertctl.data.read_options import SkippedRows
     from bertctl.inference.predict import Destination
     from bertctl.interpretability.explain import Asked, Explainer

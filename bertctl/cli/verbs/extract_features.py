@@ -25,6 +25,7 @@ from bertctl.words import names_in
     "columns",
     "layout",
     "compute",
+    "exports",
     has_recipe_argument=False,
     sets=False,
 )

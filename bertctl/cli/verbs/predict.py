@@ -19,7 +19,7 @@ from bertctl.cli.inputs.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
 
 
-@takes_rows("compute", "keep_text", "--max-length", "answers")
+@takes_rows("compute", "exports", "keep_text", "--max-length", "answers")
 def predict(
     out: Output,
     arguments: RowsGiven,

@@ -1,0 +1,53 @@
+"""metrics.json and predictions of an export in fewer bits: what it answers, not what the run did."""
+
+from pathlib import Path
+from typing import Any
+
+from bertctl.exporting.proof import Comparison
+from bertctl.inference.engine import Engine
+from bertctl.inference.evaluate import (
+    data_document,
+    evaluate_split,
+    metrics_document,
+    write_predictions,
+)
+from bertctl.run_documents.metrics_document import MetricsDocument
+from bertctl.run_folder import RunFolder
+from bertctl.writing import write_json
+
+_OF_THE_RUN = ("constant_answer", "decisions", "selected_on")
+"""Keys of metrics.json about the weights and the decision, which an export shares with its run."""
+
+
+def write_scores(folder: Path, comparison: Comparison, engine: Engine) -> None:
+    """Scores the compared rows with an export, and writes what `gate` and `compare` read.
+
+    Args:
+        folder: Of the export.
+        comparison: Its labelled rows.
+        engine: The export, ready to compute.
+    """
+    run = comparison.subject.run
+    rows = comparison.rows
+    split = rows.split
+    result = evaluate_split(
+        engine, run.task, rows, comparison.features, recipe=run.recipe
+    ).thorough(run.recipe)
+    results = {split: result}
+    primary = run.task.primary_metric
+    shared: dict[str, Any] = {}
+    if run.folder.metrics.exists():
+        before = run.task.answers.named_today(run.folder.read_metrics())
+        primary = before.primary.name
+        written = before.as_json()
+        shared = {name: written[name] for name in _OF_THE_RUN if name in written}
+        if before.constant_answer is not None:
+            shared["baseline"] = {split: run.task.baseline(before.constant_answer, rows)}
+    if primary not in result.metrics:  # of rows with other labels
+        primary = next(iter(result.metrics))
+    scores = metrics_document(results, primary=primary, selection=split)
+    scores |= shared
+    scores["data"] = data_document({split: comparison.features}, {})
+    target = RunFolder(folder)
+    write_predictions(target, results, run.recipe.evaluation)
+    write_json(target.metrics, MetricsDocument.model_validate(scores).as_json())

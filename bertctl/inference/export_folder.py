@@ -1,0 +1,164 @@
+"""The files of an export: checked against their hashes, and the graph against its proof."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertctl.documents import loading, read_json, read_json_document, sha256_of
+from bertctl.errors import DataError, DeviceError, UnavailableError
+from bertctl.inference.export_proof import FolderProof
+from bertctl.inference.graph_session import RUNTIMES, GraphSession, open_graph
+from bertctl.run_documents.export_document import DOCUMENT, ExportDocument, digest_of
+from bertctl.runtime.batching import Padding
+from bertctl.runtime.cpu import cpu_name
+from bertctl.runtime.measured import measured_once
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+AGAIN = "Copy it again from where it came from, or export the model again."
+"""What to do about a folder that is not as it was written."""
+
+
+@dataclass(frozen=True)
+class ExportFolder:
+    """The files of an export, each as it was written.
+
+    Attributes:
+        path: The folder.
+        document: Its export.json.
+    """
+
+    path: Path
+    document: ExportDocument
+
+    @classmethod
+    def open(cls, path: Path) -> "ExportFolder":
+        """Opens a folder, and compares every file with its hash.
+
+        Raises:
+            UnavailableError: A file is missing or can't be read.
+            DataError: A file is not as it was written; which.
+        """
+        file = path / DOCUMENT
+        document = read_json_document(file, ExportDocument, remedy=AGAIN)
+        if digest_of(read_json(file)) != document.digest:
+            raise DataError(
+                f"{file} was changed after the export: its digest is another one",
+                remedy=AGAIN,
+                file=file,
+            )
+        for name, recorded in document.files.items():
+            _check_file(path, name, recorded.bytes, recorded.sha256)
+        return cls(path, document)
+
+    @property
+    def padding(self) -> Padding:
+        """How the windows of a batch are filled up."""
+        padding = self.document.padding
+        return Padding(padding.id, left=padding.left, unwanted=padding.unwanted)
+
+    def tokenizer(self) -> "Tokenizer":
+        """Returns the tokenizer as the model was used with it."""
+        from tokenizers import Tokenizer
+
+        path = self.path / "tokenizer.json"
+        with loading(path, kind=UnavailableError, remedy=AGAIN):
+            tokenizer = Tokenizer.from_file(str(path))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        return tokenizer
+
+    def session(
+        self, threads: int, *, accept_drift: float | None = None, outputs: Sequence[str] = ()
+    ) -> GraphSession:
+        """Returns the graph, ready to compute, once it gives the numbers here that it gave there.
+
+        Args:
+            threads: That compute.
+            accept_drift: Largest difference that is accepted; None for what the proof allows.
+            outputs: Those that are needed; all where none is named.
+
+        Raises:
+            UnavailableError: The runtime is not installed.
+            DeviceError: The graph gives other numbers on this machine.
+        """
+        document = self.document
+        session = open_graph(
+            self.path / document.weights,
+            document.format,
+            threads=threads,
+            outputs=outputs,
+            precision=document.precision,
+            remedy=AGAIN,
+        )
+        self._check_drift(session, threads, accept_drift)
+        return session
+
+    def _check_drift(self, session: GraphSession, threads: int, accept_drift: float | None) -> None:
+        """Compares the graph with what the model said of the windows in the folder.
+
+        That is done once on a machine with a version of the runtime, and remembered.
+
+        Raises:
+            DeviceError: An output differs by more than is accepted.
+        """
+        document = self.document
+        measured = measured_once(
+            "exports",
+            ["difference"],
+            [document.digest],
+            threads,
+            lambda: {"difference": self._difference(session)},
+            library=RUNTIMES[document.format],
+        )
+        difference = measured["difference"]
+        accepted = document.proof.folder_tolerance if accept_drift is None else accept_drift
+        if difference <= accepted:
+            return
+        raise DeviceError(
+            f"{self.path} gives other numbers here ({cpu_name()}) than where it was exported "
+            f"({document.machine.cpu}): they differ by {difference:.2g}, and {accepted:.2g} is "
+            "accepted",
+            remedy="Export the model on this kind of machine, or accept it with "
+            f"`accept_drift={_rounded_up(difference)}`.",
+        )
+
+    def _difference(self, session: GraphSession) -> float:
+        """Returns how far the graph is from the model, over the windows of the folder."""
+        with loading(self.path, kind=UnavailableError, remedy=AGAIN):
+            windows = FolderProof.read(self.path)
+            return windows.difference(session, self.padding) / self.document.proof.scale
+
+
+def _check_file(folder: Path, name: str, n_bytes: int, digest: str) -> None:
+    """Compares a file with what export.json says of it.
+
+    Raises:
+        UnavailableError: It is missing or can't be read.
+        DataError: It is another one.
+    """
+    path = folder / name
+    try:
+        size = path.stat().st_size
+        is_same = size == n_bytes and sha256_of(path) == digest
+    except OSError as error:
+        raise UnavailableError(
+            f"{path} can't be read: {error.strerror}", remedy=AGAIN, file=path
+        ) from error
+    if is_same:
+        return
+    if size != n_bytes:
+        difference = f"it has {size:,} bytes, and had {n_bytes:,}"
+    else:
+        difference = "its content has another hash"
+    raise DataError(f"{path} was changed after the export: {difference}", remedy=AGAIN, file=path)
+
+
+def _rounded_up(value: float) -> str:
+    """Returns a number of two digits that is not below a value."""
+    shown = float(f"{value:.1e}")
+    while shown < value:
+        shown *= 1.05
+    return f"{shown:.2g}" if float(f"{shown:.2g}") >= value else f"{shown * 1.05:.2g}"
