@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from bertctl.modeling.layers import (
 )
 from bertctl.modeling.pooling import check_poolings, join_windows, pool, pool_words, unit_length
 from bertctl.modeling.sentence_folder import SentenceModules, read_modules
-from bertctl.modeling.source import ModelSource
+from bertctl.modeling.source import ModelFiles, ModelSource
 from bertctl.runtime.batching import token_budget_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.side_by_side import side_by_side
@@ -81,7 +81,7 @@ class VectorSpec:
     sentence_modules: SentenceModules | None = None
 
     @classmethod
-    def of(cls, names: VectorNames, source: ModelSource, windows: str = "mean") -> Self:
+    def of(cls, names: VectorNames, source: ModelFiles, windows: str = "mean") -> Self:
         """Returns what a model makes of the names, and of windows pooled so.
 
         Raises:
@@ -140,6 +140,29 @@ def frozen_engine(loaded: "Model", compute: Compute) -> Engine:
     # differently.
     backend = TorchBackend(loaded.network, loaded.has_segments, replace(compute, precision="fp32"))
     return Engine(backend, loaded.tokenizer, loaded.padding, compute)
+
+
+class TextEncoder(Protocol):
+    """What makes vectors of texts: a network of torch, or an export."""
+
+    spec: VectorSpec
+    engine: Engine
+
+    @property
+    def source(self) -> ModelFiles:
+        """The files of the model."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Returns D for each layer and pooling."""
+
+    def texts(
+        self, windows: EncodedWindows, *, done: Callable[[int], None] | None = None
+    ) -> list[Floats32]:
+        """Returns (N, D) vectors of the rows for each layer and pooling."""
+
+    def tokens(self, windows: EncodedWindows) -> "TokenVectors":
+        """Returns a vector for each token, or word, of each row."""
 
 
 class Encoder:
@@ -441,7 +464,7 @@ class TokenVectors:
     second: Bools
 
 
-def folder_modules(source: ModelSource, prompt: str | None) -> SentenceModules:
+def folder_modules(source: ModelFiles, prompt: str | None) -> SentenceModules:
     """Returns how a model's folder makes a text's vector.
 
     Args:

@@ -11,7 +11,7 @@ import itertools
 import json
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bertctl.arrays import Floats32
+from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.documents import read_json
@@ -28,17 +29,19 @@ from bertctl.features.backend_names import PACKAGES, check_backend
 from bertctl.features.backends import fastest_backend, open_encoder
 from bertctl.features.chunks import chunks, require_rows, split_for_memory
 from bertctl.features.encoded_windows import RowEncoder
-from bertctl.features.encoder import Encoder, VectorSpec
+from bertctl.features.encoder import TextEncoder, VectorSpec
 from bertctl.features.extract_job import ExtractJob, VectorNames
 from bertctl.features.feature_files import check_output, write_features
+from bertctl.features.opening import find_files, longest_read, open_text_encoder
 from bertctl.features.source import Input
 from bertctl.features.store import VectorLayout, VectorStore, join_stores, outliving
 from bertctl.inference.evaluate import warn_of_truncation
+from bertctl.inference.export_folder import ExportFolder
+from bertctl.inference.exported import check_length
 from bertctl.inference.shards import AGAIN, Sharing
-from bertctl.modeling.families import read_length
-from bertctl.modeling.source import ModelSource, inspect_model
+from bertctl.modeling.source import ModelFiles, ModelSource
 from bertctl.progress import SILENT, Listener
-from bertctl.run_folder import SCHEMA, hold
+from bertctl.run_folder import SCHEMA, hold, is_export
 from bertctl.runtime.heap import trim_heap
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import TruncationMessage
@@ -140,8 +143,69 @@ def extract_features(
     Raises:
         BertctlError: any refusal: input, model, layers, backend, output.
     """
+    encoder, job, stream = _opened_encoder(recipe, rows, vectors, job, workers, listener)
+    document = extract(
+        stream,
+        encoder,
+        job,
+        workers=workers,
+        listener=listener,
+    )
+    if document:
+        counts = {**document, "examples": document["rows"]}
+        length = job.long.max_length
+        cut = TruncationMessage(
+            remedy=f"`stride={min(32, length // 8)}` reads them whole, in windows"
+        )
+        warn_of_truncation(
+            rows.name,
+            counts,
+            message=cut,
+            max_length=length,
+            listener=listener,
+        )
+    return document
+
+
+def _opened_encoder(
+    recipe: Recipe,
+    rows: Input,
+    vectors: VectorNames,
+    job: ExtractJob,
+    workers: Workers,
+    listener: Listener,
+) -> tuple[TextEncoder, ExtractJob, Iterator[Rows]]:
+    """Returns the encoder, the job with the backend that computes, and the rows."""
+    path = expanded_path(recipe.model.name)
+    if not is_export(path):
+        check_backend(job.backend, device=recipe.runtime.device, precision=recipe.runtime.precision)
+        return _opened_on_backend(recipe, rows, vectors, job, workers, listener)
+
+    files, spec, long = _opened_model(recipe, vectors, job.long)
+    assert isinstance(files, ExportFolder)  # noqa: S101 - as its path says
+    own = files.document.format
+    if job.backend not in ("auto", "torch", own):
+        raise UsageError(
+            f"{path} was exported for {own}, and `backend={job.backend}` was given",
+            remedy="Leave `backend=` out.",
+        )
+    job = replace(job, long=long, backend=own)
+    stream = require_rows(rows.stream(listener=listener), rows.name)
+    encoder = open_text_encoder(files, spec, recipe.runtime)
+    listener.say(f"compute: {encoder.engine.compute.why}")
+    return encoder, job, stream
+
+
+def _opened_on_backend(
+    recipe: Recipe,
+    rows: Input,
+    vectors: VectorNames,
+    job: ExtractJob,
+    workers: Workers,
+    listener: Listener,
+) -> tuple[TextEncoder, ExtractJob, Iterator[Rows]]:
+    """Returns the encoder of a model on torch or on a converted graph; see `_opened_encoder`."""
     runtime = recipe.runtime
-    check_backend(job.backend, device=runtime.device, precision=runtime.precision)
     if job.backend == "auto" and job.sharing != Sharing():
         remedy = f"Name one for all of them: `backend={'|'.join(PACKAGES)}`."
         raise UsageError(
@@ -153,7 +217,9 @@ def extract_features(
         else:
             precision = runtime.precision
         runtime = runtime.model_copy(update={"device": "cpu", "precision": precision})
-    source, spec, long = _opened_model(recipe, vectors, job.long)
+    files, spec, long = _opened_model(recipe, vectors, job.long)
+    assert isinstance(files, ModelSource)  # noqa: S101 - it is no export
+    source = files
     job = replace(job, long=long)
     stream = require_rows(rows.stream(listener=listener), rows.name)
     first = next(stream)
@@ -182,27 +248,7 @@ def extract_features(
         first,
         listener,
     )
-    document = extract(
-        itertools.chain([first], stream),
-        encoder,
-        job,
-        workers=workers,
-        listener=listener,
-    )
-    if document:
-        counts = {**document, "examples": document["rows"]}
-        length = job.long.max_length
-        cut = TruncationMessage(
-            remedy=f"`stride={min(32, length // 8)}` reads them whole, in windows"
-        )
-        warn_of_truncation(
-            rows.name,
-            counts,
-            message=cut,
-            max_length=length,
-            listener=listener,
-        )
-    return document
+    return encoder, job, itertools.chain([first], stream)
 
 
 def compute_features(
@@ -227,7 +273,7 @@ def compute_features(
         raise UsageError(
             "vectors of tokens go into files", remedy="Type `bertctl extract-features`."
         )
-    encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
+    encoder = open_text_encoder(source, spec, recipe.runtime)
     row_encoder = RowEncoder(
         encoder.engine.tokenizer,
         long,
@@ -247,26 +293,29 @@ def compute_features(
 
 def _opened_model(
     recipe: Recipe, vectors: VectorNames, long: LongText
-) -> tuple[ModelSource, VectorSpec, LongText]:
+) -> tuple[ModelFiles, VectorSpec, LongText]:
     """Returns the model's files, what its vectors are made of, and how long texts are read; where
     nobody says the length, as the folder says.
     """
-    by_folder = "model" in vectors.poolings and "max_length" not in recipe.model.model_fields_set
+    is_length_open = "max_length" not in recipe.model.model_fields_set
+    by_folder = "model" in vectors.poolings and is_length_open
     if by_folder:
-        source = inspect_model(recipe.with_fields("model", max_length=4).model)
+        source = find_files(recipe.with_fields("model", max_length=4).model)
     else:
-        source = inspect_model(recipe.model)
+        source = find_files(recipe.model)
     spec = VectorSpec.of(vectors, source, long.pooling)
     if by_folder and spec.sentence_modules is not None:
-        long = replace(
-            long, max_length=spec.sentence_modules.max_length or read_length(source.config)
-        )
+        long = replace(long, max_length=spec.sentence_modules.max_length or longest_read(source))
+    if isinstance(source, ExportFolder):
+        if is_length_open:
+            long = replace(long, max_length=min(long.max_length, source.document.max_length))
+        check_length(source, long.max_length)
     return source, spec, long
 
 
 def extract(
     stream: Iterable[Rows],
-    encoder: Encoder,
+    encoder: TextEncoder,
     job: ExtractJob,
     *,
     workers: Workers = ALONE,
@@ -398,7 +447,7 @@ def _merge(
 
 def _compute_all(
     stream: Iterable[Rows],
-    encoder: Encoder,
+    encoder: TextEncoder,
     job: ExtractJob,
     state: _State,
     store: VectorStore,
@@ -457,7 +506,11 @@ def _compute_all(
 
 
 def _compute(
-    encoder: Encoder, row_encoder: RowEncoder, rows: Rows, progress: _Progress, store: VectorStore
+    encoder: TextEncoder,
+    row_encoder: RowEncoder,
+    rows: Rows,
+    progress: _Progress,
+    store: VectorStore,
 ) -> int:
     """Adds the vectors of these rows to the store; returns how many they are."""
     windows = row_encoder.encode(rows)
@@ -547,7 +600,7 @@ _MUST_AGREE = (
 )
 
 
-def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
+def _layout(encoder: TextEncoder, job: ExtractJob) -> VectorLayout:
     spec = encoder.spec
     learned = [layer.name for layer in spec.layers if layer.is_learned]
     if learned:
@@ -583,7 +636,7 @@ def _layout(encoder: Encoder, job: ExtractJob) -> VectorLayout:
 
 
 def _settings(
-    encoder: Encoder, job: ExtractJob, layout: VectorLayout, processes: int
+    encoder: TextEncoder, job: ExtractJob, layout: VectorLayout, processes: int
 ) -> dict[str, Any]:
     spec = encoder.spec
     return {

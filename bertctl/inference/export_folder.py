@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertctl.documents import loading, read_json, read_json_document, sha256_of
 from bertctl.errors import DataError, DeviceError, UnavailableError
@@ -52,6 +53,25 @@ class ExportFolder:
         for name, recorded in document.files.items():
             _check_file(path, name, recorded.bytes, recorded.sha256)
         return cls(path, document)
+
+    @property
+    def name(self) -> str:
+        """The folder, as a message names it."""
+        return str(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """The folder, as `ModelFiles` has it."""
+        return self.path
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Content of its config.json."""
+        return read_json(self.path / "config.json")
+
+    def content_hash(self) -> str:
+        """Returns the hash of all that its answers depend on."""
+        return self.document.digest
 
     @property
     def padding(self) -> Padding:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from bertctl.config.dump import recipe_hash
 from bertctl.config.load import load_recipe
+from bertctl.config.recipe_sections import RuntimeSection
 from bertctl.config.schema import Recipe
-from bertctl.documents import loading, read_json
+from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.export_folder import AGAIN, ExportFolder
@@ -16,7 +16,6 @@ from bertctl.inference.graph_backend import GraphBackend
 from bertctl.inference.trained_run import TrainedRun, refuse_learned_fields
 from bertctl.inference.window_answers import WindowAnswers
 from bertctl.modeling.sentence_folder import read_modules
-from bertctl.run_documents.export_document import ExportDocument
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.cpu import available_cores
 from bertctl.runtime.device import Compute
@@ -25,6 +24,7 @@ from bertctl.tasks.base import Task
 from bertctl.tasks.registry import task_type
 from bertctl.tasks.sentences.sentence_embeddings import SAID
 from bertctl.version import __version__
+from bertctl.words import count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +36,6 @@ class ExportedRun(TrainedRun):
     """
 
     files: ExportFolder
-
-    @cached_property
-    def _compute(self) -> Compute:
-        document = self.files.document
-        threads = self.recipe.runtime.threads or available_cores()
-        why = f"cpu, {document.precision}, {threads} threads, by {document.format}"
-        return Compute("cpu", document.precision, threads, why)
 
     @property
     def hash(self) -> str:
@@ -58,18 +51,31 @@ class ExportedRun(TrainedRun):
         if workers.group is not None:  # machines may have different numbers of threads
             recipe = self.recipe.with_fields("runtime", threads=None)
             workers.agree(replace(self, recipe=recipe).hash)
-        compute = self._compute
-        session = self.files.session(compute.threads, accept_drift=self.recipe.runtime.accept_drift)
-        windows = None
-        if self.files.document.windows is not None:
-            windows = WindowAnswers.read(self.folder.path, self.files.document.windows)
-        return Engine(
-            GraphBackend(session, windows),
-            self.files.tokenizer(),
-            self.files.padding,
-            compute,
-            workers,
-        )
+        return export_engine(self.files, self.recipe.runtime, workers)
+
+
+def export_engine(files: ExportFolder, runtime: RuntimeSection, workers: Workers = ALONE) -> Engine:
+    """Returns the graph of an export, ready to compute.
+
+    Args:
+        files: The export.
+        runtime: Threads, and how far its numbers may be from those where it was made.
+        workers: The processes that share the work.
+
+    Raises:
+        UnavailableError: The runtime is not installed.
+        DeviceError: The graph gives other numbers on this machine.
+    """
+    document = files.document
+    threads = runtime.threads or available_cores()
+    why = f"cpu, {document.precision}, {count(threads, 'thread')}, by {document.format}"
+    compute = Compute("cpu", document.precision, threads, why)
+    session = files.session(threads, accept_drift=runtime.accept_drift)
+    windows = None
+    if document.windows is not None:
+        windows = WindowAnswers.read(files.path, document.windows)
+    backend = GraphBackend(session, windows)
+    return Engine(backend, files.tokenizer(), files.padding, compute, workers)
 
 
 def open_export(path: Path, *, options: Mapping[str, object] | None = None) -> ExportedRun:
@@ -90,7 +96,13 @@ def open_export(path: Path, *, options: Mapping[str, object] | None = None) -> E
     recipe = load_recipe(str(path / "recipe.yaml"), options=named)
     if "data.max_eval_rows" not in named:  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)
-    recipe = _on_cpu(recipe, files.document, named, path)
+    check_runtime(
+        files,
+        device=named.get("runtime.device", "auto"),
+        precision=named.get("runtime.precision", "auto"),
+    )
+    check_length(files, recipe.model.max_length)
+    recipe = recipe.with_fields("runtime", device="cpu", precision="auto")
     with loading(f"the export {path}", kind=UnavailableError, remedy=AGAIN):
         task = _task(recipe, files)
     return ExportedRun(
@@ -106,37 +118,42 @@ def open_export(path: Path, *, options: Mapping[str, object] | None = None) -> E
 def _task(recipe: Recipe, files: ExportFolder) -> Task:
     """Returns the task with the label names and the decision of the export."""
     modules = read_modules(files.path)
-    config = {**read_json(files.path / "config.json"), SAID: modules}
+    config = {**files.config, SAID: modules}
     task = task_type(recipe.task).from_model(recipe, config)
     if files.document.decision is not None:
         return task.with_decision(files.document.decision)
     return task
 
 
-def _on_cpu(
-    recipe: Recipe, document: ExportDocument, named: Mapping[str, object], path: Path
-) -> Recipe:
-    """Returns the recipe as an export computes it, and refuses what an export can't do.
+def check_runtime(files: ExportFolder, *, device: object, precision: object) -> None:
+    """Refuses what an export can't compute.
 
     Raises:
-        UsageError: Another device or precision, or longer texts than were proved.
+        UsageError: Another device than the CPU, or another precision than the export's.
     """
-    device = named.get("runtime.device", "auto")
     if device not in ("auto", "cpu"):
         raise UsageError(
-            f"{path} is an export, which computes on the CPU, and `device={device}` was given",
+            f"{files.path} is an export, which computes on the CPU, and `device={device}` was given",
             remedy="Leave `device=` out, or give the run that it was made from.",
         )
-    precision = named.get("runtime.precision", "auto")
-    if precision not in ("auto", document.precision):
+    own = files.document.precision
+    if precision not in ("auto", own):
         raise UsageError(
-            f"{path} was exported in {document.precision}, and `precision={precision}` was given",
+            f"{files.path} was exported in {own}, and `precision={precision}` was given",
             remedy="Leave `precision=` out, or export the model once more in that precision.",
         )
-    if recipe.model.max_length > document.max_length:
+
+
+def check_length(files: ExportFolder, max_length: int) -> None:
+    """Refuses texts that are longer than those that the export was proved on.
+
+    Raises:
+        UsageError: With the length.
+    """
+    proved = files.document.max_length
+    if max_length > proved:
         raise UsageError(
-            f"{path} was proved on texts of up to {document.max_length} tokens, and "
-            f"`max_length={recipe.model.max_length}` was given",
-            remedy=f"Give at most {document.max_length}, or export the model with that length.",
+            f"{files.path} was proved on texts of up to {proved} tokens, and "
+            f"`max_length={max_length}` was given",
+            remedy=f"Give at most {proved}, or export the model with that length.",
         )
-    return recipe.with_fields("runtime", device="cpu", precision="auto")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bertctl.arrays import Array, Floats32, Ints
+from bertctl.arrays import Array, Bools, Floats32, Ints
 from bertctl.errors import DataError, UsageError
 from bertctl.words import unknown
 
@@ -130,6 +130,42 @@ def _cls(vectors: "Tensor", mask: "Tensor | None", *, last: bool) -> "Tensor":
         position = number.argmax(dim=1)
     index = position[:, None, None].expand(-1, 1, vectors.shape[-1])
     return vectors.gather(1, index)[:, 0]
+
+
+def pool_arrays(
+    vectors: Floats32,
+    mask: Bools,
+    how: str,
+    *,
+    counted: Bools | None = None,
+    cls_last: bool = False,
+) -> Floats32:
+    """Returns the vectors of B texts as `pool` makes them, in arrays.
+
+    Args:
+        vectors: (B, T, D) of every token.
+        mask: (B, T) what is no padding, at least one token in each row.
+        how: cls, mean, max or mean-max.
+        counted: See `pool`.
+        cls_last: Whether [CLS] is the last token instead of the first.
+
+    Returns:
+        (B, D), of mean-max (B, 2 D).
+    """
+    if how == "cls":
+        last = mask.shape[1] - 1 - mask[:, ::-1].argmax(axis=1)
+        position = last if cls_last else mask.argmax(axis=1)
+        return np.asarray(vectors[np.arange(len(vectors)), position])
+    if counted is not None:
+        has_some = counted.any(axis=1, keepdims=True)
+        mask = np.where(has_some, counted, mask)
+    parts = []
+    if how in ("mean", "mean-max"):
+        weights = mask / mask.sum(axis=1, keepdims=True)
+        parts.append(np.einsum("bt,btd->bd", weights.astype(np.float32), vectors))
+    if how in ("max", "mean-max"):
+        parts.append(np.where(mask[:, :, None], vectors, -np.inf).max(axis=1))
+    return np.concatenate(parts, axis=1).astype(np.float32)
 
 
 def join_windows(

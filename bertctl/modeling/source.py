@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bertctl.catalog.lock import file_sha256
 from bertctl.catalog.models import SENTENCEPIECE_FILES, TOKENIZER_FILES, locate_model
@@ -70,6 +70,25 @@ _HARMLESS: dict[str, tuple[str | None, ...]] = {
 }
 """Keys of a config.json by which transformers fetches or runs something else, with the values that
 do not: another implementation of attention is a kernel, which is downloaded code."""
+
+
+class ModelFiles(Protocol):
+    """What is known of a model on this disk, in whatever format it lies there."""
+
+    @property
+    def name(self) -> str:
+        """As messages name it."""
+
+    @property
+    def folder(self) -> Path:
+        """Its files."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Its config.json."""
+
+    def content_hash(self) -> str:
+        """Returns the hash of all that its vectors depend on."""
 
 
 @dataclass(frozen=True)

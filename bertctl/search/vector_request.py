@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from bertctl.config.load import load_recipe
+from bertctl.config.recipe_files import expanded_path
 from bertctl.config.schema import Recipe
 from bertctl.data.file_names import is_text
 from bertctl.data.read_options import Reading
@@ -17,6 +18,7 @@ from bertctl.errors import DataError, UsageError
 from bertctl.features.chunks import joined, require_rows
 from bertctl.features.source import Input, input_name
 from bertctl.progress import Listener
+from bertctl.run_folder import is_export
 from bertctl.search.index import Index
 from bertctl.words import command
 
@@ -282,7 +284,7 @@ class VectorRequest:
             made_by.get("model", "minilm")
         )
         similarity = self.options.get("similarity") or made_by.get("similarity")
-        if exact:
+        if exact and not is_export(expanded_path(recipe.model.name)):
             recipe = recipe.model_copy(update={"runtime": exact_on_cpu(recipe.runtime)})
         model = TextVectors(
             recipe,

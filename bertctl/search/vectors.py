@@ -14,14 +14,13 @@ from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.features.chunks import READ_ROWS, chunks
 from bertctl.features.encoded_windows import RowEncoder
-from bertctl.features.encoder import Encoder, VectorSpec
+from bertctl.features.encoder import VectorSpec
 from bertctl.features.extract_job import VectorNames
+from bertctl.features.opening import find_files, longest_read, open_text_encoder
 from bertctl.inference.evaluate import warn_of_truncation
 from bertctl.metrics.similarity import COSINE
-from bertctl.modeling.families import read_length
 from bertctl.modeling.pooling import finite, unit_length
 from bertctl.modeling.sentence_folder import SIDES, read_modules
-from bertctl.modeling.source import inspect_model
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.heap import trim_heap
 from bertctl.tasks.base import TruncationMessage
@@ -63,7 +62,7 @@ class TextVectors:
         side: str = "",
         similarity: str | None = None,
     ) -> None:
-        source = inspect_model(recipe.with_fields("model", max_length=length or 4).model)
+        source = find_files(recipe.with_fields("model", max_length=length or 4).model)
         if names.poolings in ((), ("model",)) and names.layers == ("last",):
             sentence_modules = read_modules(source.folder)
         else:
@@ -80,7 +79,7 @@ class TextVectors:
         is_normalized = names.normalize and self.similarity == COSINE
         names = replace(names, poolings=names.poolings or ("mean",), normalize=is_normalized)
         long = LongText.of(
-            recipe.with_fields("model", max_length=length or read_length(source.config)).model
+            recipe.with_fields("model", max_length=length or longest_read(source)).model
         )
         spec = VectorSpec.of(names, source, long.pooling)
         if spec.by_token:
@@ -88,7 +87,7 @@ class TextVectors:
             raise UsageError(
                 message, remedy=f"Type `{command('extract-features', pooling='none')}`."
             )
-        self._encoder = Encoder.open(source, spec, source.compute(recipe.runtime))
+        self._encoder = open_text_encoder(source, spec, recipe.runtime)
         made_by = hashlib.sha256(f"{source.content_hash()} {sentence_modules}".encode()).hexdigest()
         self.made: dict[str, Any] = {"model": source.name, "model_hash": made_by}
         self.made |= {"layer": ",".join(names.layers), "pooling": ",".join(names.poolings)}
