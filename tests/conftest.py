@@ -371,6 +371,25 @@ def tiny_run(
     return TinyRun(run, data, done)
 
 
+@pytest.fixture(scope="session")
+def tiny_export(
+    tmp_path_factory: pytest.TempPathFactory, tiny_run: TinyRun, nursery: Nursery
+) -> Path:
+    """The tiny run as an export for ONNX Runtime, compared on all its rows.
+
+    Tests read it; what changes it works on a copy.
+    """
+    pytest.importorskip("onnxscript", reason="pip install 'bertctl[onnx]'")
+    folder = _common(tmp_path_factory) / "tiny-export"
+    export = folder / "export"
+    words = ["export", str(tiny_run.path), "-o", str(export), "--rows", str(tiny_run.data)]
+    with _alone(folder) as is_made:
+        if not is_made:
+            made = nursery.run([*words, "--threads", "1"], cwd=folder)
+            assert made.returncode == 0, made.stderr
+    return export
+
+
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[bool]:
     """Keeps the other test processes out; yields whether one of them has made the folder whole."""

@@ -15,7 +15,7 @@ from bertctl.catalog import hub
 from bertctl.catalog.lock import Found, file_sha256, noted
 from bertctl.config.recipe_files import expanded_path
 from bertctl.errors import UnavailableError, UsageError
-from bertctl.run_folder import models_inside
+from bertctl.run_folder import models_inside, refuse_export
 from bertctl.words import command, unknown
 
 
@@ -133,6 +133,8 @@ def locate_model(
             remedy="Take model.revision out of the recipe, or type `model.revision=null`.",
         )
     if row is None and path.is_dir():
+        if weights:
+            refuse_export(path)
         return _noted(
             _model_folder(path), "" if is_from_run else path.resolve().name, with_weights=weights
         )

@@ -460,8 +460,8 @@ class RuntimeSection(RecipeSection):
     threads: PositiveInt | None = None
     """CPU threads. Default: one per core of the process."""
     accept_drift: Annotated[NonNegativeFloat | None, Mark.LATER, Mark.NO_NUMBER] = None
-    """Accept an export whose numbers differ here by up to this much from those of the machine that
-    made it. Default: what its proof allows."""
+    """Accept an export whose numbers differ by up to X from where it was made. Default: what its
+    proof allows."""
     deterministic: bool = False
     """Use only deterministic algorithms. A GPU needs them to give the same numbers twice; some are
     slower."""

@@ -199,7 +199,7 @@ GROUPS: Mapping[str, Sequence[FieldOption]] = {
         FieldOption("runtime.precision", "--precision", panel="Compute"),
         FieldOption("runtime.threads", "--threads", int, panel="Compute"),
     ),
-    "exports": (FieldOption("runtime.accept_drift", "--accept-drift", float, "X", "Compute"),),
+    "exports": (FieldOption("runtime.accept_drift", "--accept-drift", float, "X", RARE),),
     "deterministic": (
         FieldOption(
             "runtime.deterministic", "--deterministic/--no-deterministic", bool, panel=RARE
