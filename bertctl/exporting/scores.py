@@ -1,4 +1,4 @@
-"""metrics.json and predictions of an export in fewer bits: what it answers, not what the run did."""
+"""metrics.json and predictions of an export in fewer bits, by what the export itself answers."""
 
 from pathlib import Path
 from typing import Any

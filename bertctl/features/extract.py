@@ -183,13 +183,13 @@ def _opened_encoder(
 
     files, spec, long = _opened_model(recipe, vectors, job.long)
     assert isinstance(files, ExportFolder)  # noqa: S101 - as its path says
-    own = files.document.format
-    if job.backend not in ("auto", "torch", own):
+    export_format = files.document.format
+    if job.backend not in ("auto", "torch", export_format):
         raise UsageError(
-            f"{path} was exported for {own}, and `backend={job.backend}` was given",
+            f"{path} was exported for {export_format}, and `backend={job.backend}` was given",
             remedy="Leave `backend=` out.",
         )
-    job = replace(job, long=long, backend=own)
+    job = replace(job, long=long, backend=export_format)
     stream = require_rows(rows.stream(listener=listener), rows.name)
     encoder = open_text_encoder(files, spec, recipe.runtime)
     listener.say(f"compute: {encoder.engine.compute.why}")

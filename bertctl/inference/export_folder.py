@@ -1,5 +1,6 @@
 """The files of an export: checked against their hashes, and the graph against its proof."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -177,8 +178,6 @@ def _check_file(folder: Path, name: str, n_bytes: int, digest: str) -> None:
 
 
 def _rounded_up(value: float) -> str:
-    """Returns a number of two digits that is not below a value."""
-    shown = float(f"{value:.1e}")
-    while shown < value:
-        shown *= 1.05
-    return f"{shown:.2g}" if float(f"{shown:.2g}") >= value else f"{shown * 1.05:.2g}"
+    """Returns a number of two digits that is not below a positive value."""
+    exponent = math.floor(math.log10(value)) - 1
+    return f"{math.ceil(value / 10**exponent) * 10.0**exponent:.2g}"

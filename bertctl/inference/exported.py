@@ -68,8 +68,8 @@ def export_engine(files: ExportFolder, runtime: RuntimeSection, workers: Workers
     """
     document = files.document
     threads = runtime.threads or available_cores()
-    why = f"cpu, {document.precision}, {count(threads, 'thread')}, by {document.format}"
-    compute = Compute("cpu", document.precision, threads, why)
+    reason = f"cpu, {document.precision}, {count(threads, 'thread')}, by {document.format}"
+    compute = Compute("cpu", document.precision, threads, reason)
     session = files.session(threads, accept_drift=runtime.accept_drift)
     windows = None
     if document.windows is not None:
@@ -90,16 +90,16 @@ def open_export(path: Path, *, options: Mapping[str, object] | None = None) -> E
         DataError: A file was changed after the export.
         UsageError: Options that don't fit an export.
     """
-    named = dict(options or {})
-    refuse_learned_fields(path, named)
+    fields = dict(options or {})
+    refuse_learned_fields(path, fields)
     files = ExportFolder.open(path)
-    recipe = load_recipe(str(path / "recipe.yaml"), options=named)
-    if "data.max_eval_rows" not in named:  # a limit holds for the call that named it
+    recipe = load_recipe(str(path / "recipe.yaml"), options=fields)
+    if "data.max_eval_rows" not in fields:  # a limit holds for the call that named it
         recipe = recipe.with_fields("data", max_eval_rows=None)
     check_runtime(
         files,
-        device=named.get("runtime.device", "auto"),
-        precision=named.get("runtime.precision", "auto"),
+        device=fields.get("runtime.device", "auto"),
+        precision=fields.get("runtime.precision", "auto"),
     )
     check_length(files, recipe.model.max_length)
     recipe = recipe.with_fields("runtime", device="cpu", precision="auto")
@@ -110,7 +110,7 @@ def open_export(path: Path, *, options: Mapping[str, object] | None = None) -> E
         recipe=recipe,
         task=task,
         pairs=files.document.pairs,
-        named=tuple(named),
+        named=tuple(fields),
         files=files,
     )
 
@@ -133,13 +133,14 @@ def check_runtime(files: ExportFolder, *, device: object, precision: object) -> 
     """
     if device not in ("auto", "cpu"):
         raise UsageError(
-            f"{files.path} is an export, which computes on the CPU, and `device={device}` was given",
+            f"{files.path} is an export, which computes on the CPU, and `device={device}` was "
+            "given",
             remedy="Leave `device=` out, or give the run that it was made from.",
         )
-    own = files.document.precision
-    if precision not in ("auto", own):
+    exported_in = files.document.precision
+    if precision not in ("auto", exported_in):
         raise UsageError(
-            f"{files.path} was exported in {own}, and `precision={precision}` was given",
+            f"{files.path} was exported in {exported_in}, and `precision={precision}` was given",
             remedy="Leave `precision=` out, or export the model once more in that precision.",
         )
 

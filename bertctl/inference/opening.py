@@ -1,4 +1,4 @@
-"""Opens what answers: a run, a model of transformers, or an export; each without the others' code."""
+"""Opens what answers: a run, a model of transformers, or an export."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -71,7 +71,7 @@ def test_predict_answers_a_file_as_the_run_does(
     "arguments",
     [
         ["predict", "{export}", "a fine film"],
-        ["evaluate", "{export}", "--file", "{data}", "-o", "scores"],
+        ["evaluate", "{export}", "{data}", "-o", "scores"],
         ["extract-features", "{data}", "--model", "{export}", "-o", "vectors.npy"],
         ["similarity", "a film", "a book", "--model", "{export}"],
         ["index", "{data}", "--model", "{export}", "-o", "index"],
