@@ -91,7 +91,7 @@ def test_a_recipe_whose_needs_are_here_is_ready(bertctl: Run, hub: Hub, tiny_mod
     assert done.returncode == 0, done.stderr
     assert "600 from" in done.stdout
     assert str(tiny_model) in done.stdout
-    assert "`bertctl finetune demo`" in done.stderr
+    assert f"Next: bertctl finetune demo --model {tiny_model} --max-length 32" in done.stderr
     assert hub.asked == []
 
 

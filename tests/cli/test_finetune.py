@@ -185,7 +185,10 @@ def test_what_is_said_before_and_after(tiny_run):
         "examples/s",
     ):
         assert said in talk
-    assert talk.splitlines()[-1] == f"run folder: {tiny_run.path}"
+    assert talk.splitlines()[-2:] == [
+        f"run folder: {tiny_run.path}",
+        f"Next: bertctl predict {tiny_run.path} FILE",
+    ]
 
 
 def test_the_answer_is_one_table(tiny_run):

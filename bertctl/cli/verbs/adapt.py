@@ -1,14 +1,17 @@
 """`bertctl adapt`."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.next_command import say_next
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
 from bertctl.cli.verbs.pretrain import corpus_recipe
+from bertctl.words import command
 
 
 @takes_recipe(
@@ -95,6 +98,10 @@ def adapt(
     out.say(f"folder: {adaptation.folder}")
     if code:
         raise typer.Exit(code)
+    if document["verdict"] == "gain":
+        say_next(
+            out, command(f"finetune {shlex.quote(then)}", model=adaptation.folder / "pretrain")
+        )
 
 
 def _arms_table(document: dict[str, Any]) -> Shown:

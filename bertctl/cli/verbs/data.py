@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertctl.cli.framework.completion import bundled_names, recipe_names
+from bertctl.cli.framework.next_command import say_next, training_command
 from bertctl.cli.framework.option_names import as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.pipelines import ReportFiles, publish_checks, takes_report_files
@@ -87,6 +88,26 @@ def check(
         default_file=subject[0],
     )
     _verdict(report, strict=strict)
+    say_next(out, _training_on(settings, subject, recipe.task, has_task=task is not None))
+
+
+def _training_on(
+    settings: RecipeRequest, subject: Sequence[str], task: str, *, has_task: bool
+) -> str:
+    """Returns the command that trains on the rows that were checked.
+
+    Args:
+        settings: What was typed.
+        subject: A recipe, or files.
+        task: Task of the rows.
+        has_task: Whether `--task` was typed, so that the task is not guessed again.
+    """
+    if not is_data_file(subject[0]):
+        return training_command(settings, subject[0], task)
+    by_split = dict(zip(_splits_of(subject), subject, strict=True))
+    name = task if has_task else by_split.pop("train")
+    files: dict[str, object] = {f"{split}_file": file for split, file in by_split.items()}
+    return training_command(settings, name, task, **files)
 
 
 def cp(
@@ -109,7 +130,7 @@ def cp(
     command = shlex.join(["bertctl", *_command_on(files)])
     paths = [str(path) for path in files.values()]
     out.answer({"data": name, "files": paths, "command": command}, *paths)
-    out.say(f"to train on them: {command}")
+    say_next(out, command)
 
 
 def copy_bundled(name: str, folder: Path, *, overwrite: bool = False) -> dict[str, Path]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.next_command import say_next, training_command
 from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
@@ -80,7 +81,9 @@ def doctor(
         raise all_of(
             examination.problems, f"{len(examination.problems)} things are not as they should be"
         )
-    out.say(f"ready for `bertctl finetune {recipe}`" if recipe else "ready")
+    out.say("ready")
+    if recipe:
+        say_next(out, training_command(settings, recipe, resolved.task))
 
 
 def _tables(document: Mapping[str, Any]) -> Iterator[Shown]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bertctl.cli.framework.next_command import say_next, training_command
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
 
@@ -45,6 +46,7 @@ def estimate(
             listener=out,
         )
     out.answer(document, estimate_table(document))
+    say_next(out, training_command(recipe, recipe.name, resolved.task))
 
 
 def lora_speed(speedup: float) -> tuple[str, str]:

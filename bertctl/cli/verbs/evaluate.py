@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bertctl.cli.framework.next_command import say_next
 from bertctl.cli.framework.output import Output, plain_table
 from bertctl.cli.framework.processes import (
     NumProcessesOption,
@@ -21,6 +22,7 @@ from bertctl.cli.framework.recipe_options import (
     takes_run,
 )
 from bertctl.errors import UsageError
+from bertctl.words import command
 
 if TYPE_CHECKING:
     from bertctl.data.file_lists import FileList
@@ -191,6 +193,7 @@ def evaluate(
     by_windows = {"by_windows": window_scores} if window_scores else {}
     out.answer({"run": str(target), **metrics.as_json(), **by_windows, **left_out}, *tables)
     out.say(f"written to {target}")
+    say_next(out, command("report", target))
 
 
 def _source(typed: list[str]) -> "Path | FileList | None":

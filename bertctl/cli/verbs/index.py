@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from bertctl.cli.framework.next_command import say_next
 from bertctl.cli.framework.output import Output
 from bertctl.cli.inputs.vectors_given import VectorsGiven, takes_vectors
-from bertctl.words import count
+from bertctl.words import command, count
 
 
 @takes_vectors("output")
@@ -61,3 +62,4 @@ def index(
         recall_text = f"{cost.value:.1%} of the {cost.at} nearest texts in float32"
         queries = f"{cost.queries:,} of {cost.rows:,} texts"
         out.say(f"{kind} finds {recall_text}, as {queries} looked for theirs")
+    say_next(out, command("search", output, "TEXT"))

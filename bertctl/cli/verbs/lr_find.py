@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertctl.cli.framework.help import RARE
+from bertctl.cli.framework.next_command import say_next, training_command
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
 from bertctl.errors import UsageError
@@ -81,6 +82,9 @@ def lr_find(
             "5e-5"
         )
     out.answer(document, rates_table(document))
+    if document["suggestion"] is not None:
+        rate = f"{document['suggestion']:.2g}"
+        say_next(out, training_command(recipe, recipe.name, resolved.task, learning_rate=rate))
 
 
 def check_file(path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertctl.cli.framework.completion import recipe_names
+from bertctl.cli.framework.next_command import say_next, use_of_run
 from bertctl.cli.framework.output import Output
 from bertctl.cli.framework.recipe_options import (
     OutputOption,
@@ -98,3 +99,4 @@ def _answer(out: Output, result: "ProbeResult", *, total: float) -> None:
     )
     say_unscored_test(out, job.recipe, metrics, folder.path)
     out.say(f"run folder: {folder.path}")
+    say_next(out, use_of_run(folder.path, job.recipe.task))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from bertctl.cli.framework.completion import one_of
+from bertctl.cli.framework.next_command import say_next, use_of_sweep
 from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe, without
@@ -188,6 +189,8 @@ def sweep(
     out.say(f"sweep folder: {folder}")
     if code:
         raise typer.Exit(code)
+    if result.chosen is not None:
+        say_next(out, use_of_sweep(folder, result.chosen.run, base.task))
 
 
 def _dry_table(document: Mapping[str, Any]) -> Shown:

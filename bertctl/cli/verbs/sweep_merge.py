@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bertctl.cli.framework.next_command import say_next, use_of_sweep
 from bertctl.cli.framework.option_names import all_as_options
 from bertctl.cli.framework.output import Output
 
@@ -30,9 +31,13 @@ def sweep_merge(
     from bertctl.sweeps.conclude import conclude
     from bertctl.sweeps.merge import merge
     from bertctl.sweeps.page import sweep_tables
+    from bertctl.sweeps.plan import read_plan
 
     merge(folders, output, listener=out)
     document = conclude(output, listener=out)
     document = document.model_copy(update={"notes": all_as_options(document.notes)})
     out.answer(document.as_json(), sweep_tables(document))
     out.say(f"sweep: {output}")
+    if document.chosen is not None:
+        task = read_plan(output).base_recipe().task
+        say_next(out, use_of_sweep(output, document.chosen.run, task))

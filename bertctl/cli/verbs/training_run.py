@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertctl.cli.framework.folding import folds, option, parameter
 from bertctl.cli.framework.help import RARE
+from bertctl.cli.framework.next_command import say_next, use_of_run
 from bertctl.cli.framework.output import Output, Shown, plain_table
 from bertctl.cli.framework.processes import NumProcessesOption, in_processes, this_worker
 from bertctl.cli.framework.recipe_options import OutputOption, OverwriteOption
@@ -178,6 +179,7 @@ def carry_out(
     if result.trained:
         out.say(time_line(result.performance, total=time.perf_counter() - started))
     out.say(f"run folder: {folder.path}")
+    say_next(out, use_of_run(folder.path, job.recipe.task))
 
 
 def say_unscored_test(

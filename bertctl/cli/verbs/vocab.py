@@ -12,9 +12,11 @@ import typer
 
 from bertctl.cli.framework import streams
 from bertctl.cli.framework.completion import model_names
+from bertctl.cli.framework.next_command import say_next
 from bertctl.cli.framework.output import Output, plain_table
 from bertctl.cli.inputs.texts import LowercaseOption, ModelOption, TextSource, takes_files
 from bertctl.errors import DataError, UsageError
+from bertctl.words import command
 
 ModelArgument = Annotated[
     str | None,
@@ -262,7 +264,8 @@ def train(
             f"the texts gave {tokens:,} tokens, not {size:,}: more text, or a smaller "
             "--min-frequency, gives more"
         )
-    out.say(f"{tokens:,} tokens written to {output}; use it with --model {output}")
+    out.say(f"{tokens:,} tokens written to {output}")
+    say_next(out, command("pretrain CORPUS", from_scratch="base", vocab=output))
 
 
 @takes_files
@@ -305,10 +308,8 @@ def grow(
     out.answer(
         document, summary_line, word_table("new words that save most", document["words"][:20])
     )
-    out.say(
-        f"model with {len(document['words']):,} new words written to {output}; use it with --model "
-        f"{output}"
-    )
+    out.say(f"model with {len(document['words']):,} new words written to {output}")
+    say_next(out, command("pretrain CORPUS", model=output))
 
 
 @takes_files
@@ -337,7 +338,8 @@ def shrink(
     document = write(model, source.watched(out), output, overwrite=overwrite)
     before, after = document["vocabulary"].values()
     out.answer(document, f"{after:,} of {before:,} tokens are left ({after / before:.1%})")
-    out.say(f"model of {after:,} tokens written to {output}; use it with --model {output}")
+    out.say(f"model of {after:,} tokens written to {output}")
+    say_next(out, command("finetune FILE", model=output))
 
 
 def neighbours(

@@ -1,0 +1,76 @@
+"""The last line of a command that made something: what you would type next."""
+
+import shlex
+from pathlib import Path
+
+from bertctl.cli.framework.output import Output
+from bertctl.cli.framework.recipe_options import SWITCHES, RecipeRequest
+from bertctl.config.task_names import PRETRAINING, verb_of
+from bertctl.words import command
+
+
+def say_next(out: Output, text: str) -> None:
+    """Writes the next command to stderr; nothing with `--quiet`.
+
+    Args:
+        out: Of the command that ends now.
+        text: The command as it is typed; words in capitals stand for what only you know.
+    """
+    out.say(f"Next: {text}")
+
+
+def use_of_run(run: Path, task: str) -> str:
+    """Returns the command that uses a trained run.
+
+    Args:
+        run: Its folder.
+        task: Its task, as the recipe names it.
+    """
+    if task == PRETRAINING:
+        return command("finetune FILE", model=run)
+    if task == "question-answering":
+        return command("predict", run, "--question TEXT --context FILE")
+    if task == "sentence-embeddings":
+        return command("index FILE", model=run, output="INDEX")
+    return command("predict", run, "FILE")
+
+
+def use_of_sweep(folder: Path, chosen: str | None, task: str) -> str:
+    """Returns the command that uses the chosen run of a sweep, or that trains its setting again.
+
+    Args:
+        folder: Of the sweep.
+        chosen: Name of the recommended run; None where none was trained to its end.
+        task: The task, as the recipe names it.
+    """
+    from bertctl.run_folder import RunFolder
+
+    if chosen is not None:
+        run = RunFolder(folder / "cells" / chosen)
+        if run.model.is_dir():
+            return use_of_run(run.path, task)
+    return command("finetune", folder / "best.yaml")
+
+
+def training_command(request: RecipeRequest, name: str, task: str, **further: object) -> str:
+    """Returns the command that trains with the options of one that only looked at a recipe.
+
+    Args:
+        request: What was typed.
+        name: The recipe, or the file of training rows.
+        task: Its task.
+        further: Options to add, by their names in Python.
+    """
+    typed = []
+    for field, value in request.options.items():
+        if field not in SWITCHES:
+            continue
+        yes, _, no = SWITCHES[field].partition("/")
+        if isinstance(value, bool):
+            typed.append(yes if value else no)
+        else:
+            typed += [yes, shlex.quote(str(value))]
+    for assignment in request.sets:
+        typed += ["--set", shlex.quote(assignment)]
+    words = [shlex.quote(name), *filter(None, typed)]
+    return command(f"{verb_of(task)} {' '.join(words)}", **further)
