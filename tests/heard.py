@@ -1,5 +1,6 @@
 """Listeners that tests look at, or that disturb a run."""
 
+import signal
 from typing import Any
 
 from bertctl.progress import Listener
@@ -28,6 +29,6 @@ class Interrupting(Listener):
         self._step = step
 
     def advance(self, phase: str, done: int, *more: Any, **others: Any) -> None:
-        """Raises at the step."""
+        """Sends the signal, of which the run takes notice after the step."""
         if phase == "training" and done == self._step:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
