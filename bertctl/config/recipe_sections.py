@@ -406,6 +406,9 @@ class DistillationSection(RecipeSection):
     teacher: Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT] = None
     """Run whose answers to the training rows are learned: a run folder, or a fine-tuned model's.
     They are computed once, and kept in the cache. Default: labels alone are learned."""
+    unlabelled: Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT, Mark.LATER] = None
+    """File with rows without labels, of any size, whose answers by the teacher are learned beside
+    the training rows. Labels in it are not read."""
     alpha: Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False), Mark.LATER] = 0.5
     """Weight of the labels. The teacher's answers have 1 - alpha; 0 learns these alone, 1 the
     labels alone."""

@@ -17,6 +17,17 @@ from bertctl.progress import SILENT, Listener
 from bertctl.words import count
 from bertctl.writing import write_jsonl
 
+FORM_FIELDS = ("encoding", "delimiter", "header")
+"""Fields of `data` that are detected anew in a file that is not the run's own."""
+COLUMN_FIELDS = (
+    "text_column",
+    "pair_column",
+    "label_column",
+    "label_columns",
+    "choice_columns",
+    "id_column",
+)
+"""Fields of `data` that name columns."""
 _SHOWN = 5  # rows left out that are named one by one
 
 OnBadRecord = Callable[[DataError], None]

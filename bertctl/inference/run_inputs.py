@@ -21,6 +21,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile, kept_rows
+from bertctl.data.unlabelled_rows import TRAINING_SPLITS
 from bertctl.errors import DataError, UnknownLabelError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, data_document, evaluate_split, metrics_document
@@ -265,7 +266,7 @@ def warn_of_shared_rows(recipe: Recipe, data: LoadedData, listener: Listener) ->
     known = _hashed_inputs(data.splits["train"], columns)
     known.sort()
     for split, rows in data.splits.items():
-        if split == "train":
+        if split in TRAINING_SPLITS:
             shared = 0
         else:
             shared = _number_known(_hashed_inputs(rows, columns), known)

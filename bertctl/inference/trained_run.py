@@ -10,7 +10,7 @@ from pathlib import Path
 from bertctl.catalog.hub import cache_only
 from bertctl.config.recipe_sections import DataSection
 from bertctl.config.schema import Recipe
-from bertctl.data.read_options import SkippedRows
+from bertctl.data.read_options import COLUMN_FIELDS, FORM_FIELDS, SkippedRows
 from bertctl.data.recipe_data import LoadedData, load_data
 from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError
@@ -21,15 +21,6 @@ from bertctl.run_folder import RunFolder
 from bertctl.runtime.launch import ALONE, Workers
 from bertctl.tasks.base import Task
 
-_FORM = ("encoding", "delimiter", "header")
-_COLUMNS = (
-    "text_column",
-    "pair_column",
-    "label_column",
-    "label_columns",
-    "choice_columns",
-    "id_column",
-)
 _LEARNED = ("model.", "training.", "optimizer.")
 """Begin the fields that a trained model was made with."""
 
@@ -57,13 +48,13 @@ class TrainedRun(ABC):
         """Settings for a file that is not the run's own: its form is detected anew, unless the
         caller said it.
         """
-        form = {field: None for field in _FORM if f"data.{field}" not in self.named}
+        form = {field: None for field in FORM_FIELDS if f"data.{field}" not in self.named}
         return self.recipe.data.model_copy(update=form)
 
     @property
     def column_hints(self) -> frozenset[str]:
         """Columns that only the run's own recipe names: such a file may call them otherwise."""
-        return frozenset(field for field in _COLUMNS if f"data.{field}" not in self.named)
+        return frozenset(field for field in COLUMN_FIELDS if f"data.{field}" not in self.named)
 
     def require_own_data(self) -> None:
         """Refuses a model that comes without data of its own.

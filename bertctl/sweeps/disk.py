@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
+from bertctl.data.unlabelled_rows import TRAINING_SPLITS
 from bertctl.progress import Listener
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.machine import free_bytes
@@ -66,7 +67,9 @@ def disk_needed(plan: SweepPlan, encoded: Encoded, *, cells: int) -> int:
             (weights, AdamW's two moments, the best weights).
     """
     model_bytes = sum(file.stat().st_size for file in encoded.source.folder.glob("*.safetensors"))
-    rows = sum(len(rows) for split, rows in encoded.data.splits.items() if split != "train")
+    rows = sum(
+        len(rows) for split, rows in encoded.data.splits.items() if split not in TRAINING_SPLITS
+    )
     # The best setting's, one of each open setting (as many as jobs, or all where a shard has parts
     # of each), and those being written.
     if plan.shard:

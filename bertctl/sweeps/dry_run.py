@@ -13,6 +13,7 @@ from bertctl.sweeps.plan import PLAN, SweepPlan
 from bertctl.sweeps.prepare import Sweep, SweepCell
 from bertctl.sweeps.results import read_cells
 from bertctl.training.estimate import estimate_run
+from bertctl.training.job import n_training_windows
 from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.words import seconds_in
 
@@ -137,7 +138,7 @@ def _timed(sweep: Sweep, waiting: Sequence[SweepCell], listener: Listener) -> Ti
 
 def _steps_and_epochs(cell: SweepCell, sweep: Sweep) -> tuple[int, float]:
     """Returns how many steps a run takes, and how many epochs they are."""
-    n_examples = len(sweep.encoded[cell.key].features["train"])
+    n_examples = n_training_windows(sweep.encoded[cell.key].features)
     steps = total_steps(cell.recipe, n_examples)
     return steps, steps / steps_per_epoch(cell.recipe, n_examples)
 

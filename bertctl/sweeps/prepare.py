@@ -28,7 +28,14 @@ from bertctl.sweeps.plan import Choose, Keep, PlannedCell, PrimaryMetric, SweepP
 from bertctl.sweeps.pool import visible_devices
 from bertctl.tasks.registry import higher_is_better
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
-from bertctl.training.job import Encoded, Inputs, check, encode, encoding_key
+from bertctl.training.job import (
+    Encoded,
+    Inputs,
+    check,
+    encode,
+    encoding_key,
+    n_training_windows,
+)
 from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.words import command, count
 
@@ -121,7 +128,7 @@ class Sweep:
 
         def cost(cell: SweepCell) -> tuple[int, int, int]:
             training = cell.recipe.training
-            examples = len(self.encoded[cell.key].features["train"])
+            examples = n_training_windows(self.encoded[cell.key].features)
             if training.max_steps:
                 examples_read = training.max_steps * training.batch_size
             else:
@@ -242,7 +249,7 @@ def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener)
 
 def _rungs(recipe: Recipe, encoded: Encoded) -> list[int]:
     """Returns the steps at which a run of successive halving waits, and its last one."""
-    n_rows = len(encoded.features["train"])
+    n_rows = n_training_windows(encoded.features)
     between = recipe.training.evaluate_every or steps_per_epoch(recipe, n_rows)
     return rung_steps(total_steps(recipe, n_rows), between)
 

@@ -29,6 +29,7 @@ from bertctl.sweeps.results import by_setting, read_cell, read_cells, read_ladde
 from bertctl.sweeps.setting_text import seed_text, setting_text
 from bertctl.sweeps.worker import CellReply, WorkerSettings
 from bertctl.tasks.registry import TASKS
+from bertctl.training.job import n_training_windows
 from bertctl.training.steps import total_steps
 from bertctl.words import count
 
@@ -352,7 +353,7 @@ class SweepRunner:
 
     def _examples(self, cell: SweepCell) -> int:
         """Returns how many examples a run trains on, those of all its passes."""
-        rows = len(self._sweep.encoded[cell.key].features["train"])
+        rows = n_training_windows(self._sweep.encoded[cell.key].features)
         recipe = cell.recipe
         return total_steps(recipe, rows) * min(rows, recipe.training.batch_size)
 

@@ -2,6 +2,7 @@
 the longest of them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -83,6 +84,18 @@ def present(labels: _T | None) -> _T:
     if labels is None:
         raise ValueError("these examples have no labels")
     return labels
+
+
+def labels_of_none(like: Array, n_rows: int) -> Array:
+    """Returns labels of rows that have none: `IGNORED` among class numbers, NaN among 0/1 rows and
+    scores.
+
+    Args:
+        like: (N, ...) labels of other rows.
+        n_rows: How many rows.
+    """
+    filler = math.nan if like.dtype.kind == "f" else IGNORED
+    return np.full((n_rows, *like.shape[1:]), filler, dtype=like.dtype)
 
 
 def tensor_of(values: Array | None) -> "Tensor | None":

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bertctl.arrays import Floats32, Ints
+from bertctl.arrays import Ints
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.base import Objective
 from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.objectives import HeadObjective, SquaredError
 from bertctl.tasks.tagging.word_windows import WordBatch
+from bertctl.tasks.teacher_answers import TeacherAnswers
 
 
 @dataclass(frozen=True)
@@ -44,29 +45,45 @@ class TaughtWords(WordBatch):
 
 
 @dataclass(frozen=True)
+class LabelledShare:
+    """How many of the windows that are trained on have a label.
+
+    Attributes:
+        windows: Their share.
+        answers: How many answers of the teacher a window has on average: 1, or its words.
+    """
+
+    windows: float
+    answers: float = 1.0
+
+
+@dataclass(frozen=True)
 class Distillation(Objective):
     """alpha times the loss on the labels, and 1 - alpha times that on the teacher's answers.
 
     Each of the two is a mean: the first over the rows that have a label, the second over all rows.
+    Where only some rows have one, each batch is divided by as many as it would have on average, so
+    that a label weighs the same whatever else is in its batch.
 
     Attributes:
         base: Loss on the labels.
-        answers: (N, C) logits of the teacher, a row for each training row; of tags (P, C), for each
-            word.
+        answers: Logits of the teacher, an entry for each training row; of tags for each word.
         alpha: Weight of the labels.
         temperature: What the logits of both are divided by.
+        labelled: Share of the rows that have a label; None where all have one.
     """
 
     base: HeadObjective
-    answers: Floats32
+    answers: TeacherAnswers
     alpha: float
     temperature: float
+    labelled: LabelledShare | None = None
 
     def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
         """Returns some windows as padded tensors, with the teacher's answers to them."""
         batch = self.base.batch(features, indices, rng)
         parts = {field.name: getattr(batch, field.name) for field in fields(Batch)}
-        answers = torch.from_numpy(self.answers[features.rows[indices]])
+        answers = torch.from_numpy(self.answers.take(features.rows[indices]))
         return TaughtBatch(**parts, answers=answers)
 
     def forward(self, network: Any, batch: Any) -> Tensor:
@@ -74,8 +91,13 @@ class Distillation(Objective):
         return self.base.forward(network, batch)
 
     def counts(self, batch: Any) -> Mapping[str, float]:
-        """Returns how many windows have a label, and how many there are."""
-        return {"label": int(_has_label(batch.gold).sum()), "teacher": len(batch.answers)}
+        """Returns how many windows have a label, or would have on average, and how many there
+        are.
+        """
+        n_windows = len(batch.answers)
+        if self.labelled is not None:
+            return {"label": n_windows * self.labelled.windows, "teacher": n_windows}
+        return {"label": int(_has_label(batch.gold).sum()), "teacher": n_windows}
 
     def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
         """Returns both sums, weighted."""
@@ -118,12 +140,17 @@ class TagDistillation(Distillation):
         """Returns some windows as padded tensors, with the teacher's answers to their words."""
         batch = self.base.batch(features, indices, rng)
         parts = {field.name: getattr(batch, field.name) for field in fields(WordBatch)}
-        answers = torch.from_numpy(self.answers[features.prediction_indices(indices)])
+        answers = torch.from_numpy(self.answers.take(features.prediction_indices(indices)))
         return TaughtWords(**parts, answers=answers)
 
     def counts(self, batch: Any) -> Mapping[str, float]:
         """Returns how many words there are on average in as many windows, for both losses."""
         n_words = self.base.counts(batch)["loss"]
+        if self.labelled is not None:
+            return {
+                "label": n_words * self.labelled.windows,
+                "teacher": len(batch.gold) * self.labelled.answers,
+            }
         return {"label": n_words, "teacher": n_words}
 
     def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
@@ -173,20 +200,22 @@ class ScoreDistillation(Distillation):
 
 def distillation_of(
     base: Objective,
-    answers: Floats32,
+    answers: TeacherAnswers,
     *,
     alpha: float,
     temperature: float,
     by_word: bool = False,
+    labelled: LabelledShare | None = None,
 ) -> Distillation:
     """Returns what a student minimises.
 
     Args:
         base: Loss on the labels.
-        answers: (N, C) logits of the teacher, or (P, C) by word.
-        by_word: Whether each word has a class.
+        answers: Logits of the teacher, (N, C), or (P, C) by word.
         alpha: Weight of the labels.
         temperature: What logits are divided by.
+        by_word: Whether each word has a class.
+        labelled: Share of the rows that have a label; None where all have one.
 
     Raises:
         TypeError: A loss that has no counterpart for a teacher.
@@ -200,7 +229,13 @@ def distillation_of(
     )
     for kind, distillation in kinds:
         if isinstance(base, kind):
-            return distillation(base, answers, alpha, temperature)
+            return distillation(
+                base,
+                answers,
+                alpha,
+                temperature,
+                labelled,
+            )
     raise TypeError(f"no student learns by {type(base).__name__}")
 
 

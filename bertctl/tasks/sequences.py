@@ -13,7 +13,14 @@ from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import ArrayBatch, Batch, padded_arrays, tensors_of
+from bertctl.tasks.batches import (
+    ArrayBatch,
+    Batch,
+    labels_of_none,
+    padded_arrays,
+    present,
+    tensors_of,
+)
 from bertctl.tasks.features import OneAnswer
 from bertctl.tokenization.encode import EncodedTexts, encode_texts
 from bertctl.tokenization.long_texts import LongText, all_windows, ends_of
@@ -100,6 +107,15 @@ class SequenceFeatures(RowFeatures):
         """Returns all texts that are read, (U,), and the row of each."""
         return self.encoded, self.rows
 
+    def with_unlabelled(self, unlabelled: "SequenceFeatures") -> "SequenceFeatures":
+        """Returns these rows, and then others that have no label."""
+        labels = present(self.labels)
+        labels = np.concatenate([labels, labels_of_none(labels, len(unlabelled))])
+        if isinstance(self, DocumentFeatures) or isinstance(unlabelled, DocumentFeatures):
+            documents = _as_documents(self).followed_by(_as_documents(unlabelled))
+            return replace(documents, labels=labels)
+        return SequenceFeatures(self.encoded.followed_by(unlabelled.encoded), labels)
+
     def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
         """Returns some examples as padded arrays."""
         if self.labels is None:
@@ -128,6 +144,21 @@ class DocumentFeatures(SequenceFeatures):
 
     every: EncodedTexts
     owners: Ints
+
+    def followed_by(self, others: "DocumentFeatures") -> "DocumentFeatures":
+        """Returns these rows and then the others, without labels."""
+        first = self.encoded.followed_by(others.encoded)
+        more = self._further_windows().followed_by(others._further_windows())
+        owners = [
+            self.owners[: len(self)],
+            others.owners[: len(others)] + len(self),
+            self.owners[len(self) :],
+            others.owners[len(others) :] + len(self),
+        ]
+        return DocumentFeatures(first, None, first.followed_by(more), np.concatenate(owners))
+
+    def _further_windows(self) -> EncodedTexts:
+        return self.every.part(len(self), len(self.every))
 
     @property
     def tokens(self) -> Ints:
@@ -173,6 +204,13 @@ class DocumentFeatures(SequenceFeatures):
         )
         inputs = padded_text_arrays(self.every, chosen, padding) | {"owners": owners}
         return replace(super().arrays(indices, padding), inputs=inputs)
+
+
+def _as_documents(features: SequenceFeatures) -> DocumentFeatures:
+    """Returns rows as such that may have several windows each."""
+    if isinstance(features, DocumentFeatures):
+        return features
+    return DocumentFeatures(features.encoded, features.labels, features.encoded, features.rows)
 
 
 def encode_rows(

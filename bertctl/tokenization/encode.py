@@ -98,6 +98,31 @@ class EncodedTexts:
             return self
         return replace(self, ids=_in_a_file(self.ids), type_ids=_in_a_file(self.type_ids))
 
+    def part(self, first: int, last: int) -> Self:
+        """Returns the texts from `first` up to the one before `last`."""
+        begin = int(self.starts[first])
+        tokens = slice(begin, int(self.starts[last]))
+        return replace(
+            self,
+            ids=self.ids[tokens],
+            type_ids=self.type_ids[tokens],
+            starts=self.starts[first : last + 1] - begin,
+            full_lengths=self.full_lengths[first:last],
+            unknown=self.unknown[first:last],
+        )
+
+    def followed_by(self, others: "EncodedTexts") -> Self:
+        """Returns these texts and then the others."""
+        both = replace(
+            self,
+            ids=np.concatenate([self.ids, others.ids]),
+            type_ids=np.concatenate([self.type_ids, others.type_ids]),
+            starts=np.concatenate([self.starts, others.starts[1:] + self.starts[-1]]),
+            full_lengths=np.concatenate([self.full_lengths, others.full_lengths]),
+            unknown=np.concatenate([self.unknown, others.unknown]),
+        )
+        return both.mapped()
+
     @classmethod
     def joined(
         cls, ids: list[Ints32], type_ids: list[Bytes], full: list[int], unknown: list[int]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bertctl.data.unlabelled_rows import TRAINING_SPLITS
 from bertctl.inference.evaluate import report_truncation
 from bertctl.inference.run_inputs import warn_of_shared_rows
 from bertctl.progress import Listener
@@ -43,8 +44,9 @@ def announce(job: Job, *, listener: Listener) -> None:
         listener.warn(sentence)
     warn_of_shared_rows(job.recipe, job.data, listener)
     training = job.recipe.training
-    read = len(job.features["train"])
-    if read == len(job.data.splits["train"]):
+    read = len(job.training_features)
+    n_rows = sum(len(job.data.splits.get(name, ())) for name in TRAINING_SPLITS)
+    if read == n_rows:
         noun = "example"
     else:
         noun = "window"

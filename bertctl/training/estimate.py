@@ -21,6 +21,7 @@ import numpy as np
 from bertctl.arrays import Floats, Ints
 from bertctl.config.recipe_sections import LoraSection
 from bertctl.config.schema import Recipe
+from bertctl.data.unlabelled_rows import TRAINING_SPLITS
 from bertctl.errors import UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import evaluate_split, prediction_lines
@@ -134,7 +135,7 @@ def estimate_run(
         "detectable": {
             split: detectable_shares(len(rows))
             for split, rows in job.data.splits.items()
-            if split != "train"
+            if split not in TRAINING_SPLITS
         },
         "evaluations": rehearsal.evaluations,
         "checkpoints": checkpoints,
@@ -271,7 +272,7 @@ class Rehearsal:
         self.folder = RunFolder(scratch)
         self.engine = build_engine(job, self.folder, ALONE)
         self.engine.network.train()
-        self.features = job.features["train"]
+        self.features = job.training_features
         epochs = (plan_epoch(job.recipe, self.features, epoch) for epoch in range(job.epochs))
         self.plan: Plan = [*islice(chain.from_iterable(epochs), min(job.steps, _MOST_PLANNED))]
         due = job.recipe.training.evaluate_every  # of the validation rows; patience is not counted

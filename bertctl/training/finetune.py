@@ -226,7 +226,7 @@ class _TrainingRun:
                     self.time_limit.resume(self.state)
             train(
                 engine,
-                job.features["train"],
+                job.training_features,
                 recipe=job.recipe,
                 hooks=self._hooks(engine, self.checkpointing),
                 state=self.state,
@@ -262,7 +262,7 @@ class _TrainingRun:
     def _hooks(self, engine: TrainingEngine, checkpointing: Checkpointing) -> Hooks:
         job = self.job
         state = self.state
-        tokens = self.job.features["train"].lengths.sum()
+        tokens = self.job.training_features.lengths.sum()
 
         def log(figures: dict[str, Any]) -> None:
             self.writer.add_history(figures)
@@ -355,7 +355,7 @@ class _TrainingRun:
             is_better=operator.gt if higher_is_better(job.primary) else operator.lt,
             on_better=keep,
             on_step=after_step,
-            names=lambda rows: [job.data.splits["train"].ids[i] for i in rows],
+            names=job.training_ids,
             evaluation_cost=_EVALUATION
             * job.features[job.selection].lengths.sum()
             / tokens

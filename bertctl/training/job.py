@@ -8,14 +8,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from bertctl.arrays import Ints
 from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import verb_of
 from bertctl.data.recipe_data import NO_ROWS, LoadedData, load_data
 from bertctl.data.sources import MemoryFile
+from bertctl.data.unlabelled_rows import (
+    TRAINING_SPLITS,
+    UNLABELLED,
+    check_unlabelled,
+    read_unlabelled,
+    unlabelled_hash,
+)
 from bertctl.errors import BertctlError, UnavailableError, UsageError
 from bertctl.inference.environment import describe_environment
 from bertctl.inference.run_inputs import (
@@ -88,7 +97,25 @@ class Job(ReadyRun):
     @property
     def steps_per_epoch(self) -> int:
         """Number of optimizer steps of a pass over the training rows."""
-        return steps_per_epoch(self.recipe, len(self.features["train"]))
+        return steps_per_epoch(self.recipe, n_training_windows(self.features))
+
+    @cached_property
+    def training_features(self) -> Features:
+        """Windows that training reads: those of the training rows, then those of rows without
+        labels.
+        """
+        return joined_features(self.features)
+
+    def training_ids(self, rows: Ints) -> list[str]:
+        """Returns the ids of rows that training reads, for people."""
+        train = self.data.splits["train"]
+        others = self.data.splits.get(UNLABELLED)
+        return [
+            train.ids[row]
+            if row < len(train) or others is None
+            else f"{UNLABELLED} {others.ids[row - len(train)]}"
+            for row in rows
+        ]
 
     @property
     def epochs(self) -> int:
@@ -108,16 +135,46 @@ class Job(ReadyRun):
         """
         if self.teacher is None:
             return self.objective
-        from bertctl.tasks.distillation import distillation_of
+        from bertctl.tasks.distillation import LabelledShare, distillation_of
 
         settings = self.recipe.distillation
+        by_word = "words" in self.task.columns
+        names = [name for name in TRAINING_SPLITS if name in self.features]
+        answers = self.teacher.answers(
+            [self.data.splits[name] for name in names],
+            [self.features[name].num_predictions for name in names],
+            listener,
+        )
+        labelled = None
+        if UNLABELLED in self.features:
+            n_labelled = int((self.features["train"].weights > 0).sum())
+            weights = self.training_features.weights
+            labelled = LabelledShare(
+                windows=n_labelled / len(weights),
+                answers=float(weights.mean()) if by_word else 1.0,
+            )
         return distillation_of(
             self.objective,
-            self.teacher.answers(self.data.splits["train"], listener),
+            answers,
             alpha=settings.alpha,
             temperature=settings.temperature,
-            by_word="words" in self.task.columns,
+            by_word=by_word,
+            labelled=labelled,
         )
+
+
+def joined_features(features: Mapping[str, Any]) -> Features:
+    """Returns the windows that training reads: the training rows, then those without labels."""
+    train: Features = features["train"]
+    if UNLABELLED not in features:
+        return train
+    both: Features = features["train"].with_unlabelled(features[UNLABELLED])
+    return both
+
+
+def n_training_windows(features: Mapping[str, Features]) -> int:
+    """Returns how many windows training reads."""
+    return len(features["train"]) + len(features.get(UNLABELLED, ()))
 
 
 @dataclass(frozen=True)
@@ -156,6 +213,7 @@ def encoding_key(recipe: Recipe) -> str:
         "long_text": [model.long_text, model.window_stride],
         "splits": recipe.evaluation.splits,
         "slices": recipe.evaluation.slice_columns,
+        "unlabelled": recipe.distillation.unlabelled,
     }
     return json.dumps(parts, sort_keys=True)
 
@@ -213,7 +271,7 @@ def check(recipe: Recipe, encoded: Encoded) -> Inputs:
         BertctlError: any refusal that needs no network.
     """
     inputs = _read(recipe, SILENT, encoded)
-    rows = len(encoded.features["train"])
+    rows = n_training_windows(encoded.features)
     resolved = inputs.recipe
     check_evaluations(
         resolved.training, total_steps(resolved, rows), steps_per_epoch(resolved, rows)
@@ -310,15 +368,18 @@ def assembled(
     )
     model_read = time.perf_counter()
     features = features_of(loaded)
-    steps = total_steps(recipe, len(features["train"]))
-    check_evaluations(recipe.training, steps, steps_per_epoch(recipe, len(features["train"])))
+    n_windows = n_training_windows(features)
+    steps = total_steps(recipe, n_windows)
+    check_evaluations(recipe.training, steps, steps_per_epoch(recipe, n_windows))
     settings = recipe.training
-    used = used_tokens(loaded.network, _tokens(features["train"], loaded.padding))
+    read_splits = [features[name] for name in TRAINING_SPLITS if name in features]
+    token_batches = (_tokens(split, loaded.padding) for split in read_splits)
+    used = used_tokens(loaded.network, chain.from_iterable(token_batches))
     total, held, trained = num_parameters(loaded.network, used)
     needed = estimate_memory(
         source.config,
         parameters=(held, trained),
-        longest=int(features["train"].lengths.max()),
+        longest=max(int(split.lengths.max()) for split in read_splits),
         examples=-(-settings.batch_size // settings.accumulation_steps),
         precision=compute.precision,
         device=compute.device,
@@ -393,6 +454,7 @@ def _read(
         raise UsageError(message, remedy="Type `bertctl finetune`, or leave few_shot.loss out.")
     check_outside(recipe)
     check_peft(recipe)
+    check_unlabelled(recipe)
     for script in recipe.evaluation.metric_scripts:
         find_script(script)
     if encoded is not None:
@@ -411,6 +473,7 @@ def _read(
     if recipe.distillation.teacher is not None:
         teacher = open_teacher(recipe, task, data.splits["train"], listener)
         data = replace(data, hashes={**data.hashes, "teacher": teacher_hash(teacher)})
+        data = _with_unlabelled(recipe, data, listener)
     primary = primary_metric(recipe, data, task)
     return Inputs(
         data,
@@ -421,6 +484,18 @@ def _read(
         recipe=recipe,
         chosen=chosen,
         teacher=teacher,
+    )
+
+
+def _with_unlabelled(recipe: Recipe, data: LoadedData, listener: Listener) -> LoadedData:
+    """Returns the data with the rows of `distillation.unlabelled`, where there is such a file."""
+    if recipe.distillation.unlabelled is None or UNLABELLED in data.splits:
+        return data
+    rows = read_unlabelled(recipe, data.splits["train"], listener=listener)
+    return replace(
+        data,
+        splits={**data.splits, UNLABELLED: rows},
+        hashes={**data.hashes, UNLABELLED: unlabelled_hash(recipe, rows)},
     )
 
 

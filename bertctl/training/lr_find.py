@@ -93,7 +93,7 @@ def _losses(job: Job, rates: Sequence[float], listener: Listener) -> list[float]
     """Returns the loss of each step, until it explodes."""
     machine = build_engine(job, RunFolder(Path()), ALONE)  # without trackers nothing is written
     training = job.recipe.training
-    features = job.features["train"]
+    features = job.training_features
     micro_batches = MicroBatches(training.accumulation_steps, training.batch_size, listener)
     schedule: Any = machine.schedule
     # Layer decay makes them differ.

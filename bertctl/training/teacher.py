@@ -1,14 +1,14 @@
 """The teacher of a student: a finished run, and its answers to the rows that the student learns
 from.
 
-    CACHE/teachers/KEY.safetensors    (N, C) logits, a row for each training row, or word
+    CACHE/teachers/KEY.npy    (N, C) logits, a row for each row that is learned from, or word
 
 The key is a hash of the teacher and of the texts: answers are computed once, whatever the student
 is.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,8 +25,12 @@ from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import hold
 from bertctl.runtime.seeding import generators_kept
 from bertctl.tasks.base import Task
+from bertctl.tasks.teacher_answers import TeacherAnswers
 from bertctl.words import count, listing
 from bertctl.writing import cache_folder, replacing_file
+
+_ROWS_AT_ONCE = 8192
+"""Rows whose answers are in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -46,43 +50,58 @@ class Teacher:
         """The run's folder, for people."""
         return str(self.run.folder.path)
 
-    def answers(self, rows: Rows, listener: Listener = SILENT) -> Floats32:
-        """Returns the (N, C) logits for rows, in the order of the student's outputs; of tags
-        (P, C), for each word.
+    def answers(
+        self, splits: Sequence[Rows], counts: Sequence[int], listener: Listener = SILENT
+    ) -> TeacherAnswers:
+        """Returns the logits for some splits, one behind the other: an entry for each row, of tags
+        for each word.
 
-        They are read where they were computed before.
+        They lie in files, which are made where they were not computed before.
+
+        Args:
+            splits: The rows.
+            counts: How many answers each split has.
+            listener: Receives progress.
         """
+        pairs = zip(splits, counts, strict=True)
+        parts = [self._answers(rows, n_answers, listener) for rows, n_answers in pairs]
+        return TeacherAnswers(parts, self.order)
+
+    def _answers(self, rows: Rows, n_answers: int, listener: Listener) -> Floats32:
+        """Returns the (N, C) logits for rows, in the teacher's order."""
         inputs = {name: values for name, values in rows.columns.items() if name != "label"}
         rows = replace(rows, columns=inputs)
         precision = self.run.recipe.runtime.precision
         key = f"{teacher_hash(self)} {precision} {content_hash(rows, sorted(inputs))}"
         digest = hashlib.sha256(key.encode()).hexdigest()
         folder = cache_folder() / "teachers"
-        file = folder / f"{digest[:32]}.safetensors"
+        file = folder / f"{digest[:32]}.npy"
+        shape = (n_answers, len(self.order))
         with hold(folder / f"{digest[:32]}.lock", patient=True):
             if not file.exists():
-                logits = self._compute(rows, listener)
-                _write(file, logits)
-            logits = _read(file, n_outputs=len(self.order))
-        return np.ascontiguousarray(logits[:, list(self.order)])
+                with generators_kept():
+                    _write(file, self._compute(rows, listener), shape)
+            return _read(file, shape)
 
-    def _compute(self, rows: Rows, listener: Listener) -> Floats32:
-        """Returns the (N, C) logits for rows, in the teacher's order. No random number is drawn."""
+    def _compute(self, rows: Rows, listener: Listener) -> Iterator[Floats32]:
+        """Yields the logits for rows, some thousand rows at a time, in the teacher's order."""
         run = self.run
         listener.say(f"teacher: {self.name} answers {count(len(rows), 'row')}, once")
-        with generators_kept():
-            engine = run.load()
+        engine = run.load()
+        done = 0
+        for part in rows.parts(_ROWS_AT_ONCE):
             features = run.task.encode(
-                rows, engine.tokenizer, max_length=run.recipe.model.max_length
+                part, engine.tokenizer, max_length=run.recipe.model.max_length
             )
             result = engine.forward(
                 run.task,
                 features,
                 batch_size=run.recipe.evaluation.batch_size,
-                phase="asking the teacher",
-                listener=listener,
             )
-        return np.asarray(result.outputs["logits"], dtype=np.float32)
+            yield np.asarray(result.outputs["logits"], dtype=np.float32)
+            done += len(part)
+            listener.advance("asking the teacher", done, len(rows))
+        listener.finish("asking the teacher")
 
 
 def open_teacher(recipe: Recipe, task: Task, rows: Rows, listener: Listener = SILENT) -> Teacher:
@@ -157,24 +176,24 @@ def _kind(head: Mapping[str, object]) -> str:
     return "one label per row"
 
 
-def _write(file: Path, logits: Floats32) -> None:
-    from safetensors.numpy import save
-
+def _write(file: Path, parts: Iterable[Floats32], shape: tuple[int, int]) -> None:
+    """Writes an array of numpy's format part by part, so that one part is in memory at a time."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
     with replacing_file(file) as out:
-        out.write(save({"logits": logits}))
+        np.lib.format.write_array_header_2_0(out, header)
+        for part in parts:
+            out.write(np.ascontiguousarray(part, dtype="<f4").data)
 
 
-def _read(file: Path, *, n_outputs: int) -> Floats32:
-    """Returns the answers in a file.
+def _read(file: Path, shape: tuple[int, int]) -> Floats32:
+    """Returns the answers in a file, of which only what is taken is read.
 
     Raises:
         UnavailableError: A file that is damaged.
     """
-    from safetensors.numpy import load
-
     remedy = f"Delete {file}: it is made anew."
     with loading(f"the teacher's answers in {file}", kind=UnavailableError, remedy=remedy):
-        logits: Floats32 = load(file.read_bytes())["logits"]
-        if logits.ndim != 2 or logits.shape[1] != n_outputs:
-            raise ValueError(f"{logits.shape} numbers for {n_outputs} labels")
+        logits: Floats32 = np.load(file, mmap_mode="r", allow_pickle=False)
+        if logits.shape != shape:
+            raise ValueError(f"{logits.shape} numbers, and not {shape}")
     return logits

@@ -360,7 +360,7 @@ class TimeLimitedSteps(StepPlan):
         self._used_before = state.clock_seconds
         if state.plan_changes:
             self.steps = state.plan_changes[-1][1]
-        self.begin_epoch(plan_epoch(self._job.recipe, self._job.features["train"], state.epoch))
+        self.begin_epoch(plan_epoch(self._job.recipe, self._job.training_features, state.epoch))
         self._planner.resume(state.seconds, state.step)
 
     def begin_epoch(self, batches: Plan) -> None:
@@ -527,7 +527,7 @@ class _Work:
     """Work of batches and rows: padded tokens, and their pairs as the attention computes them."""
 
     def __init__(self, job: "Job") -> None:
-        self._lengths = job.features["train"].lengths
+        self._lengths = job.training_features.lengths
         self._padding = job.loaded.padding
         self._parts = job.recipe.training.accumulation_steps
         self._hidden_size = int(getattr(job.source.config, "hidden_size", 0) or 768)

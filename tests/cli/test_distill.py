@@ -39,6 +39,7 @@ def test_a_student_is_an_ordinary_run_and_is_compared_with_its_teacher(
         (["RUN", "--layers", "7"], 2, "has 2"),
         (["RUN", "--layers", "1", "--alpha", "-0.1"], 2, "distillation.alpha"),
         (["RUN", "--layers", "1", "--temperature", "0"], 2, "distillation.temperature"),
+        (["RUN", "--layers", "1", "--unlabelled", "no.txt"], 4, "no.txt does not exist"),
     ],
 )
 def test_what_no_student_can_be_is_refused(

@@ -11,6 +11,7 @@ from bertctl.runtime.batching import Padding
 from bertctl.tasks.distillation import (
     ClassDistillation,
     Distillation,
+    LabelledShare,
     LabelSetDistillation,
     ScoreDistillation,
     TagDistillation,
@@ -24,6 +25,7 @@ from bertctl.tasks.objectives import (
     CrossEntropy,
     SquaredError,
 )
+from bertctl.tasks.teacher_answers import TeacherAnswers
 
 ALPHA = 0.3
 TEMPERATURE = 2.5
@@ -45,7 +47,7 @@ def sigmoid(logit: float, temperature: float = 1.0) -> float:
 
 
 def learned(base: Any) -> Distillation:
-    answers = np.array(TEACHER, dtype=np.float32)
+    answers = TeacherAnswers.of(np.array(TEACHER, dtype=np.float32))
     return distillation_of(base, answers, alpha=ALPHA, temperature=TEMPERATURE)
 
 
@@ -68,7 +70,7 @@ def test_the_loss_of_classes_is_that_of_the_paper_computed_by_hand() -> None:
 
 
 def test_the_loss_of_tags_is_that_of_classes_at_each_word() -> None:
-    answers = np.array(TEACHER, dtype=np.float32)
+    answers = TeacherAnswers.of(np.array(TEACHER, dtype=np.float32))
     base = CrossEntropy(Padding(0), per_window=2.0)
     objective = distillation_of(base, answers, alpha=ALPHA, temperature=TEMPERATURE, by_word=True)
     assert isinstance(objective, TagDistillation)
@@ -145,13 +147,44 @@ def test_a_row_without_a_label_counts_for_the_teacher_alone(
     assert torch.isfinite(outputs.grad).all()
 
 
+def test_labels_of_some_rows_weigh_the_same_whatever_else_is_in_their_batch() -> None:
+    share = LabelledShare(windows=0.25)
+    answers = TeacherAnswers.of(np.array(TEACHER, dtype=np.float32))
+    objective = distillation_of(
+        CrossEntropy(Padding(0)),
+        answers,
+        alpha=ALPHA,
+        temperature=TEMPERATURE,
+        labelled=share,
+    )
+
+    both_labelled = objective.counts(taught(torch.tensor([2, 1])))
+    none_labelled = objective.counts(taught(torch.tensor([-100, -100])))
+
+    assert both_labelled == none_labelled == {"label": 0.5, "teacher": 2}
+
+
+def test_answers_of_two_files_are_taken_in_the_order_of_rows_and_outputs() -> None:
+    first = np.array([[0.0, 1.0], [2.0, 3.0]], dtype=np.float32)
+    second = np.array([[4.0, 5.0]], dtype=np.float32)
+    answers = TeacherAnswers([first, second], order=(1, 0))
+
+    taken = answers.take(np.array([2, 0, 1]))
+
+    assert taken.tolist() == [[5.0, 4.0], [1.0, 0.0], [3.0, 2.0]]
+    assert len(answers) == 3
+
+
 def test_the_gradient_keeps_its_size_whatever_the_temperature_is() -> None:
     sizes = []
     for temperature in (1.0, 8.0):
         outputs = torch.tensor([[0.2, -0.1, 0.05]], requires_grad=True)
         answers = np.array([[0.1, 0.3, -0.2]], dtype=np.float32)
         objective = distillation_of(
-            CrossEntropy(Padding(0)), answers, alpha=0.0, temperature=temperature
+            CrossEntropy(Padding(0)),
+            TeacherAnswers.of(answers),
+            alpha=0.0,
+            temperature=temperature,
         )
         batch = taught(torch.tensor([0]), answers.tolist())
         objective.losses(outputs, batch)["teacher"].backward()

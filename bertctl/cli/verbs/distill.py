@@ -31,6 +31,7 @@ def distill(
     recipe: RecipeRequest,
     teacher: Annotated[Path, typer.Argument(metavar="TEACHER")],
     layers: Annotated[int | None, typer.Option("--layers", metavar="N")] = None,
+    unlabelled: Annotated[str | None, typer.Option("--unlabelled", metavar="FILE")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", metavar="X")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="X")] = None,
 ) -> None:
@@ -43,16 +44,21 @@ def distill(
     Args:
         teacher: Run folder of the teacher.
         layers: Layers of the student: that many of the teacher's, evenly spaced from the first on.
+        unlabelled: Rows without labels, of any number, whose answers are learned as well. Labels in
+            the file are not read.
         alpha: Weight of the labels, 0 to 1; the teacher's answers have the rest. Default: 0.5.
         temperature: What logits are divided by before they are compared. Default: 2.
 
     Examples:
         bertctl distill runs/sst2-1a2b3c4d --layers 3 -o runs/small
+        bertctl distill runs/sst2-1a2b3c4d --layers 3 --unlabelled reviews.txt
         bertctl distill runs/sst2-1a2b3c4d --model bert-tiny --alpha 0.1
     """
     from bertctl.jobs.distill import compare_with_teacher, student_options
 
     typed = dict(recipe.options)
+    if unlabelled is not None:
+        typed["distillation.unlabelled"] = unlabelled
     if alpha is not None:
         typed["distillation.alpha"] = alpha
     if temperature is not None:

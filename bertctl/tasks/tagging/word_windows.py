@@ -16,7 +16,15 @@ from tokenizers import Tokenizer
 
 from bertctl.arrays import Ints, Ints32, numbers_of
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import IGNORED, ArrayBatch, Batch, tensor_of, tensors_of
+from bertctl.tasks.batches import (
+    IGNORED,
+    ArrayBatch,
+    Batch,
+    labels_of_none,
+    present,
+    tensor_of,
+    tensors_of,
+)
 from bertctl.tasks.features import SplitFeatures
 from bertctl.tasks.sequences import padded_text_arrays
 from bertctl.tokenization.encode import EncodedTexts
@@ -134,6 +142,25 @@ class WordFeatures(SplitFeatures):
     def prediction_indices(self, indices: Ints) -> Ints:
         """Returns the words that these windows answer for, window by window."""
         return np.concatenate([np.arange(self.first[i], self.last[i]) for i in indices])
+
+    def with_unlabelled(self, unlabelled: "WordFeatures") -> "WordFeatures":
+        """Returns these sentences, and then others whose words have no label."""
+        labels = present(self.labels)
+        n_rows = len(self.tokens)
+        n_words = self.num_predictions
+        return WordFeatures(
+            encoded=self.encoded.followed_by(unlabelled.encoded),
+            rows=np.concatenate([self.rows, unlabelled.rows + n_rows]),
+            first=np.concatenate([self.first, unlabelled.first + n_words]),
+            last=np.concatenate([self.last, unlabelled.last + n_words]),
+            places=np.concatenate([self.places, unlabelled.places]),
+            sizes=np.concatenate([self.sizes, unlabelled.sizes]),
+            starts=np.concatenate([self.starts, unlabelled.starts[1:] + n_words]),
+            tokens=np.concatenate([self.tokens, unlabelled.tokens]),
+            truncated_tokens=np.concatenate([self.truncated_tokens, unlabelled.truncated_tokens]),
+            unknown=np.concatenate([self.unknown, unlabelled.unknown]),
+            labels=np.concatenate([labels, labels_of_none(labels, unlabelled.num_predictions)]),
+        )
 
     def places_beside(self, word: int) -> tuple[int, Ints]:
         """Returns the window that answers for a word, and where the words stand that it answers

@@ -1,0 +1,40 @@
+"""A teacher's answers to the rows that a student learns from, where they lie on a disk."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertctl.arrays import Floats32, Ints
+
+
+@dataclass(frozen=True)
+class TeacherAnswers:
+    """Logits of a teacher, one entry for each prediction.
+
+    Attributes:
+        parts: (P, C) logits of the training rows, then of rows without labels; they may be maps of
+            files, of which only what is taken is read.
+        order: (C,) the teacher's output for each output of the student.
+    """
+
+    parts: Sequence[Floats32]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, logits: Floats32) -> "TeacherAnswers":
+        """Returns (P, C) logits in memory, in the order of the student."""
+        return cls([logits], tuple(range(logits.shape[1])))
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def take(self, predictions: Ints) -> Floats32:
+        """Returns the (B, C) logits for some predictions, in the order of the student's outputs."""
+        logits = np.empty((len(predictions), len(self.order)), dtype=np.float32)
+        first = 0
+        for part in self.parts:
+            is_here = (predictions >= first) & (predictions < first + len(part))
+            logits[is_here] = part[predictions[is_here] - first]
+            first += len(part)
+        return np.ascontiguousarray(logits[:, list(self.order)])
