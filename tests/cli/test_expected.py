@@ -77,12 +77,12 @@ def test_a_missing_file_is_no_text_though_its_name_has_a_blank(
 
 
 @pytest.mark.parametrize("verb", ["tokenize", "attention MODEL"])
-def test_a_file_where_a_verb_takes_texts_is_refused(
+def test_a_file_beside_a_text_is_refused(
     verb: str, tiny_run: TinyRun, bertctl: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "a.csv").write_text("text\nfine\n", encoding="utf-8")
     words = [tiny_run.path / "model" if word == "MODEL" else word for word in verb.split()]
-    refused = bertctl(*words, "a.csv")
+    refused = bertctl(*words, "a text", "a.csv")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "a.csv is a file" in refused.stderr
     assert "--file a.csv" in refused.stderr

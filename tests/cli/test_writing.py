@@ -251,7 +251,7 @@ def test_links_are_not_followed(
         (evaluate, run / "predictions" / "validation.jsonl", "validation.jsonl", 0),
         (extract, tmp_path / "x.npz.parts", "", 2),
         (extract, tmp_path / "x.npz.parts" / "0", "", 2),
-        (extract, tmp_path / "x.npz", "file", 2),
+        (extract, tmp_path / "x.npz", "file", 0),
         ((*extract, "--overwrite"), tmp_path / "x.npz", "file", 0),
         (
             ("predict", run, tiny_run.data, "-o", tmp_path / "answers.jsonl"),

@@ -95,7 +95,6 @@ def test_values_and_metrics_of_the_table_exist():
             "finetune a.csv b.csv",
             "takes no further argument: b.csv; say --validation-file b.csv, or --test-file b.csv",
         ),
-        ("evaluate RUN b.csv", "say --file b.csv"),
         ("probe a.csv b.csv", "say --validation-file b.csv"),
         ("gate RUN OTHER", "say --baseline OTHER"),
         ("finetune a.csv --target y", "say --label-column"),

@@ -71,6 +71,8 @@ _LOCAL = frozenset(
 """Words in an option's metavar that stand for something on this machine or a name of the hub, never
 for an address."""
 _ALSO_WRITTEN = ("to", "place")
+_TEXTS = ("text", "texts")
+"""Arguments that are texts first and files second: an address is a text."""
 
 
 def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) -> None:
@@ -87,6 +89,8 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
         words = set(re.findall(r"[A-Z][A-Z0-9-]*", parameter.metavar or ""))
         takes_text = "TEXT" in words
         is_local = bool(words & _LOCAL) or "Path" in str(parameter.type_descriptor.annotation)
+        if parameter.name in _TEXTS:
+            continue
         values = typed.get(parameter.name)
         for value in values if isinstance(values, list | tuple) else [values]:
             if (
