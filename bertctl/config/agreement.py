@@ -35,7 +35,12 @@ _STARTED_HEADS = (
 )
 """Tasks whose new head can start as a regression on the frozen encoder."""
 
-TAUGHT_TASKS = ("text-classification", "text-regression", "token-classification")
+TAUGHT_TASKS = (
+    "text-classification",
+    "text-regression",
+    "token-classification",
+    "question-answering",
+)
 """Tasks whose students learn from a teacher's answers."""
 
 

@@ -329,6 +329,12 @@ class Task(ABC):
         """
         return None
 
+    def as_teacher(self) -> "Task":
+        """Returns the task whose outputs a student learns: `logits` with an entry for each answer
+        of a teacher. Here those of predictions.
+        """
+        return self
+
     @abstractmethod
     def decode(self, outputs: Outputs, features: Any, rows: "Rows") -> list[dict[str, Any]]:
         """Returns one answer per row: `prediction`, and `probabilities` where there are any."""

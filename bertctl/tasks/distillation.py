@@ -21,13 +21,16 @@ from bertctl.tasks.objectives import HeadObjective, SquaredError
 from bertctl.tasks.tagging.word_windows import WordBatch
 from bertctl.tasks.teacher_answers import TeacherAnswers
 
+_NO_PROBABILITY = -1e9
+"""Score of a position that is padding: its probability is 0, and its divergence, too."""
+
 
 @dataclass(frozen=True)
 class TaughtBatch(Batch):
     """A batch with the teacher's answers.
 
     Attributes:
-        answers: (B, C) logits of the teacher.
+        answers: (B, C) logits of the teacher; of spans (B, T, 2) scores of positions.
     """
 
     answers: Tensor
@@ -67,7 +70,8 @@ class Distillation(Objective):
 
     Attributes:
         base: Loss on the labels.
-        answers: Logits of the teacher, an entry for each training row; of tags for each word.
+        answers: Logits of the teacher, an entry for each training row; of tags for each word, of
+            spans for each position of each window.
         alpha: Weight of the labels.
         temperature: What the logits of both are divided by.
         labelled: Share of the rows that have a label; None where all have one.
@@ -168,6 +172,45 @@ class TagDistillation(Distillation):
         return _divergences(outputs, answers, self.temperature)
 
 
+class SpanDistillation(Distillation):
+    """Distillation of spans: T^2 times the divergence over the positions of a window, as a mean of
+    that of starts and that of ends.
+
+    Teacher and student read the same windows. Positions of padding have no probability.
+    """
+
+    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+        """Returns some windows as padded tensors, with the teacher's scores of their positions."""
+        batch = self.base.batch(features, indices, rng)
+        parts = {field.name: getattr(batch, field.name) for field in fields(Batch)}
+        is_token = batch.inputs["attention_mask"] != 0
+        answers = torch.zeros(*is_token.shape, 2)
+        answers[is_token] = torch.from_numpy(self.answers.take(features.positions_of(indices)))
+        return TaughtBatch(**parts, answers=answers)
+
+    def counts(self, batch: Any) -> Mapping[str, float]:
+        """Returns how many windows have an answer that can be found, and how many there are."""
+        n_windows = len(batch.answers)
+        if self.labelled is not None:
+            return {"label": n_windows * self.labelled.windows, "teacher": n_windows}
+        return {"label": self.base.counts(batch)["loss"], "teacher": n_windows}
+
+    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+        """Returns both sums, weighted, of (B, T, 2) outputs."""
+        is_padding = (batch.inputs["attention_mask"] == 0)[:, :, None]
+        student = outputs.masked_fill(is_padding, _NO_PROBABILITY).transpose(1, 2)
+        teacher = batch.answers.masked_fill(is_padding, _NO_PROBABILITY).transpose(1, 2)
+        of_teacher = self.teacher_losses(student, teacher)
+        return {
+            "label": self.alpha * self.base.window_losses(outputs, batch).sum(),
+            "teacher": (1.0 - self.alpha) * of_teacher.sum(),
+        }
+
+    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
+        """Returns the (B,) divergences of (B, 2, T) scores, times T^2."""
+        return _divergences(outputs, answers, self.temperature).mean(dim=1)
+
+
 class LabelSetDistillation(Distillation):
     """Distillation of several labels per row: the mean over the labels of T^2 times the divergence
     of "has it, has it not".
@@ -220,11 +263,12 @@ def distillation_of(
     Raises:
         TypeError: A loss that has no counterpart for a teacher.
     """
-    from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy
+    from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy, SpanCrossEntropy
 
     kinds: tuple[tuple[type[HeadObjective], type[Distillation]], ...] = (
         (CrossEntropy, TagDistillation if by_word else ClassDistillation),
         (BinaryCrossEntropy, LabelSetDistillation),
+        (SpanCrossEntropy, SpanDistillation),
         (SquaredError, ScoreDistillation),
     )
     for kind, distillation in kinds:
@@ -240,8 +284,8 @@ def distillation_of(
 
 
 def _divergences(outputs: Tensor, answers: Tensor, temperature: float) -> Tensor:
-    """Returns T^2 times the Kullback-Leibler divergences of (N, C) outputs from (N, C) answers, at
-    temperature T.
+    """Returns T^2 times the (...,) Kullback-Leibler divergences of (..., C) outputs from (..., C)
+    answers, at temperature T.
     """
     divergences = functional.kl_div(
         functional.log_softmax(outputs / temperature, dim=-1),

@@ -6,6 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertctl.arrays import Floats32, Ints
+from bertctl.tasks.base import Features
+from bertctl.tasks.questions.answer_windows import AnswerFeatures
+
+
+def n_answers(features: Features) -> int:
+    """Returns how many answers a teacher gives to a split: one for each prediction; of questions
+    one for each position of each window.
+    """
+    if isinstance(features, AnswerFeatures):
+        return int(features.position_starts[-1])
+    return features.num_predictions
 
 
 @dataclass(frozen=True)

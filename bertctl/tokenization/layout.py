@@ -43,6 +43,14 @@ class Ragged:
         counts: Ints = running[self.starts + self.lengths] - running[self.starts]
         return counts
 
+    def followed_by(self, others: "Ragged") -> "Ragged":
+        """Returns these rows and then the others."""
+        return Ragged(
+            flat=np.concatenate([self.flat, others.flat]),
+            starts=np.concatenate([self.starts, others.starts + len(self.flat)]),
+            lengths=np.concatenate([self.lengths, others.lengths]),
+        )
+
     def cut(self, lengths: Ints) -> "Ragged":
         """Returns the first `lengths` values of each row."""
         return Ragged(self.flat, self.starts, lengths)

@@ -44,6 +44,7 @@ from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
 from bertctl.tasks.base import Features, Objective, Task
 from bertctl.tasks.classification.class_weights import check_weights
+from bertctl.tasks.teacher_answers import n_answers
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
 from bertctl.training.lora_checks import check_lora, check_peft
@@ -142,7 +143,7 @@ class Job(ReadyRun):
         names = [name for name in TRAINING_SPLITS if name in self.features]
         answers = self.teacher.answers(
             [self.data.splits[name] for name in names],
-            [self.features[name].num_predictions for name in names],
+            [n_answers(self.features[name]) for name in names],
             listener,
         )
         labelled = None
@@ -471,7 +472,13 @@ def _read(
         check_weights(recipe.training, list(task.head()["id2label"].values()))
     teacher = None
     if recipe.distillation.teacher is not None:
-        teacher = open_teacher(recipe, task, data.splits["train"], listener)
+        teacher = open_teacher(
+            recipe,
+            task,
+            source,
+            data.splits["train"],
+            listener,
+        )
         data = replace(data, hashes={**data.hashes, "teacher": teacher_hash(teacher)})
         data = _with_unlabelled(recipe, data, listener)
     primary = primary_metric(recipe, data, task)

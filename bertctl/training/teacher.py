@@ -21,14 +21,17 @@ from bertctl.data.splits import content_hash
 from bertctl.documents import loading
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.trained import NetworkRun, open_run
+from bertctl.modeling.source import ModelSource
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import hold
 from bertctl.runtime.seeding import generators_kept
 from bertctl.tasks.base import Task
 from bertctl.tasks.teacher_answers import TeacherAnswers
+from bertctl.training.same_tokens import check_tokens, check_windows, window_settings
 from bertctl.words import count, listing
 from bertctl.writing import cache_folder, replacing_file
 
+_QUESTIONS = "question-answering"
 _ROWS_AT_ONCE = 8192
 """Rows whose answers are in memory at a time."""
 
@@ -86,15 +89,14 @@ class Teacher:
     def _compute(self, rows: Rows, listener: Listener) -> Iterator[Floats32]:
         """Yields the logits for rows, some thousand rows at a time, in the teacher's order."""
         run = self.run
+        task = run.task.as_teacher()
         listener.say(f"teacher: {self.name} answers {count(len(rows), 'row')}, once")
         engine = run.load()
         done = 0
         for part in rows.parts(_ROWS_AT_ONCE):
-            features = run.task.encode(
-                part, engine.tokenizer, max_length=run.recipe.model.max_length
-            )
+            features = task.encode(part, engine.tokenizer, max_length=run.recipe.model.max_length)
             result = engine.forward(
-                run.task,
+                task,
                 features,
                 batch_size=run.recipe.evaluation.batch_size,
             )
@@ -104,18 +106,25 @@ class Teacher:
         listener.finish("asking the teacher")
 
 
-def open_teacher(recipe: Recipe, task: Task, rows: Rows, listener: Listener = SILENT) -> Teacher:
+def open_teacher(
+    recipe: Recipe,
+    task: Task,
+    source: ModelSource,
+    rows: Rows,
+    listener: Listener = SILENT,
+) -> Teacher:
     """Opens the run that a recipe's student learns from; nothing is loaded.
 
     Args:
         recipe: Recipe of the student.
         task: Task of the student, fitted to its rows.
+        source: Files of the model that the student starts from.
         rows: Its training rows.
         listener: Receives messages.
 
     Raises:
-        UsageError: A run of another task or with other labels, or a task without a teacher's
-            answers.
+        UsageError: A run of another task, with other labels, or one that reads other windows of
+            questions.
         UnavailableError: No run, or one without a model.
     """
     path = Path(str(recipe.distillation.teacher))
@@ -133,13 +142,28 @@ def open_teacher(recipe: Recipe, task: Task, rows: Rows, listener: Listener = SI
             remedy="Name a run of the same task.",
         )
     run.check_pairs(rows)
-    return Teacher(run, _order_of_labels(run, task))
+    order = _order_of_labels(run, task)
+    if recipe.task == _QUESTIONS:
+        check_windows(recipe, run)
+        check_tokens(
+            run,
+            source,
+            task,
+            reason="a student of questions learns the scores of each token",
+        )
+    return Teacher(run, order)
 
 
 def teacher_hash(teacher: Teacher) -> str:
     """Returns the hash of what decides the answers of a teacher, wherever it lies."""
     recipe = teacher.run.recipe
-    read = [recipe.model.max_length, recipe.model.long_text, recipe.model.window_stride]
+    read: list[object] = [
+        recipe.model.max_length,
+        recipe.model.long_text,
+        recipe.model.window_stride,
+    ]
+    if recipe.task == _QUESTIONS:
+        read.append(window_settings(recipe))
     text = f"{teacher.run.source.content_hash()} {read}"
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -41,6 +41,15 @@ class Contexts:
     char_ends: Ints32
     unknown: Ints
 
+    def followed_by(self, others: "Contexts") -> "Contexts":
+        """Returns these contexts and then the others."""
+        return Contexts(
+            tokens=self.tokens.followed_by(others.tokens),
+            char_starts=np.concatenate([self.char_starts, others.char_starts]),
+            char_ends=np.concatenate([self.char_ends, others.char_ends]),
+            unknown=np.concatenate([self.unknown, others.unknown]),
+        )
+
     def tokens_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
         """Returns the first and last token of the characters from `start` up to `end`; None where
         there is none.

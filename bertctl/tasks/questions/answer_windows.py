@@ -23,7 +23,14 @@ from bertctl.config.recipe_sections import QuestionAnsweringSection
 from bertctl.data.rows import Rows
 from bertctl.errors import UsageError
 from bertctl.runtime.batching import Padding
-from bertctl.tasks.batches import IGNORED, ArrayBatch, Batch, padded_arrays
+from bertctl.tasks.batches import (
+    IGNORED,
+    ArrayBatch,
+    Batch,
+    labels_of_none,
+    padded_arrays,
+    present,
+)
 from bertctl.tasks.features import OneAnswer
 from bertctl.tasks.questions.answer_offsets import Contexts, answer_span, encode_contexts
 from bertctl.tokenization.encode import TextEncoder
@@ -69,6 +76,36 @@ class AnswerFeatures(OneAnswer):
     def lengths(self) -> Ints:
         """(U,) tokens of each window."""
         return self.layout.special + self.questions.lengths[self.rows] + self.counts
+
+    @cached_property
+    def position_starts(self) -> Ints:
+        """(U + 1,) where each window's positions begin, counted through all windows."""
+        return np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+
+    def positions_of(self, indices: Ints) -> Ints:
+        """Returns the positions of some windows, window by window, counted through all windows."""
+        starts = self.position_starts
+        return np.concatenate([np.arange(starts[i], starts[i + 1]) for i in indices])
+
+    def with_unlabelled(self, unlabelled: "AnswerFeatures") -> "AnswerFeatures":
+        """Returns these questions, and then others that have no answer to learn."""
+        targets = present(self.targets)
+        contexts = self.contexts.followed_by(unlabelled.contexts)
+        n_contexts = len(self.contexts.unknown)
+        n_questions = len(self.context_of)
+        return AnswerFeatures(
+            layout=self.layout,
+            questions=self.questions.followed_by(unlabelled.questions),
+            question_lengths=_behind(self.question_lengths, unlabelled.question_lengths),
+            question_unknown=_behind(self.question_unknown, unlabelled.question_unknown),
+            contexts=contexts,
+            context_of=_behind(self.context_of, unlabelled.context_of + n_contexts),
+            rows=_behind(self.rows, unlabelled.rows + n_questions),
+            first=_behind(self.first, unlabelled.first),
+            counts=_behind(self.counts, unlabelled.counts),
+            targets=np.concatenate([targets, labels_of_none(targets, len(unlabelled))]),
+            gold=None,
+        )
 
     def windows_of_rows(self) -> Ints:
         """Returns (N,) windows that each row is read in."""
@@ -175,6 +212,23 @@ class AnswerFeatures(OneAnswer):
         place = self.first[indices][:, None] + np.arange(width)
         first, after = (bound[indices][:, None] for bound in self.answered)
         return (place >= first) & (place < after)
+
+
+class PositionFeatures(AnswerFeatures):
+    """A split of questions of which each position of each window is a prediction."""
+
+    @property
+    def num_predictions(self) -> int:
+        """Tokens of all windows."""
+        return int(self.position_starts[-1])
+
+    def prediction_indices(self, indices: Ints) -> Ints:
+        """Returns the positions of these windows."""
+        return self.positions_of(indices)
+
+
+def _behind(values: Ints, others: Ints) -> Ints:
+    return np.concatenate([values, others])
 
 
 def encode_questions(

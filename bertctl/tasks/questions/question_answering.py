@@ -5,7 +5,7 @@ sections 4.2, 4.3).
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
@@ -33,7 +33,11 @@ from bertctl.tasks.base import (
 from bertctl.tasks.batches import ArrayBatch, Batch, present
 from bertctl.tasks.questions.answer_decoding import answer, keep_spans, ranked_answers
 from bertctl.tasks.questions.answer_offsets import answer_span, offset_units
-from bertctl.tasks.questions.answer_windows import AnswerFeatures, encode_questions
+from bertctl.tasks.questions.answer_windows import (
+    AnswerFeatures,
+    PositionFeatures,
+    encode_questions,
+)
 from bertctl.tasks.questions.span_answers import SpanAnswers
 from bertctl.tasks.targets import Answered, Part, Target
 from bertctl.words import count
@@ -191,6 +195,11 @@ class QuestionAnswering(Task):
                 is_warning=True,
             )
 
+    def as_teacher(self) -> "PositionScores":
+        """Returns the task that answers with the scores of all positions."""
+        attributes = {item.name: getattr(self, item.name) for item in fields(self)}
+        return PositionScores(**attributes)
+
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
         """Returns the `null_threshold` with the best F1, where the model and the rows know both
         kinds of questions.
@@ -283,6 +292,29 @@ class QuestionAnswering(Task):
     def gold(self, rows: Rows, index: int) -> Any:
         """Returns the texts of the gold answers; empty for an unanswerable question."""
         return list(rows.columns["label"][index]["text"])
+
+
+class PositionScores(QuestionAnswering):
+    """Question answering whose outputs are the scores of all positions, as a student learns
+    them.
+    """
+
+    def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> PositionFeatures:
+        """Returns questions and contexts as windows, each position a prediction."""
+        windows = super().encode(rows, tokenizer, max_length=max_length)
+        attributes = {item.name: getattr(windows, item.name) for item in fields(windows)}
+        return PositionFeatures(**attributes)
+
+    def collect_outputs(
+        self,
+        logits: "Tensor | Array",
+        batch: Batch | ArrayBatch,
+        features: AnswerFeatures,
+        indices: Ints,
+    ) -> Outputs:
+        """Returns (P, 2) the start and end score of each position, without padding."""
+        is_token = as_array(batch.inputs["attention_mask"]).astype(np.bool_)
+        return {"logits": as_array(logits)[is_token]}
 
 
 def _lost(rows: Rows, index: int) -> list[int]:
