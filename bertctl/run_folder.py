@@ -353,7 +353,7 @@ class RunFolder:
             else:
                 message = "does not exist"
             remedy = (
-                "Give the folder that `bertctl finetune` named in its last line, such as "
+                "Give the folder that `bertctl finetune` named in its last lines, such as "
                 "runs/sst2-1a2b3c4d."
             )
             models = models_inside(path)

@@ -82,7 +82,7 @@ def test_unavailable_error(refusal):
     assert refusal("evaluate", "nowhere") == (
         ExitCode.UNAVAILABLE,
         "error: nowhere does not exist\n"
-        "Give the folder that `bertctl finetune` named in its last line, such as "
+        "Give the folder that `bertctl finetune` named in its last lines, such as "
         "runs/sst2-1a2b3c4d.\n",
     )
 

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bertctl.cli.framework.next_command import say_next
+from bertctl.cli.framework.next_command import say_next, use_of_run
 from bertctl.cli.framework.output import Output
 from bertctl.cli.framework.recipe_options import RunRequest, takes_run
 from bertctl.errors import ExitCode, UsageError
-from bertctl.words import command
 
 if TYPE_CHECKING:
     from bertctl.exporting.export_model import ExportResult
@@ -80,7 +79,8 @@ def export(
     out.answer(result.as_json(output), *_sentences(result, output))
     if result.failures:
         raise typer.Exit(int(ExitCode.GATE_NOT_MET))
-    say_next(out, command("docs export"))
+    if result.document is not None:
+        say_next(out, use_of_run(output, result.document.task))
 
 
 def _sentences(result: "ExportResult", output: Path) -> list[str]:
