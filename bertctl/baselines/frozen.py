@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from bertctl.arrays import Array, Floats32, Ints
-from bertctl.baselines.sampling import affordable_tokens, frozen_sample, row_labels
+from bertctl.baselines.sampling import TOO_SHORT, affordable_tokens, frozen_sample, row_labels
 from bertctl.data.rows import Rows
 from bertctl.features.encoded_windows import EncodedWindows
 from bertctl.features.encoder import Encoder, VectorSpec
@@ -28,7 +28,7 @@ from bertctl.modeling.classifiers import (
 )
 from bertctl.modeling.layers import choose_layers, join_states, layer_count
 from bertctl.modeling.linear_head import FIRST_OF_WORD
-from bertctl.progress import Listener
+from bertctl.progress import SILENT, Listener
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import present
 from bertctl.tasks.probabilities import softmax
@@ -36,6 +36,14 @@ from bertctl.tasks.sequences import SequenceFeatures
 from bertctl.tasks.tagging.word_windows import WordFeatures
 from bertctl.tokenization.long_texts import LongText
 from bertctl.training.job import Job
+from bertctl.training.time_shares import FEWEST_ROWS as FEWEST_IN_TIME
+from bertctl.training.time_shares import (
+    FROZEN_SHARE,
+    NoTimeError,
+    ReadingPace,
+    seconds_for,
+    time_reading,
+)
 from bertctl.words import count
 
 _STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0)
@@ -75,11 +83,19 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
         splits: To answer, the selection split first. What can't be read in time is left out, but
             not the first.
         listener: Receives progress.
+
+    Raises:
+        NoTimeError: A time limit leaves time for too few rows.
     """
-    reader = _VectorReader(job, listener)
+    _check_opening(job)
+    reader = _VectorReader(job, SILENT)
     settings = classifier_settings(job.task, seed=job.recipe.training.seed)
     train = job.data.splits["train"]
+    pace, seconds = _pace_in_limit(job, reader)
+    reader.report_to(listener)
     readable, tokens = _readable(job, splits)
+    if pace is not None:
+        readable, seconds = _readable_in_limit(job, readable, pace, seconds)
     for split in splits:
         if split not in readable:
             rows = count(len(job.data.splits[split]), "row")
@@ -95,6 +111,23 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
         n_outputs=settings.n_outputs,
         by_word=reader.by_word,
     )
+    if pace is not None:
+        words_of_row = max(1.0, job.features["train"].num_predictions / len(train))
+        in_time = pace.affordable_rows(
+            seconds,
+            tokens_of_row=job.features["train"].lengths.sum() / len(train),
+            n_outputs=round(settings.n_outputs * (words_of_row if reader.by_word else 1.0)),
+        )
+        if in_time < min(len(chosen), FEWEST_IN_TIME):
+            raise NoTimeError(TOO_SHORT)
+        chosen = frozen_sample(
+            job,
+            row_labels(train, labels),
+            tokens=tokens,
+            n_outputs=settings.n_outputs,
+            by_word=reader.by_word,
+            at_most=in_time,
+        )
     reader.total = len(chosen) + sum(len(job.data.splits[split]) for split in readable)
     try:
         vectors, sample_labels = reader.training_rows(train, chosen)
@@ -177,6 +210,57 @@ def _readable(job: Job, splits: Sequence[str]) -> tuple[list[str], int]:
     return readable, tokens
 
 
+def _check_opening(job: Job) -> None:
+    """Refuses to open the encoder again where a time limit leaves no time for that.
+
+    Raises:
+        NoTimeError: Loading the model took longer than the baseline may.
+    """
+    seconds = seconds_for(job, FROZEN_SHARE)
+    if seconds is not None and job.seconds.get("load", 0.0) > seconds:
+        raise NoTimeError(TOO_SHORT)
+
+
+def _pace_in_limit(job: Job, reader: "_VectorReader") -> tuple[ReadingPace | None, float]:
+    """Returns how fast the frozen encoder reads, and the seconds that it may read; None and 0
+    without a time limit.
+    """
+    seconds = seconds_for(job, FROZEN_SHARE)
+    if seconds is None:
+        return None, 0.0
+
+    train = job.data.splits["train"]
+    n_rows = len(train)
+    order = np.random.default_rng(job.recipe.data.split_seed).permutation(n_rows)
+    tokens_of_row = job.features["train"].lengths.sum() / n_rows
+    lengths = np.full(n_rows, max(1, round(tokens_of_row)))
+
+    def read(indices: Ints) -> None:
+        reader.training_rows(train, np.sort(indices))
+
+    return time_reading(read, order, lengths, seconds=seconds), seconds
+
+
+def _readable_in_limit(
+    job: Job, splits: Sequence[str], pace: ReadingPace, seconds: float
+) -> tuple[list[str], float]:
+    """Returns the splits that can be read within a time limit, and the seconds that are left for
+    training rows.
+
+    Raises:
+        NoTimeError: Not even the first one can be read.
+    """
+    readable: list[str] = []
+    for split in splits:
+        needed = pace.seconds_of(int(job.features[split].lengths.sum()))
+        if needed <= seconds / 2:
+            readable.append(split)
+            seconds -= needed
+        elif not readable:
+            raise NoTimeError(TOO_SHORT)
+    return readable, seconds
+
+
 class _VectorReader:
     """Reads rows with the frozen encoder, some thousand at a time, so that their vectors fit in
     memory.
@@ -204,6 +288,11 @@ class _VectorReader:
         spec = VectorSpec(layers, words=words, windows=LongText.of(job.recipe.model).pooling)
         self._layer = layers[0]
         self._encoder = Encoder.open(job.source, spec, job.compute)
+
+    def report_to(self, listener: Listener) -> None:
+        """Reports the progress from now on, counted from zero."""
+        self._listener = listener
+        self._rows_read = 0
 
     def training_rows(self, rows: Rows, indices: Ints) -> tuple[Floats32, Array]:
         """Returns vectors (N, D) and labels of some rows, or of their words."""

@@ -31,6 +31,7 @@ from bertctl.runtime.seeding import generators_kept
 from bertctl.tasks.answers import Answers, Line
 from bertctl.tasks.registry import find_metric
 from bertctl.training.job import Job
+from bertctl.training.time_shares import NoTimeError
 from bertctl.words import count
 from bertctl.writing import write_json, write_jsonl
 
@@ -165,6 +166,8 @@ class RunBaselines:
             try:
                 with generators_kept():
                     scores[name] = self._scored(self._answers(name))
+            except NoTimeError as error:
+                self._listener.say(f"{KINDS[name].title} is left out: {error}")
             except Exception as error:  # noqa: BLE001 - no run is lost by a baseline
                 self._listener.warn(
                     f"{KINDS[name].title} could not be computed, the run continues: "

@@ -8,6 +8,8 @@ import numpy as np
 from bertctl.arrays import Array, Ints
 from bertctl.data.rows import Rows
 from bertctl.training.job import Job
+from bertctl.training.time_shares import FEWEST_ROWS as FEWEST_IN_TIME
+from bertctl.training.time_shares import WORDS_SHARE, NoTimeError, seconds_for
 
 READING_SHARE = 0.08
 """Share of the run's time that the frozen encoder may read; fitting and TF-IDF come on top."""
@@ -29,6 +31,16 @@ MOST_WORDS = 20_000
 _MOST_CHARACTERS = 10_000_000
 """Characters that TF-IDF reads for its vocabulary: a few seconds."""
 
+_SECONDS_OF_CHARACTER = 1e-6
+"""Time of counting the words of a character: 0.7 to 1.0 microseconds of one thread of an AMD EPYC,
+for four sets of 800 to 20,000 rows."""
+
+_SECONDS_OF_OUTPUT = 0.1e-6
+"""Time of fitting to a character and one label: 0.04 to 0.09 microseconds, for the same sets."""
+
+TOO_SHORT = "reading enough rows would take over a tenth of the time limit"
+"""Why a time limit leaves a baseline out."""
+
 
 def affordable_tokens(job: Job) -> int:
     """Returns how many tokens the frozen encoder may read in its share of the run's time."""
@@ -36,7 +48,15 @@ def affordable_tokens(job: Job) -> int:
     return int(READING_SHARE / _READING * passes * int(job.features["train"].lengths.sum()))
 
 
-def frozen_sample(job: Job, labels: Array, *, tokens: int, n_outputs: int, by_word: bool) -> Ints:
+def frozen_sample(
+    job: Job,
+    labels: Array,
+    *,
+    tokens: int,
+    n_outputs: int,
+    by_word: bool,
+    at_most: int = MOST_ROWS,
+) -> Ints:
     """Returns (n,) the training rows that the frozen encoder reads, ascending: all, or each label's
     share.
 
@@ -47,6 +67,7 @@ def frozen_sample(job: Job, labels: Array, *, tokens: int, n_outputs: int, by_wo
         tokens: That may be read.
         n_outputs: Labels.
         by_word: Whether each word has a label.
+        at_most: Rows that a time limit leaves time for.
     """
     features = job.features["train"]
     n_rows = len(labels)
@@ -55,16 +76,39 @@ def frozen_sample(job: Job, labels: Array, *, tokens: int, n_outputs: int, by_wo
     if by_word:
         words_per_row = max(1.0, features.num_predictions / n_rows)
         most = min(most, int(MOST_WORDS / words_per_row))
-    size = min(max(FEWEST_ROWS, int(tokens / per_row)), most)
+    size = min(max(FEWEST_ROWS, int(tokens / per_row)), most, at_most)
     return stratified(labels, size, seed=job.recipe.data.split_seed)
 
 
 def text_sample(job: Job, labels: Array, texts: Sequence[Any], *, n_outputs: int) -> Ints:
-    """Returns (n,) the training rows that TF-IDF reads, ascending."""
+    """Returns (n,) the training rows that TF-IDF reads, ascending.
+
+    Raises:
+        NoTimeError: A time limit leaves time for too few rows.
+    """
     n_rows = len(labels)
     per_row = max(1.0, sum(len(str(text)) for text in texts) / n_rows)
     size = min(n_rows, _MOST_OUTPUTS // n_outputs, int(_MOST_CHARACTERS / per_row))
-    return stratified(labels, max(FEWEST_ROWS, size), seed=job.recipe.data.split_seed)
+    size = max(FEWEST_ROWS, size)
+    seconds = seconds_for(job, WORDS_SHARE)
+    if seconds is not None:
+        in_time = countable_rows(seconds, characters_of_row=per_row, n_outputs=n_outputs)
+        if in_time < min(n_rows, FEWEST_IN_TIME):
+            raise NoTimeError(TOO_SHORT)
+        size = min(size, in_time)
+    return stratified(labels, size, seed=job.recipe.data.split_seed)
+
+
+def countable_rows(seconds: float, *, characters_of_row: float, n_outputs: int) -> int:
+    """Returns how many rows TF-IDF can count and fit in so many seconds.
+
+    Args:
+        seconds: That may be spent.
+        characters_of_row: Mean characters of a row.
+        n_outputs: Labels.
+    """
+    of_character = _SECONDS_OF_CHARACTER + n_outputs * _SECONDS_OF_OUTPUT
+    return int(seconds / (characters_of_row * of_character))
 
 
 def stratified(labels: Array, size: int, *, seed: int) -> Ints:

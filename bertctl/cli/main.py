@@ -10,7 +10,7 @@ if sys.platform == "win32":  # before what needs fcntl and SIGHUP
     )
     sys.exit(2)
 
-from bertctl.runtime.command_clock import begin_command
+from bertctl.runtime.command_clock import begin_command, begin_process
 from bertctl.runtime.stopping import enter, ignore, watch
 from bertctl.session import command_words, current, opened
 
@@ -59,6 +59,7 @@ def run_command(argv: "Sequence[str] | None" = None) -> int:
 def entry() -> None:
     """Runs the console script."""
     opened().__enter__()
+    begin_process()
     watch()
     # Libraries make objects by the hundred thousand, hardly any in cycles. To look for those at
     # every 700 objects takes an eighth of `predict` of one line and 3 % of a training step.

@@ -4,11 +4,15 @@ starts.
 
 import os
 import time
+from pathlib import Path
 
 from bertctl.session import current
 
 _STARTED = "BERTCTL_STARTED"
 """Variable with the time at which the command began, for the processes that it starts."""
+
+_START_TIME = 19
+"""Position of the start time, in clock ticks since boot, after the name in /proc/PID/stat."""
 
 
 class _Clock:
@@ -17,9 +21,26 @@ class _Clock:
     begun_at: float | None = None
 
 
+def begin_process() -> None:
+    """Notes that the command line is this process's, so that it began with the process."""
+    current().part(_Clock).begun_at = time.perf_counter() - _age_of_process()
+
+
 def begin_command() -> None:
-    """Notes that a command line begins now."""
-    current().part(_Clock).begun_at = time.perf_counter()
+    """Notes that a command line begins now, unless it began with the process."""
+    clock = current().part(_Clock)
+    if clock.begun_at is None:
+        clock.begun_at = time.perf_counter()
+
+
+def _age_of_process() -> float:
+    """Returns the seconds since this process was started; 0 on systems that do not tell."""
+    try:
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        started_at = int(fields[_START_TIME]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_at)
+    except (OSError, AttributeError, ValueError, IndexError):
+        return 0.0
 
 
 def pass_on_start() -> None:

@@ -41,6 +41,7 @@ from bertctl.training.loop.loop import TrainingState, plan_epoch
 from bertctl.training.loop.step import training_step
 from bertctl.training.loop.training_engine import build_engine
 from bertctl.training.step_memory import peak_memory_bytes, resident_bytes
+from bertctl.training.time_shares import FROZEN_SHARE, HEAD_START_SHARE, WORDS_SHARE
 from bertctl.words import floor_to_tenth, human_bytes, seconds_in
 from bertctl.writing import failures_of, part_in
 
@@ -232,7 +233,10 @@ def what_fits(job: Job, seconds: Mapping[str, float], *, evaluations: int) -> di
     of_evaluation = (seconds["evaluate"] + seconds["save"]) / evaluations
 
     numbers = np.arange(1, job.steps + 1)
-    before = sum(seconds.get(phase, 0.0) for phase in ("start", "head_start", "baselines"))
+    time_left = max(0.0, limit - seconds.get("start", 0.0))
+    baselines = min(seconds.get("baselines", 0.0), (FROZEN_SHARE + WORDS_SHARE) * time_left)
+    head_start = min(seconds.get("head_start", 0.0), HEAD_START_SHARE * time_left)
+    before = seconds.get("start", 0.0) + baselines + head_start
     ends = before + numbers * of_step + np.ceil(numbers / every) * of_evaluation
     steps = max(1, int((ends <= limit).sum()))
     return {

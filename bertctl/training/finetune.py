@@ -38,6 +38,7 @@ from bertctl.training.signals import Signals
 from bertctl.training.time_limit import TimeLimitedSteps, TimeLimitOutcome, longer_training
 from bertctl.training.trackers import tell
 from bertctl.training.undertraining import StillImproving, rising_scores, undertrained_losses
+from bertctl.words import seconds_in
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ def run(
     with this.signals.handle_signals():
         try:
             this.writer.write_inputs()
+            this.set_deadline()
             this.compute_baselines()
             this.train(checkpoint)
             with this.signals.interruptible():
@@ -188,6 +190,13 @@ class _TrainingRun:
         self.is_trained = False
         self.baselines: Baselines | None = None
         self.head_start: HeadStart | None = None
+
+    def set_deadline(self) -> None:
+        """Notes when the time limit ends, for what comes before the training."""
+        limit = self.job.recipe.training.time_limit
+        if limit is not None:
+            time_left = seconds_in(limit) - self._used_seconds()
+            self.job.deadline = time.perf_counter() + time_left
 
     def compute_baselines(self) -> None:
         """Scores the simple models beside the run, while the encoder is as it was."""
@@ -245,16 +254,17 @@ class _TrainingRun:
             return self.job.steps
         return self.time_limit.steps
 
+    def _used_seconds(self) -> float:
+        """Returns the seconds that count for a time limit until now."""
+        if self.options.used_seconds is not None:
+            return self.options.used_seconds()
+        return time.perf_counter() - self.job.started
+
     def _limited_steps(self, engine: TrainingEngine) -> TimeLimitedSteps:
-        started = self.job.started
-
-        def since_started() -> float:
-            return time.perf_counter() - started
-
         return TimeLimitedSteps(
             self.job,
             engine,
-            used_seconds=self.options.used_seconds or since_started,
+            used_seconds=self._used_seconds,
             scoring_seconds=lambda: self.selection.seconds,
             listener=self.listener,
         )

@@ -21,12 +21,18 @@ from bertctl.inference.engine import Engine
 from bertctl.modeling.classifiers import LinearFunction, common_deviation
 from bertctl.modeling.head_regression import FittedHead, UnfittedError, fit_labels, fit_scores
 from bertctl.modeling.load import has_trained_head, keeps_head, lost_of_head
-from bertctl.progress import Listener
+from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.launch import Workers
 from bertctl.tasks.base import Features, Task
 from bertctl.tasks.batches import Batch
 from bertctl.training.job import Job
+from bertctl.training.time_shares import (
+    FEWEST_ROWS,
+    HEAD_START_SHARE,
+    seconds_for,
+    time_reading,
+)
 from bertctl.words import count
 
 _SHARE = 0.08
@@ -113,6 +119,8 @@ def announcement(job: Job) -> str:
         sample = f"{count(read, 'row')} of {n_windows:,}"
     else:
         sample = f"all {count(read, 'row')}"
+    if job.recipe.training.time_limit is not None:
+        sample = f"{sample}, or fewer in a fifth of the time limit"
     return (
         f"head: will start as {_regression(job.task)} on the frozen encoder, fitted to {sample} "
         "(model.head_start)"
@@ -136,7 +144,10 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
         return None
     started = time.perf_counter()
     features = job.features["train"]
-    sample = SampledFeatures(features, sampled_windows(job))
+    windows = _windows_in_time(job, workers)
+    if not len(windows):
+        return _no_time(job, started, listener)
+    sample = SampledFeatures(features, windows)
     network = job.loaded.network
     dense = _layer_to_pass(job)
     vectors = head_vectors(
@@ -173,6 +184,48 @@ def start_head(job: Job, workers: Workers, listener: Listener) -> HeadStart | No
         seconds=seconds,
         passes_state=passes_state,
     )
+
+
+def _no_time(job: Job, started: float, listener: Listener) -> HeadStart:
+    """Reports that the time limit leaves no time for a start, and returns the random head."""
+    reason = "reading enough rows would take over a fifth of the time limit"
+    listener.say(f"head: starts with random weights: {reason}")
+    seconds = time.perf_counter() - started
+    job.seconds["head_start"] = seconds
+    return HeadStart(reason=reason, seconds=seconds)
+
+
+def _windows_in_time(job: Job, workers: Workers) -> Ints:
+    """Returns the windows that are read, ascending: with a time limit no more than fit in the head
+    start's share of it, and none where these are too few.
+    """
+    from bertctl.modeling.heads import last_layer
+
+    windows = sampled_windows(job)
+    seconds = seconds_for(job, HEAD_START_SHARE)
+    if seconds is None:
+        return windows
+
+    features = job.features["train"]
+
+    def read(some: Ints) -> None:
+        head_vectors(job, SampledFeatures(features, np.sort(some)), workers, SILENT)
+
+    rng = np.random.default_rng(job.recipe.training.seed_of_init)
+    pace = time_reading(read, rng.permutation(windows), features.lengths, seconds=seconds)
+    _, last = last_layer(job.loaded.network)
+    per_window = max(1.0, features.num_predictions / max(1, len(features)))
+    most = pace.affordable_rows(
+        seconds,
+        tokens_of_row=float(features.lengths[windows].mean()),
+        n_outputs=round(len(last.weight) * per_window),
+    )
+    most = int(workers.share(str(most)))
+    if most >= len(windows):
+        return windows
+    if most < FEWEST_ROWS:
+        return windows[:0]
+    return sampled_windows(job, at_most=most)
 
 
 def head_vectors(
@@ -303,18 +356,22 @@ def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
     return bool(np.abs(np.tanh(inputs[few] @ weight.T + bias) - outputs[few]).max() < _ROUNDING)
 
 
-def sampled_windows(job: Job) -> Ints:
+def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
     """Returns the numbers of the training windows that are read, ascending: all, or a sample with
     each label's share.
 
     The sample is one that can be read in a tenth of the run's time.
+
+    Args:
+        job: Made ready.
+        at_most: Windows that a time limit leaves time for.
     """
     from bertctl.modeling.heads import last_layer
 
     features = job.features["train"]
     _, last = last_layer(job.loaded.network)
     in_time = int(_SHARE / _READING * job.steps * job.recipe.training.batch_size)
-    most = min(_MOST_ROWS, max(_FEWEST, in_time))
+    most = min(_MOST_ROWS, max(_FEWEST, in_time), at_most)
     n_windows = len(features)
     per_window = max(1.0, features.num_predictions / max(1, n_windows))
     most = min(most, int(_MOST_NUMBERS / last.in_features / per_window))

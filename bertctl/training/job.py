@@ -76,6 +76,7 @@ class Job(ReadyRun):
         started: `time.perf_counter()` when it began to be made ready.
         chosen: What the preset `auto` chose, as a sentence; empty without it.
         teacher: Run whose answers are learned, where there is one.
+        deadline: `time.perf_counter()` at which the time limit ends; None without a limit.
     """
 
     source: ModelSource
@@ -89,6 +90,7 @@ class Job(ReadyRun):
     started: float = field(default_factory=time.perf_counter)
     chosen: str = ""
     teacher: Teacher | None = None
+    deadline: float | None = None
 
     @property
     def verb(self) -> str:

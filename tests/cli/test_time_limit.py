@@ -56,6 +56,20 @@ def test_a_run_that_fits_is_the_run_without_a_limit(
         ).read_bytes()
 
 
+def test_a_limit_without_time_for_them_leaves_out_what_comes_before_the_training(
+    bertctl: Run, words: tuple[object, ...], tmp_path: Path
+) -> None:
+    halved = ("--set", "data.validation_fraction=0.5", "--epochs", 50_000)
+
+    result = bertctl("finetune", *words, *halved, "--time-limit", "0.01s", "-o", "run")
+
+    assert result.returncode == 0, result.stderr
+    assert "the frozen encoder's classifier is left out" in result.stderr
+    assert "TF-IDF with a linear model is left out" in result.stderr
+    assert "head: starts with random weights: reading enough rows would take" in result.stderr
+    assert "baselines" not in read(tmp_path / "run" / "metrics.json")
+
+
 def test_a_dry_run_and_an_estimate_say_what_fits(bertctl: Run, words: tuple[object, ...]) -> None:
     limit = ("--epochs", 100_000, "--time-limit", "30s", "--json")
 

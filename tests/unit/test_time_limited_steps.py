@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from torch import nn
 
+from bertctl.baselines.sampling import countable_rows
 from bertctl.config.load import load_recipe
 from bertctl.config.recipe_sections import OptimizerSection, TrainingSection
 from bertctl.errors import UsageError
 from bertctl.training.loop.optim import LinearRates, build_optimizer, build_schedule, change_steps
 from bertctl.training.time_limit import Planner, RunCosts, TimeLimitOutcome, longer_training
+from bertctl.training.time_shares import HEAD_START_SHARE, ReadingPace, time_reading
 from bertctl.words import seconds_in
 
 BATCHES = 150
@@ -80,6 +82,62 @@ def test_a_run_ends_within_five_percent_of_its_limit(
 
     assert abs(end - limit) < tolerance * 0.05 * limit
     assert steps < EPOCHS * BATCHES
+
+
+@pytest.mark.parametrize(
+    ("seconds_of_token", "tokens_of_row", "n_outputs"),
+    [(2e-5, 12, 2), (1e-4, 128, 5), (1e-4, 12, 77), (1e-3, 256, 2), (5e-5, 12, 200)],
+    ids=["short rows", "long rows", "77 labels", "a large encoder", "200 labels"],
+)
+@pytest.mark.parametrize("limit", [30.0, 120.0, 1200.0])
+def test_what_comes_before_the_training_keeps_to_its_share(
+    limit: float, seconds_of_token: float, tokens_of_row: int, n_outputs: int
+) -> None:
+    pace = ReadingPace(seconds_of_token)
+    seconds = HEAD_START_SHARE * limit
+
+    rows = pace.affordable_rows(seconds, tokens_of_row=tokens_of_row, n_outputs=n_outputs)
+
+    reading = pace.seconds_of(rows * tokens_of_row)
+    assert reading <= seconds
+    one_more = pace.affordable_rows(2 * seconds, tokens_of_row=tokens_of_row, n_outputs=n_outputs)
+    assert one_more == pytest.approx(2 * rows, abs=1), "twice the time pays for twice the rows"
+
+
+def test_a_slow_machine_reads_and_fits_fewer_rows() -> None:
+    alone = ReadingPace.of(tokens=1_000, seconds=0.1, cpu_seconds=0.1)
+    shared = ReadingPace.of(tokens=1_000, seconds=0.4, cpu_seconds=0.1)
+
+    rows_alone = alone.affordable_rows(6.0, tokens_of_row=20, n_outputs=48)
+    rows_shared = shared.affordable_rows(6.0, tokens_of_row=20, n_outputs=48)
+
+    assert shared.slowdown == pytest.approx(4.0)
+    assert rows_shared == pytest.approx(rows_alone / 4, abs=1)
+
+
+def test_many_threads_are_no_reason_to_fit_more() -> None:
+    pace = ReadingPace.of(tokens=1_000, seconds=0.1, cpu_seconds=0.8)
+
+    assert pace.slowdown == 1.0
+
+
+def test_a_second_timing_is_made_only_where_the_first_was_quick() -> None:
+    lengths = np.full(100, 10)
+    read: list[int] = []
+
+    time_reading(lambda some: read.append(len(some)), np.arange(100), lengths, seconds=1e6)
+    time_reading(lambda some: read.append(len(some)), np.arange(100), lengths, seconds=0.0)
+
+    assert read == [8, 32, 8]
+
+
+def test_tfidf_counts_fewer_rows_where_texts_are_long_or_labels_many() -> None:
+    short = countable_rows(1.0, characters_of_row=50.0, n_outputs=2)
+    long = countable_rows(1.0, characters_of_row=1_000.0, n_outputs=2)
+    many_labels = countable_rows(1.0, characters_of_row=50.0, n_outputs=77)
+
+    assert short == pytest.approx(20 * long, rel=0.01)
+    assert 0 < many_labels < short
 
 
 def test_a_run_that_fits_is_not_shortened() -> None:
