@@ -5,6 +5,7 @@ RUN/recipe.yaml              what ran, fully resolved
 RUN/environment.json         versions, device, threads, precision, seeds, data hashes, command line
 RUN/metrics.json             values, intervals, n; the same bytes from one equal run to the next
 RUN/performance.json         timings, throughput, padding share, peak memory
+RUN/distillation.json        a student beside its teacher: scores, speed, size
 RUN/predictions/SPLIT.jsonl  one line per example
 RUN/baselines/               NAME.SPLIT.jsonl, scores.json: the simple models beside the run
 RUN/rows/SPLIT.parquet       rows that were given in memory, as a file (or SPLIT.jsonl)
@@ -43,6 +44,7 @@ from bertctl.writing import (
 )
 
 if TYPE_CHECKING:
+    from bertctl.run_documents.distillation_document import DistillationDocument
     from bertctl.run_documents.document_base import Document
     from bertctl.run_documents.environment_document import EnvironmentDocument
     from bertctl.run_documents.metrics_document import MetricsDocument
@@ -123,6 +125,7 @@ class RunFolder:
         self.environment = path / "environment.json"
         self.metrics = path / "metrics.json"
         self.performance = path / "performance.json"
+        self.distillation = path / "distillation.json"
         self.history = path / "history.jsonl"
         self.decision = path / "decision.json"
         self.log = path / "log.txt"
@@ -412,6 +415,12 @@ class RunFolder:
 
         return self._read_document(self.performance, PerformanceDocument)
 
+    def read_distillation(self) -> "DistillationDocument":
+        """Returns distillation.json; see `read_status` for what is raised."""
+        from bertctl.run_documents.distillation_document import DistillationDocument
+
+        return self._read_document(self.distillation, DistillationDocument)
+
     def read_environment(self) -> "EnvironmentDocument":
         """Returns environment.json; see `read_status` for what is raised."""
         from bertctl.run_documents.environment_document import EnvironmentDocument
@@ -449,7 +458,14 @@ _CONTENT = {
     "": (
         *(
             f"{name}.json"
-            for name in ("environment", "metrics", "performance", "decision", "probe")
+            for name in (
+                "environment",
+                "metrics",
+                "performance",
+                "distillation",
+                "decision",
+                "probe",
+            )
         ),
         *(
             "recipe.yaml",

@@ -1,27 +1,36 @@
 """A student beside its teacher: the recipe that it is trained by, and how the two compare."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertctl.baselines.run_baselines import paired_comparison
 from bertctl.config.load import load_recipe
-from bertctl.config.recipe_sections import LoraSection
+from bertctl.config.recipe_sections import DistillationSection, LoraSection
+from bertctl.config.schema import Recipe
 from bertctl.data.rows import Rows
 from bertctl.errors import UnavailableError, UsageError
 from bertctl.inference.engine import Engine
 from bertctl.inference.evaluate import SplitResult, evaluate_split
 from bertctl.inference.speed import rows_per_second
 from bertctl.inference.trained import NetworkRun, open_run
+from bertctl.metrics.value import MetricValue
 from bertctl.modeling.layers import layer_count
 from bertctl.modeling.linear_head import is_probe
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.progress import Listener
-from bertctl.run_folder import RunFolder
+from bertctl.run_documents.distillation_document import DistillationDocument, ModelFigures
+from bertctl.run_documents.metrics_document import BaselineDifference
+from bertctl.run_folder import SCHEMA, RunFolder
+from bertctl.writing import write_json
+
+if TYPE_CHECKING:
+    from bertctl.training.start import Resume
 
 _TIMED_ROWS = 512
 """Rows whose answers are timed."""
@@ -88,118 +97,171 @@ def student_options(teacher: Path, *, layers: int | None, model: str | None) -> 
 
 
 @dataclass(frozen=True)
-class ModelFigures:
-    """What a model answers, how fast, and how large it is.
+class StudentRun:
+    """A student to be compared with its teacher.
 
     Attributes:
-        score: Primary metric on the validation rows.
-        rows_per_second: Rows that it answers in a second, on this machine.
-        parameters: Numbers in its weights.
-        n_bytes: Size of its weights on disk.
+        path: Its run folder, finished.
+        plain: Run folder of the same student without a teacher, or None.
     """
 
-    score: float
-    rows_per_second: float
-    parameters: int
-    n_bytes: int
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A student beside its teacher, on the same rows.
-
-    Attributes:
-        metric: Name of the primary metric.
-        split: The split, by name.
-        teacher: Figures of the teacher.
-        student: Figures of the student.
-        difference: The student's metric minus the teacher's, with its interval, as metrics.json has
-            such; None where the lines do not give the metric.
-    """
-
-    metric: str
-    split: str
-    teacher: ModelFigures
-    student: ModelFigures
-    difference: Mapping[str, Any] | None
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the comparison for the answer of the verb."""
-        return asdict(self)
+    path: Path
+    plain: Path | None = None
 
     @property
-    def sentence(self) -> str:
-        """How much of the teacher is kept, for people."""
-        share = self.student.score / self.teacher.score if self.teacher.score else float("nan")
-        speed = self.student.rows_per_second / self.teacher.rows_per_second
-        size = self.student.parameters / self.teacher.parameters
-        return (
-            f"{self.split}: the student has {100 * share:.1f} % of its teacher's {self.metric}, "
-            f"at {speed:.1f} times its rows per second, with {100 * size:.0f} % of its parameters"
-        )
+    def paths(self) -> list[Path]:
+        """The runs of this student."""
+        return [path for path in (self.path, self.plain) if path is not None]
+
+
+def train_student(
+    recipe: Recipe,
+    output: Path | None,
+    *,
+    resume: "Resume" = "if any",
+    overwrite: bool = False,
+    listener: Listener,
+) -> Path:
+    """Trains a run in this process, and returns its folder. A finished run is kept.
+
+    Args:
+        recipe: What to run.
+        output: The run folder.
+        resume: Whether to continue the run in the folder.
+        overwrite: Whether to replace the run in the folder.
+        listener: Receives messages.
+    """
+    from bertctl.baselines.run_baselines import make_baselines
+    from bertctl.jobs.prepare import prepare
+    from bertctl.reporting.card import write_card
+    from bertctl.training.announce import announce
+    from bertctl.training.finetune import RunOptions
+    from bertctl.training.start import start
+
+    job = prepare(recipe, listener=listener)
+    announce(job, listener=listener)
+    result = start(
+        job,
+        output,
+        resume=False if overwrite else resume,
+        overwrite=overwrite,
+        options=RunOptions(make_baselines=make_baselines, on_finish=write_card),
+        listener=listener,
+    )
+    return result.folder.path
+
+
+def without_teacher(recipe: Recipe) -> Recipe:
+    """Returns the recipe of the same student that learns the labels alone."""
+    return recipe.model_copy(update={"distillation": DistillationSection()})
 
 
 def compare_with_teacher(
-    student: Path, teacher: Path, *, options: Mapping[str, Any], listener: Listener
-) -> Comparison:
-    """Scores a student and its teacher on the validation rows of the student's recipe.
+    student: Path,
+    teacher: Path,
+    *,
+    plain: Path | None = None,
+    options: Mapping[str, Any],
+    listener: Listener,
+) -> DistillationDocument:
+    """Compares one student; see `compare_students`."""
+    runs = [StudentRun(student, plain)]
+    return compare_students(runs, teacher, options=options, listener=listener)[0]
+
+
+def compare_students(
+    students: Sequence[StudentRun],
+    teacher: Path,
+    *,
+    options: Mapping[str, Any],
+    listener: Listener,
+) -> list[DistillationDocument]:
+    """Scores students and their teacher on the validation rows of the first student's recipe, and
+    writes the distillation.json of each student.
 
     Args:
-        student: Run folder of the student, finished.
+        students: The students; all learned from the same teacher.
         teacher: Run folder of the teacher.
         options: Where they compute: `runtime.device`, `runtime.threads`.
         listener: Receives messages.
     """
-    runs = [open_run(path, options=options) for path in (student, teacher)]
-    metrics = RunFolder(student).read_metrics()
+    paths = [teacher, *chain.from_iterable(student.paths for student in students)]
+    runs = {path: open_run(path, options=options) for path in paths}
+    metrics = RunFolder(students[0].path).read_metrics()
     split = metrics.primary.split
-    rows = runs[0].load_data(listener=listener).splits[split]
-    engines = [run.load() for run in runs]
-    results = [_scored(run, engine, rows) for run, engine in zip(runs, engines, strict=True)]
-    speeds = _speeds(runs, engines, rows)
     name = metrics.primary.name
-    of_student, of_teacher = (
-        _figures(run, result.metrics[name].value, speed)
-        for run, result, speed in zip(runs, results, speeds, strict=True)
-    )
-    difference = paired_comparison(
-        runs[0].task.answers,
-        results[0].lines,
-        results[1].lines,
-        name,
-        compared=1,
-    )
-    return Comparison(name, split, of_teacher, of_student, difference)
+    first = runs[students[0].path]
+    rows = first.load_data(listener=listener).splits[split]
+    engines = {path: run.load() for path, run in runs.items()}
+    results = {path: _scored(run, engines[path], rows) for path, run in runs.items()}
+    speeds = _speeds(runs, engines, rows)
+    figures = {
+        path: _figures(run, results[path].metrics[name], speeds[path]) for path, run in runs.items()
+    }
+
+    def difference(path: Path, other: Path) -> BaselineDifference | None:
+        document = paired_comparison(
+            first.task.answers,
+            results[path].lines,
+            results[other].lines,
+            name,
+            compared=1,
+        )
+        if document is None:
+            return None
+        return BaselineDifference.model_validate(document)
+
+    documents = []
+    for student in students:
+        document = DistillationDocument(
+            schema_number=SCHEMA,
+            metric=name,
+            split=split,
+            teacher=figures[teacher],
+            student=figures[student.path],
+            difference=difference(student.path, teacher),
+        )
+        if student.plain is not None:
+            compared = {
+                "plain": figures[student.plain],
+                "plain_difference": difference(student.path, student.plain),
+            }
+            document = document.model_copy(update=compared)
+        write_json(RunFolder(student.path).distillation, document.as_json())
+        documents.append(document)
+    return documents
 
 
 def _scored(run: NetworkRun, engine: Engine, rows: Rows) -> SplitResult:
     features = run.task.encode(rows, engine.tokenizer, max_length=run.recipe.model.max_length)
-    return evaluate_split(engine, run.task, rows, features, recipe=run.recipe)
+    result = evaluate_split(engine, run.task, rows, features, recipe=run.recipe)
+    return result.thorough(run.recipe)
 
 
-def _speeds(runs: Sequence[NetworkRun], engines: Sequence[Engine], rows: Rows) -> list[float]:
+def _speeds(
+    runs: Mapping[Path, NetworkRun], engines: Mapping[Path, Engine], rows: Rows
+) -> dict[Path, float]:
     """Returns how many rows each model answers in a second."""
-    some = rows.select(range(min(len(rows), _TIMED_ROWS)))
-    features = [
-        run.task.encode(some, engine.tokenizer, max_length=run.recipe.model.max_length)
-        for run, engine in zip(runs, engines, strict=True)
-    ]
-    passes = {
-        number: partial(
-            engine.forward,
+    timed = rows.select(range(min(len(rows), _TIMED_ROWS)))
+    passes = {}
+    for path, run in runs.items():
+        length = run.recipe.model.max_length
+        features = run.task.encode(timed, engines[path].tokenizer, max_length=length)
+        passes[path] = partial(
+            engines[path].forward,
             run.task,
-            features[number],
+            features,
             batch_size=run.recipe.evaluation.batch_size,
         )
-        for number, (run, engine) in enumerate(zip(runs, engines, strict=True))
-    }
-    return list(rows_per_second(passes, n_rows=len(some)).values())
+    return rows_per_second(passes, n_rows=len(timed))
 
 
-def _figures(run: NetworkRun, score: float, rows_per_second: float) -> ModelFigures:
+def _figures(run: NetworkRun, score: MetricValue, rows_per_second: float) -> ModelFigures:
     tensors = stored_weights(run.source.folder).values()
     return ModelFigures(
-        score=score,
+        score=score.value,
+        low=score.low,
+        high=score.high,
         rows_per_second=rows_per_second,
         parameters=sum(int(np.prod(tensor.shape)) for tensor in tensors),
         n_bytes=sum(tensor.bytes for tensor in tensors),

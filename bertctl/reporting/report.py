@@ -21,6 +21,7 @@ from bertctl.errors import UsageError
 from bertctl.inference.decision import Decision, read_decision
 from bertctl.reporting import charts, outcomes
 from bertctl.reporting.baseline_results import baselines_table
+from bertctl.reporting.distillation_results import distillation_section
 from bertctl.reporting.document import (
     Block,
     Cell,
@@ -191,12 +192,14 @@ def build_report(
 
 
 def _special_sections(run: RunContents) -> list[Section]:
-    """Returns what only a probe and few-shot training have."""
+    """Returns what only a probe, few-shot training and a student have."""
     sections = []
     if run.metrics.probe is not None:
         sections.append(_layers(run, run.metrics.probe))
     if run.metrics.few_shot is not None:
         sections.append(few_shot_section(run.metrics.few_shot, run.metrics.primary))
+    if run.folder.distillation.exists():
+        sections.append(distillation_section(run.folder.read_distillation()))
     return sections
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import TinyRun
+from tests.documents.schemas import check
 from tests.nursery import Nursery
 
 
@@ -30,6 +31,52 @@ def test_a_student_is_an_ordinary_run_and_is_compared_with_its_teacher(
     assert again.returncode == 0, again.stderr
 
 
+def test_the_report_shows_teacher_student_and_the_same_student_without_a_teacher(
+    tiny_run: TinyRun, nursery: Nursery, tmp_path: Path
+) -> None:
+    environment = {**nursery.env, "BERTCTL_CACHE": str(tmp_path / "cache")}
+    arguments = ["distill", tiny_run.path, "--layers", "1", "--epochs", "1", "--compare-plain"]
+
+    result = nursery.run([*arguments, "-o", "student", "--json"], cwd=tmp_path, env=environment)
+    report = nursery.run(["report", "student", "--format", "md"], cwd=tmp_path, env=environment)
+
+    assert result.returncode == 0, result.stderr
+    comparison = json.loads(result.stdout)["distillation"]
+    assert comparison["plain"]["parameters"] == comparison["student"]["parameters"]
+    assert comparison["student"]["low"] <= comparison["student"]["score"]
+    assert "p" in comparison["plain_difference"]
+    assert (tmp_path / "student-plain" / "metrics.json").exists()
+    assert "distillation:" not in (tmp_path / "student-plain" / "recipe.yaml").read_text("utf-8")
+    written = json.loads((tmp_path / "student" / "distillation.json").read_text("utf-8"))
+    check("distillation", written, "student")
+    assert written == comparison
+    assert "student without a teacher" in report.stdout
+    assert "of its teacher's accuracy" in report.stdout
+
+
+def test_several_numbers_of_layers_train_several_students_and_draw_them(
+    tiny_run: TinyRun, nursery: Nursery, tmp_path: Path
+) -> None:
+    environment = {**nursery.env, "BERTCTL_CACHE": str(tmp_path / "cache")}
+    arguments = ["distill", tiny_run.path, "--layers", "1,2", "--epochs", "1", "-o", "students"]
+
+    result = nursery.run([*arguments, "--json"], cwd=tmp_path, env=environment)
+    again = nursery.run([*arguments, "--resume-if-any"], cwd=tmp_path, env=environment)
+    refused = nursery.run(arguments, cwd=tmp_path, env=environment)
+
+    assert result.returncode == 0, result.stderr
+    students = json.loads(result.stdout)["students"]
+    assert [student["layers"] for student in students] == [1, 2]
+    assert students[0]["teacher"] == students[1]["teacher"]
+    assert students[0]["student"]["parameters"] < students[1]["student"]["parameters"]
+    assert (tmp_path / "students" / "students.png").read_bytes().startswith(b"\x89PNG")
+    assert "2 layers" in (tmp_path / "students" / "students.svg").read_text("utf-8")
+    assert again.returncode == 0, again.stderr
+    assert "it is finished already" in again.stderr
+    assert "Next: bertctl predict students/layers-2 FILE" in again.stderr
+    assert refused.returncode == 2, refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -37,6 +84,11 @@ def test_a_student_is_an_ordinary_run_and_is_compared_with_its_teacher(
         (["RUN"], 2, "--layers 3"),
         (["RUN", "--layers", "1", "--model", "minilm"], 2, "Give one of them"),
         (["RUN", "--layers", "7"], 2, "has 2"),
+        (["RUN", "--layers", "1,7"], 2, "has 2"),
+        (["RUN", "--layers", "one"], 2, "whole numbers fit"),
+        (["RUN", "--layers", "1,1"], 2, "each once"),
+        (["RUN", "--layers", "1,2", "--dry-run"], 2, "--layers N"),
+        (["RUN", "--layers", "1,2", "--num-processes", "2"], 2, "--num-processes"),
         (["RUN", "--layers", "1", "--alpha", "-0.1"], 2, "distillation.alpha"),
         (["RUN", "--layers", "1", "--temperature", "0"], 2, "distillation.temperature"),
         (["RUN", "--layers", "1", "--unlabelled", "no.txt"], 4, "no.txt does not exist"),

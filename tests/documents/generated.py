@@ -18,6 +18,7 @@ from typing import Any
 from bertctl.cli.framework.doc_pages import GROUPS, OVERVIEW, load_pages
 from bertctl.config.field_docs import documented_classes, field_docs, section_docs
 from bertctl.config.schema import fields, recipe_schema
+from bertctl.run_documents.distillation_document import DistillationDocument
 from bertctl.run_documents.document_base import ABSENT, Document
 from bertctl.run_documents.environment_document import EnvironmentDocument
 from bertctl.run_documents.export_document import ExportDocument
@@ -35,6 +36,7 @@ from tests.documents.verbs_page import agents_page, verbs_page
 PACKAGE = Path(__file__).resolve().parents[2] / "bertctl"
 
 DOCUMENTS: tuple[type[Document], ...] = (
+    DistillationDocument,
     EnvironmentDocument,
     ExportDocument,
     HistoryLine,

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "bertctl" / "schemas"
 
-_WHOLE = ("metrics", "status", "environment", "performance", "probe")
+_WHOLE = ("metrics", "status", "environment", "performance", "probe", "distillation")
 
 
 @functools.cache

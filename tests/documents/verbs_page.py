@@ -131,6 +131,7 @@ def agents_page() -> str:
 
 
 _SCHEMAS = {
+    "distillation": "`RUN/distillation.json`: a student beside its teacher",
     "environment": "`RUN/environment.json`: versions, device, precision, hashes of data and model",
     "export": "`EXPORT/export.json`: what an exported model is, and its proof",
     "error": "the answer of a command that fails, with `--json`",

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertctl.cli.framework.output import Output, Shown, plain_table
+from bertctl.cli.framework.next_command import say_next, use_of_run
+from bertctl.cli.framework.output import Output, Shown
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
 from bertctl.cli.verbs.training_run import RunFlags, carry_out, takes_flags
+from bertctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from bertctl.jobs.distill import Comparison
+    from bertctl.config.load import TracedRecipe
+    from bertctl.config.schema import Recipe
     from bertctl.progress import Listener
 
 
@@ -30,10 +33,11 @@ def distill(
     flags: RunFlags,
     recipe: RecipeRequest,
     teacher: Annotated[Path, typer.Argument(metavar="TEACHER")],
-    layers: Annotated[int | None, typer.Option("--layers", metavar="N")] = None,
+    layers: Annotated[str | None, typer.Option("--layers", metavar="N[,N...]")] = None,
     unlabelled: Annotated[str | None, typer.Option("--unlabelled", metavar="FILE")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", metavar="X")] = None,
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="X")] = None,
+    compare_plain: Annotated[bool, typer.Option("--compare-plain")] = False,
 ) -> None:
     """Train a smaller model that learns from a finished run's answers, and compare both.
 
@@ -44,18 +48,21 @@ def distill(
     Args:
         teacher: Run folder of the teacher.
         layers: Layers of the student: that many of the teacher's, evenly spaced from the first on.
+            Several numbers train as many students, one after another.
         unlabelled: Rows without labels, of any number, whose answers are learned as well. Labels in
             the file are not read.
         alpha: Weight of the labels, 0 to 1; the teacher's answers have the rest. Default: 0.5.
         temperature: What logits are divided by before they are compared. Default: 2.
+        compare_plain: Also train the same student on the labels alone, into a folder beside the
+            run, and compare both.
 
     Examples:
         bertctl distill runs/sst2-1a2b3c4d --layers 3 -o runs/small
         bertctl distill runs/sst2-1a2b3c4d --layers 3 --unlabelled reviews.txt
+        bertctl distill runs/sst2-1a2b3c4d --layers 1,2,3,4 -o students
         bertctl distill runs/sst2-1a2b3c4d --model bert-tiny --alpha 0.1
     """
-    from bertctl.jobs.distill import compare_with_teacher, student_options
-
+    numbers = _layer_numbers(layers)
     typed = dict(recipe.options)
     if unlabelled is not None:
         typed["distillation.unlabelled"] = unlabelled
@@ -63,36 +70,170 @@ def distill(
         typed["distillation.alpha"] = alpha
     if temperature is not None:
         typed["distillation.temperature"] = temperature
-    changed = student_options(teacher, layers=layers, model=typed.get("model.name"))
-    name = {"name": f"student-{teacher.resolve().name}"[:100]}
-    request = replace(
-        recipe,
-        name=str(teacher / "recipe.yaml"),
-        options={**name, **changed, **typed},
-        verb="finetune",
-    )
-    traced = request.trace(listener=out)
+    if compare_plain or len(numbers) > 1:
+        _refuse_what_trains_one_run(flags)
+    asked_for = replace(recipe, name=str(teacher / "recipe.yaml"), options=typed, verb="finetune")
+    if len(numbers) > 1:
+        _train_several(
+            out,
+            flags,
+            asked_for,
+            teacher,
+            numbers,
+            compare_plain=compare_plain,
+        )
+        return
+
+    from bertctl.jobs.distill import compare_with_teacher
+    from bertctl.reporting.distillation_results import students_table
+
+    traced = _traced(asked_for, teacher, next(iter(numbers), None), out)
+    if compare_plain and flags.output is not None:
+        _check_plain(flags)
 
     def beside(student: Path, listener: "Listener") -> tuple[dict[str, Any], list[Shown]]:
-        runtime = {"runtime.device": traced[0].runtime.device}
-        comparison = compare_with_teacher(student, teacher, options=runtime, listener=listener)
-        return {"distillation": comparison.as_json()}, [_table(comparison), comparison.sentence]
+        plain = None
+        if compare_plain:
+            plain = _train_plain(traced[0], student, flags, listener)
+        document = compare_with_teacher(
+            student,
+            teacher,
+            plain=plain,
+            options={"runtime.device": traced[0].runtime.device},
+            listener=listener,
+        )
+        table = students_table({"student": document})
+        return {"distillation": document.as_json()}, [table, document.sentence]
 
     carry_out(out, traced, flags, beside=beside)
 
 
-def _table(comparison: "Comparison") -> Shown:
-    """Returns a line for each of the two models."""
-    from bertctl.words import human_bytes
+def _layer_numbers(typed: str | None) -> list[int]:
+    """Returns how many layers each student has, as they were typed; none without the option.
 
-    names = (comparison.metric, "rows/s", "parameters", "weights")
-    table = plain_table("", *names, title=f"on {comparison.split}", right=names)
-    for name, figures in (("teacher", comparison.teacher), ("student", comparison.student)):
-        table.add_row(
-            name,
-            f"{figures.score:.4f}",
-            f"{figures.rows_per_second:,.0f}",
-            f"{figures.parameters:,}",
-            human_bytes(figures.n_bytes),
+    Raises:
+        UsageError: Something else than numbers, or a number twice.
+    """
+    if typed is None:
+        return []
+    words = [word.strip() for word in typed.split(",")]
+    if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
+        raise UsageError(
+            f"--layers {typed}: whole numbers fit, each once",
+            remedy="Type --layers 3 for one student, or --layers 1,2,3 for several.",
         )
-    return table
+    return [int(word) for word in words]
+
+
+def _refuse_what_trains_one_run(flags: RunFlags) -> None:
+    """Refuses flags that several trainings in one command don't have.
+
+    Raises:
+        UsageError: Several processes, or a dry run.
+    """
+    if flags.num_processes > 1 or flags.accelerate_config is not None:
+        raise UsageError(
+            "several students are trained one after another, in one process",
+            remedy="Leave --num-processes and --accelerate-config out, or train each student by "
+            "a command of its own: --layers N.",
+        )
+    if flags.dry_run:
+        raise UsageError(
+            "--dry-run looks at one training",
+            remedy="Type it with --layers N and without --compare-plain.",
+        )
+
+
+def _traced(
+    request: RecipeRequest, teacher: Path, layers: int | None, out: Output
+) -> "TracedRecipe":
+    """Returns the recipe of a student, complete, and where its values come from."""
+    from bertctl.jobs.distill import student_options
+
+    changed = student_options(teacher, layers=layers, model=request.options.get("model.name"))
+    name = {"name": f"student-{teacher.resolve().name}"[:100]}
+    options = {**name, **changed, **request.options}
+    return replace(request, options=options).trace(listener=out)
+
+
+def _plain_folder(student: Path) -> Path:
+    return student.with_name(f"{student.name}-plain")
+
+
+def _check_plain(flags: RunFlags) -> None:
+    """Refuses the folder of the student without a teacher before anything is trained."""
+    from bertctl.training.start import check_place
+
+    resume = flags.resume or flags.resume_if_any
+    if flags.output is not None:
+        check_place(_plain_folder(flags.output), resume=resume, overwrite=flags.overwrite)
+
+
+def _train_plain(recipe: "Recipe", student: Path, flags: RunFlags, listener: "Listener") -> Path:
+    """Trains the same student on the labels alone, and returns its run folder."""
+    from bertctl.jobs.distill import train_student, without_teacher
+
+    folder = _plain_folder(student)
+    listener.say(f"the same student without a teacher: {folder}")
+    return train_student(
+        without_teacher(recipe),
+        folder,
+        overwrite=flags.overwrite,
+        listener=listener,
+    )
+
+
+def _train_several(
+    out: Output,
+    flags: RunFlags,
+    request: RecipeRequest,
+    teacher: Path,
+    numbers: list[int],
+    *,
+    compare_plain: bool,
+) -> None:
+    """Trains a student of each number of layers, compares all, and answers with a table."""
+    from bertctl.training.start import check_place
+
+    folder = flags.output or Path("runs") / f"students-{teacher.resolve().name}"
+    resume = flags.resume or flags.resume_if_any
+    traced = {number: _traced(request, teacher, number, out) for number in numbers}
+    folders = {number: folder / f"layers-{number}" for number in numbers}
+    for place in folders.values():
+        check_place(place, resume=resume, overwrite=flags.overwrite)
+        if compare_plain:
+            check_place(_plain_folder(place), resume=resume, overwrite=flags.overwrite)
+
+    from bertctl.jobs.distill import StudentRun, compare_students, train_student
+    from bertctl.reporting.distillation_results import draw_students, students_table
+
+    students = {}
+    with out.third_party_kept():
+        for number in numbers:
+            out.say(f"student of {number} layers: {folders[number]}")
+            recipe = traced[number][0]
+            path = train_student(
+                recipe,
+                folders[number],
+                overwrite=flags.overwrite,
+                listener=out,
+            )
+            plain = None
+            if compare_plain:
+                plain = _train_plain(recipe, path, flags, out)
+            students[f"{number} layers"] = StudentRun(path, plain)
+        runtime = {"runtime.device": traced[numbers[0]][0].runtime.device}
+        compared = compare_students(list(students.values()), teacher, options=runtime, listener=out)
+    documents = dict(zip(students, compared, strict=True))
+    pictures = [folder / "students.png", folder / "students.svg"]
+    draw_students(documents, pictures, title=f"Students of {teacher.resolve().name}")
+    answer = [
+        {"run": str(students[name].path), "layers": number, **document.as_json()}
+        for number, (name, document) in zip(numbers, documents.items(), strict=True)
+    ]
+    out.answer(
+        {"students": answer, "pictures": list(map(str, pictures))},
+        students_table(documents),
+    )
+    out.say(f"{pictures[0]} shows the metric over the rows per second")
+    say_next(out, use_of_run(folders[numbers[-1]], traced[numbers[0]][0].task))
