@@ -261,9 +261,27 @@ def _distillation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
             "learned from it"
         )
         yield Disagreement(("distillation.teacher", "task"), reason)
+    yield from _relation_disagreements(recipe)
     if recipe.few_shot.loss is not None:
         reason = "few-shot training learns pairs of texts, to which no teacher answers"
         yield Disagreement(("distillation.teacher", "few_shot.loss"), reason)
+
+
+def _relation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
+    """Yields what does not go with relations between tokens, and what is of no use without them."""
+    section = recipe.distillation
+    if not section.relations:
+        for name in ("relation_heads", "relation_layer"):
+            if getattr(section, name) is not None:
+                reason = "of use only with distillation.relations above 0"
+                yield Disagreement((f"distillation.{name}", "distillation.relations"), reason)
+        return
+    if recipe.model.long_text == "window":
+        reason = "relations are those of one window, and long texts are read in several"
+        yield Disagreement(("distillation.relations", "model.long_text"), reason)
+    if recipe.training.gradient_checkpointing:
+        reason = "gradient checkpointing forgets the vectors that are compared"
+        yield Disagreement(("distillation.relations", "training.gradient_checkpointing"), reason)
 
 
 def _useless_without(name: str, section: RecipeSection, switch: str) -> Iterator[Disagreement]:

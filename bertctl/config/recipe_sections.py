@@ -416,6 +416,14 @@ class DistillationSection(RecipeSection):
     """What logits are divided by before teacher and student are compared. A higher one shows more
     of what the teacher thinks of the labels that it does not answer (Hinton et al. 2015: 1 to
     20). Scores have none."""
+    relations: Annotated[NonNegativeFloat, Mark.LATER] = 0.0
+    """Weight of the relations between tokens, which are learned from the teacher's queries and
+    values (Wang et al. 2021, MiniLMv2). 0 leaves them out."""
+    relation_heads: Annotated[PositiveInt | None, Mark.LATER] = None
+    """Parts that the vectors of `relations` are cut into. Default: the teacher's attention
+    heads."""
+    relation_layer: Annotated[PositiveInt | None, Mark.LATER] = None
+    """Layer of the teacher whose `relations` are learned, counted from 1. Default: the last."""
 
 
 class EvaluationSection(RecipeSection):

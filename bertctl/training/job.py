@@ -48,6 +48,7 @@ from bertctl.tasks.teacher_answers import n_answers
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
 from bertctl.training.lora_checks import check_lora, check_peft
+from bertctl.training.relations import with_relations
 from bertctl.training.step_memory import estimate_memory, resident_bytes
 from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.training.teacher import Teacher, open_teacher, teacher_hash
@@ -156,13 +157,22 @@ class Job(ReadyRun):
                 windows=n_labelled / len(weights),
                 answers=float(weights.mean()) if by_word else 1.0,
             )
-        return distillation_of(
+        objective = distillation_of(
             self.objective,
             answers,
             alpha=settings.alpha,
             temperature=settings.temperature,
             by_word=by_word,
             labelled=labelled,
+        )
+        if not settings.relations:
+            return objective
+        return with_relations(
+            objective,
+            self.recipe,
+            self.loaded,
+            self.teacher.run,
+            listener,
         )
 
 

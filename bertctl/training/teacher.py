@@ -27,6 +27,7 @@ from bertctl.run_folder import hold
 from bertctl.runtime.seeding import generators_kept
 from bertctl.tasks.base import Task
 from bertctl.tasks.teacher_answers import TeacherAnswers
+from bertctl.training.relations import check_relations
 from bertctl.training.same_tokens import check_tokens, check_windows, window_settings
 from bertctl.words import count, listing
 from bertctl.writing import cache_folder, replacing_file
@@ -123,8 +124,8 @@ def open_teacher(
         listener: Receives messages.
 
     Raises:
-        UsageError: A run of another task, with other labels, or one that reads other windows of
-            questions.
+        UsageError: A run of another task, with other labels, one that reads other windows of
+            questions, or one whose relations can't be compared.
         UnavailableError: No run, or one without a model.
     """
     path = Path(str(recipe.distillation.teacher))
@@ -151,6 +152,8 @@ def open_teacher(
             task,
             reason="a student of questions learns the scores of each token",
         )
+    if recipe.distillation.relations:
+        check_relations(recipe, run, source, task)
     return Teacher(run, order)
 
 

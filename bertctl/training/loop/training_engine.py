@@ -129,7 +129,9 @@ def build_engine(
             [job.recipe.training.seed_of_init, workers.rank]
         ).generate_state(1)[0]
         torch.manual_seed(int(seed))
-    if not use_packed_encoder(network, job.compute):
+    # The packed encoder reads weights and calls no layer whose vectors could be compared.
+    has_relations = job.recipe.distillation.relations > 0
+    if has_relations or not use_packed_encoder(network, job.compute):
         use_fp32_attention(network, job.compute)
     use_batched_attention(network, job.compute)  # of evaluations, as in the finished run's
     table = train_used_rows(network, job.used_tokens)
@@ -176,6 +178,7 @@ def _is_recordable(job: "Job", workers: Workers) -> bool:
         or compute.precision == "fp16"
         or training.gradual_unfreezing
         or training.class_weights
+        or job.recipe.distillation.relations > 0
     )
     is_meant = compute.device == "cuda" and job.recipe.runtime.cuda_graphs
     return is_meant and not varies and isinstance(job.loaded.network, Network)

@@ -1,0 +1,115 @@
+"""What a student minimises beside its teacher's answers: how far its attention relates tokens
+otherwise than its teacher's (Wang et al. 2021, "MiniLMv2: Multi-Head Self-Attention Relation
+Distillation for Compressing Pretrained Transformers").
+
+Letters: B windows in a batch, T tokens, H size of a vector, R relation heads.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from bertctl.arrays import Ints
+from bertctl.runtime.seeding import WindowRandom
+from bertctl.tasks.base import Objective
+from bertctl.tasks.batches import Batch
+
+_NO_PROBABILITY = -1e9
+"""Score of a token of padding."""
+
+Vectors = Callable[[], Mapping[str, Tensor]]
+"""Returns the (B, T, H) queries and values of the last forward pass."""
+
+
+class RelatedOutputs(NamedTuple):
+    """Outputs of a student and what is compared with its teacher.
+
+    Attributes:
+        outputs: What the objective below reads.
+        vectors: (B, T, H) queries and values of the student by kind.
+    """
+
+    outputs: Any
+    vectors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class RelationDistillation(Objective):
+    """An objective of a student, and the divergence of its relations from its teacher's.
+
+    The relation of two tokens is the scaled dot product of their vectors, as a probability over all
+    tokens of the window. Queries are related to queries and values to values. The vectors are cut
+    into relation heads, whose number may differ from that of the attention, so that student and
+    teacher may have vectors of other sizes.
+
+    Attributes:
+        base: Objective on labels and answers.
+        student: Gives the student's vectors after a forward pass.
+        teacher: Called with inputs by name; returns the teacher's vectors.
+        heads: R.
+        weight: What the divergences are multiplied by.
+    """
+
+    base: Objective
+    student: Vectors
+    teacher: Callable[..., Mapping[str, Tensor]]
+    heads: int
+    weight: float
+
+    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+        """Returns what the objective below makes of some windows."""
+        return self.base.batch(features, indices, rng)
+
+    def forward(self, network: Any, batch: Any) -> RelatedOutputs:
+        """Returns the outputs and the student's vectors."""
+        outputs = self.base.forward(network, batch)
+        return RelatedOutputs(outputs, self.student())
+
+    def counts(self, batch: Any) -> Mapping[str, float]:
+        """Returns the counts of the objective below, and how many windows there are."""
+        return {**self.base.counts(batch), "relations": len(batch.inputs["input_ids"])}
+
+    def losses(self, outputs: Any, batch: Any) -> dict[str, Tensor]:
+        """Returns the losses of the objective below, and the weighted divergences of relations."""
+        mask = batch.inputs["attention_mask"] != 0
+        of_teacher = self.teacher(**batch.inputs)
+        divergences = [
+            relation_divergences(outputs.vectors[kind], vectors, mask, heads=self.heads)
+            for kind, vectors in of_teacher.items()
+        ]
+        relations = torch.stack(divergences).sum()
+        return {**self.base.losses(outputs.outputs, batch), "relations": self.weight * relations}
+
+
+def relation_divergences(student: Tensor, teacher: Tensor, mask: Tensor, *, heads: int) -> Tensor:
+    """Returns the (B,) Kullback-Leibler divergences of the student's relations from the teacher's,
+    each a mean over relation heads and tokens.
+
+    Args:
+        student: (B, T, H) vectors of the student.
+        teacher: (B, T, H) vectors of the teacher; H may be another one.
+        mask: (B, T) which positions are tokens.
+        heads: Number of relation heads; divides both sizes.
+    """
+    divergences = functional.kl_div(
+        _relations(student, mask, heads),
+        _relations(teacher, mask, heads),
+        log_target=True,
+        reduction="none",
+    )
+    by_token = divergences.sum(dim=-1).mean(dim=1)
+    n_tokens = mask.sum(dim=1).clamp(min=1)
+    return (by_token * mask).sum(dim=1) / n_tokens
+
+
+def _relations(vectors: Tensor, mask: Tensor, heads: int) -> Tensor:
+    """Returns the (B, R, T, T) logarithms of relations."""
+    n_windows, n_tokens, _ = vectors.shape
+    parts = vectors.float().view(n_windows, n_tokens, heads, -1).transpose(1, 2)
+    scores = parts @ parts.transpose(2, 3) / parts.shape[-1] ** 0.5
+    scores = scores.masked_fill(~mask[:, None, None, :], _NO_PROBABILITY)
+    return functional.log_softmax(scores, dim=-1)
