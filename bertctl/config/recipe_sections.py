@@ -418,7 +418,7 @@ class DistillationSection(RecipeSection):
     20). Scores have none."""
     relations: Annotated[NonNegativeFloat, Mark.LATER] = 0.0
     """Weight of the relations between tokens, which are learned from the teacher's queries and
-    values (Wang et al. 2021, MiniLMv2). 0 leaves them out."""
+    values. 0 leaves them out. Wang et al. 2021, MiniLMv2."""
     relation_heads: Annotated[PositiveInt | None, Mark.LATER] = None
     """Parts that the vectors of `relations` are cut into. Default: the teacher's attention
     heads."""

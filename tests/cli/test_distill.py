@@ -124,3 +124,34 @@ except UsageError as error:
 """
     result = nursery.run_code(code, tiny_run.path, cwd=tiny_run.path)
     assert result.returncode == 9, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("distillation.unlabelled", "no.txt", "does not exist"),
+        ("distillation.relation_heads", "7", "don't divide"),
+        ("distillation.relation_layer", "9", "has 2 layers"),
+        ("distillation.teacher", "nowhere/run", "does not exist"),
+    ],
+)
+def test_recipes_of_students_are_refused_before_torch_is_imported(
+    field: str, value: str, words: str, tiny_run: TinyRun, nursery: Nursery
+) -> None:
+    code = """
+import sys
+from bertctl.config.load import load_recipe
+from bertctl.errors import BertctlError
+from bertctl.training.job import prepare
+run, field, value, words = sys.argv[1:]
+sets = ["distillation.teacher=" + run, "distillation.relations=1", field + "=" + value]
+try:
+    prepare(load_recipe(run + "/recipe.yaml", sets=sets))
+except BertctlError as error:
+    assert words in error.message, error.message
+    assert "torch" not in sys.modules
+    sys.exit(9)
+"""
+    arguments = (tiny_run.path, field, value, words)
+    result = nursery.run_code(code, *arguments, cwd=tiny_run.path)
+    assert result.returncode == 9, result.stderr
