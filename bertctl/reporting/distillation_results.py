@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertctl.reporting.charts import ACCENT, MUTED, write_charts
+from bertctl.reporting.charts import ACCENT, MUTED, SECOND, write_charts
 from bertctl.reporting.document import Block, Cell, Column, Note, Section, TableBlock
 from bertctl.reporting.summary import figure, interval
 from bertctl.run_documents.distillation_document import DistillationDocument, ModelFigures
@@ -81,11 +81,22 @@ def draw_students(
 def _draw(figure: "Figure", *, students: Mapping[str, DistillationDocument], title: str) -> None:
     axes = figure.subplots()
     first = next(iter(students.values()))
+    plain = [document.plain for document in students.values() if document.plain is not None]
+    for figures in plain:
+        _point(axes, "", figures, SECOND)
     _point(axes, "teacher", first.teacher, MUTED)
     for name, document in students.items():
         _point(axes, name, document.student, ACCENT)
-        if document.plain is not None:
-            _point(axes, f"{name} without a teacher", document.plain, MUTED)
+    if plain:
+        axes.plot(
+            [],
+            [],
+            marker="o",
+            linestyle="",
+            color=SECOND,
+            label="the same student without a teacher",
+        )
+        axes.legend()
     axes.set_xlabel("rows per second")
     axes.set_ylabel(f"{first.metric}, {first.split}")
     axes.set_title(title)

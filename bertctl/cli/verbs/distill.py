@@ -11,6 +11,7 @@ from bertctl.cli.framework.output import Output, Shown
 from bertctl.cli.framework.recipe_options import RecipeRequest, takes_recipe
 from bertctl.cli.verbs.training_run import RunFlags, carry_out, takes_flags
 from bertctl.errors import UsageError
+from bertctl.words import count
 
 if TYPE_CHECKING:
     from bertctl.config.load import TracedRecipe
@@ -210,7 +211,7 @@ def _train_several(
     students = {}
     with out.third_party_kept():
         for number in numbers:
-            out.say(f"student of {number} layers: {folders[number]}")
+            out.say(f"student of {count(number, 'layer')}: {folders[number]}")
             recipe = traced[number][0]
             path = train_student(
                 recipe,
@@ -221,7 +222,7 @@ def _train_several(
             plain = None
             if compare_plain:
                 plain = _train_plain(recipe, path, flags, out)
-            students[f"{number} layers"] = StudentRun(path, plain)
+            students[count(number, "layer")] = StudentRun(path, plain)
         runtime = {"runtime.device": traced[numbers[0]][0].runtime.device}
         compared = compare_students(list(students.values()), teacher, options=runtime, listener=out)
     documents = dict(zip(students, compared, strict=True))
