@@ -51,7 +51,7 @@ def run(verb, *words: str) -> list[object]:
 
 
 def test_every_field_has_one_option_and_two_names_for_its_texts_where_text_is_one_already():
-    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 54
+    assert len({row.field for row in ROWS}) == len({row.name for row in ROWS}) == len(ROWS) == 55
     assert [row.flags for row in GROUPS["keep_text"]] == ["--keep-text/--no-text"]
     assert FLAGS["evaluation.keep_text"] == "--text"
 
