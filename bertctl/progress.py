@@ -9,8 +9,9 @@ Figures = Mapping[str, float | str]
 
 
 class Listener:
-    """Receives what a long job has to say. This one is silent; the command line has one that
-    speaks.
+    """Receives what a long job has to say.
+
+    This one is silent; the command line has one that speaks.
     """
 
     def say(self, text: str) -> None:

@@ -149,8 +149,9 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keeps other processes from writing into the run. The system lets go of the lock when a
-        process dies.
+        """Keeps other processes from writing into the run.
+
+        The system lets go of the lock when a process dies.
 
         Raises:
             UsageError: see `hold`; or a pipe or a device is in the place of a file, and who writes
@@ -208,8 +209,9 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "RunFolder":
-        """Makes the folder, replacing the run in it only with `overwrite`. What is no file of a run
-        stays.
+        """Makes the folder, replacing the run in it only with `overwrite`.
+
+        What is no file of a run stays.
 
         Raises:
             UsageError: see `check_free`.

@@ -246,8 +246,9 @@ def _quoted(word: object) -> str:
 
 
 def label_order(name: str) -> tuple[int, float, str]:
-    """Returns a sort key of labels: numbers first, by value, then words. Training numbers its
-    labels in this order.
+    """Returns a sort key of labels: numbers first, by value, then words.
+
+    Training numbers its labels in this order.
     """
     is_number = name.removeprefix("-").isdecimal()
     if is_number:

@@ -314,8 +314,9 @@ def _write_opinions(path: Path) -> None:
 
 @dataclass(frozen=True)
 class TinyRun:
-    """A run that the real process made, and what that process said. Tests read it; what changes it
-    works on a copy.
+    """A run that the real process made, and what that process said.
+
+    Tests read it; what changes it works on a copy.
     """
 
     path: Path

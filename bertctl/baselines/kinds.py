@@ -1,5 +1,6 @@
-"""Which baselines there are, what they are called, and what is said of a run beside them. No
-torch.
+"""Which baselines there are, what they are called, and what is said of a run beside them.
+
+No torch.
 """
 
 from collections.abc import Mapping

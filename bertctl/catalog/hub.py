@@ -193,8 +193,9 @@ def _is_known(hub_files: HubFiles, file: str) -> bool:
 
 
 def remote_size(hub_files: HubFiles) -> int | None:
-    """Returns the bytes of the first of the files that the hub has; None where it doesn't say. Only
-    headers are read.
+    """Returns the bytes of the first of the files that the hub has; None where it doesn't say.
+
+    Only headers are read.
 
     Raises:
         UnavailableError: offline, no answer, or the hub has none of them for this token.
@@ -219,8 +220,9 @@ def remote_size(hub_files: HubFiles) -> int | None:
 
 
 def unreachable(address: str | None = None) -> str:
-    """Returns why the hub can't be reached, or an empty string. A command asks it once, and
-    never offline.
+    """Returns why the hub can't be reached, or an empty string.
+
+    A command asks it once, and never offline.
 
     Args:
         address: a file that is wanted; the config.json of BERT-base when left out.

@@ -1,5 +1,6 @@
-"""Files of hub repositories: what they are called there, and where the cache keeps them. Nothing is
-fetched here.
+"""Files of hub repositories: what they are called there, and where the cache keeps them.
+
+Nothing is fetched here.
 """
 
 import os

@@ -1,4 +1,5 @@
 """Finished runs as model versions of MLflow: registered under an alias, and read back for a gate.
+
 No torch.
 """
 

@@ -54,8 +54,9 @@ _OF_ANY_TASK = frozenset({"fields", "duplicates", "leakage", "letters", "languag
 
 
 def check_data(recipe: Recipe, *, listener: Listener = SILENT) -> DataReport:
-    """Returns all that is wrong, or worth knowing, about the rows a recipe names. Nothing is
-    trained, torch not used.
+    """Returns all that is wrong, or worth knowing, about the rows a recipe names.
+
+    Nothing is trained, torch not used.
 
     Args:
         recipe: its data, task, labels, `model.name` (for the tokenizer) and `model.max_length` are
@@ -103,8 +104,9 @@ def _families(subject: Subject) -> list[str]:
 
 
 def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tuple[str, ...]]:
-    """Returns the model's tokenizer, or why there is none. BERT-base's vocabulary stands in for an
-    absent BERT-base.
+    """Returns the model's tokenizer, or why there is none.
+
+    BERT-base's vocabulary stands in for an absent BERT-base.
     """
     name = recipe.model.name
     try:

@@ -132,8 +132,9 @@ def _token_counts(
 def _sides(
     rows: Rows, texts: dict[str, Sequence[str]]
 ) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Returns what stands before and after [SEP]. Of several choices the longest is as good as all
-    of them.
+    """Returns what stands before and after [SEP].
+
+    Of several choices the longest is as good as all of them.
     """
     if "choices" in texts:
         longest = [

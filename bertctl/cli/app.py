@@ -1,5 +1,6 @@
-"""The table of verbs, and how a verb becomes a command. Only the verb that was typed is
-imported.
+"""The table of verbs, and how a verb becomes a command.
+
+Only the verb that was typed is imported.
 """
 
 import functools
@@ -33,8 +34,9 @@ class Outputs(list["Output"]):
 
 @dataclass(frozen=True)
 class Verb:
-    """Row of the table of verbs. The verb is the function of its name in the file of its name, both
-    with `_` for `-`.
+    """Row of the table of verbs.
+
+    The verb is the function of its name in the file of its name, both with `_` for `-`.
 
     Attributes:
         name: what is typed.

@@ -94,8 +94,9 @@ def load_recipe(
 def trace_recipe(
     name_or_path: str, *, sets: Sequence[str] = (), options: Mapping[str, Any] | None = None
 ) -> TracedRecipe:
-    """Returns a recipe, complete and checked, and the origin of each field by its dotted name. The
-    nearest source wins: options, `sets`, the file, bases, the defaults.
+    """Returns a recipe, complete and checked, and the origin of each field by its dotted name.
+
+    The nearest source wins: options, `sets`, the file, bases, the defaults.
 
     A preset is as near as the source that names it, and gives way to values of the same source.
 

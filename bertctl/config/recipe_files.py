@@ -1,5 +1,6 @@
-"""The files of recipes: the built-in ones by name, and a person's own by path. Nothing here needs
-pydantic.
+"""The files of recipes: the built-in ones by name, and a person's own by path.
+
+Nothing here needs pydantic.
 """
 
 import os

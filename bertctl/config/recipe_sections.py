@@ -1,6 +1,7 @@
-"""The sections of a recipe, strict and frozen. The docstring under a field is its help text, its
-comment in a dumped recipe and its documentation; nothing else describes it. Its first sentence
-stands alone in `--help`.
+"""The sections of a recipe, strict and frozen.
+
+The docstring under a field is its help text, its comment in a dumped recipe and its documentation;
+nothing else describes it. Its first sentence stands alone in `--help`.
 
 Paths (`data.data_dir`, `data.*_file`, `evaluation.metric_scripts`, `model.name` where it is a
 folder) are relative to the recipe file's folder when they stand in the file, and to the current
@@ -671,6 +672,7 @@ class MaskingSection(RecipeSection):
 
 class ProbeSection(RecipeSection):
     """Settings of `bertctl probe`, a linear classifier on vectors of the frozen encoder.
+
     Fine-tuning reads none of them.
     """
 

@@ -142,8 +142,9 @@ class Document:
 
 
 def read_document(text: str) -> Document:
-    """Returns the mapping that a YAML text holds. Nothing is raised: what is wrong is in
-    `problems`.
+    """Returns the mapping that a YAML text holds.
+
+    Nothing is raised: what is wrong is in `problems`.
     """
     document = Document()
     try:

@@ -346,8 +346,9 @@ _STRANGE = object()
 
 
 def _names(labels: Sequence[str]) -> dict[Any, Any]:
-    """Returns the names of written labels; None for no label. Others are none of this set:
-    `_STRANGE`.
+    """Returns the names of written labels; None for no label.
+
+    Others are none of this set: `_STRANGE`.
     """
     known: dict[Any, Any] = dict.fromkeys((None, *_NO_LABEL, -1))
     for index, name in enumerate(labels):

@@ -73,8 +73,9 @@ def _is_class(feature: Any) -> bool:
 
 
 def _item_feature(feature: Any) -> Any:
-    """Returns the feature of the items of a list; None where it is none. Earlier releases write a
-    list of one.
+    """Returns the feature of the items of a list; None where it is none.
+
+    Earlier releases write a list of one.
     """
     if isinstance(feature, list):
         return feature[0] if feature else None

@@ -324,8 +324,10 @@ def survey(
 
 
 def _counts(line: str) -> bool:
-    """Whether a repeated line is one too many. Headings ("Results", "Case report") recur in sound
-    corpora; so a line counts from three words on, or 25 characters, for languages without spaces.
+    """Whether a repeated line is one too many.
+
+    Headings ("Results", "Case report") recur in sound corpora; so a line counts from three words
+    on, or 25 characters, for languages without spaces.
     """
     return len(line) >= 25 or line.count(" ") >= 2
 
@@ -336,8 +338,9 @@ def _hash(lines: Sequence[str]) -> int:
 
 
 def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list[str]:
-    """Returns how many lines are repeated, in words; nothing where they are few. Sorts the hashes
-    of all in place.
+    """Returns how many lines are repeated, in words; nothing where they are few.
+
+    Sorts the hashes of all in place.
 
     Raises:
         DataError: they are too many, and not allowed.

@@ -376,9 +376,10 @@ def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> l
 
 
 def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listener) -> bool:
-    """Whether quotes mean what they mean in CSV. Always, except between tabs, where files without
-    any quoting are as common (GLUE's): there they do where they are balanced, give even records,
-    and don't glue even lines together.
+    """Whether quotes mean what they mean in CSV.
+
+    Always, except between tabs, where files without any quoting are as common (GLUE's): there they
+    do where they are balanced, give even records, and don't glue even lines together.
     """
     if delimiter != "\t":
         return True

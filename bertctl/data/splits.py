@@ -105,8 +105,9 @@ def hold_out_fold(
     stratify: bool,
     groups: Sequence[Hashable] | None = None,
 ) -> tuple[Rows, Rows, bool]:
-    """Divides training rows in two, each in file order: one of K folds, and the rest. Each row is
-    in one fold only.
+    """Divides training rows in two, each in file order: one of K folds, and the rest.
+
+    Each row is in one fold only.
 
     Args:
         rows: the training rows.

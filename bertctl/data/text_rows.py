@@ -58,8 +58,9 @@ class TextReader(Reader):
         return keys
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin. A .txt is lines in a stream that names no columns,
-        else a table.
+        """Yields the rows of a file or of stdin.
+
+        A .txt is lines in a stream that names no columns, else a table.
         """
         kind = input_kind(source, options)
         is_table = any(

@@ -86,8 +86,9 @@ def needs_of_name(name: str) -> Iterator[Need]:
 
 
 def wanted_of(needs: Sequence[Need]) -> list[HubFiles]:
-    """Returns what is needed of the hub, on this disk or not. Nothing is fetched, and the hub is
-    not asked.
+    """Returns what is needed of the hub, on this disk or not.
+
+    Nothing is fetched, and the hub is not asked.
 
     Raises:
         BertctlError: whatever a run would be refused for: names, folders, files.

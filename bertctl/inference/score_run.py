@@ -277,8 +277,9 @@ def _note_decision(
 def score_splits(
     run: TrainedRun, splits: dict[str, Rows], workers: Workers, listener: Listener
 ) -> dict[str, SplitResult]:
-    """Scores labelled rows with the run's model; nothing is written. Who works apart from the
-    others scores nothing.
+    """Scores labelled rows with the run's model; nothing is written.
+
+    Who works apart from the others scores nothing.
 
     Raises:
         UsageError: metric scripts that the run names and the caller does not.

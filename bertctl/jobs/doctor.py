@@ -1,5 +1,6 @@
-"""Looks whether a recipe's needs can be met: rows, model, device, room on the disk. Nothing is
-downloaded.
+"""Looks whether a recipe's needs can be met: rows, model, device, room on the disk.
+
+Nothing is downloaded.
 """
 
 import platform
@@ -82,8 +83,9 @@ class Diagnosis:
 
 
 def examine(recipe: Recipe | None, runtime: RuntimeSection, *, place: Path) -> Diagnosis:
-    """Looks at this machine, and at what a recipe needs. Offline not one connection is tried;
-    nothing is downloaded.
+    """Looks at this machine, and at what a recipe needs.
+
+    Offline not one connection is tried; nothing is downloaded.
 
     Args:
         recipe: resolved; None looks at the machine alone.
@@ -184,8 +186,9 @@ def _warnings(processor: dict[str, Any], unreachable: str) -> list[str]:
 
 
 def recipe_needs(recipe: Recipe, *, place: Path) -> list[Need]:
-    """Returns everything that `finetune` would look for before it trains, found or not. Nothing is
-    fetched.
+    """Returns everything that `finetune` would look for before it trains, found or not.
+
+    Nothing is fetched.
 
     Where all of it is there, the run is made ready as `finetune --dry-run` does it.
 

@@ -1,4 +1,5 @@
 """The one way to run a recipe in this process: made ready by its kind, then started.
+
 `bertctl.finetune` is this.
 """
 

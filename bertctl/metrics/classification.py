@@ -1,5 +1,6 @@
-"""Metrics of labels. Values equal scikit-learn's; its code is not used because these also run on
-1,000 tables at once.
+"""Metrics of labels.
+
+Values equal scikit-learn's; its code is not used because these also run on 1,000 tables at once.
 
 Letters: N examples, C labels, R tables, M kinds of examples.
 """

@@ -1,5 +1,6 @@
-"""Metrics of scores. The correlations equal scipy's; they are written out because they run on 1,000
-resamples at once.
+"""Metrics of scores.
+
+The correlations equal scipy's; they are written out because they run on 1,000 resamples at once.
 
 Letters: N examples, R resamples, G different values.
 """

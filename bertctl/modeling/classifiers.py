@@ -436,9 +436,10 @@ def fit_mix(
     layers: int,
     few: Ints | slice,
 ) -> LinearFunction:
-    """Trains a classifier on a weighted mean of K layers. The weights are learned first, with a
-    logistic regression (ELMo's scalar mix, Peters et al. 2018, equation 1; its gamma is part of the
-    classifier).
+    """Trains a classifier on a weighted mean of K layers.
+
+    The weights are learned first, with a logistic regression (ELMo's scalar mix, Peters et al.
+    2018, equation 1; its gamma is part of the classifier).
 
     Args:
         vectors: (N, K D), the layers one behind the other.
@@ -608,8 +609,9 @@ def _coefficients(model: Any) -> tuple[Floats, Floats]:
 def _for_all_labels(
     weight: Floats, bias: Floats, trained_labels: Ints, n_labels: int
 ) -> tuple[Floats, Floats]:
-    """Returns weights (C, D) and biases (C,). Of two labels scikit-learn has the second's odds
-    only; of a label without rows, nothing.
+    """Returns weights (C, D) and biases (C,).
+
+    Of two labels scikit-learn has the second's odds only; of a label without rows, nothing.
     """
     if len(bias) == 1:
         weight = np.vstack([np.zeros_like(weight), weight])

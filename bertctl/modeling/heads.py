@@ -99,8 +99,9 @@ def allow_ends_within(network: Any) -> None:
 
 
 class ScoreHead(nn.Linear):
-    """A linear layer whose output z stands for the score `mean + deviation * z`. It gives the
-    score.
+    """A linear layer whose output z stands for the score `mean + deviation * z`.
+
+    It gives the score.
 
     The weights that are trained are those of z, so that learning goes the same way on every scale
     of scores. Those of the score itself, which are saved, are `weight * deviation` and

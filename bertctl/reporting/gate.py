@@ -1,5 +1,6 @@
-"""The gate: is a run good enough, and not worse than another? Decided by intervals, not by two
-floats.
+"""The gate: is a run good enough, and not worse than another?
+
+Decided by intervals, not by two floats.
 
 A check passes when the whole 95 % interval is on the good side of its limit, fails when all of it
 is on the bad side, and is inconclusive in between. Each check is judged by itself; the worst

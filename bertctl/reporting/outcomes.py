@@ -1,5 +1,6 @@
-"""Sections about the answers of one split: by label, calibration, by length, by slice. Reads
-prediction lines only.
+"""Sections about the answers of one split: by label, calibration, by length, by slice.
+
+Reads prediction lines only.
 """
 
 import itertools

@@ -66,8 +66,9 @@ class Pair:
         self.one_model = _is_one_model(lines, self.their_lines)
 
     def difference(self, name: str) -> Difference:
-        """Returns our metric minus theirs. A model and itself differ by nothing, whatever other
-        examples there may be.
+        """Returns our metric minus theirs.
+
+        A model and itself differ by nothing, whatever other examples there may be.
 
         Raises:
             UsageError: the metric can't be computed from predictions.

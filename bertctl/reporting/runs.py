@@ -1,5 +1,6 @@
-"""Finished runs, read for gates and comparisons: metrics, predictions, recipe. A bare metrics.json
-is read too.
+"""Finished runs, read for gates and comparisons: metrics, predictions, recipe.
+
+A bare metrics.json is read too.
 
 Nothing here is written, and nothing imports torch.
 """

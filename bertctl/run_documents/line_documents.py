@@ -35,8 +35,10 @@ class HistoryLine(Document):
 
 
 class PredictionLine(Document):
-    """The answer to one example. Its texts stand under the names of their columns (left out with
-    --no-text), and so do the columns that evaluation.slice_columns names.
+    """The answer to one example.
+
+    Its texts stand under the names of their columns (left out with --no-text), and so do the
+    columns that evaluation.slice_columns names.
     """
 
     published: ClassVar = "prediction"

@@ -1,5 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP, from the first line of a command to its last. Nothing is imported
-here that takes time.
+"""Ctrl-C, SIGTERM and SIGHUP, from the first line of a command to its last.
+
+Nothing is imported here that takes time.
 
 While a command starts, a signal ends it at once. While it works, the first one raises, so that work
 is saved and parts of files are taken away; the second one ends it at once, as any does once the

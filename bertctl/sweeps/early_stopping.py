@@ -1,5 +1,6 @@
-"""Runs of a sweep that can't win stop early: those that diverge and those that collapse. Others
-wait at a rung.
+"""Runs of a sweep that can't win stop early: those that diverge and those that collapse.
+
+Others wait at a rung.
 
 A decision rests on the run's `TrainingState` alone, which is saved in checkpoints: an interrupted
 sweep that is resumed decides as an undisturbed one.

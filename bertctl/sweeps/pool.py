@@ -153,8 +153,9 @@ class Pool:
             worker.connection.send_bytes(json.dumps({"cell": cell}).encode())
 
     def _replies(self) -> Iterator[tuple[CellReply, bool]]:
-        """Yields each reply, and whether its worker has died. Dead workers are replaced, unless all
-        are to stop.
+        """Yields each reply, and whether its worker has died.
+
+        Dead workers are replaced, unless all are to stop.
         """
         ready = wait([worker.connection for worker in self._workers], timeout=0.5)
         for worker in [worker for worker in self._workers if worker.connection in ready]:

@@ -1,5 +1,6 @@
-"""The results of a sweep's runs: read from its folder, put together by seed and by setting. Nothing
-is dropped.
+"""The results of a sweep's runs: read from its folder, put together by seed and by setting.
+
+Nothing is dropped.
 
 A run that diverged has no answers; it counts with what it would be worth, the score of the answer
 that ignores the input, or where that is not known (a loss) the worst score of the sweep. Runs that
@@ -120,8 +121,9 @@ class SettingScores:
 
     @property
     def mean(self) -> float | None:
-        """Returns None without a value. Rounded once, so that it does not depend on the order of
-        the seeds.
+        """Returns None without a value.
+
+        Rounded once, so that it does not depend on the order of the seeds.
         """
         return _mean(self.reached)
 

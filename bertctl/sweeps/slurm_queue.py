@@ -1,5 +1,6 @@
-"""Slurm's queue, as `squeue` shows it. It needs no accounting (sacct), which Slurm does not have by
-default.
+"""Slurm's queue, as `squeue` shows it.
+
+It needs no accounting (sacct), which Slurm does not have by default.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""A worker: one process that runs cell after cell. Imports, rows and tokens are there once, the
-model is loaded anew.
+"""A worker: one process that runs cell after cell.
+
+Imports, rows and tokens are there once, the model is loaded anew.
 
 parent  -> {"cell": "0123456789abcdef"} for each cell, {} to leave
 worker  -> {"cell": ..., "state": "done", "message": "", "code": 0, "seconds": {...}} when it is

@@ -1,5 +1,6 @@
-"""Windows of a split as padded arrays, and as tensors. Letters: B windows in a batch, T tokens of
-the longest of them.
+"""Windows of a split as padded arrays, and as tensors.
+
+Letters: B windows in a batch, T tokens of the longest of them.
 """
 
 import math

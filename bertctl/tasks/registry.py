@@ -80,8 +80,9 @@ def known_metrics() -> dict[str, Metric]:
 
 
 def find_metric(name: str) -> Metric | None:
-    """Returns the definition of a metric; that of `entity_f1` for `entity_f1:PER`. None where there
-    is none.
+    """Returns the definition of a metric; that of `entity_f1` for `entity_f1:PER`.
+
+    None where there is none.
     """
     name = name.partition(":")[0]
     known = known_metrics().get(name)

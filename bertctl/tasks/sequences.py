@@ -131,8 +131,9 @@ class SequenceFeatures(RowFeatures):
 
 @dataclass(frozen=True)
 class DocumentFeatures(SequenceFeatures):
-    """A split in which long texts are read in several windows. A row stays one window of
-    `Features`: it has one loss.
+    """A split in which long texts are read in several windows.
+
+    A row stays one window of `Features`: it has one loss.
 
     Attributes:
         encoded: the first window of each row, which is all that is read without windows; its

@@ -130,8 +130,9 @@ def kept_words(coverage: Mapping[str, Any]) -> str:
 def ends_of(
     encoded: EncodedTexts, tokenizer: Tokenizer, columns: Sequence[Sequence[str]], mode: str
 ) -> EncodedTexts:
-    """Returns the same texts (or pairs); those that are too long are read at their ends. All
-    lengths stay.
+    """Returns the same texts (or pairs); those that are too long are read at their ends.
+
+    All lengths stay.
 
     Args:
         encoded: N texts, cut.

@@ -40,8 +40,9 @@ Documents = Iterable[Sequence[str]]
 
 @dataclass(frozen=True)
 class PackedText:
-    """Text as ids, one sentence behind the other. Each array of places ends with the length of what
-    it cuts.
+    """Text as ids, one sentence behind the other.
+
+    Each array of places ends with the length of what it cuts.
 
     Attributes:
         ids: (N,) uint16, or uint32 where the vocabulary has more than 65,536 tokens; in a file, or

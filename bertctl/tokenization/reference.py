@@ -122,9 +122,7 @@ def tokens_by_id(tokenizer: Tokenizer) -> list[str]:
 
 
 def continuation_prefix(tokenizer: Tokenizer) -> str:
-    """Returns `##` for BERT, an empty string where tokens that continue a word carry no
-    mark.
-    """
+    """Returns `##` for BERT, an empty string where tokens that continue a word carry no mark."""
     return getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
 
 

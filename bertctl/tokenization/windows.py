@@ -1,5 +1,6 @@
-"""Texts encoded with offsets by the reference library, truncated or cut into windows. Needs no
-numpy.
+"""Texts encoded with offsets by the reference library, truncated or cut into windows.
+
+Needs no numpy.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,5 +1,6 @@
-"""Early-stopping callbacks. The default one never stops a run; sweeps use
-`sweeps/early_stopping.py`.
+"""Early-stopping callbacks.
+
+The default one never stops a run; sweeps use `sweeps/early_stopping.py`.
 """
 
 from bertctl.training.loop.loop import TrainingState

@@ -69,6 +69,7 @@ def estimate_run(
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
     """Times a few steps of the run that a recipe describes, and returns what the whole will take.
+
     Nothing is kept.
 
     Args:

@@ -1,5 +1,6 @@
-"""A run, from a job made ready to a finished run folder. Prints nothing; a listener hears what
-there is to say.
+"""A run, from a job made ready to a finished run folder.
+
+Prints nothing; a listener hears what there is to say.
 """
 
 import contextlib

@@ -134,8 +134,9 @@ class Job(ReadyRun):
         )
 
     def objective_with_teacher(self, listener: Listener = SILENT) -> Objective:
-        """Returns all that training minimises. A teacher whose answers are not in the cache answers
-        the training rows now.
+        """Returns all that training minimises.
+
+        A teacher whose answers are not in the cache answers the training rows now.
         """
         if self.teacher is None:
             return self.objective

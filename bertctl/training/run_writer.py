@@ -24,8 +24,9 @@ from bertctl.writing import append_text, write_json
 
 
 class RunWriter:
-    """Writes the files of a run. Only the first of several processes writes; in the others nothing
-    happens.
+    """Writes the files of a run.
+
+    Only the first of several processes writes; in the others nothing happens.
 
     Args:
         job: the run's job.

@@ -49,8 +49,9 @@ def start(
     options: RunOptions = DEFAULT_OPTIONS,
     listener: Listener = SILENT,
 ) -> Result:
-    """Runs a job that was made ready, and returns the finished run. A finished run is returned as
-    it is.
+    """Runs a job that was made ready, and returns the finished run.
+
+    A finished run is returned as it is.
 
     Args:
         job: Made ready, in each process the same.

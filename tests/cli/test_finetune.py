@@ -291,8 +291,9 @@ PAIRS = [
 
 
 def test_pairs_with_other_labels_from_the_weights_of_another_run(bertctl, tiny_run, tmp_path):
-    """Three labels where the run had two: its encoder is kept, its head is new. A blank text is an
-    example.
+    """Three labels where the run had two: its encoder is kept, its head is new.
+
+    A blank text is an example.
     """
     with (tmp_path / "pairs.csv").open("w") as out:
         out.write("question,answer,kind\n")

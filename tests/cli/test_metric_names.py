@@ -1,5 +1,6 @@
-"""Which F1: names say it, through the command line. See also tests/unit/test_answers.py, against
-scikit-learn.
+"""Which F1: names say it, through the command line.
+
+See also tests/unit/test_answers.py, against scikit-learn.
 """
 
 import json

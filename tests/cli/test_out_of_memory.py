@@ -78,8 +78,9 @@ def start(model: Path, run: Path, *, batch_size: int, limit: int = 2**40) -> "Po
 
 
 def memory(process: "Popen[str]") -> int:
-    """Bytes it may write: what RLIMIT_DATA counts. (RLIMIT_AS counts what is only reserved, for
-    each thread 64 MB.)
+    """Bytes it may write: what RLIMIT_DATA counts.
+
+    (RLIMIT_AS counts what is only reserved, for each thread 64 MB.)
     """
     lines = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))

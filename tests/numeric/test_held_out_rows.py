@@ -21,8 +21,9 @@ def _medical(shared_data: Path, **settings: object) -> Recipe:
 
 
 def test_no_abstract_is_on_both_sides(shared_data: Path) -> None:
-    """Some of these abstracts stand twice, with two labels. Each row is held out once, and labels
-    keep their share.
+    """Some of these abstracts stand twice, with two labels.
+
+    Each row is held out once, and labels keep their share.
     """
     seen: Counter[str] = Counter()
     for fold in (None, 1, 2, 3, 4, 5):

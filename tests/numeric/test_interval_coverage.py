@@ -1,5 +1,6 @@
-"""How often the 95 % intervals cover the truth, in simulated samples. The functions are the ones
-that a run calls.
+"""How often the 95 % intervals cover the truth, in simulated samples.
+
+The functions are the ones that a run calls.
 
 A simulation knows a coverage only so well: what is asked is 93 to 97 percent but for three standard
 errors of the simulation itself. The default run makes some dozens of trials per case,

@@ -149,8 +149,9 @@ def test_stsb_at_every_scale(shared_data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_thousand_pairs_beat_the_constant(shared_data: Path, tmp_path: Path) -> None:
-    """Like SICK: 1,000 pairs with scores of 1 to 5. Spearman was -0.05 before scores were
-    standardised.
+    """Like SICK: 1,000 pairs with scores of 1 to 5.
+
+    Spearman was -0.05 before scores were standardised.
     """
     spearman, error = _fine_tuned(shared_data, tmp_path, low=1, high=5, rows=1000)
     assert spearman > 0.6

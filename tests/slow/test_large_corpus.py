@@ -1,5 +1,6 @@
-"""A corpus larger than the memory it may take: 1 GiB of text, packed by a process. Prints its
-figures (-s).
+"""A corpus larger than the memory it may take: 1 GiB of text, packed by a process.
+
+Prints its figures (-s).
 """
 
 import itertools

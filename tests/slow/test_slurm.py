@@ -107,8 +107,9 @@ def results_here(
 
 @pytest.fixture
 def shell(slurm: SlurmCluster, nursery: Nursery) -> dict[str, str]:
-    """Environment of the cluster whose `bertctl` has its imports done. A process that it starts is
-    no child of Slurm's: such a job is not killed.
+    """Environment of the cluster whose `bertctl` has its imports done.
+
+    A process that it starts is no child of Slurm's: such a job is not killed.
     """
     path = f"{nursery.bin}:{slurm.environment['PATH']}"
     return {**slurm.environment, "PATH": path}

@@ -1,5 +1,6 @@
-"""Tokenizing at size: the speed, memory and equality that `bertctl tokenize` promises. Prints its
-figures (-s).
+"""Tokenizing at size: the speed, memory and equality that `bertctl tokenize` promises.
+
+Prints its figures (-s).
 
 Machines are shared, so speeds are ratios: all ways take turns on the same portions of text.
 """

@@ -125,8 +125,9 @@ def test_the_bundled_set_is_clean(tmp_path: Path) -> None:
 def test_phrases_of_sst2_stand_inside_other_phrases(
     bertctl: Run, shared_data: Path, tmp_path: Path
 ) -> None:
-    """Counted again in another way. GLUE's training file has each sentence with its parts; 500 rows
-    are held out.
+    """Counted again in another way.
+
+    GLUE's training file has each sentence with its parts; 500 rows are held out.
     """
     phrases = [
         line.split("\t")[0]

@@ -1,5 +1,6 @@
-"""What a shell completes: names of recipes, models and data sets, run folders, fields. Nothing here
-imports torch.
+"""What a shell completes: names of recipes, models and data sets, run folders, fields.
+
+Nothing here imports torch.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,6 @@
-"""The one sink: stdout is the answer, stderr is the talk. No bar and no prompt when nobody is
-watching.
+"""The one sink: stdout is the answer, stderr is the talk.
+
+No bar and no prompt when nobody is watching.
 """
 
 import contextlib

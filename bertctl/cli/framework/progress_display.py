@@ -130,8 +130,9 @@ class ProgressDisplay:
         self.erase()
 
     def erase(self) -> None:
-        """Takes the bar off the screen: for a line to be written, or at the end. The next news
-        bring it back.
+        """Takes the bar off the screen: for a line to be written, or at the end.
+
+        The next news bring it back.
         """
         if self._is_drawn:
             self._send(f"{_ERASE}\x1b[?25h")

@@ -1,5 +1,6 @@
-"""The options that stand for recipe fields: one row per option. Nothing else knows how a field is
-typed.
+"""The options that stand for recipe fields: one row per option.
+
+Nothing else knows how a field is typed.
 
 A verb names groups of them (`GROUPS`) and gets what was typed in one value; its own options stay
 parameters:

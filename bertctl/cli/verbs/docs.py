@@ -133,8 +133,9 @@ def _show(out: Output, page: DocPage) -> None:
 
 
 def markdown(text: str) -> "Markdown":
-    """Returns a page for a terminal. In a table that is too wide the first column stays whole, and
-    the others fold.
+    """Returns a page for a terminal.
+
+    In a table that is too wide the first column stays whole, and the others fold.
     """
     from rich.cells import cell_len
     from rich.console import Console, ConsoleOptions, RenderResult

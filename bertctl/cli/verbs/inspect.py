@@ -27,6 +27,7 @@ def inspect(
     batch_size: Annotated[int, typer.Option("--batch-size", min=1)] = 32,
 ) -> None:
     """Show what a model is made of: parameters by part, bytes, FLOPs, memory, tokenizer, labels.
+
     Nothing is loaded.
 
     Two models stand side by side.

@@ -16,8 +16,9 @@ def push(
     with_predictions: Annotated[bool, typer.Option("--with-predictions")] = False,
     message: Annotated[str | None, typer.Option("--message", "-m", metavar="TEXT")] = None,
 ) -> None:
-    """Upload a run's model to the hub: weights, tokenizer, config and card, in one commit. Nothing
-    is asked.
+    """Upload a run's model to the hub: weights, tokenizer, config and card, in one commit.
+
+    Nothing is asked.
 
     The token is that of HF_TOKEN, or of an earlier login. Without a token, and offline, the push is
     refused.

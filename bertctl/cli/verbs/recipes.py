@@ -52,8 +52,9 @@ def ls(
     data: Annotated[bool, typer.Option("--data")] = False,
     long: Annotated[bool, typer.Option("--long")] = False,
 ) -> None:
-    """List the built-in recipes, or the models and data sets of the catalog. With -q only their
-    names are printed, one per line.
+    """List the built-in recipes, or the models and data sets of the catalog.
+
+    With -q only their names are printed, one per line.
 
     Args:
         models: List the models by name instead.
@@ -191,8 +192,9 @@ def validate(
     out: Output,
     recipes: Annotated[list[str], typer.Argument(metavar="RECIPE...", autocompletion=recipe_names)],
 ) -> None:
-    """Check recipes without running them: keys, values, names of models and data sets. No file in
-    them is read.
+    """Check recipes without running them: keys, values, names of models and data sets.
+
+    No file in them is read.
 
     Args:
         recipes: Names of built-in recipes, or files.

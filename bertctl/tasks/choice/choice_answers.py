@@ -9,8 +9,9 @@ from bertctl.tasks.answers import Answers, Line, Lines, Outcome, accuracy, sides
 
 
 class ChoiceAnswers(Answers):
-    """The number of one of a row's own choices. Means over labels (macro F1) are left out: a number
-    is no class.
+    """The number of one of a row's own choices.
+
+    Means over labels (macro F1) are left out: a number is no class.
     """
 
     task: ClassVar[str] = "multiple-choice"

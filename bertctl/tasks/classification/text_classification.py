@@ -211,8 +211,10 @@ class TextClassification(Task):
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
     ) -> Objective:
-        """Returns the recipe's loss (`training.loss`). Without `training`, that of scoring:
-        cross-entropy of the probabilities that are answered, calibrated ones too.
+        """Returns the recipe's loss (`training.loss`).
+
+        Without `training`, that of scoring: cross-entropy of the probabilities that are answered,
+        calibrated ones too.
         """
         if self.multi_label:
             labels = "several labels"

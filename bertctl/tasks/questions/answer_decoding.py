@@ -106,8 +106,9 @@ def best_spans(
 def best_spans_of_arrays(
     logits_BT2: Floats32, starts_BT: Bools, ends_BT: Bools, *, longest: int, n_best: int
 ) -> tuple[Ints, Ints]:
-    """Returns what `best_spans` does, without torch. Spans of equal scores may come in another
-    order.
+    """Returns what `best_spans` does, without torch.
+
+    Spans of equal scores may come in another order.
     """
     B, T, _ = logits_BT2.shape
     A = min(longest, T)

@@ -119,8 +119,9 @@ class QuestionAnswering(Task):
         return cls(settings, unanswerable, settings.null_threshold or 0.0)
 
     def head(self) -> dict[str, Any]:
-        """Returns two outputs per token. (`problem_type`: a span is one start and one end out of
-        all tokens.)
+        """Returns two outputs per token.
+
+        (`problem_type`: a span is one start and one end out of all tokens.)
         """
         return label_fields(_HEADS[self.unanswerable], "single_label_classification")
 

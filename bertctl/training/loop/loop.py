@@ -69,8 +69,9 @@ class Hooks:
 
 @dataclass
 class TrainingState:
-    """Progress of a training run: position, scores so far, random state. Saved in every checkpoint
-    as JSON.
+    """Progress of a training run: position, scores so far, random state.
+
+    Saved in every checkpoint as JSON.
 
     Attributes:
         epoch: passes over the rows that are complete.
