@@ -1,5 +1,6 @@
-"""The catalog's data sets, from official files or from the hub's Parquet files: the same rows from
-both.
+"""The catalog's data sets, from official files or from the hub's Parquet files.
+
+Both give the same rows.
 
 As the hub's conversion did (`datasets/glue/glue.py` in huggingface/datasets): official files have
 no quoting, rows that lack a field are left out (and counted here), labels written as numbers stand
@@ -35,8 +36,9 @@ _NO_LABEL = ("", "-", "-1")
 def _settings(
     columns: Columns, header: bool | None = None, *, first_choice: Literal[0] | None = 0
 ) -> DataSection:
-    """Returns a catalog row's columns as a reader is told them; the built-in sets count choices
-    from 0.
+    """Returns a catalog row's columns as a reader is told them.
+
+    The built-in sets count choices from 0.
     """
     return DataSection(
         text_column=columns.text,
@@ -69,8 +71,9 @@ def _read_own(row: DatasetRow, split: SplitRow, path: Path, listener: Listener) 
 
 
 def find_split_file(row: DatasetRow, split: SplitRow, folder: Path) -> Path | None:
-    """Returns the file of a split below a data folder: an official one, else the hub's Parquet
-    file, else None.
+    """Returns the file of a split below a data folder.
+
+    It is an official one, else the hub's Parquet file, else None.
     """
     return next((path for path in _candidates(row, split, folder) if path.is_file()), None)
 
@@ -219,8 +222,9 @@ def _wanted(columns: Columns) -> dict[str, str]:
 def _read_parquet(
     row: DatasetRow, split: SplitRow, path: Path, source: str, listener: Listener
 ) -> Rows:
-    """Returns the rows of the hub's file, by the library `datasets`, whose features carry the label
-    names.
+    """Returns the rows of the hub's file, read by the library `datasets`.
+
+    Its features carry the label names.
     """
     import datasets
 
@@ -299,8 +303,9 @@ def _canonical(
     lines: Sequence[int],
     listener: Listener,
 ) -> Rows:
-    """Returns the rows with labels as names or scores, without those that have none, numbered from
-    0.
+    """Returns the labelled rows with labels as names or scores, numbered from 0.
+
+    Rows without a label are left out.
     """
     every = Rows(
         split.name,
@@ -357,8 +362,9 @@ def _names(labels: Sequence[str]) -> dict[Any, Any]:
 
 
 def _score(value: Any) -> Any:
-    """Returns the shortest decimal number with the same single-precision value, which is what the
-    hub holds.
+    """Returns the shortest decimal number with the same single-precision value.
+
+    That value is what the hub holds.
     """
     import numpy as np
 

@@ -98,8 +98,9 @@ def _texts(values: Sequence[Any]) -> list[str]:
 
 
 def flattened(table: Table) -> Table:
-    """Returns a table of multiple choice with a question per row, and the choices in a column of
-    their own.
+    """Returns a table of multiple choice with a question per row.
+
+    The choices are in a column of their own.
 
     ARC's and CommonsenseQA's own files have the choices inside the question; RACE's have several
     questions per article; SciQ's and SWAG's own have the right answer in one column and the
@@ -136,8 +137,9 @@ def _with_dialogues(table: Table) -> Table:
 
 
 def rows_of_dialogues(document: Any) -> list[dict[str, Any]] | None:
-    """Returns the questions of DREAM's JSON, `[[turns, [{question, choice, answer}], id], ...]`;
-    None of another.
+    """Returns the questions of DREAM's JSON; None of another.
+
+    It is `[[turns, [{question, choice, answer}], id], ...]`.
     """
     if not isinstance(document, list) or not document or not all(map(_is_dialogue, document)):
         return None
@@ -159,8 +161,9 @@ def _is_dialogue(entry: Any) -> bool:
 
 
 def _with_distractors(table: Table) -> Table:
-    """Returns a right answer and its distractors as choices in the order of the alphabet, which
-    tells nothing.
+    """Returns a right answer and its distractors as choices in alphabetical order.
+
+    That order tells nothing.
 
     The label is the letter of the right one. Blank distractors are none, and those that are the
     right answer are left out.

@@ -1,5 +1,6 @@
-"""Files of multiple choice: SWAG's CSV, CODAH's TSV, JSON Lines, Parquet; a list of choices, or a
-column for each.
+"""Files of multiple choice: SWAG's CSV, CODAH's TSV, JSON Lines, Parquet.
+
+They have a list of choices, or a column for each.
 
 Canonical columns: `context` (may be blank), `choices` (a list of at least two texts; rows may
 differ in how many), and `label` (the number of the right one, counted from 0).
@@ -132,8 +133,9 @@ class ChoiceColumns(FileColumns):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The numbers in the names of the choices' columns, where they go on by one from 0 or 1;
-        else nothing.
+        """Numbers in the names of the choices' columns, else nothing.
+
+        They go on by one from 0 or 1.
         """
         matches = [_NUMBERED.fullmatch(folded(name)) for name in self.choices]
         numbers = [match[2] for match in matches if match is not None and match[2].isdecimal()]
@@ -146,8 +148,9 @@ class ChoiceColumns(FileColumns):
 
     @property
     def first_choice(self) -> Literal[0, 1] | None:
-        """The number of the first choice in the labels of a whole file; None where they don't say
-        it.
+        """The number of the first choice in the labels of a whole file.
+
+        None where they don't say it.
         """
         if self.reading is None or self.reading.is_open or not self.is_whole:
             return None
@@ -158,8 +161,9 @@ class ChoiceColumns(FileColumns):
         return None
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in, and with where the labels begin to
-        count.
+        """Returns the settings with these columns written in.
+
+        They also say where the labels begin to count.
         """
         with_columns = super().as_settings(settings, header=header)
         if with_columns.first_choice is not None or self.first_choice is None:
@@ -216,8 +220,9 @@ class ChoiceReader(Reader):
         )
 
     def settled(self, settings: DataSection, files: Sequence[Path | MemoryFile]) -> DataSection:
-        """Returns the settings with the number of the first choice, where one of a recipe's files
-        shows it.
+        """Returns the settings with the number of the first choice.
+
+        It is known where one of a recipe's files shows it.
 
         A file of few rows may have no label 0 though its labels count from 0: the other files of
         the recipe decide.
@@ -437,8 +442,9 @@ def _is_own(table: Table) -> bool:
 
 
 def _counts_from_zero(table: Table, columns: ChoiceColumns) -> bool:
-    """Returns whether a file has the columns of PIQA or COPA, whose labels count from 0 though
-    their columns don't.
+    """Returns whether a file has the columns of PIQA or COPA.
+
+    Their labels count from 0 though their columns don't.
     """
     names = {folded(name) for name in columns.used}
     if {"goal", "sol1", "sol2"} <= names:
@@ -451,8 +457,9 @@ def _counts_from_zero(table: Table, columns: ChoiceColumns) -> bool:
 
 
 def _begins_with_object(source: Source) -> bool:
-    """Returns whether a file begins as an object of JSON, whatever its name says (RACE's are called
-    .txt).
+    """Returns whether a file begins as an object of JSON, whatever its name says.
+
+    RACE's files are called .txt.
     """
     if source == "-":
         return False
@@ -477,8 +484,9 @@ def _choices_of(table: Table, columns: ChoiceColumns) -> list[Choices]:
 
 
 def _from_cells(cells: Sequence[str], columns: ChoiceColumns) -> Choices:
-    """Returns the choices in the cells of a row, without the blank ones at the end: rows may have
-    fewer choices.
+    """Returns the choices in the cells of a row, without the blank ones at the end.
+
+    Rows may have fewer choices than others.
     """
     last = max((place for place, cell in enumerate(cells) if cell.strip()), default=-1)
     texts = list(cells[: last + 1])
@@ -505,8 +513,9 @@ def _from_list(table: Table, name: str, index: int) -> Choices:
 
 
 def _readable_choices(table: Table, columns: ChoiceColumns) -> dict[int, Choices]:
-    """Returns the choices of the rows that have some, by the number of the row; what is wrong is
-    told elsewhere.
+    """Returns the choices of the rows that have some, by the number of the row.
+
+    What is wrong is told elsewhere.
     """
     if len(columns.choices) > 1:
         columns_there = [table.columns[name] for name in columns.choices if name in table.columns]
@@ -550,8 +559,9 @@ def _asks_yes_or_no(table: Table) -> bool:
 
 
 def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """Returns columns whose names differ by their number or letter alone (`ending0`, `ending1`;
-    `A`, `B`), in order.
+    """Returns columns whose names differ by their number or letter alone, in order.
+
+    Examples are `ending0` and `ending1`, or `A` and `B`.
     """
     families: dict[tuple[str, bool], list[tuple[int, str]]] = {}
     for name in names:
@@ -566,8 +576,9 @@ def _families(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def _with_further_choices(columns: ChoiceColumns, table: Table) -> ChoiceColumns:
-    """Returns the columns of a file's first chunk, and those of a later one that go on numbering
-    its choices.
+    """Returns the columns of a file's first chunk, with further choices of a later one.
+
+    Those go on numbering the choices.
     """
     free = [name for name in table.columns if name not in columns.used and name != columns.id]
     families = _families(dict.fromkeys((*columns.choices, *free)))
@@ -584,8 +595,9 @@ def _holds_lists(values: Sequence[Any]) -> bool:
 
 
 def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...]) -> str | None:
-    """Returns the first of several label columns, where each can be read as a choice; None where
-    there are not several.
+    """Returns the first of several label columns, where each can be read as a choice.
+
+    It is None where there are not several.
 
     (MedQA has the right answer's text and its letter. Whether they agree is seen when the rows are
     read.)
@@ -611,8 +623,9 @@ def _agreed_label(free: Mapping[str, str], table: Table, choices: tuple[str, ...
 def _guess_context(
     table: Table, free: Mapping[str, str], beginning: str | None
 ) -> tuple[str, str | None]:
-    """Returns the context, and what stands before every choice where the two have the names of a
-    known pair.
+    """Returns the context, and what stands before every choice.
+
+    There is the latter where the two have the names of a known pair.
     """
     for context, second in _WITH_BEGINNING:
         if context in free and beginning is None and second in free:
@@ -628,8 +641,9 @@ def _guess_context(
 
 
 def _guess_headerless(table: Table, settings: DataSection) -> ChoiceColumns:
-    """Returns CODAH's columns: a letter for the category, the prompt, four endings, and the label,
-    if there is one.
+    """Returns CODAH's columns.
+
+    They are a letter for the category, the prompt, four endings, and the label, if there is one.
     """
     names = list(table.columns)
     if (

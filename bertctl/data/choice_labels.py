@@ -43,8 +43,9 @@ class LabelReading:
     seen_first: int | None = None
 
     def choice_of(self, label: Any, choices: Choices) -> int | None:
-        """Returns the number of the choice that a label means, counted from 0; None where it means
-        none.
+        """Returns the number of the choice that a label means, counted from 0.
+
+        None where it means none.
         """
         if self.kind == "key":
             return _by_key(label, choices)

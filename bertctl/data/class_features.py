@@ -1,5 +1,6 @@
-"""Names of classes that the library `datasets` writes into a Parquet file, in place of their
-numbers.
+"""Names of classes that the library `datasets` writes into a Parquet file.
+
+They replace the numbers of the classes.
 
 A feature describes a column. Those with classes are `ClassLabel`s, alone, in lists, in objects and
 in lists of objects.
@@ -13,8 +14,9 @@ from bertctl.data.label_cells import NO_LABEL
 
 
 def class_features(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
-    """Returns the features by column, those that have classes, out of the metadata of a file's
-    schema.
+    """Returns the features by column of columns that have classes.
+
+    They are in the metadata of a file's schema.
     """
     try:
         features = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
@@ -26,8 +28,9 @@ def class_features(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
 
 
 def names_of_classes(feature: Any) -> tuple[str, ...]:
-    """Returns the names of a column's classes, or of the classes in its lists, in the order of
-    their numbers.
+    """Returns the names of a column's classes, in the order of their numbers.
+
+    The classes may also stand in the column's lists.
     """
     inner = _item_feature(feature)
     classes = feature if inner is None else inner
@@ -37,8 +40,9 @@ def names_of_classes(feature: Any) -> tuple[str, ...]:
 
 
 def with_class_names(value: Any, feature: Any) -> Any:
-    """Returns a cell with names in place of class numbers, also in its lists and objects; -1 is no
-    class.
+    """Returns a cell with names in place of class numbers.
+
+    It also replaces those in lists and objects. -1 is no class.
     """
     if value is None or feature is None:
         return value

@@ -1,5 +1,6 @@
-"""What a column holds, as far as its values say: texts, classes or scores, whatever the column is
-called.
+"""What a column holds, as far as its values say: texts, classes or scores.
+
+What the column is called does not matter.
 """
 
 import math
@@ -69,8 +70,9 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 
 
 def content_of(values: Sequence[Any]) -> Content:
-    """Returns what a column holds: few values that repeat are classes, numbers with decimals
-    scores, words texts.
+    """Returns what a column holds.
+
+    Few values that repeat are classes, numbers with decimals scores, words texts.
     """
     non_empty = filled(values)
     if not non_empty or any(isinstance(value, list | dict) for value in non_empty):
@@ -99,8 +101,9 @@ def _repeat(values: Sequence[Any]) -> bool:
 
 
 def names_with_values(table: Table) -> str:
-    """Returns the names of a table's columns, with the first value of each where the file has no
-    names.
+    """Returns the names of a table's columns.
+
+    Where the file has no names, the first value of each column is added.
     """
     if table.header or not len(table):
         return ", ".join(table.columns)

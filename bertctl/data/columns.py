@@ -1,5 +1,6 @@
-"""What every reader does with a file's columns: their names here and there, ids, and the columns
-that nobody reads.
+"""What every reader does with a file's columns.
+
+It has their names here and there, ids, and the columns that nobody reads.
 """
 
 import shlex
@@ -66,8 +67,9 @@ class FileColumns:
         return {name: value for name, value in names_by_role.items() if value is not None}
 
     def _roles(self) -> list[str]:
-        """Returns the canonical names of the columns but the id's; other fields are marked in their
-        metadata.
+        """Returns the canonical names of the columns but the id's.
+
+        Other fields are marked in their metadata.
         """
         return [
             field.name
@@ -76,8 +78,9 @@ class FileColumns:
         ]
 
     def as_settings(self, settings: DataSection, *, header: bool) -> DataSection:
-        """Returns the settings with these columns written in, so that the next file is read as the
-        first was.
+        """Returns the settings with these columns written in.
+
+        The next file is then read as the first was.
 
         The label's column stays the given one where this file has none.
         """
@@ -95,8 +98,9 @@ class FileColumns:
 def say_guesses(
     table: Table, columns: FileColumns, settings: DataSection, listener: Listener
 ) -> None:
-    """Reports which columns were guessed, and which others there are; the names of a format's own
-    are no guess.
+    """Reports which columns were guessed, and which others there are.
+
+    The names of a format's own are no guess.
     """
     choices = ", ".join(settings.choice_columns or ())
     from_settings = (settings.text_column, settings.pair_column, settings.label_column, choices)
@@ -117,8 +121,9 @@ def say_guesses(
 
 
 def warn_of_splits(table: Table, columns: FileColumns, listener: Listener) -> None:
-    """Warns of a column that says which rows are for training and which for a test, as all rows are
-    read.
+    """Warns of a column that says which rows are for training and which for a test.
+
+    The reason is that all rows are read.
     """
     for name in table.columns:
         if folded(name) not in SPLIT_NAMES or name in (*columns.used, columns.id):
@@ -171,8 +176,9 @@ def columns_named(
 def other_columns(
     table: Table, used: Collection[str | None], canonical: Collection[str]
 ) -> dict[str, Sequence[Any]]:
-    """Returns the columns that nobody reads, under a name of their own where theirs is a canonical
-    column's.
+    """Returns the columns that nobody reads.
+
+    They have a name of their own where theirs is a canonical column's.
     """
     return {
         name if name not in canonical else beside_canonical(name): values
@@ -182,8 +188,9 @@ def other_columns(
 
 
 def beside_canonical(name: str) -> str:
-    """Returns what rows call a column whose name in the file is that of what is read from another
-    one.
+    """Returns what rows call a column whose name in the file is a canonical one.
+
+    The canonical column is read from another one.
     """
     return f"file_{name}"
 
@@ -262,8 +269,9 @@ def label_of(
 
 
 def unclear_column(role: str, candidates: Sequence[str], source: str, *, more: str) -> UsageError:
-    """Returns the error for a column that can't be told among several, or none, with what to
-    type.
+    """Returns the error for a column that can't be told among several, or is missing.
+
+    It says what to type.
     """
     if candidates:
         message = f"several columns could be the {role}: {', '.join(candidates)}"

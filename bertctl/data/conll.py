@@ -279,8 +279,9 @@ def conll_sentences(
 
 
 def _is_comment(block: Sequence[_Line]) -> bool:
-    """Whether a sentence begins with a line such as `# id 7 domain=train`, not with the word
-    `#`.
+    """Whether a sentence begins with a line such as `# id 7 domain=train`.
+
+    The word `#` alone is no comment.
     """
     if len(block) < 2 or not block[0].text.startswith("#"):
         return False
@@ -512,8 +513,9 @@ def _tags_of_brackets(tags: Sequence[str], where: str) -> list[str]:
 
 
 def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
-    """Yields the sentences of spaCy's `.iob`, one per line: words with their tags, or tag of speech
-    and tag.
+    """Yields the sentences of spaCy's `.iob`, one per line.
+
+    They are words with their tags, or tag of speech and tag.
 
     Raises:
         DataError: a word with more or fewer parts than the first.
@@ -549,8 +551,9 @@ def are_piped(lines: Iterable[str]) -> bool:
 
 
 def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:
-    """Refuses a sentence of CoNLL-U whose words are not those of its `# text`, or whose numbers
-    leave one out.
+    """Refuses a sentence of CoNLL-U whose words are not those of its `# text`.
+
+    It also refuses numbers that leave a word out.
 
     Raises:
         DataError: with file and line.

@@ -1,5 +1,6 @@
-"""Corpora: files and folders of text as documents of sentences, read as a stream, and looked over
-before they are used.
+"""Corpora: files and folders of text as documents of sentences.
+
+They are read as a stream, and looked over before they are used.
 
 one sentence a line      a text file with an empty line between texts: documents end there
 one document a line      any other text file; sentences end behind . ! ? and a space
@@ -108,8 +109,9 @@ class Corpus:
 
     @loading("the corpus", kind=UnavailableError)
     def fingerprint(self) -> dict[str, str]:
-        """Returns what decides the text: the name of each file as documents have it -> the SHA-256
-        of its bytes.
+        """Returns what decides the text.
+
+        It maps the name of each file as documents have it to the SHA-256 of its bytes.
 
         Raises:
             UnavailableError: one can't be read.
@@ -146,8 +148,9 @@ def open_corpora(corpus_names: Sequence[str], settings: DataSection) -> list[Cor
 
 
 def corpora_of(recipe: Recipe) -> tuple[list[Corpus], list[Corpus]]:
-    """Returns the corpora that a recipe names, and the one that it is scored on where that has a
-    file of its own.
+    """Returns the corpora that a recipe names.
+
+    The second is the one that it is scored on, where that has a file of its own.
 
     Raises:
         UnavailableError: nothing there, or a folder without such a file; or a lock is in force that
@@ -384,8 +387,9 @@ def corpus_rows(documents: Iterable[Document], *, split: str, source: str) -> Ro
 
 
 def held_out_rows(recipe: Recipe, listener: Listener) -> Rows:
-    """Returns the documents that a pretrained run was scored on: its validation file, or what it
-    held out.
+    """Returns the documents that a pretrained run was scored on.
+
+    They are its validation file, or what it held out.
 
     Raises:
         BertctlError: files that are not there, or no longer what they were.

@@ -1,5 +1,6 @@
-"""CSV and TSV: delimiter, quoting and header detected where they are not said, every record
-checked, its line kept.
+"""CSV and TSV, with every record checked and its line kept.
+
+Delimiter, quoting and header are detected where they are not said.
 """
 
 import csv
@@ -213,8 +214,9 @@ class _Header:
         return sorted(_bare_name(cell).casefold() for cell in fields) == self._sorted_names
 
     def repeated(self, fields: Sequence[str], where: str) -> DataError:
-        """Returns the error for a record that repeats the names, as in files that were joined by
-        `cat`.
+        """Returns the error for a record that repeats the names.
+
+        Files that were joined by `cat` have such records.
         """
         names = [_bare_name(cell) for cell in fields]
         if [name.casefold() for name in names] != self._names:
@@ -234,8 +236,9 @@ class _Header:
 
 
 def _bare_name(cell: str) -> str:
-    """Returns a name as it is compared: a byte-order mark before it hides its quotes from the CSV
-    reader.
+    """Returns a name as it is compared.
+
+    A byte-order mark before it hides its quotes from the CSV reader.
     """
     return cell.strip().removeprefix("\ufeff").strip('" ')
 
@@ -337,8 +340,9 @@ def _delimiter(sample: Sequence[str], expected: str, settings: DataSection) -> s
 
 
 def _consistency(sample: Sequence[str], delimiter: str) -> float:
-    """Returns the share of records with as many fields as the first; 0 where the first has only one
-    field.
+    """Returns the share of records with as many fields as the first.
+
+    0 where the first has only one field.
     """
     share = 0.0
     for quoted in (True, False) if delimiter == "\t" else (True,):
@@ -351,8 +355,9 @@ def _consistency(sample: Sequence[str], delimiter: str) -> float:
 
 
 def _sample_records(sample: Sequence[str], delimiter: str, *, quoted: bool) -> list[list[str]]:
-    """Returns the sample's records as well as they can be read, without one that the end of the
-    sample cuts off.
+    """Returns the sample's records as well as they can be read.
+
+    A record that the end of the sample cuts off is left out.
     """
     if not quoted:
         return [
@@ -417,8 +422,9 @@ def _quoted(lines: Iterable[str], delimiter: str, source: str, listener: Listene
 
 
 def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool:
-    """Whether the first record holds names: it has one that was given or is usual, or nothing in it
-    looks like data.
+    """Whether the first record holds names.
+
+    It has one that was given or is usual, or nothing in it looks like data.
     """
     first = [cell.strip() for cell in records[0]]
     first, records = _without_empty_columns(first, records)
@@ -454,8 +460,9 @@ def _has_header(records: Sequence[Sequence[str]], settings: DataSection) -> bool
 def _without_empty_columns(
     first: list[str], records: Sequence[Sequence[str]]
 ) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Returns the first record and all of them without columns that have no name there and hardly a
-    value below.
+    """Returns the first record and all of them without empty columns.
+
+    Those have no name there and hardly a value below.
 
     Spreadsheets and broken exports leave such columns (`v1,v2,,,`); they say nothing about whether
     there is a header.

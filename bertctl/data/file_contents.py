@@ -1,5 +1,6 @@
-"""What the first bytes of a file say it is, whatever its name says: packed, no text at all, JSON,
-or a table.
+"""What the first bytes of a file say it is, whatever its name says.
+
+It is packed, no text at all, JSON, or a table.
 """
 
 import csv
@@ -73,8 +74,9 @@ _LONGEST_CELL = 40
 
 
 def no_rows_in(head: bytes) -> tuple[str, str] | None:
-    """Returns what a file is and what to do about it, where its first bytes say that it holds no
-    rows as it is.
+    """Returns what a file is and what to do about it, if it holds no rows as it is.
+
+    The first bytes of the file say so.
     """
     if head.startswith(b"PK\3\4"):
         return _zipped(head)
@@ -96,8 +98,9 @@ def _zipped(head: bytes) -> tuple[str, str]:
 
 
 def is_page(head: bytes) -> bool:
-    """Returns whether a file begins like a page of HTML, as where an address of a page was
-    downloaded.
+    """Returns whether a file begins like a page of HTML.
+
+    It does where an address of a page was downloaded.
     """
     return _HTML.match(head) is not None
 
@@ -108,8 +111,9 @@ def is_json_row(text: str) -> bool:
 
 
 def kind_of_head(head: bytes, encoding: str | None) -> FileKind | None:
-    """Returns what a file surely is by its first bytes: Parquet, JSON, or a table with a usual
-    header.
+    """Returns what a file surely is by its first bytes.
+
+    It is Parquet, JSON, or a table with a usual header.
 
     Args:
         head: its first bytes, unpacked.
@@ -139,8 +143,9 @@ def _decoded(head: bytes, encoding: str | None) -> str:
 
 
 def _kind_of_table(lines: Sequence[str]) -> FileKind | None:
-    """Returns the kind of a table whose first line has a usual name of a column, and whose other
-    lines fit it.
+    """Returns the kind of a table whose first line has a usual name of a column.
+
+    The other lines must fit it.
     """
     if lines:
         first = lines[0].rstrip("\r\n")

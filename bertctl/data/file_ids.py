@@ -1,5 +1,6 @@
-"""Ids that a file gives its own rows: which column has them, whether they can stand for the rows,
-which repeat.
+"""Ids that a file gives its own rows.
+
+They say which column has them, whether they can stand for the rows, and which repeat.
 """
 
 import datetime
@@ -21,8 +22,9 @@ from bertctl.words import count
 
 
 def guess_id_column(table: Table, used: Collection[str]) -> str | None:
-    """Returns the column with a file's own ids, `id` or another of their usual names; None where
-    there is none.
+    """Returns the column with a file's own ids, or None.
+
+    It is called `id` or another of their usual names.
 
     Args:
         table: The first rows of the file.
@@ -151,8 +153,9 @@ def _faults(repeated: int, blank: int, total: int, column: str) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """Returns a cell as JSON can hold it: numbers, texts, lists and objects as they are, all else
-    as its text.
+    """Returns a cell as JSON can hold it.
+
+    Numbers, texts, lists and objects stay as they are, all else becomes its text.
     """
     if is_missing(value):
         return None

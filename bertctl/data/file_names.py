@@ -1,5 +1,6 @@
-"""What the name of a file says: which format it has, and whether a word on the command line names a
-file at all.
+"""What the name of a file says: its format.
+
+Also whether a word on the command line names a file at all.
 """
 
 import glob
@@ -85,8 +86,9 @@ def kind_of(path: Path | MemoryFile) -> FileKind:
 
 
 def names_a_file(typed: str) -> bool:
-    """Returns whether a word has the form of a path: it begins like one, or ends in the suffix of a
-    file.
+    """Returns whether a word has the form of a path.
+
+    It begins like one, or ends in the suffix of a file.
     """
     if "\n" in typed or len(typed) > _LONGEST_NAME:
         return False
@@ -99,8 +101,9 @@ def names_a_file(typed: str) -> bool:
 
 
 def is_pattern(typed: str) -> bool:
-    """Returns whether a word stands for all files that match it, such as `part-*.parquet`; it is no
-    file's own name.
+    """Returns whether a word stands for all files that match it.
+
+    An example is `part-*.parquet`. It is no file's own name.
     """
     # Path.exists raises for long texts.
     return glob.has_magic(typed) and not os.path.exists(typed)  # noqa: PTH110

@@ -1,5 +1,6 @@
-"""Files as columns: CSV, TSV, JSON, JSONL, Parquet and plain lines, also as .gz or from stdin,
-whole or in chunks.
+"""Files as columns, whole or in chunks.
+
+They are CSV, TSV, JSON, JSONL, Parquet and plain lines, also as .gz or from stdin.
 """
 
 import io
@@ -60,20 +61,23 @@ _WORD_NAMES = ("words", "tokens", "token", "form", "forms")  # of a row of words
 
 
 class NoTableError(DataError):
-    """JSON that is no list of objects: it may be a format of annotations, which another reader
-    knows.
+    """JSON that is no list of objects.
+
+    It may be a format of annotations, which another reader knows.
     """
 
 
 class KnownFormatError(DataError):
-    """A file in a format that is known by its content, and can't be read: it is for no other
-    task.
+    """A file in a format that is known by its content, and can't be read.
+
+    It is for no other task.
     """
 
 
 def input_kind(source: Source, options: ReadOptions) -> FileKind:
-    """Returns what a file is: as it was said, else by its first bytes, else by its suffix; stdin is
-    lines, else.
+    """Returns what a file is: as it was said, else by its first bytes, else by its suffix.
+
+    If nothing says it, stdin is lines.
 
     Raises:
         UsageError: an unknown kind, or neither bytes nor suffix say anything.
@@ -94,8 +98,9 @@ def input_kind(source: Source, options: ReadOptions) -> FileKind:
 
 
 def detected_kind(source: Source, options: ReadOptions) -> FileKind | None:
-    """Returns what a file is by its first bytes, else by its suffix; None where neither says
-    anything.
+    """Returns what a file is by its first bytes, else by its suffix.
+
+    None where neither says anything.
 
     That the bytes say something else than the suffix is told.
 
@@ -260,8 +265,9 @@ def _expecting(file: BinaryIO, tables: Iterable[Table], options: ReadOptions) ->
 def text_lines(
     file: BinaryIO, name: str, options: ReadOptions, *, longest: int = 0
 ) -> Iterator[str]:
-    """Yields the lines of an open file; where bad records are left out, bytes that are no text
-    become U+FFFD.
+    """Yields the lines of an open file.
+
+    Where bad records are left out, bytes that are no text become U+FFFD.
     """
     lenient = options.on_bad_record is not None and options.skipped is None
     errors: Literal["strict", "replace"] = "replace" if lenient else "strict"
@@ -352,8 +358,9 @@ def _is_large(source: Source) -> bool:
 def document_or_tables(
     file: BinaryIO, source: str, options: ReadOptions, *, longest: int = LONGEST_DOCUMENT
 ) -> tuple[Any, Iterator[Table]]:
-    """Returns a whole JSON document and no tables; or None, and the objects that stand one per line
-    as tables.
+    """Returns a whole JSON document and no tables, or None and the tables.
+
+    The tables are made of the objects that stand one per line.
     """
     lines = text_lines(file, source, options, longest=longest)
     head, document = _opened(lines, source, options.form)
@@ -383,8 +390,9 @@ def _table_of_all(objects: Iterator[tuple[int, dict[str, Any]]], source: str) ->
 
 
 def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], Any]:
-    """Returns the lines read so far and None where each line is an object; else nothing and the
-    whole document.
+    """Returns the lines read so far and None where each line is an object.
+
+    Else it returns nothing and the whole document.
 
     Objects that stand one after another, each over several lines, are a document that is a list of
     them.
@@ -435,8 +443,9 @@ def _opened(lines: Iterator[str], source: str, form: str) -> tuple[list[str], An
 
 
 def _begins_document(head: list[str], lines: Iterator[str], error: Exception) -> bool:
-    """Returns whether a line that is no JSON begins a document of several lines; the next line may
-    go to `head`.
+    """Returns whether a line that is no JSON begins a document of several lines.
+
+    The next line may go to `head`.
     """
     begun = ("[", '{"data"', '{"version"', '{"source"', '{"classes"')
     if head[-1].strip() == "{" or head[-1].lstrip().startswith(begun):
@@ -487,8 +496,9 @@ def _not_json(error: Exception, source: str, form: str) -> DataError:
 
 
 def _holds_columns(document: Any) -> bool:
-    """Returns whether an object has the rows of a table by columns, as pandas writes them if
-    nothing else is said.
+    """Returns whether an object has the rows of a table by columns.
+
+    pandas writes tables so if nothing else is said.
 
     These are a dictionary or a list for each column, all of one length; one row with words and tags
     is not meant.
@@ -616,8 +626,9 @@ def _parquet_tables(file: BinaryIO, source: str, options: ReadOptions) -> Iterat
 def _typed_table(
     columns: dict[str, list[Any]], features: Mapping[str, Any], source: str, *, first: int = 0
 ) -> Table:
-    """Returns columns of a file whose columns have types, with the names of classes in place of
-    their numbers.
+    """Returns columns of a file whose columns have types.
+
+    The names of classes replace their numbers.
     """
     for column in features.keys() & columns.keys():
         columns[column] = [with_class_names(value, features[column]) for value in columns[column]]

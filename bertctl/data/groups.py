@@ -1,5 +1,6 @@
-"""Rows that hang together: equal texts, the questions about one article, the sentences of one
-document.
+"""Rows that hang together.
+
+They have equal texts, are the questions about one article, or the sentences of one document.
 
 They stay on one side of a hold-out, and they are no independent examples of a metric.
 """
@@ -45,8 +46,9 @@ def _key(value: object, index: int) -> Hashable:
 
 
 def _text_key(value: object) -> str:
-    """Returns what is equal for values that hang together; a blank text where a value hangs
-    together with none.
+    """Returns what is equal for values that hang together.
+
+    A blank text where a value hangs together with none.
     """
     if isinstance(value, str):
         return normalised(value)
@@ -70,8 +72,9 @@ def size_of_largest(keys: Sequence[Hashable]) -> int:
 
 
 def first_positions(keys: Iterable[str]) -> Ints:
-    """Returns (N,) the position of the first key that equals each one; of a blank key its own
-    position.
+    """Returns (N,) the position of the first key that equals each one.
+
+    For a blank key it is its own position.
 
     Keys are compared by 128 bits of their hashes, so that none is held.
     """
@@ -103,8 +106,9 @@ def first_positions(keys: Iterable[str]) -> Ints:
 
 @lru_cache(maxsize=4096)  # contexts of question answering stand many times, one after the other
 def normalised(text: str) -> str:
-    """Returns Unicode's compatibility form without case, one space where there is any: full-width
-    letters are plain.
+    """Returns Unicode's compatibility form without case, one space where there is any.
+
+    Full-width letters are plain.
     """
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)

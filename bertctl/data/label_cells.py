@@ -1,5 +1,6 @@
-"""What the cells of a label column say: a name, several names, a vector of 0 and 1, or nothing that
-can be named.
+"""What the cells of a label column say.
+
+They hold a name, several names, a vector of 0 and 1, or nothing that can be named.
 
 A column is what nearly all of its cells are (`label_form`). A cell that is something else is
 refused by its line (`label_cells`), with what to type.
@@ -95,8 +96,9 @@ class _Unreadable:
 
 
 def label_name(label: object) -> str:
-    """Returns the name that a label is known by: `true` for JSON's value, 3 for 3.0, as pandas
-    writes class numbers.
+    """Returns the name that a label is known by.
+
+    It is `true` for JSON's value and 3 for 3.0, as pandas writes class numbers.
     """
     if isinstance(label, bool):
         return "true" if label else "false"
@@ -117,8 +119,9 @@ def spelt_alike(counts: Counter[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
-    """Returns what stands between several labels in one cell, and those labels; None where names
-    are no such lists.
+    """Returns what stands between several labels in one cell, and those labels.
+
+    It is None where names are no such lists.
 
     `a`, `b` and `a|b` are three names of two labels: the parts are fewer than the names.
     """
@@ -131,8 +134,9 @@ def joined_labels(names: Collection[str]) -> tuple[str, set[str]] | None:
 
 
 def oddly_written_numbers(counts: Counter[str]) -> list[str]:
-    """Returns rare names such as `1e3` where all others are whole numbers in digits, such as 0 and
-    1.
+    """Returns rare names such as `1e3` among whole numbers.
+
+    All others are whole numbers in digits, such as 0 and 1.
 
     Such a name is a number of another kind, or a slip. It is no class beside 0 and 1.
     """
@@ -212,8 +216,9 @@ def _total(cells: _Counted) -> int:
 def label_cells(
     values: Sequence[Any], form: LabelForm, rules: LabelRules, where: Callable[[int], str]
 ) -> Sequence[Any | DataError]:
-    """Returns the labels of a column's cells: a name or a number, a list of names, None for
-    nothing.
+    """Returns the labels of a column's cells.
+
+    Each is a name or a number, a list of names, or None for nothing.
 
     Args:
         values: Cells as the file has them. A `DataError` among them is passed on.
@@ -282,8 +287,9 @@ def _label(value: Any, form: LabelForm, rules: LabelRules) -> Any:
 
 
 def _list_of_names(items: list[Any], rules: LabelRules) -> Any:
-    """Returns a list of names. 0 and 1 that stand in it several times are a vector among other
-    lists.
+    """Returns a list of names.
+
+    0 and 1 that stand in it several times are a vector among other lists.
     """
     texts = [str(item) for item in items]
     is_vector = (
@@ -309,8 +315,10 @@ def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unrea
 
 
 def _cell(value: Any) -> Any:
-    """Returns a cell as a name, a number or a list of those; None where it is blank; else why it
-    can't be read.
+    """Returns a cell as a name, a number or a list of those.
+
+    It is None where the cell is blank; else the result is why it can't be read.=> it is blank; else
+    why it can't be read.
     """
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
@@ -438,8 +446,9 @@ def _flags_in(cell: Any) -> list[Any]:
 
 
 def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns how many places texts such as `1 0 1` and `101` have, if nearly all are vectors; else
-    0.
+    """Returns how many places texts such as `1 0 1` and `101` have.
+
+    It is 0 unless nearly all are vectors.
 
     Digits without anything between them are a vector only where one of them begins with 0, as no
     number does, or where as many labels have a name.
@@ -456,8 +465,9 @@ def _width_of_written_vectors(names: _Counted, label_names: Sequence[str], n_cel
 
 
 def _vector_width(lists: _Counted, label_names: Sequence[str], n_cells: int) -> int:
-    """Returns how many places nearly all of a column's cells have, if those are vectors of 0 and 1;
-    else 0.
+    """Returns how many places the vectors of 0 and 1 in a column's cells have.
+
+    It is 0 unless nearly all cells are such vectors.
 
     Lists of the names of labels are no vectors, whatever the labels are called.
     """

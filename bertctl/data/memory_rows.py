@@ -1,5 +1,6 @@
-"""Rows that Python code has in memory, as a file that the readers know: texts, mappings, data
-frames.
+"""Rows that Python code has in memory, as a file that the readers know.
+
+They may be texts, mappings or data frames.
 
 A data frame becomes Parquet, by pyarrow and the frame's own methods: types, and the names of
 classes, are those that its own `to_parquet` would write. Nothing is imported for it.

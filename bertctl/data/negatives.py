@@ -1,5 +1,6 @@
-"""Rows with several right or wrong texts, as other tools write them: each becomes rows of three
-texts.
+"""Rows with several right or wrong texts, as other tools write them.
+
+Each becomes rows of three texts.
 
 negative_1, negative_2, ...                  n-tuples (sentence-transformers, MS MARCO)
 {"query": ..., "pos": [...], "neg": [...]}   FlagEmbedding
@@ -58,8 +59,9 @@ def unfolded(table: Table, *, train: bool) -> Table:
 
 
 def _unfold_lists(table: Table, *, train: bool) -> Table:
-    """Returns the rows of FlagEmbedding's lists: each right text once, and in training each wrong
-    one at least once.
+    """Returns the rows of FlagEmbedding's lists.
+
+    They have each right text once, and in training each wrong one at least once.
     """
     rows: list[int] = []
     positives: list[str] = []
@@ -106,8 +108,9 @@ def _texts(cell: Any, table: Table, index: int, column: str) -> list[str]:
 
 
 def _unfold_negatives(table: Table) -> Table:
-    """Returns a row for each wrong text of a row; the numbered columns after the first one are
-    gone.
+    """Returns a row for each wrong text of a row.
+
+    The numbered columns after the first one are gone.
     """
     numbered = {
         name: int(match[1])

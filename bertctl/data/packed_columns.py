@@ -290,8 +290,9 @@ def is_many(n_rows: int) -> bool:
 
 
 def is_packed(values: Sequence[Any]) -> bool:
-    """Returns whether a column holds nothing but texts, numbers, truth values and None, and is
-    packed.
+    """Returns whether a column is packed.
+
+    It then holds nothing but texts, numbers, truth values and None.
     """
     return isinstance(values, PackedTexts | CodedValues)
 
@@ -335,8 +336,9 @@ def _in_few_bytes(numbers: "Ints") -> "Ints":
 
 
 def different_values(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns the values of a column, of those that recur each once: enough to see whether some
-    value is there.
+    """Returns the values of a column, of those that recur each once.
+
+    They are enough to see whether some value is there.
     """
     if isinstance(values, CodedValues):
         return values.values
@@ -361,8 +363,9 @@ def codes_of(values: Sequence[Any]) -> CodedValues:
 
 
 def are_different(values: Iterable[Any]) -> bool:
-    """Returns whether no two values are the same as texts, and none is blank; False where two have
-    one hash.
+    """Returns whether no two values are the same as texts, and none is blank.
+
+    It is False where two have one hash.
     """
     import numpy as np
 
@@ -466,8 +469,9 @@ class _CodedBuilder:
         self._values: list[Any] = []
 
     def extend(self, values: Sequence[Any]) -> bool:
-        """Adds values; returns False, and adds no row, where too many are different, or something
-        is no scalar.
+        """Adds values.
+
+        It returns False, and adds no row, where too many are different, or something is no scalar.
         """
         try:
             codes = list(map(self._numbers.__getitem__, values))

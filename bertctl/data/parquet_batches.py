@@ -112,8 +112,9 @@ class ParquetBatches:
                 memory_guard.check(n_read, n_expected)
 
     def _check_group(self, group: int, size: int) -> set[str]:
-        """Refuses a group of rows that is too large, and returns columns whose values are few, long
-        and repeated.
+        """Refuses a group of rows that is too large.
+
+        It returns columns whose values are few, long and repeated.
         """
         metadata = self._metadata.row_group(group)
         chunks = [metadata.column(i) for i in range(metadata.num_columns)]
@@ -176,8 +177,9 @@ class ParquetBatches:
     def _bounded(
         self, batch: pa.RecordBatch, *, first: int
     ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yields a batch in parts that have not too many bytes once they are Python objects, each
-        with its bytes.
+        """Yields a batch in parts that have not too many bytes once they are Python objects.
+
+        The size of each part in bytes comes with it.
 
         Raises:
             DataError: a cell is too long.

@@ -25,8 +25,9 @@ _SPARE = 2**26
 
 
 class _Copies(dict[tuple[int, int], BinaryIO]):
-    """Device and inode of an input -> the temporary file with its bytes, which goes with the
-    command.
+    """Device and inode of an input -> the temporary file with its bytes.
+
+    The file goes with the command.
     """
 
 
@@ -40,8 +41,9 @@ def is_read_once(path: Path) -> bool:
 
 
 def regular(path: Path, *, seen_by_others: bool = False) -> Path:
-    """Returns the file to open in place of an input: itself, or the temporary one with the bytes of
-    a pipe.
+    """Returns the file to open in place of an input.
+
+    It is the input itself, or the temporary file with the bytes of a pipe.
 
     Args:
         path: of the input.
@@ -96,8 +98,9 @@ def _bytes_of(path: Path) -> BinaryIO:
 
 
 def _opened(path: Path) -> int:
-    """Returns a descriptor that is open for reading; to open a pipe nobody writes into is not
-    waited for.
+    """Returns a descriptor that is open for reading.
+
+    To open a pipe nobody writes into is not waited for.
     """
     own_descriptor = _DESCRIPTOR.fullmatch(str(path))
     if own_descriptor:

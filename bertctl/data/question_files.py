@@ -1,5 +1,6 @@
-"""Files of extractive question answering: SQuAD's JSON (1.1, 2.0), and flat rows as JSON, JSON
-Lines, Parquet, CSV.
+"""Files of extractive question answering.
+
+They are SQuAD's JSON (1.1, 2.0), and flat rows as JSON, JSON Lines, Parquet, CSV.
 
 Canonical columns: `question`, `context`, `label` as {"text": [...], "answer_start": [...]} (empty
 lists: unanswerable; development sets have several answers), `title` where the file has one.
@@ -110,8 +111,9 @@ class QuestionReader(Reader):
     together: tuple[str, ...] = ("title", "context")
 
     def readings(self, source: Source, options: ReadOptions) -> Iterator[Reading]:
-        """Yields the rows of a file or of stdin, which is JSON unless it is said to be something
-        else.
+        """Yields the rows of a file or of stdin.
+
+        Stdin is JSON unless it is said to be something else.
         """
         kind = input_kind(source, options)
         if source == "-" and options.kind is None and kind == "lines":
@@ -128,8 +130,9 @@ class QuestionReader(Reader):
         return self.table_readings(tables, options)
 
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
-        """Returns the first questions of a file whose answers are found in their texts, and are no
-        classes.
+        """Returns the first questions of a file whose answers are found in their texts.
+
+        The answers must be no classes.
         """
         reading = super().guess(path, options)
         if reading:
@@ -227,8 +230,9 @@ def find_columns(table: Table, settings: DataSection, options: ReadOptions) -> Q
 
 
 def _refuse_other_format(table: Table, settings: DataSection) -> None:
-    """Refuses what other sets of questions are published in, by its name, unless the person named
-    columns.
+    """Refuses what other sets of questions are published in, by its name.
+
+    It does not if the person named columns.
 
     Raises:
         DataError: with what to do.
@@ -251,8 +255,9 @@ def _refuse_other_format(table: Table, settings: DataSection) -> None:
 def _usable_ids(
     table: Table, name: str | None, texts: tuple[str, str], options: ReadOptions
 ) -> str | None:
-    """Returns a column called `id` that nobody named; where rows are labelled, only if each
-    question has its own.
+    """Returns a column called `id` that nobody named.
+
+    Where rows are labelled, it is usable only if each question has its own.
     """
     if name is not None:
         values = [str(value) for value in table.columns[name] if not _is_blank(value)]
@@ -286,8 +291,9 @@ def _is_blank(value: Any) -> bool:
 
 
 def require_distinct_ids(rows: Rows) -> None:
-    """Refuses questions of which some have the same id, or have none where others do; numbers stand
-    for no ids at all.
+    """Refuses questions of which some have the same id, or have none where others do.
+
+    Numbers stand for no ids at all.
 
     Raises:
         DataError: with both rows.
@@ -460,8 +466,9 @@ def _union(label: Mapping[str, list[Any]], other: Mapping[str, list[Any]]) -> di
 
 
 def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:
-    """Returns each question once, with the answers of all of its rows: those with one id, question
-    and context.
+    """Returns each question once, with the answers of all of its rows.
+
+    Those rows have one id, question and context.
 
     (Files with a row per annotator. The official scorers count questions, each with all of its
     answers.)
@@ -650,8 +657,9 @@ def _further_starts(names: Iterable[str], *, but: str = "") -> list[str]:
 def _start_by_other_names(
     entry: Mapping[str, Any], names: Iterable[str], answer: str, context: str
 ) -> int | None:
-    """Returns where an answer begins, by fields that say it under other names; None where none of
-    them does.
+    """Returns where an answer begins, by fields that say it under other names.
+
+    It is None where none of them does.
 
     Args:
         entry: The fields.
@@ -683,8 +691,9 @@ _NO_OFFSET = "no offset"
 
 
 def _answers_of_lists(answers: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Returns an object with lists, as SQuAD's Parquet has it, as a list of objects; None where
-    lengths differ.
+    """Returns an object with lists, as SQuAD's Parquet has it, as a list of objects.
+
+    It is None where lengths differ.
     """
     texts = _as_list(answers.get("text"))
     if texts is None:

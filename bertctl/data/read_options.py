@@ -1,5 +1,6 @@
-"""How a file of rows is to be read, and what comes of it: options, rows with their columns, and
-rows that were left out.
+"""How a file of rows is to be read, and what comes of it.
+
+Options, rows with their columns, and rows that were left out.
 """
 
 from bisect import bisect
@@ -52,8 +53,9 @@ class SkippedRows:
     unlabelled: list[tuple[str, int]] = field(default_factory=list)
 
     def ids(self, lines: Sequence[int], source: str, *, first_id: int) -> list[str]:
-        """Returns numbers that count what is left out, records that were no rows too, for rows at
-        lines of a source.
+        """Returns the ids of rows at lines of a source.
+
+        They are numbers that count what is left out, records that were no rows too.
         """
         lines_left_out = [error.line or 0 for error in self.errors if error.file == source]
         lines_left_out += [line for file, line in self.unlabelled if file == source]

@@ -12,8 +12,9 @@ from bertctl.plugins import plugin
 
 
 class _Readers(dict[str, Reader]):
-    """Readers by the names of their tasks; that of a plug-in's task is looked up when it is
-    needed.
+    """Readers by the names of their tasks.
+
+    The reader of a plug-in's task is looked up when it is needed.
     """
 
     def __missing__(self, task: str) -> Reader:

@@ -1,5 +1,6 @@
-"""`Reader`: how the files of a task become rows, in one way for whole files, for streams and for
-the hub's columns.
+"""`Reader`: how the files of a task become rows.
+
+It is one way for whole files, for streams and for the hub's columns.
 """
 
 from abc import ABC, abstractmethod
@@ -34,8 +35,9 @@ _UNLABELLED = (
 
 
 def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table:
-    """Returns a whole labelled table with one row for all annotators of a task; says which rows
-    nobody approved.
+    """Returns a whole labelled table with one row for all annotators of a task.
+
+    It says which rows nobody approved.
     """
     if not (options.whole and options.label_needed and columns.label in table.columns):
         return table
@@ -46,8 +48,9 @@ def _one_row_per_task(table: Table, columns: Any, options: ReadOptions) -> Table
 
 
 def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int, DataError]:
-    """Returns what is wrong with rows whose label a person rejected or ignored, as `answer` of
-    Prodigy's files says.
+    """Returns what is wrong with rows whose label a person rejected or ignored.
+
+    `answer` of Prodigy's files says that.
     """
     if label is not None and options.label_needed:
         cells = table.columns[label]
@@ -78,8 +81,9 @@ def _rejected(table: Table, label: str | None, options: ReadOptions) -> dict[int
 
 
 def _numbered(rows: Rows, table: Table, positions: Sequence[int]) -> Rows:
-    """Returns the rows at these places of a table with their numbers in the file, where it has no
-    lines.
+    """Returns the rows at these places of a table.
+
+    They have their numbers in the file, where it has no lines.
     """
     if table.lines:
         return rows
@@ -137,8 +141,9 @@ class Reader(ABC):
         """Yields the rows of a file or of stdin, chunk by chunk."""
 
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
-        """Returns the first rows of a file that is for this task by its content; None where it is
-        for another one.
+        """Returns the first rows of a file that is for this task by its content.
+
+        None where it is for another one.
 
         Raises:
             UsageError: it can't be told, or the file can't be for this task.
@@ -152,8 +157,9 @@ class Reader(ABC):
         raise NotImplementedError
 
     def rows_of(self, table: Table, columns: Any, options: ReadOptions, *, first_id: int) -> Rows:
-        """Returns a file's columns under their canonical names; without ids the rows are numbered
-        from `first_id`.
+        """Returns a file's columns under their canonical names.
+
+        Without ids the rows are numbered from `first_id`.
         """
         raise NotImplementedError
 
@@ -169,8 +175,9 @@ class Reader(ABC):
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already; the first table decides which column is
-        which.
+        """Yields the rows of columns that are read already.
+
+        The first table decides which column is which.
         """
         known: Any = columns
         file_ids = FileIds()
@@ -398,8 +405,9 @@ class Reader(ABC):
         chunk_rows: int | None = 2048,
         **reader_options: Unpack[Told],
     ) -> Iterator[Rows]:
-        """Yields the rows of a file or of stdin (`-`) in chunks of at most `chunk_rows` (None:
-        all), labels optional.
+        """Yields the rows of a file or of stdin (`-`) in chunks, labels optional.
+
+        A chunk has at most `chunk_rows` (None: all).
 
         `skipped` gets those that can't be read. Labels are there if the task's answers need them,
         or with `keep_labels`.

@@ -1,5 +1,6 @@
-"""The data a recipe names, as splits: from the catalog (bundled, official files, hub) or from a
-person's own files.
+"""The data a recipe names, as splits.
+
+They come from the catalog (bundled, official files, hub) or from a person's own files.
 """
 
 import abc
@@ -85,8 +86,9 @@ class LoadedData:
     rows_in_memory: Mapping[str, MemoryFile] = field(default_factory=dict)
 
     def groups_of(self, *splits: str) -> Sequence[Hashable]:
-        """Returns one key per row of these splits, the same for rows that hang together
-        (`data.group_column`).
+        """Returns one key per row of these splits.
+
+        It is the same for rows that hang together (`data.group_column`).
         """
         return groups_of(
             joined([self.splits[split] for split in splits]), self.recipe, self.columns
@@ -334,8 +336,9 @@ def _canonical(column: str, rows: Rows, columns: Mapping[str, str]) -> str:
 def _hashes(
     recipe: Recipe, splits: Mapping[str, Rows], source: "_Source | None" = None
 ) -> dict[str, str]:
-    """Returns what decides the numbers of each split; also the labels' order, where a person's own
-    file says it.
+    """Returns what decides the numbers of each split.
+
+    That includes the labels' order, where a person's own file says it.
     """
     hashes = dict[str, str]()
     group = recipe.data.group_column
@@ -396,8 +399,9 @@ class _Source(abc.ABC):
 
     @abc.abstractmethod
     def validation_splits(self, *, optional_too: bool) -> tuple[str, ...]:
-        """Returns the splits that pick the best weights; `optional_too`: also those whose files do
-        not exist.
+        """Returns the splits that pick the best weights.
+
+        With `optional_too` also those whose files do not exist.
         """
 
     @abc.abstractmethod
@@ -480,8 +484,9 @@ class _CatalogSource(_Source):
             )
 
     def _find_folder(self, data_dir: str | None) -> Path | None:
-        """Returns the given folder, that of the `datasets.yaml` or of the package; None where the
-        hub has the rows.
+        """Returns the given folder, that of the `datasets.yaml` or of the package.
+
+        It is None where the hub has the rows.
         """
         if self._row.bundled:
             return bundled_folder(self._row)

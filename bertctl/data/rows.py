@@ -103,8 +103,9 @@ class Rows:
 
 
 def joined_columns(parts: "Sequence[Rows]") -> dict[str, Sequence[Any]]:
-    """Returns the columns that any of several parts has, one part behind the other; packed where
-    the rows are many.
+    """Returns the columns that any of several parts has, one part behind the other.
+
+    They are packed where the rows are many.
 
     A part that lacks a column has None in it.
     """

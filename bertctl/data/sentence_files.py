@@ -1,5 +1,7 @@
-"""Texts that are near or far in meaning: pairs with a score or a label, pairs and triplets that
-belong together, and single texts with a label.
+"""Texts that are near or far in meaning.
+
+Pairs with a score or a label, pairs and triplets that belong together, and single texts with a
+label.
 
 Canonical columns: `text`, `pair`, `negative` (a text that does not belong to the first), `label`.
 """
@@ -48,8 +50,9 @@ class SentenceColumns(TextColumns):
 
 @dataclass(frozen=True)
 class SentenceReader(TextReader):
-    """Makes rows of what is read as texts and pairs, of triplets, and of SQuAD's questions with
-    their paragraphs.
+    """Makes rows of texts and pairs, of triplets, and of SQuAD's questions.
+
+    The latter have their paragraphs beside them.
     """
 
     stratify: bool = False
@@ -74,8 +77,10 @@ class SentenceReader(TextReader):
         """Returns None: what such pairs are for is said, by the recipe."""
 
     def columns_of(self, table: Table, options: ReadOptions) -> SentenceColumns:
-        """Returns which column of a file is which; the labels of other rows than those to train on
-        may be of another kind, in a column of another name.
+        """Returns which column of a file is which.
+
+        The labels of other rows than those to train on may be of another kind, in a column of
+        another name.
         """
         settings = options.settings
         columns_named(
@@ -107,8 +112,9 @@ class SentenceReader(TextReader):
     def rows_of(
         self, table: Table, columns: TextColumns, options: ReadOptions, *, first_id: int
     ) -> Rows:
-        """Returns a file's columns under their canonical names; pairs without a label belong
-        together.
+        """Returns a file's columns under their canonical names.
+
+        Pairs without a label belong together.
 
         Raises:
             DataError: single texts without a label, where one is needed.
@@ -137,8 +143,9 @@ class SentenceReader(TextReader):
 
 
 def _question_pairs(table: Table) -> Table:
-    """Returns SQuAD's questions that have an answer with their paragraphs; another table as it
-    is.
+    """Returns SQuAD's questions that have an answer with their paragraphs.
+
+    Another table is returned as it is.
     """
     if not isinstance(table, NestedTable):
         return table

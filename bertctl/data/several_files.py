@@ -91,8 +91,9 @@ def _of_each_file(reader: FileReader, files: FileList, options: ReadOptions) -> 
 
 
 def _as_first(options: ReadOptions, first: Reading) -> ReadOptions:
-    """Returns options that read a file as the first one was read: columns that were guessed are
-    hints.
+    """Returns options that read a file as the first one was read.
+
+    Columns that were guessed are hints.
     """
     from_recipe = options.settings
     columns = [

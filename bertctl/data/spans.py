@@ -85,8 +85,9 @@ class Misaligned:
 
 
 def named_parts(span: Mapping[str, Any]) -> list[Any]:
-    """Returns start, end and label by their usual names, the first of several; None for what is not
-    there.
+    """Returns start, end and label by their usual names, the first of several.
+
+    None for what is not there.
     """
     return [
         next((span[name] for name in names if name in span), None)
@@ -95,8 +96,9 @@ def named_parts(span: Mapping[str, Any]) -> list[Any]:
 
 
 def read_span(value: Any, where: str) -> Span:
-    """Returns start, end and label of a span: an object with these keys (spaCy, Prodigy), or a list
-    (doccano).
+    """Returns start, end and label of a span.
+
+    The span is an object with these keys (spaCy, Prodigy), or a list (doccano).
 
     Raises:
         DataError: something else, with file and line.
@@ -149,8 +151,9 @@ def tags_of_spans(
     where: str,
     misaligned: Misaligned,
 ) -> list[str]:
-    """Returns spans as tags in IOB2, one per word; a span that begins or ends inside a word becomes
-    the whole word.
+    """Returns spans as tags in IOB2, one per word.
+
+    A span that begins or ends inside a word becomes the whole word.
 
     Args:
         spans: start, end (in characters) and label.
@@ -203,8 +206,9 @@ def tags_of_spans(
 
 
 def _longest(spans: Sequence[Span]) -> list[Span]:
-    """Returns spans of which none lies over another: the longest first, of equal ones the one that
-    begins first.
+    """Returns spans of which none lies over another.
+
+    The longest are taken first, of equal ones the one that begins first.
     """
     longest: list[Span] = []
     for start, end, label in sorted(spans, key=lambda span: (span[0] - span[1], span)):

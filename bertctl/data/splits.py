@@ -1,5 +1,6 @@
-"""Parts of a split, fixed by the seed: a hold-out, a sample, the first rows; and what a split's
-content hashes to.
+"""Parts of a split, fixed by the seed, and what a split's content hashes to.
+
+A part is a hold-out, a sample, or the first rows.
 """
 
 import hashlib
@@ -172,8 +173,9 @@ def most_folds(rows: Rows, groups: Sequence[Hashable] | None = None) -> int:
 
 
 def labels_of_single_rows(rows: Rows) -> list[str]:
-    """Returns the labels with a single row; none where labels can't be counted, or are nearly all
-    different.
+    """Returns the labels with a single row.
+
+    There are none where labels can't be counted, or are nearly all different.
     """
     of_label = _groups_of_labels(rows)
     if of_label is None or 2 * len(of_label) > len(rows):
@@ -189,9 +191,10 @@ def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
 def with_whole_groups(
     sides: Ints, members: Sequence[Sequence[int]], target_sizes: Sequence[float]
 ) -> Ints | None:
-    """Returns the sides with no group on two of them: a torn one goes, the largest first, to that
-    of its sides which then lacks most rows; None where a side ends with less than half (or more
-    than twice) of what it should have.
+    """Returns the sides with no group on two of them.
+
+    A torn group goes, the largest first, to that of its sides which then lacks most rows. It is
+    None where a side ends with less than half (or more than twice) of what it should have.
 
     Args:
         sides: (N,) number of each row's side, as drawn without groups. Where no group is torn, they
@@ -275,8 +278,9 @@ class _Groups:
 
 
 def _groups_of_labels(rows: Rows) -> _Groups | None:
-    """Returns the rows of each label; None where there are none, or lists, which can't be
-    counted.
+    """Returns the rows of each label.
+
+    It is None where there are none, or lists, which can't be counted.
     """
     if not rows.has("label"):
         return None
@@ -287,8 +291,9 @@ def _groups_of_labels(rows: Rows) -> _Groups | None:
 
 
 def _stratified(groups: _Groups, n_rows_wanted: int, rng: np.random.Generator) -> Ints | None:
-    """Returns positions of `n_rows_wanted` rows, each label in its share by largest remainder; None
-    if impossible.
+    """Returns positions of `n_rows_wanted` rows; None if impossible.
+
+    Each label has its share by largest remainder.
     """
     sizes = groups.sizes
     room = sizes - 1
@@ -309,8 +314,9 @@ def _stratified(groups: _Groups, n_rows_wanted: int, rng: np.random.Generator) -
 
 
 def _whole_groups(members: _Groups, n_rows: int, rng: np.random.Generator) -> list[int]:
-    """Returns positions of whole groups, drawn until there are `n_rows` rows, at most twice as
-    many; one group is left.
+    """Returns positions of whole groups, drawn until there are `n_rows` rows.
+
+    There are at most twice as many, and one group is left.
 
     Where every group is larger than that, it is the smallest.
     """
@@ -329,8 +335,9 @@ def _whole_groups(members: _Groups, n_rows: int, rng: np.random.Generator) -> li
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Returns the rows of several splits one behind the other, with the columns that any of them
-    has.
+    """Returns the rows of several splits one behind the other.
+
+    They have the columns that any of the splits has.
     """
     ids = numbered_ids(sum(map(len, parts)))
     all_have_ids = all(rows.file_ids for rows in parts)
@@ -357,8 +364,9 @@ def sample(rows: Rows, size: int, *, seed: int) -> Rows:
 
 
 def sample_of_labels(rows: Rows, size: int, *, seed: int) -> Rows:
-    """Returns so many rows of each label, drawn by the seed, in file order; all rows of a label
-    that has fewer.
+    """Returns so many rows of each label, drawn by the seed, in file order.
+
+    It returns all rows of a label that has fewer.
     """
     rng = np.random.default_rng([seed, _LABEL_STREAM])
     chosen: list[int] = []
@@ -396,8 +404,9 @@ def first(rows: Rows, size: int) -> Rows:
 
 
 def content_hash(rows: Rows, columns: Sequence[str] = ("text", "pair", "label")) -> str:
-    """Returns the SHA-256 of the canonical columns' values, in hexadecimal: no path, no id, no
-    other column.
+    """Returns the SHA-256 of the canonical columns' values, in hexadecimal.
+
+    No path, no id and no other column counts.
     """
     digest = hashlib.sha256()
     for name in columns:

@@ -84,8 +84,9 @@ class Table:
 def in_chunks(
     items: Iterable[_Item], size: int | None, *, weight: Callable[[_Item], int] | None = None
 ) -> Iterator[list[_Item]]:
-    """Yields lists of at most `size` items; one list of all where `size` is None, and none where
-    there is nothing.
+    """Yields lists of at most `size` items.
+
+    It yields one list of all where `size` is None, and none where there is nothing.
 
     Args:
         items: in their order.
@@ -152,8 +153,9 @@ def joined_tables(parts: Iterable[Table]) -> Table:
 
 
 def table_of_objects(objects: Iterable[tuple[int, Mapping[str, Any]]], source: str) -> Table:
-    """Returns objects, each with its line, as columns: all keys that occur, None where an object
-    lacks one.
+    """Returns objects, each with its line, as columns.
+
+    There are all keys that occur, with None where an object lacks one.
     """
     lines = array("q")
     builders: dict[str, ColumnBuilder] = {}

@@ -1,5 +1,6 @@
-"""How tags mark entities: IOB1, IOB2, BIOES, BILOU; which of them a file has, and tags written in
-one of them.
+"""How tags mark entities: IOB1, IOB2, BIOES, BILOU.
+
+It says which of them a file has, and writes tags in one of them.
 
 words   John lives in New   York  City  London
 IOB1    I-P  O     O  I-L   I-L   I-L   B-L      B only where an entity follows another of its type
@@ -167,8 +168,9 @@ def write_tags(spans: Iterable[tuple[str, int, int]], length: int, scheme: Schem
 
 
 def _letter(scheme: Scheme, first: bool, final: bool, touches: bool) -> str:
-    """Returns the prefix of a word of an entity; `touches`: an entity of its type ends just before
-    it.
+    """Returns the prefix of a word of an entity.
+
+    `touches` says that an entity of its type ends just before it.
     """
     if scheme == "IOB1":
         return "B" if first and touches else "I"
@@ -186,8 +188,9 @@ def entity_types(tags: Iterable[str]) -> list[str]:
 
 
 def _mark_entities(tags: set[str]) -> bool:
-    """Whether tags are meant as marks of entities: `B-PER`; or `B`, `I` and `O` without any
-    type.
+    """Whether tags are meant as marks of entities.
+
+    They are `B-PER`, or `B`, `I` and `O` without any type.
     """
     if any(
         letter in _ALL_LETTERS - {"O"} and kind
@@ -202,8 +205,9 @@ def _mark_entities(tags: set[str]) -> bool:
 
 
 def written_as_mark(tag: str) -> str | None:
-    """Returns a tag of an entity that is written in another way as schemes write it; None for any
-    other tag.
+    """Returns a tag of an entity that is written in another way as schemes write it.
+
+    It is None for any other tag.
 
     `B_PER`, `B:PER`, `b-per` and `PER-B` are `B-PER` (with the type as it stands), `o` is `O`.
     """
@@ -216,8 +220,9 @@ def written_as_mark(tag: str) -> str | None:
 
 
 def as_marks(tags: Sequence[str]) -> tuple[str, ...]:
-    """Returns all tags of a model as schemes write them (`B-PER` for `B_PER`); as they are, where
-    they mark nothing.
+    """Returns all tags of a model as schemes write them (`B-PER` for `B_PER`).
+
+    They stay as they are, where they mark nothing.
     """
     if _mark_entities(set(tags)):
         return tuple(tags)
@@ -317,8 +322,9 @@ def _break(scheme: Scheme, steps: Mapping[tuple[str, str], int]) -> Break | None
 
 
 def may_follow(scheme: Scheme, before: str, tag: str) -> bool:
-    """Whether a scheme lets one tag stand before another; `O` stands for the ends of a sentence
-    too.
+    """Whether a scheme lets one tag stand before another.
+
+    `O` stands for the ends of a sentence too.
     """
     last, _, last_kind = before.partition("-")
     letter, _, kind = tag.partition("-")

@@ -1,5 +1,6 @@
-"""Files of token classification as rows: CoNLL columns, CoNLL-U, JSON Lines, Parquet, and running
-text to predict on.
+"""Files of token classification as rows.
+
+They are CoNLL columns, CoNLL-U, JSON Lines, Parquet, and running text to predict on.
 
 Canonical columns: `words` (a list of texts), `label` (a tag per word as the file has them; IOB2
 where it has character spans), and where they are known `text`, `offsets` (start and end of each
@@ -119,8 +120,9 @@ class TaggingReader(Reader):
             yield replace(reading, rows=replace(reading.rows, tag_kind=tags))
 
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
-        """Returns the first rows of a file with words and tags; None where its lines do not look
-        like columns.
+        """Returns the first rows of a file with words and tags.
+
+        It is None where its lines do not look like columns.
         """
         kind = _kind_by_content(path, options) or _kind_of(path)
         if kind is None or suffix_of(path) == ".tsv":
@@ -137,8 +139,9 @@ class TaggingReader(Reader):
             raise KnownFormatError(error.message, remedy=error.remedy, file=error.file) from error
 
     def _tags_of(self, source: Source, kind: TaggedKind, options: ReadOptions) -> TagKind | None:
-        """Returns what the tags of a whole file are, whose words are read in chunks; None where it
-        has none.
+        """Returns what the tags of a whole file are, whose words are read in chunks.
+
+        It is None where it has none.
         """
         with_tags = replace(options, keep_labels=True, listener=SILENT)
         if options.skipped is not None:
@@ -201,8 +204,9 @@ class TaggingReader(Reader):
 
 
 def _with_entities(source: Path, options: ReadOptions) -> ReadOptions:
-    """Returns the options of a CoNLL-U file, with entities in MISC as its tags where it has no
-    parts of speech.
+    """Returns the options of a CoNLL-U file without parts of speech.
+
+    Its tags are then the entities in MISC.
     """
     if options.settings.label_column is not None and "label_column" not in options.hints:
         return options
@@ -249,8 +253,9 @@ def _kind(source: Source, options: ReadOptions) -> TaggedKind:
 
 
 def _kind_by_content(source: Source, options: ReadOptions) -> TaggedKind | None:
-    """Returns the kind of a file that holds JSON or Parquet and is not named so; None of another
-    one.
+    """Returns the kind of a file that holds JSON or Parquet and is not named so.
+
+    It is None of another one.
     """
     if source == "-":
         suffix_kind = None
@@ -318,8 +323,9 @@ def _first_lines(source: Path | MemoryFile, options: ReadOptions) -> list[str]:
 
 
 def _are_sentences(lines: Sequence[str]) -> bool:
-    """Whether lines look like columns, and are parted by blank lines or end in tags: not like a
-    table's.
+    """Whether lines look like columns, not like a table's.
+
+    They are parted by blank lines or end in tags.
     """
     filled = [line.split() for line in lines if line.strip()]
     blank = any(not line.strip() for line in lines[:-1])
@@ -342,8 +348,9 @@ def _look_like_columns(lines: Sequence[str]) -> bool:
 
 
 def _kind_by_sight(source: Path | MemoryFile, options: ReadOptions) -> str:
-    """Returns what a file of columns is by its first lines: CoNLL, a table of words, PubTator, or
-    spaCy's `.iob`.
+    """Returns what a file of columns is by its first lines.
+
+    It is CoNLL, a table of words, PubTator, or spaCy's `.iob`.
 
     Raises:
         KnownFormatError: XML or WebAnno's TSV, which look like columns.
@@ -451,8 +458,9 @@ def _rows_of_sentences(
 
 
 def _with_tag_kind(rows: Rows, options: ReadOptions) -> Rows:
-    """Returns the rows with what their tags are, which is told; unchanged where they are a part of
-    a file.
+    """Returns the rows with what their tags are, which is told.
+
+    They are unchanged where they are a part of a file.
 
     Raises:
         DataError: tags of a scheme that is not known.
@@ -505,8 +513,9 @@ def _annotated_tables(source: Source, kind: str, options: ReadOptions) -> Iterat
 
 
 def _holds_spans(path: Path | MemoryFile, kind: str | None, options: ReadOptions) -> bool:
-    """Whether a file is surely one of an annotation tool with spans, though it can't be read as it
-    is.
+    """Whether a file is surely one of an annotation tool with spans.
+
+    It can't be read as it is.
     """
     if kind in _ANNOTATED:
         return True

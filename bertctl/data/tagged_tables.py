@@ -1,5 +1,6 @@
-"""JSON Lines and Parquet with words and tags, or with texts and character spans, as rows of token
-classification.
+"""JSON Lines and Parquet as rows of token classification.
+
+They have words and tags, or texts and character spans.
 """
 
 from collections.abc import Mapping, Sequence
@@ -108,8 +109,9 @@ def find_columns(table: Table, settings: DataSection, *, label_needed: bool) -> 
 
 
 def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | None:
-    """Returns the text column without a usual name: doccano's `data`, the only one beside spans, or
-    the only one.
+    """Returns the text column without a usual name.
+
+    It is doccano's `data`, the only one beside spans, or the only one.
     """
     text_names = [
         name
@@ -126,8 +128,10 @@ def _text_of_any_name(table: Table, contents: Mapping[str, Content]) -> str | No
 
 
 def _says_nothing(column: str, table: Table) -> bool:
-    """Whether a column's name is about other files: a position in column files, or this is a
-    prediction file, which has names of its own.
+    """Whether a column's name says nothing about this file.
+
+    The name is a position in column files, or this is a prediction file, which has names of its
+    own.
     """
     return column.removeprefix("-").isdecimal() or {"words", "prediction"} <= set(table.columns)
 
@@ -317,8 +321,9 @@ def _is_complete(values: Sequence[Any]) -> bool:
 
 
 def _require_token_numbers(value: Any, span: tuple[int, int], offsets: Offsets, where: str) -> None:
-    """Refuses a span of Prodigy whose `token_start` and `token_end` are other words than its
-    characters.
+    """Refuses a span of Prodigy whose token numbers do not fit its characters.
+
+    `token_start` and `token_end` are then other words.
 
     Raises:
         DataError: with both.

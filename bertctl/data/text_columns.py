@@ -1,5 +1,6 @@
-"""Which column is which: as the recipe says, or guessed from the usual names; then a file's columns
-as `Rows`.
+"""Which column is which, and a file's columns as `Rows`.
+
+The recipe says it, or it is guessed from the usual names.
 """
 
 import re
@@ -250,8 +251,9 @@ def _guess_text(
 
 
 def texts_in(table: Table, names: Sequence[str]) -> list[str]:
-    """Returns those of the columns that hold texts; where others do, not one that is hardly
-    filled.
+    """Returns those of the columns that hold texts.
+
+    Where others do, not one that is hardly filled.
     """
     texts = [name for name in names if content_of(table.columns[name]) == "text"]
     filled_texts = [name for name in texts if not is_mostly_empty(table.columns[name])]
@@ -261,8 +263,9 @@ def texts_in(table: Table, names: Sequence[str]) -> list[str]:
 def _guess_headerless(
     table: Table, free: Sequence[str], label: str | None
 ) -> tuple[str, str | None]:
-    """Returns the text of two columns without names, the one with more different values; alone, it
-    is the text.
+    """Returns the text of two columns without names, or of one that is alone.
+
+    Of two it is the one with more different values.
 
     Of several columns, one or two that hold texts are the text and its partner.
     """

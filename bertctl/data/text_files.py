@@ -1,5 +1,6 @@
-"""Bytes of a file (plain, .gz, stdin) to text; bytes that are not the encoding are refused with
-file, line and byte.
+"""Bytes of a file (plain, .gz, stdin) to text.
+
+Bytes that are not the encoding are refused with file, line and byte.
 """
 
 import codecs
@@ -87,8 +88,9 @@ def names_in_folder(folder: Path) -> str:
 
 @contextmanager
 def open_bytes(source: Source) -> Iterator[BinaryIO]:
-    """Opens the bytes of a file or of stdin, unpacked where they are gzip, whatever the file is
-    called.
+    """Opens the bytes of a file or of stdin.
+
+    They are unpacked where they are gzip, whatever the file is called.
 
     Raises:
         UnavailableError: it is not there or can't be read.
@@ -144,8 +146,9 @@ def _check_signature(head: bytes, source: Path | Literal["-"], *, is_packed: boo
 
 
 def is_gzip(path: Path) -> bool:
-    """Returns whether a file is gzip by its first bytes; of what is neither a file nor a pipe,
-    False.
+    """Returns whether a file is gzip by its first bytes.
+
+    Of what is neither a file nor a pipe it returns False.
     """
     if not path.is_file() and not is_read_once(path):
         return False
@@ -174,8 +177,9 @@ def first_bytes(source: Source) -> bytes:
 
 
 def rows_expected(file: BinaryIO, rows: int) -> int:
-    """Returns about how many rows an open file has, of which so many are read; 0 for what has no
-    size (a pipe).
+    """Returns about how many rows an open file has, of which so many are read.
+
+    It is 0 for what has no size (a pipe).
     """
     return rows_of_size(getattr(file, "fileobj", file), rows)  # of gzip the packed bytes count
 
@@ -210,8 +214,9 @@ def decoded_lines(
     longest: int = LONGEST_LINE,
     all_stay: bool = False,
 ) -> Iterator[str]:
-    """Yields the lines of an open file with their ends, decoded one by one, without the byte-order
-    mark.
+    """Yields the lines of an open file with their ends.
+
+    They are decoded one by one, without the byte-order mark.
 
     Whoever takes them may keep them: if the memory ends, or surely will (with `all_stay`), the file
     is refused.
@@ -349,8 +354,9 @@ class _MojibakeGuard:
         self._first: tuple[int, str, str] | None = None
 
     def check(self, line: bytes, text: str, number: int) -> None:
-        """Counts a line with letters beyond ASCII, and refuses the file once most of them are
-        UTF-8.
+        """Counts a line with letters beyond ASCII.
+
+        It refuses the file once most of such lines are UTF-8.
 
         Raises:
             DataError: three lines and most of all are UTF-8.
@@ -482,8 +488,9 @@ def _encoding_of(head: bytes, source: str, listener: Listener) -> str:
 
 
 def _encoding_advice(bad: _BadLines) -> str:
-    """Returns what to do about lines that are not UTF-8: correct them, or read the file by another
-    encoding.
+    """Returns what to do about lines that are not UTF-8.
+
+    Correct them, or read the file by another encoding.
     """
     likely = likely_encoding(bad.content)
     if likely is None:

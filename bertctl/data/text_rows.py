@@ -48,8 +48,9 @@ class TextReader(Reader):
     nouns: tuple[tuple[str, str], ...] = (("text", "texts"), ("pair", "second texts"))
 
     def groups(self, rows: Rows) -> Sequence[Hashable]:
-        """Returns one key per row; of pairs by the first sentence, or by the second where the first
-        says a kind.
+        """Returns one key per row.
+
+        It is the first sentence of pairs, or the second where the first says a kind.
         """
         keys = group_keys(rows, self.together)
         kind = rows.has("pair") and size_of_largest(keys) > max(10, len(rows) // 10)
@@ -96,8 +97,9 @@ class TextReader(Reader):
     def table_readings(
         self, tables: Iterable[Table], options: ReadOptions, columns: FileColumns | None = None
     ) -> Iterator[Reading]:
-        """Yields the rows of columns that are read already; columns with 0 or 1 for each label are
-        one of lists.
+        """Yields the rows of columns that are read already.
+
+        Columns with 0 or 1 for each label are one of lists.
         """
         left = (_as_annotated(table, options) for table in tables)
         first = list(itertools.islice(left, 1))
@@ -123,8 +125,9 @@ class TextReader(Reader):
             )
 
     def columns_of(self, table: Table, options: ReadOptions) -> TextColumns:
-        """Returns which column of a file is which, and what nearly all cells of the label's column
-        are.
+        """Returns which column of a file is which.
+
+        It also returns what nearly all cells of the label's column are.
         """
         columns = choose_columns(table, options.settings, label_needed=options.label_needed)
         if columns.label is None or not self.stratify:
@@ -161,8 +164,9 @@ class TextReader(Reader):
     def _refuse_unusable_labels(
         self, rows: Rows, columns: TextColumns, options: ReadOptions
     ) -> None:
-        """Refuses what the task would refuse of a whole file, so that such rows can be skipped one
-        by one.
+        """Refuses what the task would refuse of a whole file.
+
+        Such rows can then be skipped one by one.
 
         Raises:
             DataError: with file and line.
@@ -180,8 +184,9 @@ class TextReader(Reader):
 
 
 def _as_annotated(table: Table, options: ReadOptions) -> Table:
-    """Returns a table with labels as annotators chose them, where it is what Prodigy or Label
-    Studio write.
+    """Returns a table with labels as annotators chose them.
+
+    They are there where it is what Prodigy or Label Studio write.
     """
     return label_studio.with_listed_choices(
         with_chosen_options(table, options.settings.label_column)
@@ -189,8 +194,9 @@ def _as_annotated(table: Table, options: ReadOptions) -> Table:
 
 
 def _flag_columns(table: Table, options: ReadOptions) -> list[str]:
-    """Returns the columns with a flag for each label, as they were named or guessed, which is told;
-    else nothing.
+    """Returns the columns with a flag for each label, else nothing.
+
+    They were named or guessed, which is told.
 
     Raises:
         DataError: one that was named is not there.

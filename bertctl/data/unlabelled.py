@@ -1,5 +1,6 @@
-"""Cells of a label's column that hold no label: nobody gave one, or the labels given can't be
-learned.
+"""Cells of a label's column that hold no label.
+
+Nobody gave one, or the labels given can't be learned.
 """
 
 from collections import Counter
@@ -42,8 +43,9 @@ class UnusableLabel:
 
 
 def without_marks(table: Table) -> Table:
-    """Returns a table of which no label is needed: None in place of cells that say why there is
-    none.
+    """Returns a table of which no label is needed.
+
+    None replaces cells that say why there is no label.
     """
     marked = [
         name

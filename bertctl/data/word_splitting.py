@@ -101,8 +101,9 @@ def split_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """Returns the words of a text that get a tag each, and where each begins and ends in it, in
-    characters.
+    """Returns the words of a text that get a tag each.
+
+    It also returns where each begins and ends in the text, in characters.
 
     They are those of `split_words`, but where no blank shows the end of a name: in Thai, Lao,
     Khmer, Burmese, Tibetan and Japanese, and in Korean with its particles, each character with its
@@ -151,8 +152,9 @@ def _is_unspaced(characters: str) -> bool:
 
 
 def words_alone(text: str) -> str:
-    """Returns the words of a text with one blank between them: all that is no word character is
-    left out.
+    """Returns the words of a text with one blank between them.
+
+    All that is no word character is left out.
     """
     if text.isascii():
         return _NO_ASCII_WORD.sub(" ", text).strip()
@@ -164,8 +166,9 @@ def words_alone(text: str) -> str:
 
 
 def find_words(words: list[str], text: str) -> list[tuple[int, int]] | None:
-    """Where given words stand in their text, one behind the other; None where one is not there, or
-    more than blanks lie between.
+    """Returns where given words stand in their text, one behind the other.
+
+    It is None where one is not there, or more than blanks lie between.
     """
     offsets: list[tuple[int, int]] = []
     at = 0

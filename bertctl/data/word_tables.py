@@ -1,5 +1,6 @@
-"""Tables with a word on each row, as Kaggle's and simpletransformers' CSV files, as tables of
-sentences.
+"""Tables with a word on each row, as tables of sentences.
+
+Kaggle's and simpletransformers' CSV files are such tables.
 
 Sentence #,Word,Tag
 Sentence: 1,Anna,B-PER      the number stands at every word, or at the first of its sentence alone
@@ -31,8 +32,9 @@ _NUMBER = re.compile(r"(?:[A-Za-z]+\W*)?\d+(?:\.0)?")
 
 
 def sentence_column(names: Iterable[str]) -> str | None:
-    """Returns the column that numbers sentences, of a table with a word on each row by its names;
-    else None.
+    """Returns the column that numbers sentences, by its names; else None.
+
+    The table has a word on each row.
     """
     by_name = {name.strip().casefold(): name for name in names}
     if not any(name in by_name for name in _WORD_NAMES):

@@ -1,5 +1,6 @@
-"""Lists and objects that are written as texts, as cells of a CSV hold them: in JSON, in Python, as
-numpy shows them.
+"""Lists and objects that are written as texts, as cells of a CSV hold them.
+
+They are written in JSON, in Python, or as numpy shows them.
 """
 
 import ast
@@ -29,8 +30,9 @@ _CALLS = frozenset(
 
 
 def written_value(text: str) -> Any:
-    """Returns the list or the object that a text writes; a text that writes none is returned as it
-    is.
+    """Returns the list or the object that a text writes.
+
+    A text writes; a text that writes none is returned as it is.
 
     Read are JSON, Python's lists and dictionaries, numpy's arrays
     (`array(['a', 'b'], dtype=object)`, also inside a dictionary) and its lists without commas
@@ -40,8 +42,9 @@ def written_value(text: str) -> Any:
 
 
 def written_structure(text: str) -> Any:
-    """Returns the same also of tuples and sets, as labels are written; only what holds something
-    else is read.
+    """Returns the same also of tuples and sets, as labels are written.
+
+    Only what holds something else is read.
     """
     value = _read(text, _STRUCTURES)
     if isinstance(value, list | tuple | set | dict):
@@ -50,8 +53,9 @@ def written_structure(text: str) -> Any:
 
 
 def with_lists(values: Sequence[Any]) -> Sequence[Any]:
-    """Returns a column with lists in place of texts that write lists, where nearly all cells do;
-    else as it is.
+    """Returns a column with lists in place of texts that write lists.
+
+    It does where nearly all cells write them, else it returns the column as it is.
     """
     if not all(isinstance(value, str) for value in values):
         return values

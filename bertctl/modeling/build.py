@@ -144,8 +144,9 @@ def _fate_of_head(
 def build_tokenizer(
     source: ModelSource, auto_class: str, head: Mapping[str, Any] | None
 ) -> Tokenizer:
-    """Returns the tokenizer of the model that `build_model` gives, without reading the weights or
-    computing anything.
+    """Returns the tokenizer of the model that `build_model` gives.
+
+    It neither reads the weights nor computes anything.
 
     Raises:
         UnavailableError: files that can't be loaded.
@@ -158,8 +159,9 @@ def build_tokenizer(
 
 
 def _fill_up(model: Model, source: ModelSource, compute: Compute | None) -> None:
-    """Makes batches on a GPU be filled up to multiples of 8 tokens, where padding does no harm: the
-    same shapes recur.
+    """Makes batches on a GPU be filled up to multiples of 8 tokens.
+
+    It does where padding does no harm: the same shapes recur.
     """
     is_fit = not model.padding.unwanted and (model_positions(source.config) or 0) % 8 == 0
     if compute is not None and compute.device == "cuda" and is_fit:
@@ -209,8 +211,9 @@ def load_trained(
     to_input: bool = False,
     plain: bool = False,
 ) -> Model:
-    """Returns the model of a finished run on its device, ready to answer; a probe is used like any
-    other model.
+    """Returns the model of a finished run on its device, ready to answer.
+
+    A probe is used like any other model.
 
     Args:
         folder: the run.

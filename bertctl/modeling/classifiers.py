@@ -1,5 +1,6 @@
-"""Linear classifiers of scikit-learn on standardised vectors: strength by stratified
-cross-validation, and one head.
+"""Linear classifiers of scikit-learn on standardised vectors.
+
+Their strength is chosen by stratified cross-validation, and they become one head.
 
 Letters: N rows, D size of a vector, C outputs, K layers of a learned mix.
 """
@@ -64,8 +65,9 @@ class ClassifierSettings:
         return self.n_outputs == 1
 
     def folds_of(self, labels: Array, groups: Ints | None) -> "Folds":
-        """Returns the folds of rows: as many as the settings say, or as the rarest label and the
-        groups allow.
+        """Returns the folds of rows.
+
+        They are as many as the settings say, or as the rarest label and the groups allow.
 
         A label with a single row stays in training in every fold, and does not limit their number.
 
@@ -178,8 +180,9 @@ class Folds:
         return np.asarray(self.fold_of_row != NEVER_HELD_OUT)
 
     def sentences(self) -> list[str]:
-        """Returns what a person should know about these folds; nothing where they are as
-        requested.
+        """Returns what a person should know about these folds.
+
+        It is nothing where they are as requested.
         """
         sentences = []
         if self.limit:
@@ -278,8 +281,9 @@ def choose_strength(
     groups: Ints | None = None,
     on_step: Callable[[], None] | None = None,
 ) -> tuple[float, float]:
-    """Returns the strength whose answers to rows of other folds score best (the smaller on a tie),
-    and that score.
+    """Returns the strength whose answers to rows of other folds score best, and that score.
+
+    On a tie it is the smaller strength.
 
     Args:
         vectors: (N, D) of the training rows.
@@ -342,8 +346,9 @@ def _logistic_logits(
     fold_of_row: Ints,
     on_step: Callable[[], None] | None,
 ) -> Iterator[Floats32]:
-    """Yields the same; the vectors are standardised by all training rows together, which tells
-    nothing of labels.
+    """Yields the same from vectors that are standardised by all training rows together.
+
+    That tells nothing of labels.
     """
     exclusive = not settings.multi_label and settings.n_outputs > 2
     if exclusive:
@@ -473,8 +478,9 @@ def fit_mix(
 def _learn_mix(
     vectors: Floats32, labels: Array, strength: float, settings: ClassifierSettings, layers: int
 ) -> Floats:
-    """Returns (K,) weights of standardised layers, learned with a logistic (or linear) regression
-    on their mean.
+    """Returns (K,) weights of standardised layers.
+
+    They are learned with a logistic (or linear) regression on their mean.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax
@@ -526,8 +532,9 @@ def _learn_mix(
 
 
 def layer_mean(vectors: Floats32, layers: int) -> Floats32:
-    """Returns the (N, D) plain mean of standardised layers, on which the strength for a learned mix
-    is chosen.
+    """Returns the (N, D) plain mean of standardised layers.
+
+    The strength for a learned mix is chosen on it.
     """
     return np.asarray(
         Scaler.of(vectors)(vectors).reshape(len(vectors), layers, -1).mean(axis=1), dtype=np.float32
@@ -585,8 +592,9 @@ def _decision(
     settings: ClassifierSettings,
     row_weights: Array | None = None,
 ) -> tuple[Floats, Floats]:
-    """Returns weights (1, D) and bias (1,) of one of several labels; what all rows say is always
-    said.
+    """Returns weights (1, D) and bias (1,) of one of several labels.
+
+    What all rows say is always said.
     """
     if (labels == labels[0]).all():
         return np.zeros((1, vectors.shape[1])), np.array([-_NEVER if labels[0] else _NEVER])
@@ -626,8 +634,9 @@ def _for_all_labels(
 
 
 def _rows_to_hold_out(labels: Ints, numbers: Ints) -> Bools:
-    """Returns (N,) whether a row may be held out: another row of its label stays, and so it is with
-    all of its group.
+    """Returns (N,) whether a row may be held out.
+
+    Another row of its label stays, and so it is with all of its group.
 
     Args:
         labels: (N,) labels.

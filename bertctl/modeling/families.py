@@ -1,5 +1,6 @@
-"""What the families of transformers need and their config.json does not say: facts by `model_type`,
-with reasons.
+"""What the families of transformers need and their config.json does not say.
+
+They are facts by `model_type`, with reasons.
 """
 
 from collections.abc import Mapping
@@ -134,8 +135,10 @@ SIZES = {
 
 
 def model_sizes(config: Mapping[str, Any]) -> dict[str, int]:
-    """Returns layers, hidden (the width), heads, inner (the width within a layer), vocabulary
-    (tokens) and positions (rows of their table) by a model's config.json; 0 where it does not say.
+    """Returns the sizes of a model by its config.json; 0 where it does not say.
+
+    They are layers, hidden (the width), heads, inner (the width within a layer), vocabulary
+    (tokens) and positions (rows of their table).
 
     Raises:
         ValueError, TypeError: one that is no number.
@@ -232,8 +235,9 @@ def family_of(config: Mapping[str, Any]) -> str:
 
 
 def only_fp32(config: Mapping[str, Any]) -> str:
-    """Returns why a model computes in fp32 whatever was asked for; an empty string where it need
-    not.
+    """Returns why a model computes in fp32 whatever was asked for.
+
+    It is an empty string where it need not.
     """
     family = family_of(config)
     if config.get(WORD_VECTORS):
@@ -244,8 +248,9 @@ def only_fp32(config: Mapping[str, Any]) -> str:
 
 
 def model_positions(config: Mapping[str, Any]) -> int | None:
-    """Returns the longest input in tokens by the model's config.json, or None where it has no limit
-    (XLNet).
+    """Returns the longest input in tokens by the model's config.json.
+
+    It is None where the model has no limit (XLNet).
     """
     positions = config.get("max_position_embeddings") or config.get("n_positions")
     if not isinstance(positions, int) or positions <= 0:
@@ -257,15 +262,17 @@ def model_positions(config: Mapping[str, Any]) -> int | None:
 
 
 def read_length(config: Mapping[str, Any]) -> int:
-    """Returns how many tokens are read of a text where nobody says: what the model can read, at
-    most 512.
+    """Returns how many tokens are read of a text where nobody says.
+
+    They are what the model can read, at most 512.
     """
     return min(model_positions(config) or 512, 512)
 
 
 def reads_padding(config: Mapping[str, Any]) -> str:
-    """Returns why a text's answers depend on how far it is padded; an empty string where they
-    don't.
+    """Returns why a text's answers depend on how far it is padded.
+
+    It is an empty string where they don't.
     """
     family = family_of(config)
     place = _READS_PLACE.get(family)
@@ -275,7 +282,8 @@ def reads_padding(config: Mapping[str, Any]) -> str:
 
 
 def slow_step(config: Mapping[str, Any]) -> str:
-    """Returns why a training step takes long for the model's shape; an empty string where it
-    doesn't.
+    """Returns why a training step takes long for the model's shape.
+
+    It is an empty string where it doesn't.
     """
     return _SLOW_STEP.get(family_of(config), "")

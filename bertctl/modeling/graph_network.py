@@ -1,5 +1,6 @@
-"""What the graph of an exported model computes: a network with all its parts, as tensors by name in
-and out.
+"""What the graph of an exported model computes.
+
+It is a network with all its parts, as tensors by name in and out.
 
 Letters: B windows, T tokens, C outputs, D size of a vector, H hidden size.
 """
@@ -118,8 +119,10 @@ def _reading(module: nn.Module | None) -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def _with_input(last: nn.Linear | None) -> Iterator[None]:
-    """Makes the last layer give what it reads before what it answers: whatever the network does
-    with its answers, such as choosing those of the last token, it does with both.
+    """Makes the last layer give what it reads before what it answers.
+
+    Whatever the network does with its answers, such as choosing those of the last token, it does
+    with both.
     """
     if last is None:
         yield

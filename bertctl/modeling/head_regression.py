@@ -1,5 +1,6 @@
-"""The linear function that a new head starts as: a logistic or ridge regression on what the head's
-last layer reads.
+"""The linear function that a new head starts as.
+
+It is a logistic or ridge regression on what the head's last layer reads.
 
 A random head pulls the encoder about while it learns; one that stands where the frozen encoder
 allows does not, and the training begins where a probe ends (Kumar et al. 2022, "Fine-tuning can
@@ -101,8 +102,9 @@ def fit_labels(
 
 
 def fit_scores(vectors: Floats32, scores: Array, *, has_bias: bool = True) -> FittedHead:
-    """Returns the ridge regression of scores, of a strength chosen by leave-one-out
-    cross-validation.
+    """Returns the ridge regression of scores.
+
+    Its strength is chosen by leave-one-out cross-validation.
 
     Args:
         vectors: (N, D).
@@ -139,8 +141,9 @@ def _check(vectors: Floats32, labels: Array) -> None:
 def _choose_strength(
     vectors: Floats32, labels: Array, settings: ClassifierSettings, row_weights: Array | None
 ) -> tuple[float, float]:
-    """Returns the strength that a head starts with, and the lowest log loss on rows that were held
-    out.
+    """Returns the strength that a head starts with, and the lowest log loss.
+
+    The loss is that of rows that were held out.
 
     The strength is not the one of that loss. A regression is far surer of the rows that it was
     fitted to than of others, so the encoder, which is trained on the same rows, would have nothing

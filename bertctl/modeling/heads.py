@@ -57,8 +57,9 @@ def last_layer(network: nn.Module) -> tuple[str, nn.Linear]:
 
 
 def keep_in_fp32(network: nn.Module) -> None:
-    """Makes everything on top of the encoder compute in fp32 under autocast, in training and in
-    scoring.
+    """Makes everything on top of the encoder compute in fp32 under autocast.
+
+    It does so in training and in scoring.
     """
     for name, module in head_modules(network):
         if "." not in name:
@@ -75,8 +76,9 @@ def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allow_ends_within(network: Any) -> None:
-    """Makes a network that reads a text at its last end token take a batch whose texts hold
-    unequally many of them.
+    """Makes a network that reads a text at its last end token take any batch.
+
+    The texts of a batch may hold unequally many of these tokens.
 
     Transformers refuses such a batch (T5, BART); it takes each of the texts alone, which gives the
     same answers.
@@ -143,8 +145,9 @@ class ScoreHead(nn.Linear):
         return weight * deviation, None if bias is None else bias * deviation + mean
 
     def folded(self, weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-        """Returns weights of the network, those of this layer (which is called `name`) as those of
-        the score itself.
+        """Returns weights of the network, with those of this layer as of the score itself.
+
+        The layer is called `name`.
         """
         weight, bias = self._of_score(weights[f"{name}.weight"], weights.get(f"{name}.bias"))
         return {**weights, f"{name}.weight": weight} | (
@@ -152,8 +155,9 @@ class ScoreHead(nn.Linear):
         )
 
     def unfold(self) -> None:
-        """Takes the parameters, which are those of the score itself, to those of z: the answers
-        stay.
+        """Takes the parameters, which are those of the score itself, to those of z.
+
+        The answers stay.
         """
         with torch.no_grad():
             self.weight.div_(self.deviation)
@@ -167,8 +171,9 @@ class ScoreHead(nn.Linear):
 
 
 def use_score_head(network: nn.Module, mean: float = 0.0, deviation: float = 1.0) -> ScoreHead:
-    """Puts a score head in the place of the network's last layer, which has one output, and returns
-    it.
+    """Puts a score head in the place of the network's last layer, and returns it.
+
+    That layer has one output.
     """
     name, linear = last_layer(network)
     head = ScoreHead(linear, mean, deviation)
@@ -184,8 +189,9 @@ def score_heads(network: nn.Module) -> dict[str, ScoreHead]:
 
 
 def dense_layer(network: nn.Module) -> nn.Linear | None:
-    """Returns the square layer between the first token's state and the last layer: a pooler's, or a
-    head's own.
+    """Returns the square layer between the first token's state and the last layer.
+
+    It is a pooler's, or a head's own.
 
     None where there is none, or where it is not trained.
     """
@@ -207,8 +213,9 @@ def dense_layer(network: nn.Module) -> nn.Linear | None:
 
 @contextlib.contextmanager
 def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Iterator[nn.Linear]:
-    """Makes the network give, in place of its logits, the vectors that its last layer reads, which
-    is yielded.
+    """Makes the network give the vectors that its last layer reads, which is yielded.
+
+    They take the place of its logits.
 
     Whatever the network does with the logits, such as choosing those of the last token, it does
     with the vectors.
@@ -239,8 +246,9 @@ def reading_vectors(network: nn.Module, dense: nn.Linear | None = None) -> Itera
 
 
 def set_weights(layer: nn.Linear, weight: Floats32, bias: Floats32) -> None:
-    """Puts weights (C, D) and biases (C,) into a layer, in place; a layer without a bias has no use
-    for them.
+    """Puts weights (C, D) and biases (C,) into a layer, in place.
+
+    A layer, in place; a layer without a bias has no use for them.
 
     Those of a score head stand for standardised scores.
     """

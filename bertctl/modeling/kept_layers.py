@@ -1,5 +1,6 @@
-"""A model that begins with some of another's layers (Sanh et al. 2019, DistilBERT): embeddings and
-head are kept, the layers that are named move together, and the rest is left out.
+"""A model that begins with some of another's layers (Sanh et al. 2019, DistilBERT).
+
+Embeddings and head are kept, the layers that are named move together, and the rest is left out.
 """
 
 from collections.abc import Mapping, Sequence

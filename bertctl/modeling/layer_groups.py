@@ -1,5 +1,6 @@
-"""Which part of a network a parameter belongs to: the embeddings, one of the layers, or what stands
-above them.
+"""Which part of a network a parameter belongs to.
+
+It is the embeddings, one of the layers, or what stands above them.
 
 Depth 0 is the embeddings, 1 to L the layers from the bottom, L + 1 the head and what it reads
 through (the pooler).
@@ -57,8 +58,9 @@ def parameter_depths(network: "nn.Module") -> dict[str, int]:
 
 
 def reinitialise(network: "nn.Module", n_top: int) -> None:
-    """Initialises the pooler and the `n_top` highest layers anew, in place, as the family does, by
-    torch's generator.
+    """Initialises the pooler and the `n_top` highest layers anew, in place.
+
+    It does as the family does, by torch's generator.
 
     Args:
         network: a model of transformers; its head is left alone.
@@ -158,8 +160,9 @@ def layer_stacks(network: "nn.Module") -> "dict[str, nn.ModuleList]":
 
 
 def _prefix(network: "nn.Module") -> str:
-    """Returns how the names of the encoder's parameters begin: with nothing where the network is a
-    bare one.
+    """Returns how the names of the encoder's parameters begin.
+
+    They begin with nothing where the network is a bare one.
     """
     prefix = str(network.base_model_prefix)
     if hasattr(network, prefix):

@@ -1,5 +1,6 @@
-"""Which layer's vectors: by name or by number, as google-research/bert, the paper's table and
-transformers call them.
+"""Which layer's vectors: by name or by number.
+
+google-research/bert, the paper's table and transformers call them so.
 
 A model with L layers has L + 1 hidden states: 0 is what comes out of the embeddings (token,
 position and segment, normalised), k the output of the k-th layer, L the last. Letters: B texts, T
@@ -63,8 +64,9 @@ class LayerChoice:
 
     @property
     def is_learned(self) -> bool:
-        """Returns whether the vector exists only once a probe has learned the weights of the
-        mix.
+        """Returns whether the vector exists only after training.
+
+        That is once a probe has learned the weights of the mix.
         """
         return self.join == "weighted"
 

@@ -1,5 +1,6 @@
-"""The linear classifier of a probe, on a pooled vector of a frozen encoder: as it is kept, saved
-and loaded.
+"""The linear classifier of a probe, on a pooled vector of a frozen encoder.
+
+It says how it is kept, saved and loaded.
 
 RUN/probe.safetensors holds `weight` (C, D) and `bias` (C,), with the standardising of the vectors
 multiplied in, and for a learned mix of layers `mix` (K,), for people to look at. RUN/probe.json

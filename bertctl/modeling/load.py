@@ -207,8 +207,9 @@ def _choose_attention(
 
 
 def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> Model:
-    """Returns a model that is only read: by torch alone where its family and files allow, otherwise
-    as `load_model`.
+    """Returns a model that is only read.
+
+    It is read by torch alone where its family and files allow, otherwise as `load_model` does.
 
     Args:
         source: where the files are.
@@ -252,8 +253,9 @@ def read_model(source: ModelSource, auto_class: str, *, plain: bool = False) -> 
 def load_tokenizer_of(
     source: ModelSource, auto_class: str, *, head: Mapping[str, Any] | None
 ) -> Tokenizer:
-    """Returns the tokenizer that `load_model` gives, without reading the weights or computing
-    anything.
+    """Returns the tokenizer that `load_model` gives.
+
+    It neither reads the weights nor computes anything.
 
     Raises:
         Exception: whatever files make that transformers can't load; see `loadable`.
@@ -265,8 +267,9 @@ def load_tokenizer_of(
 def _config_and_tokenizer(
     source: ModelSource, head: Mapping[str, Any] | None, listener: Listener
 ) -> tuple[Any, Any, int]:
-    """Returns the config with the head's fields, the tokenizer, and the id that fills up a
-    batch.
+    """Returns the config, the tokenizer, and the id that fills up a batch.
+
+    The config has the head's fields.
     """
     import transformers
 
@@ -333,8 +336,9 @@ def _config_and_tokenizer(
 
 
 def _read_by_its_file(source: ModelSource) -> list[list[int]]:
-    """Returns the ids that a folder's tokenizer.json gives samples; none where there is no such
-    file.
+    """Returns the ids that a folder's tokenizer.json gives samples.
+
+    There are none where there is no such file.
 
     Classes of transformers take the vocabulary out of the file, and make how texts are normalised
     and split anew.
@@ -356,8 +360,9 @@ def _samples_read(tokenizer: Tokenizer) -> list[list[int]]:
 
 @contextlib.contextmanager
 def loadable(source: ModelSource, auto_class: str) -> Iterator[None]:
-    """Raises whatever loading the files raises as one of our errors; the hub is out of reach
-    meanwhile.
+    """Raises whatever loading the files raises as one of our errors.
+
+    The hub is out of reach meanwhile.
     """
     fits = f"config.json, model.safetensors and a tokenizer of one family that {auto_class} knows"
     message = f"the model in {source.folder}"
@@ -380,8 +385,9 @@ def _has_segments(network: "nn.Module", config: Any) -> bool:
 
 
 def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
-    """Makes the saved tokenizer give the network what it is given here, so that plain transformers
-    agrees.
+    """Makes the saved tokenizer give the network what it is given here.
+
+    Plain transformers then agrees.
 
     In transformers 5 ALBERT's and XLNet's leave the token type ids out by themselves.
     """
@@ -396,8 +402,9 @@ def _agree(saved_tokenizer: Any, *, pad_left: bool, has_segments: bool) -> None:
 
 
 def _random_names(info: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns the weights that the files lack, or hold in another shape: transformers draws them by
-    chance.
+    """Returns the weights that the files lack, or hold in another shape.
+
+    Transformers draws them by chance.
     """
     mismatched = [name for name, *_ in info.get("mismatched_keys", ())]
     names = {*info.get("missing_keys", ()), *mismatched}
@@ -412,8 +419,9 @@ def _weight_before_bias(name: str) -> tuple[str, bool, str]:
 def _refuse_random_encoder(
     network: "nn.Module", info: Mapping[str, Any], source: ModelSource
 ) -> None:
-    """Refuses to train on an encoder with random weights, which transformers would make as silently
-    as a new head.
+    """Refuses to train on an encoder with random weights.
+
+    transformers would make them as silently as a new head.
 
     A pooler may be missing: models that were trained without one have none.
 
@@ -523,8 +531,9 @@ def _described_names(names: Sequence[str], info: Mapping[str, Any]) -> str:
 
 
 def _prefix_remedy(info: Mapping[str, Any]) -> str:
-    """Returns what to do about names that begin with what a wrapper put before them; empty where
-    none did.
+    """Returns what to do about names that begin with what a wrapper put before them.
+
+    It is empty where none did.
     """
     for stored in sorted(info.get("unexpected_keys", ())):
         wrapper = next((prefix for prefix in _WRAPPERS if stored.startswith(prefix)), None)
@@ -539,8 +548,9 @@ def _prefix_remedy(info: Mapping[str, Any]) -> str:
 def _answers_with(
     network: "nn.Module", names: Sequence[str], auto_class: str, saved_tokenizer: Any
 ) -> bool:
-    """Returns whether the answers are made with some weights: numbers that are none would show in
-    them.
+    """Returns whether the answers are made with some weights.
+
+    Numbers that are none would show in them.
 
     Many families have a pooler that their head does not read.
     """
@@ -585,15 +595,17 @@ def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
 
 
 def has_trained_head(source: ModelSource) -> bool:
-    """Returns whether the model was fine-tuned for labels before (a run, say), or is a bare
-    encoder.
+    """Returns whether the model was fine-tuned for labels before (a run, say).
+
+    If not, it is a bare encoder.
     """
     return any(f"For{kind}" in str(source.config.get("architectures")) for kind in _HEADS)
 
 
 def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) -> bool:
-    """Returns whether a head that was trained answers the same labels, in the same order, as the
-    one wanted.
+    """Returns whether a trained head answers the same labels as the one wanted.
+
+    They must be in the same order.
 
     On the hub few heads say their kind of problem, and those whose outputs are places have no names
     for them.
@@ -610,8 +622,9 @@ def keeps_head(source: ModelSource, head: Mapping[str, Any], auto_class: str) ->
 
 
 def _trained_labels(source: ModelSource) -> dict[int, str]:
-    """Returns the labels of the outputs, by their numbers, that config.json names; none where it
-    contradicts itself.
+    """Returns the labels of the outputs, by their numbers, that config.json names.
+
+    There are none where it contradicts itself.
     """
     with contextlib.suppress(UnavailableError):
         return dict(enumerate(output_names(source.config)))
@@ -619,8 +632,9 @@ def _trained_labels(source: ModelSource) -> dict[int, str]:
 
 
 def label_order(source: ModelSource, head: Mapping[str, Any]) -> list[int] | None:
-    """Returns which trained output each output of a new head is, where the same labels come in
-    another order.
+    """Returns which trained output each output of a new head is.
+
+    The same labels then come in another order.
 
     None where the order is the same, or where the labels are others.
     """
@@ -658,8 +672,9 @@ def fit_head(
     *,
     new_weights: Sequence[str] = (),
 ) -> None:
-    """Renews a head that was trained for other labels, and has it compute as ours do: scores to
-    scale, all in fp32.
+    """Renews a head that was trained for other labels, and has it compute as ours do.
+
+    Scores are to scale, and all is in fp32.
 
     Args:
         network: The network that was loaded.
@@ -714,8 +729,9 @@ def fit_head(
 
 
 def _renew_head(network: "nn.Module") -> None:
-    """Initialises everything that is not the encoder: equal sizes do not make another task's head
-    fit.
+    """Initialises everything that is not the encoder.
+
+    Equal sizes do not make another task's head fit.
     """
     from bertctl.modeling.heads import head_modules
 
@@ -725,8 +741,9 @@ def _renew_head(network: "nn.Module") -> None:
 
 
 def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Tokenizer:
-    """Returns the tokenizer of the library, as which it is saved too: for words, it marks them as
-    in a text.
+    """Returns the tokenizer of the library, as which it is saved too.
+
+    For words, it marks them as in a text.
     """
     if not getattr(saved_tokenizer, "is_fast", False):
         remedy = "Convert it once: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
@@ -756,8 +773,9 @@ def _backend(saved_tokenizer: Any, source: ModelSource, auto_class: str) -> Toke
 
 
 def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
-    """Makes a tokenizer lower-case as the source says, and mark words that are given alone as in a
-    text.
+    """Makes a tokenizer lower-case as the source says.
+
+    It also marks words that are given alone as in a text.
 
     Returns whether it is its pre-tokenizer that puts a space before them now.
     """
@@ -779,9 +797,10 @@ def read_as(tokenizer: Tokenizer, source: ModelSource, auto_class: str) -> bool:
 
 
 def _ensure_pad(config: Any, saved_tokenizer: Any) -> int:
-    """Gives families without a pad token (GPT) the end-of-text token, and tells the config so that
-    the head finds the last real token. Files that name no special token at all have one called so,
-    or the config knows its id.
+    """Gives families without a pad token (GPT) the end-of-text token.
+
+    It tells the config so that the head finds the last real token. Files that name no special token
+    at all have one called so, or the config knows its id.
 
     Raises:
         UnavailableError: nothing could be one.

@@ -1,5 +1,7 @@
-"""LoRA: linear layers of the encoder stay as they are, and each learns an update of low rank beside
-its weight (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models").
+"""LoRA: linear layers of the encoder learn an update of low rank.
+
+The layers stay as they are, and each learns its update beside its weight. See Hu et al. 2021,
+"LoRA: Low-Rank Adaptation of Large Language Models".
 
 The parameters are named and computed as peft does it, DoRA (Liu et al. 2024) and rank-stabilised
 scaling (Kalajdzievski 2023) included. In evaluation a layer computes with the merged weight, which

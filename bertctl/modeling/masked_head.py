@@ -45,8 +45,9 @@ def require_order_head(family: str, name: str) -> None:
 
 @contextlib.contextmanager
 def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
-    """Makes a masked-word head see only some of the encoder's tokens: it reads each of them by
-    itself.
+    """Makes a masked-word head see only some of the encoder's tokens.
+
+    It reads each of them by itself.
 
     Args:
         network: with the head; perhaps wrapped.
@@ -75,8 +76,9 @@ def word_logits(output: Any, positions: "Tensor") -> "Tensor":
 
 
 def order_logits(output: Any) -> "Tensor | None":
-    """Returns the (B, 2) logits of whether the second text follows the first; None without that
-    head.
+    """Returns the (B, 2) logits of whether the second text follows the first.
+
+    It is None without that head.
     """
     return next(
         (output[name] for name in ("seq_relationship_logits", "sop_logits") if name in output), None

@@ -100,8 +100,9 @@ class Model:
         self.network.load_state_dict(weights, strict=False)  # tied weights stand there once
 
     def save(self, folder: Path, *, weights: Mapping[str, Any] | None = None) -> None:
-        """Writes config, tokenizer and weights as `save_pretrained` lays them out, each file
-        replaced atomically.
+        """Writes config, tokenizer and weights as `save_pretrained` lays them out.
+
+        Each file is replaced atomically.
 
         A full disk leaves the files of the last save as they were. With LoRA the weights are
         merged, and a folder within has the adapter.

@@ -1,5 +1,6 @@
-"""A model under another vocabulary: the rows of its tables follow the tokens, everything else stays
-as it is.
+"""A model under another vocabulary.
+
+The rows of its tables follow the tokens, everything else stays as it is.
 """
 
 import shutil
@@ -37,8 +38,9 @@ _WRITTEN = (
 def grow(
     name: str, chunks: Iterable[TextChunk], folder: Path, *, words: int, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Writes a model whose vocabulary has the words of a corpus that save most tokens, and says
-    which.
+    """Writes a model whose vocabulary has more words of a corpus, and says which.
+
+    They are those that save most tokens.
 
     A new word's row is the mean of the rows of the tokens that it broke into, in the table of token
     vectors and in the masked-word head (its bias, and its matrix where that is one of its own); see
@@ -64,8 +66,9 @@ def grow(
 def shrink(
     name: str, chunks: Iterable[TextChunk], folder: Path, *, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Writes a model with only those tokens that a corpus uses, special tokens and single
-    characters; see `grow`.
+    """Writes a model with only those tokens that a corpus uses.
+
+    Special tokens and single characters stay; see `grow`.
 
     Hidden states of the corpus's texts stay the same, bit by bit.
     """
@@ -228,8 +231,9 @@ def _weighted_mean(table: "Tensor", weights: "Tensor") -> "Tensor":
 
 
 def _renumbered(settings: dict[str, Any], new: Mapping[int, int], size: int) -> dict[str, Any]:
-    """Returns settings with the new size, and new ids: those of `..._token_id`, and of tokens added
-    to a tokenizer.
+    """Returns settings with the new size, and new ids.
+
+    The ids are those of `..._token_id`, and of tokens added to a tokenizer.
     """
 
     def changed(name: str, value: Any) -> Any:

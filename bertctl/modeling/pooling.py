@@ -101,8 +101,9 @@ def pool(
 
 
 def _max(vectors: "Tensor", token_mask: "Tensor | None") -> "Tensor":
-    """Returns (B, D); only rows in which something does not count are masked, for that writes them
-    again.
+    """Returns the (B, D) maximum.
+
+    Only rows in which something does not count are masked, for that writes them again.
     """
     import torch
 

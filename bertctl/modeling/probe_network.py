@@ -1,5 +1,6 @@
-"""A frozen encoder with the linear head of a probe on a pooled vector of it, as a model with
-logits.
+"""A frozen encoder with the linear head of a probe, as a model with logits.
+
+The head reads a pooled vector of the encoder.
 
 Letters: B texts, T tokens, U windows, D size of the vector, C outputs.
 """

@@ -90,8 +90,9 @@ class SentenceModules:
         return bool(self.steps) and self.steps[-1] is None
 
     def prompt(self, side: str | None = None) -> str:
-        """Returns the words before a text: of one of `SIDES` where there are such, else the default
-        ones.
+        """Returns the words before a text.
+
+        They are those of one of `SIDES` where there are such, else the default ones.
         """
         names = (*SIDES.get(side or "", ()), self.default_prompt or "")
         return next((self.prompts[name] for name in names if name in self.prompts), "")
@@ -163,8 +164,9 @@ class _Part(NamedTuple):
 
 
 def _read_parts(path: Path) -> list[_Part]:
-    """Returns the modules in the order in which they are computed, which is that of the list,
-    whatever their `idx`.
+    """Returns the modules in the order in which they are computed.
+
+    That is the order of the list, whatever their `idx`.
     """
     entries = list(json.loads(read_text(path)))
     parts = []
@@ -198,8 +200,9 @@ def _read_parts(path: Path) -> list[_Part]:
 
 
 def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
-    """Returns prompts by name, the name of the default one, and the measure by which vectors are
-    compared.
+    """Returns how vectors are compared.
+
+    It is the prompts by name, the name of the default one, and the measure.
 
     Raises:
         UnavailableError: A default prompt that is none of the prompts, or a measure that is not
@@ -231,8 +234,9 @@ def _read_comparison(path: Path) -> tuple[dict[str, str], str | None, str]:
 
 
 def _read_reading(folder: Path) -> tuple[int | None, bool]:
-    """Returns the longest input in tokens, None where it is not limited, and whether texts are
-    lower-cased.
+    """Returns the longest input in tokens, and whether texts are lower-cased.
+
+    The input is None where it is not limited.
     """
     paths = sorted(folder.glob("sentence_*_config.json"))  # of bert, distilbert...
     settings: dict[str, Any] = {}
@@ -292,8 +296,9 @@ def _dense(settings: Mapping[str, Any], place: str, folder: Path) -> Dense:
 def chosen_modules(
     folder: Path, settings: SentenceEmbeddingsSection, *, max_length: int
 ) -> SentenceModules:
-    """Returns how vectors are made where a recipe has its say: what it leaves open is as the
-    model's folder says.
+    """Returns how vectors are made where a recipe has its say.
+
+    What it leaves open is as the model's folder says.
 
     Another pooling, or a new projection, takes the place of the folder's linear layers.
     """

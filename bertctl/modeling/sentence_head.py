@@ -1,5 +1,6 @@
-"""What makes a text's vector of its tokens', as part of a network: pooling, linear layers, length
-1.
+"""What makes a text's vector of its tokens', as part of a network.
+
+It is pooling, linear layers, and length 1.
 
 The network then takes (B, K, T) inputs, the K texts of each of B rows, and gives (B, K, D) vectors.
 Letters: B rows, K texts of a row, S = B x K texts, T tokens, H hidden size, D size of a text's
@@ -40,8 +41,9 @@ class SentenceOutputs(NamedTuple):
 
 
 class SentenceHead(nn.Module):
-    """Makes one vector of each text, in fp32; and of pairs of them logits of classes (SBERT paper,
-    section 3).
+    """Makes one vector of each text, in fp32.
+
+    It makes logits of classes of pairs of them (SBERT paper, section 3).
 
     Args:
         sentence_modules: the parts.
@@ -92,8 +94,9 @@ class SentenceHead(nn.Module):
         return pooled
 
     def logits(self, vectors: Tensor) -> Tensor | None:
-        """Returns (B, W, C) logits of the first two texts' u, v and |u - v|; None without
-        classes.
+        """Returns (B, W, C) logits of the first two texts; None without classes.
+
+        They read u, v and |u - v| of them.
         """
         if self.classifier is None or vectors.shape[1] < 2:
             return None
@@ -141,8 +144,9 @@ def make_vectors(
     is_to_train: bool = False,
     **sizes: Any,
 ) -> None:
-    """Makes a bare encoder make vectors of texts: it takes (B, K, T) inputs and gives
-    `SentenceOutputs`.
+    """Makes a bare encoder make vectors of texts.
+
+    It takes (B, K, T) inputs and gives `SentenceOutputs`.
 
     Args:
         network: the encoder.
@@ -178,8 +182,9 @@ def sentence_head(network: nn.Module) -> SentenceHead | None:
 
 
 def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
-    """Returns the head's weights that `save_head` wrote, by their names in the network; none for
-    other networks.
+    """Returns the head's weights that `save_head` wrote, by their names in the network.
+
+    There are none for other networks.
     """
     head = sentence_head(network)
     if head is None:
@@ -188,8 +193,9 @@ def saved_head(network: nn.Module, folder: Path) -> dict[str, Tensor]:
 
 
 def _places(head: SentenceHead) -> dict[str, tuple[str, str]]:
-    """Returns in which folder, and under which name, each weight is saved; an empty folder for a
-    new layer's.
+    """Returns in which folder, and under which name, each weight is saved.
+
+    The folder is empty for a new layer's.
     """
     locations = {}
     for name in head.state_dict():
@@ -217,8 +223,9 @@ def _weights(head: SentenceHead, folder: Path) -> dict[str, Tensor]:
 
 
 def save_head(head: SentenceHead, folder: Path, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Writes a folder's parts for sentence-transformers, and returns the weights that are left: the
-    encoder's.
+    """Writes a folder's parts for sentence-transformers, and returns the rest.
+
+    The weights that are left are the encoder's.
 
     Args:
         head: of the network.

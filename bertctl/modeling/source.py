@@ -1,5 +1,6 @@
-"""What can be known, and refused, about a model before torch is imported: its config, its
-tokenizer, its case.
+"""What can be known, and refused, about a model before torch is imported.
+
+It is its config, its tokenizer, and its case.
 """
 
 import sys
@@ -119,8 +120,9 @@ class ModelSource:
         return replace(self, config=config, keep_layers=())
 
     def content_hash(self) -> str:
-        """Returns the SHA-256 of weights, config and tokenizer: what the model is, wherever it
-        lies.
+        """Returns the SHA-256 of weights, config and tokenizer.
+
+        It is what the model is, wherever it lies.
         """
         import hashlib
 
@@ -222,8 +224,9 @@ def inspect_model(settings: ModelSection, *, is_from_run: bool = False) -> Model
 
 
 def _refuse_foreign(config: Any, folder: Path) -> None:
-    """Refuses what would have transformers fetch or run something else than the files of the
-    folder.
+    """Refuses what would have transformers fetch or run something else.
+
+    Only the files of the folder are meant.
 
     Code that `auto_map` names is never run, whatever else is in the files.
 
@@ -250,8 +253,9 @@ def _refuse_foreign(config: Any, folder: Path) -> None:
 
 
 def _check_size(config: dict[str, Any], folder: Path) -> None:
-    """Refuses a config that describes more than its weights hold, or than memory does, before
-    anything is built.
+    """Refuses a config that describes more than its weights hold, or than memory does.
+
+    It does so before anything is built.
 
     Raises:
         UnavailableError: too many keys or labels, more layers than tensors, or weights that can't
@@ -410,8 +414,9 @@ def _case_evidence(name: str, tokens: list[str]) -> tuple[bool, str] | None:
 
 
 def _vocabulary(folder: Path, tokenizer: _Tokenizer) -> list[str]:
-    """Returns the tokens of a WordPiece vocabulary without the special ones; empty for other kinds
-    of tokenizer.
+    """Returns the tokens of a WordPiece vocabulary without the special ones.
+
+    It is empty for other kinds of tokenizer.
     """
     tokens: list[str] = []
     if tokenizer is not None:

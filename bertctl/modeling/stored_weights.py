@@ -1,5 +1,6 @@
-"""The weights of a model as they lie on the disk: names, shapes and types by the files' headers;
-nothing is loaded.
+"""The weights of a model as they lie on the disk.
+
+Names, shapes and types come from the files' headers, and nothing is loaded.
 
 A safetensors file begins with the length of its header (8 bytes, little-endian) and the header,
 which is JSON (huggingface/safetensors, "Format").
@@ -53,8 +54,9 @@ class StoredTensor:
 
     @property
     def is_parameter(self) -> bool:
-        """Returns whether it was learned: position ids are integers, and some constants are saved
-        too.
+        """Returns whether it was learned.
+
+        Position ids are integers, and some constants are saved too.
         """
         return "F" in self.dtype and not _CONSTANT.search(self.name)
 
@@ -76,8 +78,9 @@ class Place:
 
 
 def stored_weights(folder: Path) -> dict[str, StoredTensor]:
-    """Returns the tensors of a model's folder by name, those of all files that its index names if
-    it is in parts.
+    """Returns the tensors of a model's folder by name.
+
+    They are those of all files that its index names if it is in parts.
 
     Raises:
         UnavailableError: no weights, or files that are cut off or are no safetensors.
@@ -169,8 +172,9 @@ def _place(name: str, *, is_head: bool) -> Place:
 
 
 def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
-    """Returns the table that holds a vector for each token: of the embeddings the one with most
-    rows.
+    """Returns the table that holds a vector for each token.
+
+    Of the embeddings it is the one with most rows.
 
     Raises:
         UnavailableError: there is none.
@@ -189,8 +193,9 @@ def word_table(weights: Mapping[str, StoredTensor]) -> StoredTensor:
 
 
 def trained_as(config: Mapping[str, Any], weights: Mapping[str, StoredTensor]) -> str:
-    """Returns the class of transformers that the weights were saved from, and whether the head that
-    it has is there.
+    """Returns the class of transformers that the weights were saved from.
+
+    It also returns whether the head that it has is there.
     """
     architecture = str((config.get("architectures") or ["an unknown class"])[0])
     lacks = "For" in architecture and not any(

@@ -44,8 +44,9 @@ def model_class(auto_class: str, config_class: type) -> Any:
 
 
 def attention_function(network: Any) -> str:
-    """Returns the name of the function that a network computes its attention by, such as `sdpa`;
-    `set_attn_implementation` sets it.
+    """Returns the name of the function that a network computes its attention by.
+
+    An example is `sdpa`, and `set_attn_implementation` sets it.
     """
     return str(network.config._attn_implementation)
 

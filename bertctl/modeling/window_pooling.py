@@ -1,5 +1,6 @@
-"""Long texts in several windows: one answer from the vectors that the network's last layer would
-read of each.
+"""Long texts in several windows.
+
+One answer is made from the vectors that the network's last layer would read of each.
 
 The windows are computed some at a time, as many as the batch has texts, so that a batch takes the
 memory that it takes when each of its texts has one window, however long they are. In training the
@@ -74,8 +75,9 @@ class WindowPooling(nn.Module):
 
 
 def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) -> None:
-    """Makes the network take `owners` (U,) beside the inputs of U windows, the first ones of all
-    texts before the others.
+    """Makes the network take `owners` (U,) beside the inputs of U windows.
+
+    The first windows of all texts come before the others.
 
     Without it, it computes as before.
 
@@ -122,8 +124,9 @@ def pool_windows(network: nn.Module, how: str, trained: Mapping[str, Tensor]) ->
 
 
 def saved_query(folder: Path) -> dict[str, Tensor]:
-    """Returns the attention's vector, by its name, where one was saved beside the weights that
-    transformers loads.
+    """Returns the attention's vector, by its name.
+
+    It does where one was saved beside the weights that transformers loads.
     """
     from safetensors import safe_open
 

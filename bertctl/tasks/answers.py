@@ -101,8 +101,9 @@ class Outcome:
 
 
 def _recall(occurrences: Sequence[tuple[Hashable, bool]]) -> tuple[float, tuple[float, float]]:
-    """Returns the share that was found, and its interval, of what was there: its cluster, and
-    whether it was found.
+    """Returns the share that was found of what was there, and its interval.
+
+    Each thing that was there has its cluster, and whether it was found.
     """
     clusters, hits = zip(*occurrences, strict=True)
     recall = replace(contributions.share(hits), clusters=numbered(clusters)).metric()
@@ -186,14 +187,16 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> Self:
-        """Returns the answers that these lines are, at least one; what is known of labels is read
-        from them.
+        """Returns the answers that these lines are, at least one.
+
+        What is known of labels is read from them.
         """
         return cls()
 
     def named_today(self, metrics: MetricsDocument) -> MetricsDocument:
-        """Returns the content of metrics.json under the names that metrics have now, with the
-        positive label.
+        """Returns the content of metrics.json under the names that metrics have now.
+
+        The positive label decides the name of `f1`.
         """
         return metrics
 
@@ -201,8 +204,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
 
     @classmethod
     def defined_metrics(cls) -> tuple[Metric, ...]:
-        """Returns the definitions of all metrics but `loss`: built-in ones, then those of
-        plug-ins.
+        """Returns the definitions of all metrics but `loss`.
+
+        Built-in ones, then those of plug-ins.
         """
         names = {metric.name for metric in cls.metrics}
         plugins = all_plugins("metrics").values()
@@ -269,8 +273,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return {}
 
     def losses(self, lines: Lines) -> Contributions | None:
-        """Returns what each line adds to the loss; None where the lines don't say how many things
-        it is a mean of.
+        """Returns what each line adds to the loss.
+
+        None where the lines don't say how many things it is a mean of.
         """
         sums = np.array([field(line, "loss") for line in lines], dtype=np.float64)
         return contributions.loss(sums, np.ones(len(sums)))
@@ -278,8 +283,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
     # The answer that ignores the input
 
     def baseline_answer(self, gold: Sequence[Any]) -> Any:
-        """Returns the best answer for somebody who can't read: the most frequent gold answer of the
-        training rows.
+        """Returns the best answer for somebody who can't read.
+
+        It is the most frequent gold answer of the training rows.
         """
         counts = Counter(gold)
         names = [*self.labels, *sorted(counts.keys() - set(self.labels))]
@@ -300,14 +306,16 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return {name: by_line.value for name, by_line in self.each_contributions(answered)}
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
-        """Returns a metric of the constant answer that is best by it, given that of the most
-        frequent one.
+        """Returns a metric of the constant answer that is best by it.
+
+        The metric of the most frequent answer is given.
         """
         return usual
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the one answer that every line got although several are right, for a person; else
-        None.
+        """Returns the one answer that every line got although several are right.
+
+        It is for a person to read, and None otherwise.
         """
         gold, predicted = sides(lines)
         if (
@@ -356,8 +364,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return self.confidence(line)
 
     def shown(self, line: Line) -> tuple[str, str, str]:
-        """Returns input, gold answer and prediction of a line, as a person reads them; no input
-        where it has none.
+        """Returns input, gold answer and prediction of a line, as a person reads them.
+
+        There is no input where the line has none.
         """
         return self.shown_input(line), str(line["gold"]), str(line["prediction"])
 
@@ -368,14 +377,16 @@ model = {auto_class}.from_pretrained(MODEL)"""
     # Groups of lines
 
     def unit_positions(self, lines: Lines) -> Sequence[int]:
-        """Returns the positions of the lines that stand for what metrics count, each once: here
-        every line.
+        """Returns the positions of the lines that stand for what metrics count, each once.
+
+        Here that is every line.
         """
         return range(len(lines))
 
     def labels_of(self, line: Line) -> list[str] | None:
-        """Returns the gold labels that a slice `label=NAME` goes by; None where the task has no
-        labels.
+        """Returns the gold labels that a slice `label=NAME` goes by.
+
+        None where the task has no labels.
         """
         return None
 
@@ -405,8 +416,9 @@ model = {auto_class}.from_pretrained(MODEL)"""
         return Outcome("Answers")
 
     def stated(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns the probability of each answer and whether the answer held; None where there are
-        no probabilities.
+        """Returns the probability of each answer and whether the answer held.
+
+        It is None where there are no probabilities.
         """
         pairs = [(self.confidence(line), self.is_right(line)) for line in lines]
         if not pairs or pairs[0][0] is None or pairs[0][1] is None:
@@ -417,14 +429,16 @@ model = {auto_class}.from_pretrained(MODEL)"""
         )
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns (N, C) probabilities of the labels and which are right; None where lines don't
-        give all of them.
+        """Returns (N, C) probabilities of the labels and which are right.
+
+        It is None where lines don't give all of them.
         """
         return None
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines and what `stated` gives with it; None where
-        none can be.
+        """Returns a temperature fitted on these lines and what `stated` gives with it.
+
+        It is None where none can be.
         """
         return None
 
@@ -465,8 +479,9 @@ def accuracy(answers: Answers, lines: Lines) -> Contributions:
 
 
 def clustered(by_line: Contributions, lines: Lines) -> Contributions:
-    """Returns what these lines add, with the clusters that they name; where each stands by itself
-    they name none.
+    """Returns what these lines add, with the clusters that they name.
+
+    Where each stands by itself they name none.
     """
     if by_line.clusters is not None or len(by_line.rows) != len(lines) or "cluster" not in lines[0]:
         return by_line

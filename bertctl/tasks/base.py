@@ -1,5 +1,6 @@
-"""The base class of tasks: one object for each task type turns columns into numbers and numbers
-into answers.
+"""The base class of tasks.
+
+One object for each task type turns columns into numbers and numbers into answers.
 
 Letters: N rows of a split, U windows and P predictions of it B windows in a batch, T tokens, C
 outputs of the head. The loop, inference and the command line know tasks only through this.
@@ -33,8 +34,9 @@ Outputs = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class AnswerFormat:
-    """A layout of answers besides JSON Lines and CSV, such as CoNLL columns or the official SQuAD
-    files.
+    """A layout of answers besides JSON Lines and CSV.
+
+    Examples are CoNLL columns and the official SQuAD files.
 
     Attributes:
         write: writes the answers (the dictionaries that `predict` makes, `id` first) as text.
@@ -55,8 +57,9 @@ class AnswerFormat:
 
 @dataclass(frozen=True)
 class TruncationMessage:
-    """What is cut off an example that is too long, and what to do about it; `{max_length}` is
-    filled in.
+    """What is cut off an example that is too long, and what to do about it.
+
+    `{max_length}` is filled in.
 
     Attributes:
         what: follows "12 of 100 examples (12.0 %)".
@@ -127,8 +130,9 @@ class Features(Protocol):
         """How many predictions there are."""
 
     def prediction_indices(self, indices: Ints) -> Ints:
-        """Returns the predictions that these windows alone make, in the order of
-        `Task.collect_outputs`.
+        """Returns the predictions that these windows alone make.
+
+        They are in the order of `Task.collect_outputs`.
         """
 
     @property
@@ -204,15 +208,17 @@ class Task(ABC):
 
     @property
     def answers(self) -> Answers:
-        """What the answers mean: metrics, the constant answer, right or wrong, how a line is
-        shown.
+        """What the answers mean.
+
+        Metrics, the constant answer, right or wrong, and how a line is shown.
         """
         return self.answer_type()
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """Names of the labels, in the order of the head's outputs; none where answers are no
-        labels.
+        """Names of the labels, in the order of the head's outputs.
+
+        There are none where answers are no labels.
         """
         return ()
 
@@ -249,8 +255,9 @@ class Task(ABC):
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
-        """Returns fields of the model's config that the head needs: num_labels, id2label, label2id,
-        problem_type.
+        """Returns fields of the model's config that the head needs.
+
+        They are num_labels, id2label, label2id and problem_type.
         """
 
     @abstractmethod
@@ -266,8 +273,9 @@ class Task(ABC):
         """Returns columns as numbers; labels too where the rows have them."""
 
     def scored(self, features: Any) -> Features:
-        """Returns the windows that are read for scoring and predicting; here the same ones as in
-        training.
+        """Returns the windows that are read for scoring and predicting.
+
+        Here they are the same ones as in training.
         """
         windows: Features = features
         return windows
@@ -276,8 +284,9 @@ class Task(ABC):
     def objective(
         self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None
     ) -> "Objective":
-        """Returns what fine-tuning minimises; without `training` the plain losses that evaluation
-        reports.
+        """Returns what fine-tuning minimises.
+
+        Without `training` the plain losses that evaluation reports.
 
         Args:
             padding: how batches are filled up.
@@ -289,33 +298,39 @@ class Task(ABC):
         """
 
     def array_outputs(self, outputs: Any) -> Array:
-        """Returns the numbers of a batch that answers are made of, out of what a converted model
-        returns: what the objective's `forward` reads of a network.
+        """Returns the numbers that answers are made of, out of what a converted model returns.
+
+        The numbers are those of a batch, and what the objective's `forward` reads of a network.
         """
         logits: Array = outputs.logits
         return logits
 
     def array_losses(self, outputs: Array, batch: Any) -> Floats32 | None:
-        """Returns the (B,) losses that the objective of scoring reports of labelled windows, in
-        numpy; None, as here, where a loss belongs to no single window.
+        """Returns the (B,) losses of labelled windows, in numpy.
+
+        The objective of scoring reports the same ones. It is None, as here, where a loss belongs to
+        no single window.
         """
         return None
 
     def collect_outputs(self, outputs: Any, batch: Any, features: Any, indices: Ints) -> Outputs:
-        """Returns what decoding needs of a batch: arrays with an entry per
-        `features.prediction_indices(indices)`.
+        """Returns what decoding needs of a batch.
+
+        They are arrays with an entry per `features.prediction_indices(indices)`.
         """
         return {"logits": as_array(outputs)}
 
     def samples(self, outputs: Outputs, features: Any, tokenizer: "Tokenizer") -> list[str]:
-        """Returns a few answers to look at as training goes on; none here, where predictions are
-        written at the end.
+        """Returns a few answers to look at as training goes on.
+
+        There are none here, where predictions are written at the end.
         """
         return []
 
     def tune(self, outputs: Outputs, features: Any, rows: "Rows") -> dict[str, Any]:
-        """Returns what is chosen on labelled validation rows after training, such as a
-        threshold.
+        """Returns what is chosen on labelled validation rows after training.
+
+        A threshold is such a choice.
         """
         return {}
 
@@ -324,8 +339,9 @@ class Task(ABC):
         return self
 
     def row_losses(self, outputs: Outputs, features: Any) -> Floats32 | None:
-        """Returns (N,) losses of rows where they are about the whole split; None where a window has
-        one of its own.
+        """Returns (N,) losses of rows where they are about the whole split.
+
+        It is None where a window has one of its own.
         """
         return None
 
@@ -340,8 +356,9 @@ class Task(ABC):
         """Returns one answer per row: `prediction`, and `probabilities` where there are any."""
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the numbers that answers rest on, row by row; as here, the largest of a row's
-        outputs.
+        """Returns the numbers that answers rest on, row by row.
+
+        Here it is the largest of a row's outputs.
 
         Args:
             answered: rows that were answered.
@@ -362,8 +379,9 @@ class Task(ABC):
         ]
 
     def lines(self, outputs: Outputs, features: Any, rows: "Rows") -> Sequence[dict[str, Any]]:
-        """Returns one answer per labelled row with its gold answer: what metrics are computed
-        from.
+        """Returns one answer per labelled row with its gold answer.
+
+        Metrics are computed from these lines.
         """
         return [
             {"gold": self.gold(rows, i), **answer}
@@ -372,14 +390,16 @@ class Task(ABC):
 
     @property
     def line_bytes(self) -> int:
-        """Bytes of memory that scoring takes for each row: its prediction line, and what metrics
-        hold of it.
+        """Bytes of memory that scoring takes for each row.
+
+        They are those of its prediction line, and of what metrics hold of it.
         """
         return 2_500
 
     def constant_answer(self, train: "Rows") -> Any:
-        """Returns the answer that ignores the input, chosen on the training rows; a value of
-        JSON.
+        """Returns the answer that ignores the input, chosen on the training rows.
+
+        It is a value of JSON.
         """
         return self.answers.baseline_answer([self.gold(train, i) for i in range(len(train))])
 
@@ -426,8 +446,9 @@ class Objective(ABC):
         """
 
     def forward(self, network: Any, batch: Any) -> Any:
-        """Returns the outputs that the losses are computed from; with `spans_batch` a tensor with
-        an entry per window.
+        """Returns the outputs that the losses are computed from.
+
+        With `spans_batch` it is a tensor with an entry per window.
 
         Args:
             network: called with the batch's inputs by name.
@@ -444,8 +465,9 @@ class Objective(ABC):
         """Returns each loss by name, summed over the things that `counts` counts."""
 
     def window_losses(self, outputs: Any, batch: Any) -> "Tensor | None":
-        """Returns the (B,) losses that evaluation reports, each a sum over the window's
-        `Features.weights`.
+        """Returns the (B,) losses that evaluation reports.
+
+        Each is a sum over the window's `Features.weights`.
 
         None, as here, where a loss belongs to no single window.
         """

@@ -1,5 +1,7 @@
-"""What a student minimises: its own loss on the labels, and how far it is from its teacher's
-answers (Hinton et al. 2015, "Distilling the Knowledge in a Neural Network").
+"""What a student minimises: its own loss, and its distance from its teacher's answers.
+
+The loss is that of the labels. See Hinton et al. 2015, "Distilling the Knowledge in a Neural
+Network".
 
 Letters: B windows in a batch, T tokens, C classes, N rows, P words of a split, W words of a batch.
 """
@@ -122,8 +124,10 @@ class Distillation(Objective):
 
 
 class ClassDistillation(Distillation):
-    """Distillation of one class per row: T^2 times the Kullback-Leibler divergence of the student's
-    probabilities from the teacher's, both at temperature T.
+    """Distillation of one class per row.
+
+    The loss is T^2 times the Kullback-Leibler divergence of the student's probabilities from the
+    teacher's, both at temperature T.
 
     The factor keeps the gradient's size whatever the temperature is (Hinton et al. 2015,
     section 2).
@@ -212,8 +216,9 @@ class SpanDistillation(Distillation):
 
 
 class LabelSetDistillation(Distillation):
-    """Distillation of several labels per row: the mean over the labels of T^2 times the divergence
-    of "has it, has it not".
+    """Distillation of several labels per row.
+
+    The loss is the mean over the labels of T^2 times the divergence of "has it, has it not".
     """
 
     def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
@@ -229,8 +234,10 @@ class LabelSetDistillation(Distillation):
 
 
 class ScoreDistillation(Distillation):
-    """Distillation of a score per row: the squared difference from the teacher's score, in units of
-    the training scores' variance. No temperature is read.
+    """Distillation of a score per row.
+
+    The loss is the squared difference from the teacher's score, in units of the training scores'
+    variance. No temperature is read.
     """
 
     is_log_likelihood: ClassVar[bool] = False

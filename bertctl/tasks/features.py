@@ -25,14 +25,16 @@ class SplitFeatures(ABC):
         """(U,) tokens of each window."""
 
     def prediction_labels(self) -> Array | None:
-        """Returns (P,) or (P, C) labels of the predictions; None without labels, or where a
-        prediction has none of its own.
+        """Returns (P,) or (P, C) labels of the predictions.
+
+        It is None without labels, or where a prediction has none of its own.
         """
         return None
 
     def texts_to_keep_apart(self) -> Ints | None:
-        """Returns (U, K) numbers of each window's texts, of which none should stand twice in a
-        batch; None where it may.
+        """Returns (U, K) numbers of texts that no batch should hold twice.
+
+        They are those of each window; None where a batch may hold them.
         """
         return None
 

@@ -1,5 +1,6 @@
-"""What training minimises: an objective makes batches, passes them through the network and says
-what their losses are.
+"""What training minimises.
+
+An objective makes batches, passes them through the network and says what their losses are.
 
 The training loop knows a task only by its objective. A loss is a sum over the things it counts
 (examples, words, masked tokens); the loop divides it by their number in the whole global batch,
@@ -28,8 +29,9 @@ from bertctl.tasks.choice.choices import ChoiceBatch
 
 @dataclass(frozen=True)
 class HeadObjective(Objective):
-    """The mean loss of a labelled head: what fine-tuning minimises, and what evaluation reports of
-    each window.
+    """The mean loss of a labelled head.
+
+    Fine-tuning minimises it, and evaluation reports it of each window.
 
     Attributes:
         padding: how batches are filled up.
@@ -53,8 +55,9 @@ class HeadObjective(Objective):
         return logits
 
     def of_lines(self, inputs: dict[str, Tensor]) -> Batch:
-        """Returns lines of input, (B, T) tensors, as a batch in which each is answered by
-        itself.
+        """Returns lines of input, (B, T) tensors, as a batch.
+
+        Each line in it is answered by itself.
         """
         return Batch(inputs, None)
 
@@ -126,8 +129,9 @@ class CrossEntropy(ClassObjective):
         return losses.view(len(outputs), -1).sum(dim=1)
 
     def item_losses(self, logits: Tensor, gold: Tensor) -> Tensor:
-        """Returns the (N,) losses of N examples or words, from (N, C) logits and (N,) labels; 0
-        without a label.
+        """Returns the (N,) losses of N examples or words, from (N, C) logits and (N,) labels.
+
+        The loss without a label is 0.
         """
         return functional.cross_entropy(
             logits / self.temperature,
@@ -166,8 +170,9 @@ class FocalLoss(CrossEntropy):
 
 
 class BinaryCrossEntropy(ClassObjective):
-    """The mean over C labels of the binary cross-entropy of each; smoothing goes towards one
-    half.
+    """The mean over C labels of the binary cross-entropy of each.
+
+    Smoothing goes towards one half.
     """
 
     def window_losses(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -187,8 +192,9 @@ class BinaryCrossEntropy(ClassObjective):
 
 @dataclass(frozen=True)
 class BinaryFocalLoss(BinaryCrossEntropy):
-    """Focal loss of each of C labels, (B, C): -(1 - p)^gamma log p, p being the probability of the
-    right answer.
+    """Focal loss of each of C labels, (B, C).
+
+    It is -(1 - p)^gamma log p, p being the probability of the right answer.
 
     The right answer is the label where the example has it, and its absence where not (Lin et al.
     2017, equation 2). See `FocalLoss` for when to choose it.
@@ -216,8 +222,9 @@ def _miss_probabilities(cross_entropies: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class SquaredError(HeadObjective):
-    """Squared error of one score per example, the same on every scale: the mean score of the
-    training rows loses 1.
+    """Squared error of one score per example, the same on every scale.
+
+    The mean score of the training rows loses 1.
 
     Gold scores come in 64 bits. They are standardised before they are rounded to 32, which would
     take away what differs in scores such as 1000000000.5.
@@ -233,8 +240,9 @@ class SquaredError(HeadObjective):
 
     @property
     def _center(self) -> float:
-        """The mean as 32 bits hold it, so that it is the same number for gold scores and for
-        answers.
+        """The mean as 32 bits hold it.
+
+        It is then the same number for gold scores and for answers.
         """
         return float(tensor(self.mean, dtype=float32))
 

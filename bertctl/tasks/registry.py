@@ -69,8 +69,9 @@ def answer_type(task: str) -> type[Answers]:
 
 
 def known_metrics() -> dict[str, Metric]:
-    """Returns the definitions of all metrics by name; where tasks share a name, that of the
-    first.
+    """Returns the definitions of all metrics by name.
+
+    Where tasks share a name, that of the first.
     """
     tasks: list[type[Task]] = [*TASKS.values(), Pretraining]
     metrics: list[Metric] = []
@@ -93,8 +94,9 @@ def find_metric(name: str) -> Metric | None:
 
 
 def headline(names: Collection[str], primary: str | None) -> list[str]:
-    """Returns the metrics that tables show, the primary one first: no details, and none of a single
-    label or type.
+    """Returns the metrics that tables show, the primary one first.
+
+    Details and metrics of a single label or type are left out.
     """
     known = known_metrics()
     main_names = [
@@ -108,8 +110,9 @@ def headline(names: Collection[str], primary: str | None) -> list[str]:
 
 
 def no_such_metric(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """Returns the head and the remedy of a refusal; `f1` of more than two labels is one of
-    several.
+    """Returns the head and the remedy of a refusal.
+
+    `f1` of more than two labels is one of several.
     """
     known = list(known)
     several = [

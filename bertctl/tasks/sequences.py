@@ -63,8 +63,9 @@ class RowFeatures(OneAnswer):
 
     @cached_property
     def tokens(self) -> Ints:
-        """(N,) tokens of all texts of each row; a context counts with each of its choices, as it is
-        read with each.
+        """(N,) tokens of all texts of each row.
+
+        A context counts with each of its choices, as it is read with each.
         """
         return self.of_rows(self.encoded.lengths)
 
@@ -194,8 +195,9 @@ class DocumentFeatures(SequenceFeatures):
         return int((self.lengths[indices] * self.windows[indices]).sum())
 
     def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
-        """Returns the first windows of some examples, then their others; `owners` (U,) says whose
-        each is.
+        """Returns the first windows of some examples, then their others.
+
+        `owners` (U,) says whose each is.
         """
         counts = self.windows[indices] - 1
         behind = np.cumsum(self.windows - 1)[indices] + len(self)

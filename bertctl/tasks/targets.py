@@ -1,5 +1,6 @@
-"""What a prediction rests on, as its task sees it: a number that the network gives, and the texts
-it was computed from.
+"""What a prediction rests on, as its task sees it.
+
+It is a number that the network gives, and the texts it was computed from.
 
 The number is a sum of logits or the score, never a probability: a softmax moves with the logits of
 the other answers, and where it is near 1 nothing moves it. Letters: W words of a text, T tokens of

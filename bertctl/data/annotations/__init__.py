@@ -1,3 +1,4 @@
-"""Formats of annotated texts: what annotation tools write, read into documents, and documents
-written for them.
+"""Formats of annotated texts.
+
+What annotation tools write, read into documents, and documents written for them.
 """

@@ -1,5 +1,6 @@
-"""Whose labels are learned: those of people who agree, or of the annotator whom `data.annotator`
-names.
+"""Whose labels are learned.
+
+Those of people who agree, or of the annotator whom `data.annotator` names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -144,8 +145,9 @@ def one_row_per_task(table: Table, label: str, annotator: str | None) -> Table:
 
 
 def unapproved(table: Table) -> str:
-    """Returns how many rows of doccano nobody approved, as a sentence; nothing where all or none
-    are approved.
+    """Returns how many rows of doccano nobody approved, as a sentence.
+
+    Nothing where all or none are approved.
     """
     approvers = table.columns.get("annotation_approver", ())
     absent = sum(approver is None or approver == "" for approver in approvers)
@@ -158,8 +160,9 @@ def unapproved(table: Table) -> str:
 
 
 def _with_agreed_users(table: Table, label: str, annotator: str | None) -> Table:
-    """Returns a table whose spans name their `user`, as old exports of doccano, with those that
-    users agree on.
+    """Returns a table whose spans name their `user`, with the spans that users agree on.
+
+    Old exports of doccano are such tables.
     """
     if is_packed(table.columns[label]):  # no cell is a list
         return table
@@ -204,8 +207,9 @@ def _shown(label: Any) -> str:
 
 
 def _comparable(label: Any) -> Any:
-    """Returns what is equal for equal labels: of spans as objects start, end and type, without ids
-    and hashes.
+    """Returns what is equal for equal labels.
+
+    Of spans as objects these are start, end and type, without ids and hashes.
     """
     if isinstance(label, list) and label and all(isinstance(span, Mapping) for span in label):
         return frozenset(str((*named_parts(span), span.get("labels"))) for span in label)

@@ -1,5 +1,6 @@
-"""BioC's JSON (bioc.sourceforge.net): a collection of documents with passages, whose offsets count
-the document.
+"""BioC's JSON (bioc.sourceforge.net).
+
+A collection of documents with passages, whose offsets count the document.
 
 Read are a collection, a list of them, documents alone (in a list, or one per line), and what
 PubTator3 answers. Where annotations name their `annotator`, those of several people about one
@@ -54,8 +55,9 @@ def _is_entry(value: Any) -> bool:
 def documents_of(
     entries: Iterable[Mapping[str, Any]], source: str, options: ReadOptions
 ) -> Iterator[Document]:
-    """Yields the documents, passages placed by their offsets; spans whose parts have words between
-    are left out.
+    """Yields the documents, passages placed by their offsets.
+
+    Spans whose parts have words between are left out.
     """
     for number, entry in enumerate(entries, start=1):
         where = f"{source}, document {number}"
@@ -111,8 +113,9 @@ def _read(annotations: Iterable[Mapping[str, Any]], text: str, first: int, where
 
 
 def _chosen(read: Mapping[str, Document], options: ReadOptions) -> Document:
-    """Returns the spans that the annotators of a document agree on, or those of the one whom the
-    person named.
+    """Returns the spans to learn of a document.
+
+    Those that its annotators agree on, or those of the one whom the person named.
     """
     annotator = options.settings.annotator
     if not read or read.keys() == {""} or (annotator is None and len(read) == 1):
@@ -159,8 +162,9 @@ def _text(passages: Sequence[Any], where: str) -> tuple[str, int]:
 
 
 def _annotations(entry: Mapping[str, Any], passages: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
-    """Yields the annotations of a document, wherever they stand: at it, its passages or their
-    sentences.
+    """Yields the annotations of a document, wherever they stand.
+
+    They are at it, at its passages or at their sentences.
     """
     yielded: set[str] = set()
     sentences = chain.from_iterable(passage.get("sentences") or () for passage in passages)

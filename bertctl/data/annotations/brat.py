@@ -1,10 +1,11 @@
-"""brat's standoff files (brat.nlplab.org/standoff.html): `x.ann` with a span per line, and its text
-in `x.txt`.
+"""brat's standoff files (brat.nlplab.org/standoff.html).
 
-T1	PER 0 9	Anna Berg
-T2	LOC 21 26;27 31	Royal Hall     parts with only blanks between them are one span
-T3	LOC 21 25;30 34	Oslo Lyon      parts with words between them are none that tags can mark
-A1	Negation T1                    attributes, relations, events and notes are counted, and not read
+`x.ann` has a span per line, and `x.txt` its text.
+
+T1    PER 0 9    Anna Berg
+T2    LOC 21 26;27 31    Royal Hall     parts with only blanks between them are one span
+T3    LOC 21 25;30 34    Oslo Lyon      parts with words between them are none that tags can mark
+A1    Negation T1                    attributes, relations, events and notes are counted, and not read
 """
 
 import re
@@ -85,8 +86,9 @@ def read(source: Source, options: ReadOptions) -> Iterator[Document]:
 
 
 def _described(line: str) -> list[str]:
-    """Returns what a line is that is no span, such as `attribute Negation`; nothing for a blank
-    line.
+    """Returns what a line is that is no span, such as `attribute Negation`.
+
+    Nothing for a blank line.
     """
     name = _OTHER_LINES.get(line[:1])
     if name is None:

@@ -66,8 +66,9 @@ def _refuse_large(data: bytes, name: str) -> None:
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes the bytes of a DocBin; where a span begins or ends inside one of spaCy's tokens, it is
-    cut there.
+    """Writes the bytes of a DocBin.
+
+    Where a span begins or ends inside one of spaCy's tokens, it is cut there.
     """
     spacy = _spacy()
     nlp = spacy.blank("xx")

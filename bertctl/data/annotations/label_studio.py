@@ -1,5 +1,6 @@
-"""Label Studio's JSON (labelstud.io/guide/export): a list of tasks, each with data and what
-annotators gave.
+"""Label Studio's JSON (labelstud.io/guide/export).
+
+A list of tasks, each with data and what annotators gave.
 
 People's annotations are gold. Skipped and rejected ones, drafts and the predictions of models are
 not; see `annotators.py` for what counts where several people annotated one task.
@@ -57,8 +58,9 @@ def has_tasks(table: Table) -> bool:
 
 
 def _has_names_of_tasks(names: Collection[str]) -> bool:
-    """Whether there is what annotators or models gave, or nothing that could be read beside the
-    data.
+    """Whether a table's columns are named as in tasks.
+
+    There is what annotators or models gave, or nothing that could be read beside the data.
     """
     return any(name in names for name in _GIVEN) or not any(
         name in names for name in ("text", "label", "labels")
@@ -132,8 +134,9 @@ def _text_key(tasks: Sequence[Task], source: str, options: ReadOptions) -> str:
 
 
 def _fits(tasks: Sequence[Task], key: str) -> bool:
-    """Whether the regions of some tasks stand in the text of this key, as the file says beside
-    them.
+    """Whether the regions of some tasks stand in the text of this key.
+
+    They do if the text there is what the file says beside them.
     """
     compared = 0
     for task in tasks[:200]:
@@ -163,8 +166,9 @@ def have_spans(entries: Any) -> bool:
 
 
 def require_spans(tasks: Sequence[Task], source: str) -> None:
-    """Refuses annotations without any spans, such as labels of whole texts, where spans are to be
-    learned.
+    """Refuses annotations without any spans where spans are to be learned.
+
+    Labels of whole texts are such annotations.
 
     Raises:
         DataError: with the types of the results.
@@ -227,8 +231,9 @@ def _write_lists(rows: Sequence[dict[str, Any]], column: str) -> None:
 
 
 def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) -> None:
-    """Refuses tasks whose annotations hold no label of a whole text: no part of their data stands
-    in for it.
+    """Refuses tasks whose annotations hold no label of a whole text.
+
+    No part of their data stands in for it.
 
     Raises:
         UsageError: With the types of the results.
@@ -261,8 +266,9 @@ def _require_labels(tasks: Sequence[Task], source: str, options: ReadOptions) ->
 
 
 def short_rows(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Returns rows of the short JSON, in which several choices for one text are a list; other rows
-    as they are.
+    """Returns rows of the short JSON with several choices for one text as a list.
+
+    Other rows are returned as they are.
     """
     if not all("annotation_id" in row for row in rows):
         return list(rows)
@@ -286,8 +292,9 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def with_listed_choices(table: Table) -> Table:
-    """Returns a table of the short CSV, whose cells write several choices as JSON, with lists;
-    others as they are.
+    """Returns a table of the short CSV with lists for cells that write choices as JSON.
+
+    Other tables are returned as they are.
     """
     if "annotation_id" not in table.columns:
         return table
@@ -328,8 +335,9 @@ def _is_of_text(result: Mapping[str, Any]) -> bool:
 
 
 def _choice(results: Sequence[Mapping[str, Any]], question: str) -> Any:
-    """Returns the answer to a question: a choice, a list of several, a number; None where there is
-    none.
+    """Returns the answer to a question: a choice, a list of several, a number.
+
+    None where there is none.
     """
     answers: list[Any] = []
     for result in results:
@@ -384,8 +392,9 @@ def _annotations(task: Task) -> Sequence[Mapping[str, Any]]:
 
 
 def _reason_against(annotation: Mapping[str, Any]) -> str:
-    """Returns why an annotation is no label: skipped by its annotator, or rejected by a reviewer;
-    else nothing.
+    """Returns why an annotation is no label, else nothing.
+
+    Its annotator skipped it, or a reviewer rejected it.
     """
     if annotation.get("was_cancelled") or annotation.get("skipped"):
         return "skipped"
@@ -396,8 +405,9 @@ def _reason_against(annotation: Mapping[str, Any]) -> str:
 
 
 def _names(annotation: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what the annotator may be called: the number or the parts of the entry, and the full
-    name.
+    """Returns what the annotator may be called.
+
+    These are the number or the parts of the entry, and the full name.
     """
     by = annotation.get("completed_by")
     if not isinstance(by, Mapping):
@@ -457,8 +467,9 @@ def _spans_of(results: Sequence[Mapping[str, Any]], where: str) -> "_Spans | Unu
 
 
 def write(documents: Iterable[Document], out: TextIO) -> None:
-    """Writes tasks with predictions, and the file's own spans as annotations, for the usual
-    labelling interface.
+    """Writes tasks with predictions for the usual labelling interface.
+
+    The file's own spans are written as annotations.
     """
     write_array(map(_task, documents), out)
 

@@ -1,5 +1,6 @@
-"""Prodigy's choices (prodi.gy/docs/api-interfaces#choice): options of a text, and the ids of those
-that were taken.
+"""Prodigy's choices (prodi.gy/docs/api-interfaces#choice).
+
+Options of a text, and the ids of those that were taken.
 
 {"text": "...", "options": [{"id": "GOOD", "text": "good"}, ...], "accept": ["GOOD"], "answer":
 "accept"}
@@ -17,8 +18,9 @@ _SEVERAL = "multiple"
 
 
 def with_chosen_options(table: Table, label_column: str | None) -> Table:
-    """Returns a table whose label is the option that was taken, or a list where several can be;
-    others as they are.
+    """Returns a table whose label is the option that was taken.
+
+    It is a list where several options can be taken. Other tables are returned as they are.
 
     Args:
         table: Of a file or of a part of it.

@@ -1,9 +1,10 @@
-"""PubTator (ncbi.nlm.nih.gov/research/pubtator): title and abstract, then a line with tabs for each
-span.
+"""PubTator (ncbi.nlm.nih.gov/research/pubtator).
+
+Title and abstract, then a line with tabs for each span.
 
 1|t|Naloxone reverses the effect of clonidine.
 1|a|In rats, ...
-1	0	8	Naloxone	Chemical	D009270
+1    0    8    Naloxone    Chemical    D009270
 """
 
 import re

@@ -1,5 +1,6 @@
-"""spaCy's training examples as JSON: `[text, {"entities": [[0, 4, "PER"]]}]`, in lists or one per
-line.
+"""spaCy's training examples as JSON.
+
+Each is `[text, {"entities": [[0, 4, "PER"]]}]`, in lists or one per line.
 
 ner-annotator (tecoholic.github.io/ner-annotator) writes a list of them as
 `{"classes": [...], "annotations": [...]}`.
@@ -38,8 +39,9 @@ def examples_of(document: Any) -> Any:
 
 
 def row_of(example: Any) -> Any:
-    """Returns an example as an object with `text`, `entities`, and `label` for its categories;
-    others as they are.
+    """Returns an example as an object with `text`, `entities`, and `label` for its categories.
+
+    Other values are returned as they are.
     """
     if not is_example(example):
         return example

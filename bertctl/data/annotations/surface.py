@@ -49,8 +49,9 @@ def _folded(text: str) -> str:
 
 
 def _true_place(text: str, start: int, end: int, surface: str) -> str:
-    """Returns where the words stand, as the end of a sentence: by another way of counting, else the
-    nearest place.
+    """Returns where the words stand, as the end of a sentence.
+
+    The place is found by another wayof counting, else the nearest place.
     """
     for true_start, true_end, counting in _countings(text, start, end):
         true_words = text[true_start:true_end]
@@ -78,8 +79,9 @@ def _occurrences(text: str, words: str) -> Iterator[int]:
 
 
 def _countings(text: str, start: int, end: int) -> Iterator[tuple[int, int, str]]:
-    """Yields start and end in characters, if they were counted in another way, with a name for
-    it.
+    """Yields start and end as if they were counted in another way, with its name.
+
+    The results are in characters.
     """
     counted: list[tuple[str, Callable[[int], int]]] = [
         (

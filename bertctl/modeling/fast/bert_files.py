@@ -83,8 +83,9 @@ class _Described:
         )
 
     def network(self, kind: str, shares: Shares) -> Network | None:
-        """Returns the encoder under a head, its weights still to come; None of another kind of
-        head.
+        """Returns the encoder under a head, its weights still to come.
+
+        It is None of another kind of head.
         """
         if kind == "MultipleChoice":
             outputs = 1
@@ -107,8 +108,9 @@ class _Described:
         )
 
     def stored_tensors(self, network: Encoder | Network) -> dict[str, StoredTensor | None]:
-        """Returns the weight in the files of each parameter of a network; None where there is none
-        of its shape.
+        """Returns the weight in the files of each parameter of a network.
+
+        It is None where there is none of its shape.
         """
         tensors = {}
         for name, parameter in network.named_parameters():
@@ -153,8 +155,9 @@ def _described(source: ModelSource, config: Mapping[str, Any]) -> _Described | N
 
 
 def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | None:
-    """Returns a model's network to answer with, on the CPU and in fp32; None where it is left to
-    transformers.
+    """Returns a model's network to answer with, on the CPU and in fp32.
+
+    It is None where it is left to transformers.
 
     Args:
         source: the model's files.
@@ -201,8 +204,9 @@ def read_network(source: ModelSource, auto_class: str) -> Encoder | Network | No
 def network_to_train(
     source: ModelSource, auto_class: str, config: Mapping[str, Any]
 ) -> tuple[Encoder | Network, tuple[str, ...]] | None:
-    """Returns a network on the CPU and in fp32, and its new weights by name; None where it is left
-    to transformers.
+    """Returns a network on the CPU and in fp32, and its new weights by name.
+
+    It is None where it is left to transformers.
 
     What the files lack of the pooler and of the head is drawn by torch's generator, as transformers
     does it.
@@ -274,8 +278,9 @@ def network_to_train(
 
 
 def _sizes(config: Mapping[str, Any], family: Family) -> dict[str, int] | None:
-    """Returns the sizes that config.json has to say; None where it leaves one to a class, or says
-    one in two ways.
+    """Returns the sizes that config.json has to say.
+
+    It is None where it leaves one to a class, or says one in two ways.
     """
     numbers = {size: config.get(name) for size, name in zip(SIZES, family.sizes, strict=True)}
     says_two = any(
@@ -328,8 +333,9 @@ def _is_plain(config: Mapping[str, Any], family: Family) -> bool:
 
 
 def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
-    """Returns whether a config.json is one that transformers loads, as far as that is not seen from
-    its network.
+    """Returns whether a config.json is one that transformers loads.
+
+    It says so as far as that is not seen from its network.
     """
     truths = all(type(config[name]) is bool for name in _TRUTHS if name in config)
     ids = all(type(config.get(name)) in (int, type(None)) for name in _IDS)
@@ -342,8 +348,9 @@ def _is_valid(config: Mapping[str, Any], family: Family) -> bool:
 
 
 def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | None:
-    """Returns what the dropouts leave out in training, by config.json; None where it says so in an
-    unusual way.
+    """Returns what the dropouts leave out in training, by config.json.
+
+    It is None where it says so in an unusual way.
     """
     fields = [*family.dropouts, family.of_heads.get(kind)]
     shares = [0.0 if field is None else config.get(field[0], field[1]) for field in fields]
@@ -357,8 +364,9 @@ def _shares(config: Mapping[str, Any], family: Family, kind: str) -> Shares | No
 def _fill(
     network: Encoder | Network, weights: Mapping[str, StoredTensor], *, is_trained: bool = False
 ) -> None:
-    """Gives a network weights of files; those that are trained are copied, since others may write
-    over a file.
+    """Gives a network weights of files.
+
+    Those that are trained are copied, since others may write over a file.
     """
     for file in {tensor.file for tensor in weights.values()}:
         with safe_open(file, framework="pt") as opened:

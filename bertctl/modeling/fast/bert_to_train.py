@@ -106,8 +106,9 @@ class TokenizerFiles:
 def bert_to_train(
     source: ModelSource, auto_class: str, head: Mapping[str, Any], *, dropout: float | None = None
 ) -> Model | None:
-    """Returns a model, its head perhaps a new one, as `load_model` does; None where it is left to
-    transformers.
+    """Returns a model, its head perhaps a new one, as `load_model` does.
+
+    It is None where it is left to transformers.
 
     Args:
         source: where the files are.
@@ -156,8 +157,9 @@ def bert_to_train(
 
 
 def bert_tokenizer(source: ModelSource, auto_class: str) -> TokenizerFiles | None:
-    """Returns the tokenizer of BERT or one of its like, as it reads and is saved under a head; None
-    of another kind.
+    """Returns the tokenizer of BERT or one of its like.
+
+    It is as it reads and is saved under a head; None of another kind.
 
     Raises:
         UnavailableError: a file that can't be read.

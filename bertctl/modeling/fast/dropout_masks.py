@@ -9,15 +9,17 @@ _PARTS = 1 << 16  # the share of a dropout is a whole number of them
 
 
 def drawn_share(dropout: nn.Dropout) -> float:
-    """Returns the share of elements that a dropout leaves out, as it is drawn: never all, as the
-    rest is scaled up.
+    """Returns the share of elements that a dropout leaves out, as it is drawn.
+
+    It is never all, as the rest is scaled up.
     """
     return min(round(dropout.p * _PARTS), _PARTS - 1) / _PARTS
 
 
 def draw_mask(count: int, share: float) -> Tensor | None:
-    """Returns a dropout's 16-bit masks of some elements: all bits are set where one is kept, none
-    where it is not.
+    """Returns a dropout's 16-bit masks of some elements.
+
+    All bits are set where one is kept, none where it is not.
     """
     if not share:
         return None

@@ -22,8 +22,9 @@ _TOLERANCE = 1e-4  # of fp32; far more than rounding, far less than a layout rea
 
 
 def use_fast_linears(network: nn.Module, compute: Compute) -> int:
-    """Puts oneDNN's product into each linear layer of a network that is only read from, where it is
-    the faster one.
+    """Puts oneDNN's product into linear layers where it is the faster one.
+
+    The network is only read from.
 
     The weights are laid out anew and can't be saved or trained any more; gradients go through to
     the input.

@@ -23,8 +23,9 @@ _LONGEST = {"fp32": 128, "bf16": 256}  # tokens; torch's own attention is as fas
 
 
 def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: bool = True) -> None:
-    """Makes the layers of a network, where they are those of `torch_bert.py`, attend so whenever no
-    gradient is asked.
+    """Makes the layers of a network attend in batches whenever no gradient is asked.
+
+    They do where they are those of `torch_bert.py`.
 
     Args:
         network: changed in place.
@@ -74,8 +75,9 @@ def use_batched_attention(network: nn.Module, compute: Compute, *, is_exact: boo
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, scale: float) -> Tensor:
-    """Returns (B, H, T, D) of queries, keys and values; scores are scaled so, and (B, 1, 1, T)
-    added to them.
+    """Returns (B, H, T, D) of queries, keys and values.
+
+    The scores are scaled so, and (B, 1, 1, T) is added to them.
     """
     heads, tokens = q.shape[1:3]
     q, k, v = (tensor.flatten(0, 1) for tensor in (q, k, v))

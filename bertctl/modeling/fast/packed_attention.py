@@ -1,5 +1,6 @@
-"""Attention over packed tokens: the windows of a batch lie one after the other, those of like
-lengths make a block.
+"""Attention over packed tokens.
+
+The windows of a batch lie one after the other, and those of like lengths make a block.
 
 Letters: B windows, T tokens of the longest, N tokens of all windows, C numbers of a hidden state, H
 heads, D = C / H; W windows of a block, L tokens of its longest, Q of each window that look.
@@ -59,8 +60,9 @@ first ones."""
 
 
 def pack(hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, list[Block]]:
-    """Returns where the N tokens lie among the B x T, the longest windows first, and the blocks of
-    windows.
+    """Returns where the N tokens lie among the B x T, and the blocks of windows.
+
+    The longest windows come first.
 
     Args:
         hidden_states: (B, T, C).
@@ -107,8 +109,9 @@ def _block(tokens: slice, is_token: Tensor) -> Block:
 def first_tokens(
     positions: Tensor, width: int, blocks: Sequence[Block]
 ) -> tuple[Looks, Tensor] | None:
-    """Returns how the first token of each window looks, and which of the N they are; None where one
-    is padding.
+    """Returns how the first token of each window looks, and which of the N they are.
+
+    It is None where one is padding.
     """
     ends = np.cumsum([0, *(block.windows for block in blocks)]).tolist()
     tokens = (positions % width == 0).nonzero().flatten()
@@ -126,8 +129,9 @@ def attend(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Returns attention of (N, 3 C) queries, keys and values, and for each block its (W x H, Q, L)
-    weights.
+    """Returns attention of (N, 3 C) queries, keys and values, and the weights.
+
+    Each block has (W x H, Q, L) weights.
 
     Args:
         qkv: its queries are divided by the root of D.
@@ -165,8 +169,9 @@ def attend_backward(
     dropout_mask: Tensor | None,
     scale: float,
 ) -> Tensor:
-    """Returns the (N, 3 C) gradient with respect to queries, keys and values; the arguments are
-    those of `attend`.
+    """Returns the (N, 3 C) gradient with respect to queries, keys and values.
+
+    The arguments are those of `attend`.
     """
     qkv_gradient = _room(qkv, qkv.shape, looks[-1][0])
     first = 0
@@ -198,8 +203,9 @@ def attend_backward(
 
 
 def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
-    """Returns a tensor to be filled block by block; rows after the last one are no window's, and
-    0.
+    """Returns a tensor to be filled block by block.
+
+    Rows after the last one are no window's, and 0.
     """
     output = like.new_empty(shape)
     output[last.tokens.stop :] = 0
@@ -207,8 +213,9 @@ def _room(like: Tensor, shape: torch.Size, last: Block) -> Tensor:
 
 
 def _by_head(tokens: Tensor, parts: int, heads: int, block: Block) -> Tensor:
-    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D), some token's where there
-    is none.
+    """Returns a block's tokens (..., parts x C) as (parts, W x H, L, D).
+
+    Where there is no token, some other one stands.
     """
     if block.sources is not None:
         tokens = tokens.index_select(0, block.sources)

@@ -1,5 +1,6 @@
-"""The encoder of a BERT in a training step on a CPU: each layer is one autograd function over the
-tokens of the batch.
+"""The encoder of a BERT in a training step on a CPU.
+
+Each layer is one autograd function over the tokens of the batch.
 
 The library's way computes padding, turns weights and hidden states to bf16 for each product, and
 draws a random number per element by `bernoulli_`, in one thread. Here the tokens of a batch lie one
@@ -92,8 +93,9 @@ class _LayerWeights:
 
 
 def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
-    """Makes the encoder of a network compute its training steps as above; returns whether its
-    family is one of these.
+    """Makes the encoder of a network compute its training steps as above.
+
+    It returns whether the network's family is one of these.
 
     Weights, their names, evaluation and what is saved stay the library's.
 
@@ -119,8 +121,9 @@ def use_packed_encoder(network: nn.Module, compute: Compute) -> bool:
 
 
 def _is_usual(config: Any) -> bool:
-    """Returns whether tokens look both ways, by torch's own attention, and the head reads no state
-    of padding.
+    """Returns whether a network attends and reads its states as usual.
+
+    Tokens look both ways, by torch's own attention, and the head reads no state of padding.
     """
     looks_back = any(getattr(config, name, None) for name in LOOKS_BACK)
     attention, summary = (
@@ -130,8 +133,9 @@ def _is_usual(config: Any) -> bool:
 
 
 def _read_layer(layer: Any, dtype: torch.dtype) -> _LayerWeights | None:
-    """Returns the shape and the weights of a layer of BERT's or DistilBERT's kind; None of another
-    kind.
+    """Returns the shape and the weights of a layer of BERT's or DistilBERT's kind.
+
+    It is None of another kind.
     """
     kind = type(layer).__name__
     if isinstance(layer, Layer):
@@ -200,8 +204,9 @@ def _adapters(parts: Sequence[Any]) -> list[Tensor | None]:
 
 
 def _reads_first_tokens(network: nn.Module) -> bool:
-    """Returns whether the head of a network, if it is as usual, reads of each window the first
-    token alone.
+    """Returns whether the head of a network reads of each window the first token alone.
+
+    It does if it is as usual.
     """
     if isinstance(network, Network):
         name = network.architecture
@@ -275,8 +280,9 @@ def _outputs_of(encoder: Any) -> Any:
 
 
 class _Layer(torch.autograd.Function):
-    """(N, C) hidden states through a layer (Devlin et al. 2019, section 3; Vaswani et al. 2017,
-    section 3.1).
+    """(N, C) hidden states through a layer.
+
+    See Devlin et al. 2019, section 3, and Vaswani et al. 2017, section 3.1.
     """
 
     @staticmethod

@@ -237,8 +237,9 @@ class Layer(_Named):
             self.put(name, nn.LayerNorm(hidden, eps=epsilon) if is_norm else nn.Linear(*shape))
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Returns (B, T, H) of (B, T, H), of which those are looked at where the mask (B, 1, T, T)
-        is true.
+        """Returns (B, T, H) of (B, T, H).
+
+        Tokens look at those where the mask (B, 1, T, T) is true.
         """
         split = (*x.shape[:2], self.heads, -1)
         q, k, v = (
@@ -270,8 +271,9 @@ class Stack(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None, *, keeps_all: bool = False
     ) -> SimpleNamespace:
-        """Returns `last_hidden_state` (B, T, H), and where all are kept `hidden_states`, of each
-        layer and before.
+        """Returns `last_hidden_state` (B, T, H).
+
+        Where all are kept, it also returns `hidden_states`, of each layer and before.
         """
         states = [x]
         for layer in self.layer:
@@ -406,8 +408,9 @@ class Encoder(_Saved):
         *,
         output_hidden_states: bool = False,
     ) -> SimpleNamespace:
-        """Returns `last_hidden_state` (B, T, H), `pooler_output` (B, H), and as tuple
-        `hidden_states` where asked.
+        """Returns `last_hidden_state` (B, T, H) and `pooler_output` (B, H).
+
+        Where asked, it also returns `hidden_states` as a tuple.
         """
         x = self.part("words")(input_ids)
         if "segments" in self.names:
@@ -439,8 +442,9 @@ class Encoder(_Saved):
         )
 
     def _places(self, ids: Tensor) -> Tensor:
-        """Returns the positions (1 or B, T) of (B, T) tokens; RoBERTa counts those that are no
-        padding, from its id.
+        """Returns the positions (1 or B, T) of (B, T) tokens.
+
+        RoBERTa counts those that are no padding, from its id.
         """
         if self.counts_from is None:
             return torch.arange(ids.shape[1], device=ids.device)[None]
@@ -507,8 +511,10 @@ class Network(_Saved):
             self.put("last", nn.Linear(hidden, outputs))
 
     def forward(self, **inputs: Tensor) -> Outputs:
-        """Returns `logits` (B, C), of tags (B, T, C), of choices (B, K) of (B, K, T) ids; of
-        questions two (B, T).
+        """Returns `logits` (B, C).
+
+        They are (B, T, C) of tags, (B, K) of the (B, K, T) ids of choices, and two (B, T) of
+        questions.
         """
         choices = inputs["input_ids"].shape[1]
         if self.kind == "MultipleChoice":
@@ -530,8 +536,9 @@ class Network(_Saved):
 
 
 def _table(rows: int, size: int, padding: int | None) -> nn.Embedding:
-    """Returns a table whose weights are still to come: to draw them, torch would import its
-    compiler.
+    """Returns a table whose weights are still to come.
+
+    To draw them, torch would import its compiler.
     """
     from_pretrained: Any = nn.Embedding.from_pretrained
     table: nn.Embedding = from_pretrained(torch.empty(rows, size), padding_idx=padding)

@@ -1,5 +1,6 @@
-"""Attention of a training step in fp32 between bf16 layers, on CPUs where torch's bf16 attention is
-the slower one.
+"""Attention of a training step in fp32 between bf16 layers.
+
+It is for CPUs where torch's bf16 attention is the slower one.
 
 Letters: B windows, H heads, T tokens, D numbers of a head.
 """
@@ -18,8 +19,9 @@ _LONGEST = 256  # tokens; the backward pass of longer windows is as fast in bf16
 
 
 def use_fp32_attention(network: "nn.Module", compute: Compute) -> bool:
-    """Makes a network that is trained in bf16 compute its attention in fp32, where that is faster;
-    returns whether.
+    """Makes a network that is trained in bf16 compute its attention in fp32.
+
+    It does where that is faster, and returns whether.
 
     Without AMX, the backward pass of torch's bf16 attention takes twice the time of fp32 (Zen 4, 32
     x 12 heads x 32 tokens: 13.7 against 5.3 ms). Evaluation keeps bf16, whose forward pass is
@@ -52,8 +54,9 @@ def _attend(
     mask: "Tensor | None",
     **more: Any,
 ) -> "tuple[Tensor, None]":
-    """Returns what torch's attention does with (B, H, T, D) queries, keys and values: (B, T, H,
-    D).
+    """Returns (B, T, H, D) of (B, H, T, D) queries, keys and values.
+
+    It is what torch's attention does with them.
     """
     import torch
     from transformers import AttentionInterface

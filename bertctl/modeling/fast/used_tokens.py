@@ -31,8 +31,9 @@ _LARGE = 2**26
 
 
 class StoredRows:
-    """A word table in a file, (V, C) in fp32, of which only what is asked for is read, and nothing
-    kept in memory.
+    """A word table in a file, (V, C) in fp32, of which only what is asked for is read.
+
+    Nothing is kept in memory.
     """
 
     def __init__(self, rows: np.memmap[Any, Any]) -> None:
@@ -51,8 +52,9 @@ class StoredRows:
 
 
 def _kept(table: Tensor) -> Tensor | StoredRows:
-    """Returns a table; of a large one few rows are asked for, so it lies in a file of its own if
-    there is room.
+    """Returns a table.
+
+    Of a large one few rows are asked for, so it lies in a file of its own if there is room.
     """
     if table.is_cpu and table.nbytes >= _LARGE:
         with contextlib.suppress(OSError):
@@ -93,8 +95,9 @@ class SavedRows:
 def save_with_tables(
     save: Callable[[dict[str, Tensor]], Any], weights: Mapping[str, Any], file: Path
 ) -> None:
-    """Makes a library write weights, tensors or `SavedRows`, to a file; the latter are put in
-    afterwards, block by block.
+    """Makes a library write weights, tensors or `SavedRows`, to a file.
+
+    The latter are put in afterwards, block by block.
 
     Args:
         save: writes tensors by name.
@@ -111,8 +114,9 @@ def save_with_tables(
 
 
 class UsedRows(nn.Module):
-    """A word table whose trained weight is (U, C); what is saved and loaded under its name is the
-    whole (V, C).
+    """A word table whose trained weight is (U, C).
+
+    What is saved and loaded under its name is the whole (V, C).
     """
 
     def __init__(self, plain: nn.Embedding, used: Tensor) -> None:
@@ -161,8 +165,9 @@ class UsedRows(nn.Module):
         optimizer.register_step_post_hook(decay)
 
     def go_on(self, decay: float) -> None:
-        """Puts the other rows to where they were after a part of the training: those of the start,
-        decayed.
+        """Puts the other rows to where they were after a part of the training.
+
+        They are those of the start, decayed.
         """
         self.whole = self.first
         self.decay = decay
@@ -201,8 +206,9 @@ class UsedRows(nn.Module):
 
 
 def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
-    """Returns which rows of a network's word table some batches of tokens use, (U,), if those are
-    not all.
+    """Returns which rows of a network's word table some batches of tokens use, (U,).
+
+    It does if those are not all.
 
     Args:
         network: of transformers, or of `torch_bert.py`.
@@ -243,8 +249,9 @@ def used_tokens(network: nn.Module, batches: Iterable[Tensor]) -> Tensor | None:
 
 
 def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
-    """Returns a network's word table in a file that was saved of it, if only rows of the table are
-    trained.
+    """Returns a network's word table in a file that was saved of it.
+
+    It does if only rows of the table are trained.
     """
     names = {
         f"{name}.weight" for name, part in network.named_modules() if isinstance(part, UsedRows)
@@ -265,8 +272,9 @@ def stored_tables(network: nn.Module, file: Path) -> dict[str, StoredRows]:
 
 
 def num_parameters(network: nn.Module, used: Tensor | None) -> tuple[int, int, int]:
-    """Returns how many parameters a network has, how many but for unused rows, and how many are
-    trained.
+    """Returns how many parameters a network has.
+
+    It also counts them without unused rows, and those that are trained.
     """
     total = sum(parameter.numel() for parameter in network.parameters())
     trained = sum(
@@ -285,8 +293,9 @@ def _has_parameter(group: Mapping[str, Any], weight: nn.Parameter) -> bool:
 
 
 def train_used_rows(network: nn.Module, used: Tensor | None) -> UsedRows | None:
-    """Makes a network train these rows of its word table alone, as `used_tokens` gives them; it is
-    changed in place.
+    """Makes a network train these rows of its word table alone.
+
+    `used_tokens` gives them. The network is changed in place.
     """
     if used is None:
         return None

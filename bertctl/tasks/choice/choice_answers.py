@@ -22,8 +22,9 @@ class ChoiceAnswers(Answers):
     )
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
-        """Returns the better of two answers that ignore the texts: always the same number, or
-        chance.
+        """Returns the better of two answers that ignore the texts.
+
+        They are always the same number, or chance.
 
         Chance is the mean over rows of 1 / number of choices.
         """

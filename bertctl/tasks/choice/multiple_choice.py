@@ -1,5 +1,6 @@
-"""Multiple choice (paper, section 4.4: SWAG): context and choice as a pair, a score each, softmax
-over the scores.
+"""Multiple choice (paper, section 4.4: SWAG).
+
+Context and choice are read as a pair, each gets a score, and the softmax goes over the scores.
 """
 
 from collections import Counter
@@ -49,8 +50,9 @@ class MultipleChoice(Task):
         return cls()
 
     def head(self) -> dict[str, Any]:
-        """Returns one output, a score named `choice`: to transformers a regression, which its head
-        does not ask.
+        """Returns one output, a score named `choice`.
+
+        To transformers it is a regression, which its head does not ask.
         """
         return label_fields(["choice"], "regression")
 
@@ -111,8 +113,9 @@ class MultipleChoice(Task):
         ]
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the score of each row's chosen choice, which rests on the context and on that
-        choice alone.
+        """Returns the score of each row's chosen choice.
+
+        It rests on the context and on that choice alone.
         """
         chosen = [int(answer["prediction"]) for answer in answered.answers]
         contexts = answered.rows.columns["context"]

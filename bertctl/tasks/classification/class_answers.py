@@ -129,8 +129,9 @@ answer({example})"""
 
     @classmethod
     def from_lines(cls, lines: Lines) -> "ClassAnswers":
-        """Returns the labels in the model's order where the lines have probabilities by name, else
-        sorted as found.
+        """Returns answers whose labels are in the model's order.
+
+        They are so where the lines have probabilities by name, else sorted as found.
 
         Of two labels the later one is positive, where the lines don't say: older runs had it so.
         """
@@ -181,8 +182,9 @@ answer({example})"""
         """
 
     def named_today(self, metrics: MetricsDocument) -> MetricsDocument:
-        """Returns metrics.json with what older runs call `f1` under its name, where there are more
-        than two labels.
+        """Returns metrics.json with what older runs call `f1` under its name.
+
+        The name changes where there are more than two labels.
         """
         if self.positive:
             return metrics.model_copy(update={"positive_label": self.positive})
@@ -261,8 +263,9 @@ answer({example})"""
         }
 
     def best_constant(self, name: str, lines: Lines, usual: float) -> float:
-        """Returns a metric of the best constant: of one label to give it to all, of several to give
-        all of them.
+        """Returns a metric of the best constant answer.
+
+        Of one label it gives that to all, of several it gives all of them.
         """
         if name == "f1":
             label = self.positive
@@ -324,8 +327,9 @@ answer({example})"""
         return Outcome.counted("By label", "label", self.labels, lines, pairs)
 
     def distributions(self, lines: Lines) -> tuple[Floats, Bools] | None:
-        """Returns (N, C) probabilities of the labels and which are right; None where lines don't
-        give all of them.
+        """Returns (N, C) probabilities of the labels and which are right.
+
+        It is None where lines don't give all of them.
         """
         if isinstance(lines, ClassLines) and lines.labels == self.labels:
             return lines.probabilities.astype(np.float64), lines.present()[0]
@@ -338,8 +342,9 @@ answer({example})"""
         return np.array(probabilities), self.present(lines)[0]
 
     def calibrated(self, lines: Lines) -> tuple[float, Floats, Bools] | None:
-        """Returns a temperature fitted on these lines and what `stated` gives with it; None where
-        none can be.
+        """Returns a temperature fitted on these lines and what `stated` gives with it.
+
+        It is None where none can be.
         """
         distributions = self.distributions(lines)
         if distributions is None:

@@ -1,5 +1,6 @@
-"""Prediction lines of many rows with one label each, as arrays: a line is made when it is asked
-for.
+"""Prediction lines of many rows with one label each, as arrays.
+
+A line is made when it is asked for.
 """
 
 from collections.abc import Iterator, Sequence

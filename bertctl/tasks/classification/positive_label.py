@@ -1,5 +1,6 @@
-"""Which of two labels `f1` is about: the one that was named, the data set's, else a guess from the
-names.
+"""Which of two labels `f1` is about.
+
+It is the one that was named, the data set's, else a guess from the names.
 """
 
 import re
@@ -22,8 +23,9 @@ _NO = re.compile(
 
 
 def positive_label(labels: Sequence[str], multi_label: bool, requested: str | None) -> str | None:
-    """Returns the positive label: the one asked for, else a guess; None where a row may have
-    several, or of more.
+    """Returns the positive label: the one asked for, else a guess.
+
+    It is None where a row may have several, or of more.
 
     Raises:
         UsageError: a label that is none of the two, or one of more than two.
@@ -47,8 +49,9 @@ def positive_label(labels: Sequence[str], multi_label: bool, requested: str | No
 
 
 def _guess(labels: Sequence[str]) -> str:
-    """Returns the likelier one to be looked for: `spam` of ham and spam, `OFFENSE` of OFFENSE and
-    OTHER.
+    """Returns the likelier one to be looked for.
+
+    It is `spam` of ham and spam, and `OFFENSE` of OFFENSE and OTHER.
 
     Where the names don't tell, the later one in the model's order: the data sets of GLUE end with
     the positive label.

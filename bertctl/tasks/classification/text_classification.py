@@ -1,5 +1,6 @@
-"""Sentence and sentence-pair classification, one label per example or several (paper, section 4.1:
-GLUE).
+"""Sentence and sentence-pair classification (paper, section 4.1: GLUE).
+
+An example has one label or several.
 """
 
 import math
@@ -87,8 +88,9 @@ class TextClassification(Task):
 
     @classmethod
     def of(cls, task: Task) -> "TextClassification | None":
-        """Returns the task, if it is one; its probabilities can be calibrated, and it can decide by
-        a threshold.
+        """Returns the task, if it is one of classification.
+
+        Its probabilities can be calibrated, and it can decide by a threshold.
         """
         return task if isinstance(task, cls) else None
 
@@ -108,8 +110,9 @@ class TextClassification(Task):
     def from_data(
         cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
     ) -> "TextClassification":
-        """Learns the label names: those of the recipe, else the data set's official order, else
-        sorted as found.
+        """Learns the label names.
+
+        They are those of the recipe, else the data set's official order, else sorted as found.
 
         Raises:
             DataError: missing or float labels, one label only, too many labels for so few rows.
@@ -243,8 +246,9 @@ class TextClassification(Task):
         return cross_entropies(logits, batch.labels)
 
     def with_decision(self, decision: Mapping[str, Any]) -> "TextClassification":
-        """Returns the task with the temperature and the threshold that were chosen on validation
-        rows.
+        """Returns the task with its temperature and threshold.
+
+        Both were chosen on validation rows.
         """
         changes: dict[str, Any] = {}
         if decision.get("temperature") is not None:
@@ -258,8 +262,9 @@ class TextClassification(Task):
     def decode(
         self, outputs: Outputs, features: SequenceFeatures, rows: Rows
     ) -> list[dict[str, Any]]:
-        """Returns the label (multi-label: the list of labels) and the probability of every label by
-        name.
+        """Returns the label and the probability of every label by name.
+
+        A task of several labels has a list of labels.
         """
         answers: list[dict[str, Any]] = []
         for row in self._probabilities(outputs["logits"]):
@@ -277,8 +282,9 @@ class TextClassification(Task):
         return answers
 
     def lines(self, outputs: Outputs, features: Any, rows: Rows) -> Sequence[dict[str, Any]]:
-        """Returns one answer per labelled row with its gold answer; of many rows with one label as
-        arrays.
+        """Returns one answer per labelled row with its gold answer.
+
+        Many rows with one label are arrays.
         """
         if self.multi_label or not is_many(len(rows)):
             return super().lines(outputs, features, rows)
@@ -310,8 +316,9 @@ class TextClassification(Task):
         return {name: by_line.value for name, by_line in self.answers.each_contributions(lines)}
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the logit of each label that was answered; where several are possible and none
-        was, the likeliest.
+        """Returns the logit of each label that was answered.
+
+        Where several are possible and none was, the likeliest.
         """
         targets: list[Target] = []
         for i, answer in enumerate(answered.answers):
@@ -339,8 +346,9 @@ class TextClassification(Task):
         return targets
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many of each label; of many labels, of the rarest and the most frequent
-        one.
+        """Returns how many of each label there are.
+
+        Of many labels it names labels, of the rarest and the most frequent one.
         """
         counts = self._label_counts(rows)
         by_number = sorted(self.labels, key=counts.__getitem__)
@@ -461,8 +469,9 @@ class TextClassification(Task):
 
 
 def _first_rows(rows: Rows) -> Sequence[int]:
-    """Returns the first row of each different label where labels recur, else all rows; in their
-    order.
+    """Returns the first row of each different label where labels recur, else all rows.
+
+    They are in their order.
     """
     column = rows.columns["label"]
     if not isinstance(column, CodedValues):
@@ -492,8 +501,9 @@ def _refuse_odd_numbers(counts: Counter[str], rows: Rows) -> None:
 
 
 def _refuse_number(label: object, where: str) -> None:
-    """Refuses what is a number but no class: 3.5, '0.25', 'nan'; not 3, '3', '3.0' or the float 3.0
-    of a Parquet file.
+    """Refuses what is a number but no class.
+
+    That is 3.5, '0.25' or 'nan', but not 3, '3', '3.0' or the float 3.0 of a Parquet file.
 
     Raises:
         DataError: with file and line.

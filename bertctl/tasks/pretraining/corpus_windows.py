@@ -1,5 +1,6 @@
-"""A corpus as windows: what the model reads of it, with other masks and other pairs of sentences in
-each epoch.
+"""A corpus as windows: what the model reads of it.
+
+Each epoch has other masks and other pairs of sentences.
 
 Letters: U windows, D documents, B windows of a batch, T tokens of the longest of them.
 """
@@ -31,8 +32,9 @@ _CHUNK = 2**24  # tokens that are looked at together
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
-    """Windows with masked tokens; the labels are (B, T): the token that was there, or `IGNORED`
-    where none was chosen.
+    """Windows with masked tokens.
+
+    The labels are (B, T): the token that was there, or `IGNORED` where none was chosen.
 
     Attributes:
         order: (B,) 0 where the second part of a window follows the first one, else 1; None without
@@ -75,8 +77,9 @@ class CorpusWindows(OneAnswer):
 
     @cached_property
     def lengths(self) -> Ints:
-        """(U,) tokens of each window, special ones included; a pair from two documents may have
-        fewer.
+        """(U,) tokens of each window, special ones included.
+
+        A pair from two documents may have fewer.
         """
         return self.sizes + self.layout.special
 
@@ -123,8 +126,9 @@ class CorpusWindows(OneAnswer):
         return self.masked(indices, padding, _EVALUATION)
 
     def masked(self, indices: Ints, padding: Padding, rng: WindowRandom) -> MaskedBatch:
-        """Returns some windows as padded tensors with masks, by the seed, the epoch and the window
-        alone.
+        """Returns some windows as padded tensors with masks.
+
+        The seed, the epoch and the window alone decide the masks.
 
         Args:
             indices: (B,) which.
@@ -147,8 +151,9 @@ class CorpusWindows(OneAnswer):
         )
 
     def window(self, index: int, step: WindowRandom = _EVALUATION) -> tuple[Ints, Ints, Ints, int]:
-        """Returns a window's ids with masks, segments and labels, one for each token, and the order
-        of its parts.
+        """Returns a window's ids with masks, segments and labels, and the order of its parts.
+
+        Ids, segments and labels have an entry for each token.
         """
         begin = int(self.starts[index])
         span = (begin, begin + int(self.sizes[index]))
@@ -182,8 +187,9 @@ class CorpusWindows(OneAnswer):
     def _parts(
         self, span: tuple[int, int], document: int, rng: np.random.Generator
     ) -> tuple[list[tuple[int, int]], int]:
-        """Returns the two parts of a window as places in the ids, and 1 where the second does not
-        follow the first.
+        """Returns the two parts of a window as places in the ids, and their order.
+
+        The order is 1 where the second does not follow the first.
 
         A window is cut where a sentence ends, at random; one of a single sentence where a word
         ends.
@@ -222,8 +228,9 @@ def word_begins(text: PackedText, begin: int, end: int) -> Bools:
 
 
 def _at_word(text: PackedText, begin: int, end: int) -> int:
-    """Returns the last end of a word in front of `end`, or `end` itself where there is none behind
-    `begin`.
+    """Returns the last end of a word in front of `end`.
+
+    It is `end` itself where there is none behind `begin`.
     """
     if end >= len(text.ids) or word_begins(text, end, end + 1)[0]:
         return end
@@ -236,8 +243,9 @@ def _at_word(text: PackedText, begin: int, end: int) -> int:
 def cut_windows(
     text: PackedText, room: int, *, least: int = 1, short: float = 0.0, seed: int = 0
 ) -> tuple[Ints, Ints, Ints]:
-    """Returns where windows begin, their tokens, and their documents, (U,) each: whole sentences,
-    as many as fit.
+    """Returns where windows begin, their tokens, and their documents, (U,) each.
+
+    A window has whole sentences, as many as fit.
 
     A longer sentence is cut between words. No window has text of two documents (DOC-SENTENCES of
     RoBERTa, Liu et al. 2019, section 4.2); short ones share batches with their like.
@@ -280,8 +288,9 @@ def cut_windows(
 
 
 def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
-    """Returns which windows an epoch reads so that corpora have these weights: none is left out,
-    some come again.
+    """Returns which windows an epoch reads so that corpora have these weights.
+
+    None is left out, some come again.
 
     Args:
         corpora: (U,) corpus of each window.
@@ -301,8 +310,9 @@ def mixed(corpora: Ints, weights: Sequence[float]) -> Ints:
 def weights_of(
     sizes: Mapping[str, int], mix: Sequence[str], temperature: float | None
 ) -> list[float] | None:
-    """Returns the weight of each corpus, in all 1; None where they are read in proportion to their
-    sizes.
+    """Returns the weight of each corpus, in all 1.
+
+    It is None where they are read in proportion to their sizes.
 
     Args:
         sizes: windows by the corpus's name.

@@ -1,5 +1,6 @@
-"""Which tokens are masked, and what stands in their places (BERT paper, section 3.1 and appendix
-A.1).
+"""Which tokens are masked, and what stands in their places.
+
+See the BERT paper, section 3.1 and appendix A.1.
 
 Letters: L tokens of a window without its special tokens, n chosen ones.
 """
@@ -71,8 +72,9 @@ class Masking:
         return positions, of_token[positions]
 
     def _spans(self, sizes: Ints, n_masked: int, rng: np.random.Generator) -> list[range]:
-        """Returns spans of words in the order in which they are tried, at least as many as are
-        wanted.
+        """Returns spans of words in the order in which they are tried.
+
+        There are at least as many as are wanted.
         """
         # Modulo cuts the distribution off and keeps its shape: 3.8 on average, where a minimum
         # makes it 4.5.
@@ -86,8 +88,9 @@ class Masking:
         ]
 
     def disguise(self, tokens: Ints, groups: Ints, rng: np.random.Generator) -> Ints:
-        """Returns what stands in the places of (n,) chosen tokens: [MASK], a random token, or the
-        token itself.
+        """Returns what stands in the places of (n,) chosen tokens.
+
+        It is [MASK], a random token, or the token itself.
 
         A span is one of the three as a whole.
 

@@ -1,5 +1,6 @@
-"""What a pretrained model's answers mean: masked words and pairs of sentences, document by
-document.
+"""What a pretrained model's answers mean.
+
+Masked words and pairs of sentences, document by document.
 """
 
 from dataclasses import replace
@@ -81,8 +82,10 @@ def _order_accuracy(_: Answers, lines: Lines) -> Contributions | None:
 
 
 class PretrainingAnswers(Answers):
-    """Counts of a document: its masked tokens (`gold`), how many of them the model names first
-    (`prediction`), the sum of their losses, its `pairs`, and how many of these it tells.
+    """Counts of a document: its masked tokens, its pairs, and what the model tells of them.
+
+    `gold` is how many tokens are masked, `prediction` how many of them the model names first. The
+    others are the sum of their losses, the `pairs`, and how many of these it tells.
     """
 
     task: ClassVar[str] = "pretraining"

@@ -1,5 +1,6 @@
-"""What pretraining minimises: the loss of masked words, and of the order of a window's two parts,
-added.
+"""What pretraining minimises.
+
+It adds the loss of masked words and that of the order of a window's two parts.
 
 Letters: B windows, T tokens, M masked places of a batch, V tokens of the vocabulary.
 """
@@ -38,8 +39,9 @@ class PretrainingOutputs(NamedTuple):
 
 @dataclass(frozen=True)
 class PretrainingObjective(Objective):
-    """Cross-entropy of the masked words, and of the order of two parts (BERT paper, appendix A.2:
-    their means added).
+    """Cross-entropy of the masked words, and of the order of two parts.
+
+    See the BERT paper, appendix A.2: their means are added.
 
     Only masked places go through the vocabulary's matrix.
 

@@ -1,5 +1,6 @@
-"""Pretraining: masked words and the order of sentences, on a corpus without labels (BERT paper,
-section 3.1).
+"""Pretraining on a corpus without labels (BERT paper, section 3.1).
+
+The model learns masked words and the order of sentences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -175,8 +176,9 @@ class Pretraining(Task):
     def collect_outputs(
         self, outputs: Any, batch: MaskedBatch, features: CorpusWindows, indices: Ints
     ) -> Outputs:
-        """Returns how many masked tokens each window has, how many are named first, and whether its
-        order is told.
+        """Returns how many masked tokens each window has, and what is told of it.
+
+        That is how many are named first, and whether its order is told.
         """
         size = len(batch.gold)
         right = outputs.words.argmax(dim=-1) == outputs.gold
@@ -209,8 +211,9 @@ class Pretraining(Task):
         return answers
 
     def samples(self, outputs: Outputs, features: CorpusWindows, tokenizer: Tokenizer) -> list[str]:
-        """Returns the beginnings of a few windows, with what the model says in place of each masked
-        token.
+        """Returns the beginnings of a few windows, with the model's words in masked places.
+
+        Each masked token is replaced by what the model says.
         """
         samples = []
         for i in np.unique(features.rows, return_index=True)[1][:_SAMPLES].tolist():
@@ -250,8 +253,9 @@ class Pretraining(Task):
 
 
 def _first_guesses(outputs: Any, windows: int) -> Any:
-    """Returns what is said in the first masked places of each window, (B, K); -1 where there are
-    fewer.
+    """Returns what is said in the first masked places of each window, (B, K).
+
+    It is -1 where there are fewer.
     """
     import torch
 

@@ -1,5 +1,6 @@
-"""From the scores of tokens to answers: the best spans of each window at once, then the best
-answers of each question.
+"""From the scores of tokens to answers.
+
+The best spans of each window are found at once, then the best answers of each question.
 
 Letters: N questions, U windows, B windows of a batch, T tokens, A longest answer in tokens, K
 answers kept.
@@ -158,8 +159,9 @@ def keep_spans(
     longest: int,
     n_best: int,
 ) -> Outputs:
-    """Returns what decoding needs of a batch of windows: their best spans and the score of "no
-    answer".
+    """Returns what decoding needs of a batch of windows.
+
+    It is their best spans and the score of "no answer".
 
     An answer lies within the context, and begins where its first token sees most of it
     (`with_most_context`), so that no span counts in two windows.

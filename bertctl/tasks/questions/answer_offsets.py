@@ -1,5 +1,6 @@
-"""Answers by characters and by tokens: where a context's tokens stand in it, and whether an answer
-is at its offset.
+"""Answers by characters and by tokens.
+
+It says where a context's tokens stand in it, and whether an answer is at its offset.
 
 Letters: D contexts, T tokens of all of them together.
 """
@@ -51,8 +52,9 @@ class Contexts:
         )
 
     def tokens_of(self, context: int, start: int, end: int) -> tuple[int, int] | None:
-        """Returns the first and last token of the characters from `start` up to `end`; None where
-        there is none.
+        """Returns the first and last token of the characters from `start` up to `end`.
+
+        It is None where there is none.
         """
         at = int(self.tokens.starts[context])
         of_context = slice(at, at + int(self.tokens.lengths[context]))
@@ -86,8 +88,9 @@ def encode_contexts(texts: Sequence[str], tokenizer: Tokenizer) -> Contexts:
 
 
 def _without_blanks(offsets: Ints32, text: str) -> Ints32:
-    """Returns offsets without the blanks that byte-level and SentencePiece tokens begin or end
-    with.
+    """Returns offsets without blanks.
+
+    Byte-level and SentencePiece tokens begin or end with blanks.
     """
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     is_space = np.append(
@@ -131,8 +134,9 @@ def _has_graphemes(text: str) -> bool:
 
 
 def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
-    """Returns offsets that begin or end inside a grapheme, as those of uncased models do, moved to
-    its borders.
+    """Returns offsets moved to the borders of graphemes.
+
+    Those of uncased models begin or end inside a grapheme.
     """
     if not _has_graphemes(text):
         return offsets
@@ -146,8 +150,9 @@ def _whole_graphemes(offsets: Ints32, text: str) -> Ints32:
 
 
 def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
-    """Returns the characters of an answer without blanks around it; None where its text is not at
-    its offset.
+    """Returns the characters of an answer without blanks around it.
+
+    It is None where its text is not at its offset.
 
     White space in the text and in the context may differ, as it does where one of them was
     re-wrapped.
@@ -164,8 +169,9 @@ def answer_span(context: str, text: str, start: int) -> tuple[int, int] | None:
 
 
 def offset_units(context: str, text: str, start: int) -> set[str]:
-    """Returns the units in which an offset leads to its answer, where characters counted from 0 do
-    not.
+    """Returns the units in which an offset leads to its answer.
+
+    It does not in characters counted from 0.
 
     Args:
         context: The text.

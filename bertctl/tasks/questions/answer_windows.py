@@ -1,5 +1,6 @@
-"""Questions with their contexts as the model reads them: pairs, the context in overlapping windows
-where it is long.
+"""Questions with their contexts as the model reads them.
+
+They are pairs, with the context in overlapping windows where it is long.
 
     # window 1   [CLS] who wrote it ? [SEP] the play was first printed in 16 ##23 , years [SEP]
     # window 2   [CLS] who wrote it ? [SEP] in 16 ##23 , years after its author had died . [SEP]
@@ -113,8 +114,9 @@ class AnswerFeatures(OneAnswer):
 
     @property
     def seams(self) -> int:
-        """Returns how many windows begin where the one before ends: an answer across the two is
-        whole in neither.
+        """Returns how many windows begin where the one before ends.
+
+        An answer across the two is whole in neither.
         """
         is_next = self.rows[1:] == self.rows[:-1]
         ends = self.first[:-1] + self.counts[:-1]
@@ -159,8 +161,9 @@ class AnswerFeatures(OneAnswer):
 
     @cached_property
     def null_at(self) -> Ints:
-        """(U,) position that stands for "no answer": [CLS], the first token, or the last one
-        (XLNet).
+        """(U,) position that stands for "no answer".
+
+        It is [CLS], the first token, or the last one (XLNet).
         """
         return null_positions(self.layout, self.lengths)
 
@@ -169,8 +172,9 @@ class AnswerFeatures(OneAnswer):
         return self.arrays(indices, padding).as_tensors()
 
     def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
-        """Returns some windows as padded arrays; labels are (B, 2) positions of an answer's first
-        and last token.
+        """Returns some windows as padded arrays.
+
+        Labels are (B, 2) positions of an answer's first and last token.
         """
         rows = self.rows[indices]
         questions = self.questions
@@ -191,16 +195,18 @@ class AnswerFeatures(OneAnswer):
 
     @cached_property
     def answered(self) -> tuple[Ints, Ints]:
-        """(U,) the context's first token that sees most of it in this window, and the token after
-        the last one.
+        """(U,) the context's first token that sees most of it in this window.
+
+        With it comes the token after the last one that does.
         """
         return SlidingWindows(self.rows, self.first, self.first + self.counts).answered(
             counts_length=True
         )
 
     def with_most_context(self, indices: Ints) -> Bools:
-        """Returns which tokens of the context see more of it in these windows than in all others
-        that hold them.
+        """Returns which tokens of the context see most of it in these windows.
+
+        They see more of it there than in all other windows that hold them.
 
         Args:
             indices: (B,) windows.
@@ -298,8 +304,9 @@ def encode_questions(
 
 
 def null_positions(layout: Layout, lengths: Ints) -> Ints:
-    """Returns the first position where windows begin with a special token, else the last
-    (XLNet).
+    """Returns the position that stands for "no answer".
+
+    It is the first where windows begin with a special token, else the last (XLNet).
     """
     if layout.before(0):
         return np.zeros_like(lengths)
@@ -311,8 +318,9 @@ _LOST = -2
 
 
 def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
-    """Returns (N, 2) first and last token of each first answer; `_NO_SPAN` without one, `_LOST` if
-    not found.
+    """Returns (N, 2) first and last token of each first answer.
+
+    It is `_NO_SPAN` without an answer, and `_LOST` if it is not found.
     """
     spans = np.full((len(rows), 2), _NO_SPAN, dtype=np.int64)
     for i, (context, label) in enumerate(
@@ -329,8 +337,9 @@ def _answer_tokens(rows: Rows, contexts: Contexts, context_of: Ints) -> Ints:
 
 
 def _targets(spans: Ints, first: Ints, counts: Ints, context_at: Ints, nulls: Ints) -> Ints:
-    """Returns (U, 2) positions of the answers in their windows; of [CLS] where the whole answer is
-    not there.
+    """Returns (U, 2) positions of the answers in their windows.
+
+    It is that of [CLS] where the whole answer is not there.
     """
     is_inside = (spans[:, 0] >= first) & (spans[:, 1] < first + counts)
     targets = np.where(

@@ -1,5 +1,6 @@
-"""Extractive question answering: the answer is a span of the context, or there is none (paper,
-sections 4.2, 4.3).
+"""Extractive question answering (paper, sections 4.2, 4.3).
+
+The answer is a span of the context, or there is none.
 """
 
 import json
@@ -51,8 +52,9 @@ keeps them."""
 
 
 def _write_by_id(field: str, answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes a JSON object: id -> a field of the answer, as run_squad.py and the official scorers
-    have it.
+    """Writes a JSON object that maps each id to a field of its answer.
+
+    run_squad.py and the official scorers have it so.
     """
     json.dump(
         {line["id"]: line[field] for line in answers},
@@ -126,8 +128,9 @@ class QuestionAnswering(Task):
         return label_fields(_HEADS[self.unanswerable], "single_label_classification")
 
     def check(self, rows: Rows) -> None:
-        """Refuses answers whose text is not at their offset in the context, unless they are to be
-        left out.
+        """Refuses answers whose text is not at their offset in the context.
+
+        It does not where they are to be left out.
 
         Raises:
             DataError: with file, id, offset, and what stands there.
@@ -179,8 +182,9 @@ class QuestionAnswering(Task):
         )
 
     def reading_notes(self, features: AnswerFeatures, recipe: Recipe) -> Iterator[ReadingNote]:
-        """Yields in what F1 counts, where that is characters, and a warning of answers that no
-        window holds.
+        """Yields in what F1 counts, where that is characters.
+
+        It also yields a warning of answers that no window holds.
         """
         if features.gold and counts_characters(features.gold):
             yield ReadingNote(
@@ -202,8 +206,9 @@ class QuestionAnswering(Task):
         return PositionScores(**attributes)
 
     def tune(self, outputs: Outputs, features: AnswerFeatures, rows: Rows) -> dict[str, Any]:
-        """Returns the `null_threshold` with the best F1, where the model and the rows know both
-        kinds of questions.
+        """Returns the `null_threshold` with the best F1.
+
+        It is tuned where the model and the rows know both kinds of questions.
         """
         gold = features.gold or ()
         answerable = np.array([len(texts) > 0 for texts in gold], dtype=np.bool_)
@@ -246,8 +251,9 @@ class QuestionAnswering(Task):
         ]
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the sum of each answer's start and end logit, in the window where it was
-        found.
+        """Returns the sum of each answer's start and end logit.
+
+        They are those of the window where the answer was found.
         """
         features = answered.features
         columns = answered.rows.columns
@@ -277,8 +283,9 @@ class QuestionAnswering(Task):
         return targets
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many contexts, how many questions without an answer, how many answers that
-        can't be found.
+        """Returns how many contexts and questions without an answer there are.
+
+        It also counts answers that can't be found.
         """
         contexts = len(set(rows.columns["context"]))
         without = sum(not label["text"] for label in rows.columns["label"])

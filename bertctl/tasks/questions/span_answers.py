@@ -48,8 +48,9 @@ def _f1(_: Any, lines: Lines, *, answerable: bool | None = None) -> Contribution
 
 
 def _of_kind(lines: Lines, answerable: bool | None) -> tuple[Floats, Floats, Lines] | None:
-    """Returns exact matches, F1 and lines of one kind of question, or of all; None where all have
-    an answer.
+    """Returns exact matches, F1 and lines of one kind of question, or of all.
+
+    It is None where all have an answer.
     """
     exact, f1, has_answer = raw(lines)
     if answerable is None:
@@ -99,8 +100,9 @@ class SpanAnswers(Answers):
     )
 
     def figures(self, lines: Lines) -> dict[str, float]:
-        """Returns the best thresholds of the null odds and what they give; nothing where all have
-        an answer.
+        """Returns the best thresholds of the null odds and what they give.
+
+        Nothing where all have an answer.
         """
         exact, f1, answerable = raw(lines)
         if answerable.all() or any("null_odds" not in line for line in lines):
@@ -119,8 +121,9 @@ class SpanAnswers(Answers):
         return thresholds
 
     def losses(self, lines: Lines) -> None:
-        """Returns None: the loss is a mean over windows, and the lines don't say how many there
-        were.
+        """Returns None, as the lines don't tell the loss.
+
+        The loss is a mean over windows, and the lines don't say how many there were.
         """
         return
 

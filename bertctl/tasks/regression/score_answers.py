@@ -101,8 +101,9 @@ answer({example})"""
         return float(np.array(gold, dtype=np.float64).mean())
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the score that every line got, or hardly anything else, such as the mean of the
-        training scores.
+        """Returns the score that every line got, or hardly anything else.
+
+        The mean of the training scores is such a score.
         """
         gold, predicted = scores(lines)
         if predicted.std() < _FLAT * gold.std():

@@ -161,8 +161,9 @@ def _scores(rows: Rows) -> Floats:
 
 
 def _refuse_fine_differences(source: str, mean: float, deviation: float, *, largest: float) -> None:
-    """Refuses scores that differ by hardly more than the step between two numbers of their size in
-    32 bits.
+    """Refuses scores that differ by hardly more than 32 bits can tell.
+
+    That is the step between two numbers of their size.
 
     A model answers in 32 bits, so it could not tell such scores apart.
 

@@ -1,5 +1,6 @@
-"""What the similarity of two texts means: near their score, above a threshold, or before that of
-all other texts.
+"""What the similarity of two texts means.
+
+It is near their score, above a threshold, or before that of all other texts.
 
 A line is a row of the file. Lines of rows with scores have `gold` and `prediction`, the similarity
 by the model's measure. Those of pairs with labels have `gold_match` beside it (whether the texts
@@ -137,8 +138,9 @@ model.similarity(vectors, vectors)"""
         return "scores"
 
     def figures(self, lines: Lines) -> dict[str, float]:
-        """Returns F1 and accuracy of pairs at the threshold that is best for these very pairs;
-        nothing of other lines.
+        """Returns F1 and accuracy of pairs at the threshold that is best for these very pairs.
+
+        Other lines have none.
 
         They are those of sentence-transformers' `BinaryClassificationEvaluator`.
         """
@@ -158,8 +160,9 @@ model.similarity(vectors, vectors)"""
         return first_positions
 
     def constant_prediction(self, lines: Lines) -> str | None:
-        """Returns the similarity that all pairs have: the vectors have collapsed; no question for a
-        search.
+        """Returns the similarity that all pairs have.
+
+        The vectors have then collapsed. A search has no such question.
         """
         # Not those of a query without a right text.
         comparable = [line for line in lines if line.get("ranks", True)]
@@ -173,8 +176,9 @@ model.similarity(vectors, vectors)"""
         return f"about {np.mean(similarities):.3g}"
 
     def is_right(self, line: Line) -> bool | None:
-        """Returns whether the right text comes first, or the pair is on its side; a score is more
-        or less near.
+        """Returns whether the right text comes first, or the pair is on its side.
+
+        A score is more or less near, so it is neither.
         """
         kind = self.kind(line)
         if kind == "scores":
@@ -208,8 +212,9 @@ model.similarity(vectors, vectors)"""
         return self.shown_input(line), gold, f"{float(line['prediction']):.3f}"
 
     def outcome(self, lines: Lines) -> Outcome:
-        """Returns scores and similarities, to be drawn; or how many queries find the right text at
-        which rank.
+        """Returns scores and similarities, to be drawn.
+
+        Of a search it returns how many queries find the right text at which rank.
         """
         if self.kind(lines[0]) != "search":
             is_scored = self.kind(lines[0]) == "scores"

@@ -1,5 +1,6 @@
-"""Vectors of texts, near where meanings are (Reimers & Gurevych 2019): one encoder reads each text
-by itself.
+"""Vectors of texts, near where meanings are (Reimers & Gurevych 2019).
+
+One encoder reads each text by itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -102,8 +103,10 @@ class SentenceEmbeddings(Task):
 
     @property
     def primary_metric(self) -> str:
-        """Spearman correlation of scores, average precision of pairs, reciprocal rank of what is
-        searched.
+        """The metric by which a model is chosen.
+
+        It is the Spearman correlation of scores, the average precision of pairs, or the reciprocal
+        rank of what is searched.
         """
         return ROW_KINDS[self.kind].primary_metric
 
@@ -161,8 +164,9 @@ class SentenceEmbeddings(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "SentenceEmbeddings":
-        """Returns the task that the model's config.json describes; of a model of others, one that
-        gives cosines.
+        """Returns the task that the model's config.json describes.
+
+        Of a model of others it is one that gives cosines.
         """
         task_config = model_config.get("sentence_task") or {}
         modules = model_config.get(SAID) or SentenceModules()
@@ -173,8 +177,9 @@ class SentenceEmbeddings(Task):
         )
 
     def head(self) -> dict[str, Any]:
-        """Returns what of the task is not in the recipe, and the sizes of what stands on the
-        vectors.
+        """Returns what of the task is not in the recipe.
+
+        It also has the sizes of what stands on the vectors.
         """
         names = ("kind", "loss", "labels", "positive", "low", "high")
         if self.loss == "softmax":
@@ -290,8 +295,9 @@ class SentenceEmbeddings(Task):
         return {"vectors": vectors[:, 0]}
 
     def tune(self, outputs: Outputs, features: SentenceFeatures, rows: Rows) -> dict[str, Any]:
-        """Returns the similarity from which two texts belong together, by F1; nothing where labels
-        don't say it.
+        """Returns the similarity from which two texts belong together, by F1.
+
+        It is nothing where labels don't say it.
         """
         belongs = features.labels
         if features.kind != CLASSES.name or belongs is None or not 0 < belongs.sum() < len(belongs):
@@ -303,8 +309,9 @@ class SentenceEmbeddings(Task):
         return {"cosine_threshold": (highest - lowest) * best_share + lowest}
 
     def _similarity_range(self, similarities: Floats) -> tuple[float, float]:
-        """Returns the least and the greatest similarity that there can be: of cosines -1 and 1,
-        else what there is.
+        """Returns the least and the greatest similarity that there can be.
+
+        Of cosines they are -1 and 1, else those that occur.
         """
         if self.said.similarity == COSINE:
             return -1.0, 1.0
@@ -322,8 +329,9 @@ class SentenceEmbeddings(Task):
         return replace(self, threshold=float(threshold))
 
     def _threshold(self) -> float | None:
-        """Returns the threshold; 0.5 for cosines where none was chosen, and None for the other
-        measures.
+        """Returns the threshold.
+
+        It is 0.5 for cosines where none was chosen, and None for the other measures.
         """
         if self.threshold is None and self.said.similarity == COSINE:
             return _USUAL_COSINE
@@ -353,8 +361,9 @@ class SentenceEmbeddings(Task):
     def lines(
         self, outputs: Outputs, features: SentenceFeatures, rows: Rows
     ) -> Sequence[dict[str, Any]]:
-        """Returns the similarity of each pair with its label, or where what belongs to each text is
-        found.
+        """Returns the similarity of each pair with its label.
+
+        Of a search it returns where what belongs to each text is found.
         """
         kind = ROW_KINDS[features.kind]
         plan = kind.search_plan(features)
@@ -405,8 +414,9 @@ class SentenceEmbeddings(Task):
         return 0.0
 
     def baseline(self, constant: Any, rows: Rows) -> dict[str, float]:
-        """Returns the metrics of one similarity for all pairs; of a search, those of a random order
-        for each query.
+        """Returns the metrics of one similarity for all pairs.
+
+        Of a search they are, those of a random order for each query.
         """
         kind = self.kind_of(rows)
         if kind in (MATCHES, TEXTS):

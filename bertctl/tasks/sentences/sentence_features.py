@@ -117,8 +117,9 @@ class SentenceFeatures(RowFeatures):
 
     @cached_property
     def first_alike(self) -> Ints:
-        """(M,) the first text that the model reads alike: "Film" and "film" have the same ids, and
-        so one vector.
+        """(M,) the first text that the model reads alike.
+
+        "Film" and "film" have the same ids, and so one vector.
 
         Computed in other batches their vectors would differ in the last digits, and a tie would be
         luck.
@@ -149,8 +150,9 @@ class SentenceFeatures(RowFeatures):
         with_negatives: bool = False,
         with_third_text: bool = False,
     ) -> SentenceBatch:
-        """Returns single texts with a partner each, drawn anew in every step: one of the same
-        label.
+        """Returns single texts with a partner each, drawn anew in every step.
+
+        The partner is one of the same label.
 
         Args:
             indices: (B,) rows.
@@ -196,8 +198,9 @@ class SentenceFeatures(RowFeatures):
 
 
 class DifferentTexts(SequenceFeatures):
-    """The different texts of a split, a window each: a paragraph is read once, however many
-    questions have it.
+    """The different texts of a split, a window each.
+
+    A paragraph is read once, however many questions have it.
     """
 
     def arrays(self, indices: Ints, padding: Padding) -> ArrayBatch:
@@ -220,8 +223,9 @@ def text_keys(columns: Sequence[Sequence[str]]) -> Ints:
 
 
 def different(columns: Sequence[Sequence[str]]) -> tuple[Ints, list[str]]:
-    """Returns (N, K) which text each one is, and the different texts in the order of their
-    columns.
+    """Returns (N, K) which text each one is, and the different texts.
+
+    These are in the order of their columns.
     """
     numbers, texts = numbers_of(chain.from_iterable(columns))
     return numbers.reshape(len(columns), -1).T, texts

@@ -1,5 +1,6 @@
-"""What makes vectors of texts near or far: losses of pairs, and of pairs among all those of a
-batch.
+"""What makes vectors of texts near or far.
+
+These are losses of pairs, and of pairs among all those of a batch.
 
 All of them are those of sentence-transformers, with its settings.
 Letters: B rows, K texts of a row, D size of a vector.
@@ -22,8 +23,9 @@ from bertctl.tasks.sentences.sentence_features import SentenceBatch, SentenceFea
 
 @dataclass(frozen=True)
 class SentenceObjective(Objective):
-    """The squared distance of each pair's cosine from how near it is, 0 to 1 (Reimers & Gurevych
-    2019, section 3).
+    """The squared distance of each pair's cosine from how near it is, 0 to 1.
+
+    See Reimers & Gurevych 2019, section 3.
 
     Attributes:
         padding: how batches are filled up.
@@ -86,8 +88,9 @@ class SentenceObjective(Objective):
 
 
 class ContrastiveObjective(SentenceObjective):
-    """Near pairs at distance 0, others at least the margin apart, in 1 - cosine (Hadsell et al.
-    2006).
+    """Near pairs at distance 0, others at least the margin apart, in 1 - cosine.
+
+    See Hadsell et al. 2006.
     """
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
@@ -99,8 +102,9 @@ class ContrastiveObjective(SentenceObjective):
 
 
 class TripletObjective(SentenceObjective):
-    """The third text farther than the second by the margin, in Euclidean distance (Schroff et al.
-    2015).
+    """The third text farther than the second by the margin, in Euclidean distance.
+
+    See Schroff et al. 2015.
     """
 
     def counts(self, batch: SentenceBatch) -> Mapping[str, float]:
@@ -118,7 +122,9 @@ class TripletObjective(SentenceObjective):
 
 
 class SoftmaxObjective(SentenceObjective):
-    """The class of a pair, told from u, v and |u - v| by a linear layer (Reimers & Gurevych 2019,
+    """The class of a pair, told from u, v and their difference by a linear layer.
+
+    The class of a pair, told from u, v and |u - v| by a linear layer (Reimers & Gurevych 2019,
     section 3).
     """
 
@@ -133,8 +139,9 @@ class SoftmaxObjective(SentenceObjective):
 
 
 class CosentObjective(SentenceObjective):
-    """Pairs in the order of their scores: every two that stand the wrong way round add to one loss
-    (Su 2022).
+    """Pairs in the order of their scores (Su 2022).
+
+    Every two that stand the wrong way round add to one loss.
     """
 
     spans_batch: ClassVar[bool] = True
@@ -144,8 +151,9 @@ class CosentObjective(SentenceObjective):
         return {"loss": 1.0}
 
     def summed(self, vectors: Tensor, batch: SentenceBatch) -> Tensor:
-        """Returns the logarithm of 1 + the sum over all two pairs of which the first should be less
-        alike.
+        """Returns the logarithm of 1 + the sum over all two pairs.
+
+        Of these the first should be less alike.
         """
         cosines = _cosines(vectors) * self.scale
         wrong = cosines[:, None] - cosines[None, :]
@@ -154,8 +162,9 @@ class CosentObjective(SentenceObjective):
 
 
 class MultipleNegatives(SentenceObjective):
-    """Each first text's own partner among all the batch's other texts (Henderson et al. 2017,
-    section 4.4).
+    """Each first text's own partner among all the batch's other texts.
+
+    See Henderson et al. 2017, section 4.4.
 
     Those of pairs that do not belong together, and third texts, are wrong ones too. No text is
     wrong for a first text where an equal one is right for it, or is the first text itself; of
@@ -190,8 +199,9 @@ class MultipleNegatives(SentenceObjective):
 
 
 def not_negative(batch: SentenceBatch) -> Tensor:
-    """Returns (B, (K - 1) B), which of the texts after the first ones are left out for each first
-    one.
+    """Returns (B, (K - 1) B), which texts are left out for each first one.
+
+    They are of the texts after the first ones.
     """
     keys = batch.keys
     candidates = keys[:, 1:].T.flatten()

@@ -1,5 +1,6 @@
-"""Texts that look for others by their vectors: which belong to which, and at what rank they are
-found.
+"""Texts that look for others by their vectors.
+
+It says which belong to which, and at what rank they are found.
 """
 
 from collections.abc import Mapping, Sequence

@@ -168,8 +168,9 @@ answer("Ada Lovelace lived in London.")"""
         )
 
     def each_contributions(self, lines: Lines) -> Iterator[tuple[str, Contributions]]:
-        """Yields what each line adds to every metric, those of each type too where the model knows
-        several.
+        """Yields what each line adds to every metric.
+
+        It includes those of each type where the model knows several.
         """
         yield from super().each_contributions(lines)
         if (
@@ -196,8 +197,9 @@ answer("Ada Lovelace lived in London.")"""
         return {**line, "prediction": [constant] * len(line["gold"])}
 
     def baseline(self, constant: Any, lines: Lines) -> dict[str, float]:
-        """Returns the metrics of one tag for every word; of single types those that are there, as
-        no model has more.
+        """Returns the metrics of one tag for every word.
+
+        Of single types it has those that are there, as no model has more.
         """
         occurring = {""}
         for line in lines:
@@ -215,8 +217,9 @@ answer("Ada Lovelace lived in London.")"""
         return None
 
     def is_error(self, line: Line) -> bool:
-        """Returns whether an entity is wrong, however it is written; or a tag, where none mark
-        entities.
+        """Returns whether an entity is wrong, however it is written.
+
+        Where no tags mark entities, it is about a tag.
         """
         gold = line["gold"]
         predicted = line["prediction"]
@@ -261,8 +264,9 @@ answer("Ada Lovelace lived in London.")"""
         return list(gold)
 
     def of_label(self, lines: Lines, name: str, label: str) -> Contributions | None:
-        """Returns precision, recall or F1 of the entities of one type, or of the words of one
-        tag.
+        """Returns precision, recall or F1 of the entities of one type.
+
+        Where no tags mark entities, it is about the words of one tag.
         """
         if name not in ("precision", "recall", "f1"):
             return None

@@ -1,5 +1,7 @@
-"""Layouts of answers of token classification: CoNLL columns, and texts with character spans as
-annotation tools have them (`data/annotations`).
+"""Layouts of answers of token classification.
+
+They are CoNLL columns, and texts with character spans as annotation tools have them
+(`data/annotations`).
 """
 
 import json
@@ -41,8 +43,9 @@ def write_conll(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
 
 def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes the file's lines with the answer behind each word: what conlleval reads, where the
-    gold tag comes last.
+    """Writes the file's lines with the answer behind each word.
+
+    conlleval reads that where the gold tag comes last.
 
     Rows that are no lines of columns become word, gold tag (where there is one) and answer. So do
     lines of CoNLL-U, in which the gold tag is not the last column. Lines of `-DOCSTART-`, which
@@ -80,8 +83,9 @@ def write_conlleval(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
 
 
 def write_conllu(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    """Writes CoNLL-U, the file's own lines where it is that, with parts of speech in UPOS and
-    entities in MISC.
+    """Writes CoNLL-U, with parts of speech in UPOS and entities in MISC.
+
+    It is the file's own lines where the file is CoNLL-U.
     """
     for answer in answers:
         tags = iter(answer["prediction"])
@@ -156,8 +160,9 @@ def _annotations(
 
 
 def write_spacy(answers: Iterable[dict[str, Any]], out: TextIO) -> None:
-    r"""Writes an object per line: `text`, `tokens`, and `spans` with `start`, `end` (characters)
-    and `label`.
+    r"""Writes an object per line.
+
+    It has `text`, `tokens`, and `spans` with `start`, `end` (characters) and `label`.
 
     Words that came without their text are joined by spaces. Tags that mark no entities (parts of
     speech) stand at the tokens, as `tag`.

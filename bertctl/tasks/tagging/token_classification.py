@@ -1,5 +1,6 @@
-"""Token classification: a tag for each word, named entities or parts of speech (paper, section
-5.3).
+"""Token classification: a tag for each word (paper, section 5.3).
+
+The tags are named entities or parts of speech.
 """
 
 import shlex
@@ -116,8 +117,9 @@ class TokenClassification(Task):
     def from_data(
         cls, recipe: Recipe, train: Rows, labels: Sequence[str] | None
     ) -> "TokenClassification":
-        """Learns the scheme and the tag names: those of the recipe, else the official order, else
-        sorted as found.
+        """Learns the scheme and the tag names.
+
+        They are those of the recipe, else the official order, else sorted as found.
 
         Raises:
             DataError: sentences without tags, an unknown scheme, one tag only, documents asked for
@@ -170,8 +172,9 @@ class TokenClassification(Task):
 
     @classmethod
     def from_model(cls, recipe: Recipe, model_config: Mapping[str, Any]) -> "TokenClassification":
-        """Returns the tag names that the trained model carries in `id2label`, and its
-        `tag_scheme`.
+        """Returns the tag names and the scheme that the trained model carries.
+
+        They are in `id2label` and `tag_scheme`.
         """
         labels = output_names(model_config)
         scheme = model_config.get("tag_scheme")
@@ -231,8 +234,9 @@ class TokenClassification(Task):
                     )
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> WordFeatures:
-        """Returns words as ids, in windows where a sentence is longer than the model; tags as
-        numbers.
+        """Returns words as ids, and tags as numbers.
+
+        A sentence that is longer than the model is in several windows.
         """
         if self.context and rows.has("document"):
             documents = rows.columns["document"]
@@ -250,9 +254,10 @@ class TokenClassification(Task):
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
     ) -> Objective:
-        """Returns the recipe's loss (`training.loss`) of the words' first tokens, each of the same
-        weight in training; balanced weights are counted by words. Without `training`, that of
-        scoring: cross-entropy.
+        """Returns the recipe's loss (`training.loss`) of the words' first tokens.
+
+        Each word has the same weight in training, and balanced weights are counted by words.
+        Without `training` it is the loss of scoring: cross-entropy.
         """
         if training is None or train is None:
             scored: Objective = CLASS_LOSSES["cross-entropy"].objective_class("tags")(padding)
@@ -319,8 +324,9 @@ class TokenClassification(Task):
         return answers
 
     def targets(self, answered: Answered, label: str | None) -> list[Target]:
-        """Returns the sum of the logits of each entity's tags; where tags mark none, the logit of
-        each word's tag.
+        """Returns the sum of the logits of each entity's tags.
+
+        Where tags mark none, it is the logit of each word's tag.
 
         With a label only the entities, or words, of this type or tag. Only words of the row count
         that are answered for in the same window; neighbours that are read beside them stay as they
@@ -368,8 +374,9 @@ class TokenClassification(Task):
         return targets
 
     def describe(self, rows: Rows) -> str:
-        """Returns how many entities of each type, or words of each tag, and the scheme of the
-        tags.
+        """Returns how many entities of each type, or words of each tag, there are.
+
+        It also names the scheme of the tags.
         """
         if self.scheme is None:
             counts = Counter[str]()
@@ -394,8 +401,9 @@ class TokenClassification(Task):
         return counts
 
     def gold(self, rows: Rows, index: int) -> list[str]:
-        """Returns the tags of a row as the file has them; in the scheme that was asked for, where
-        one was.
+        """Returns the tags of a row as the file has them.
+
+        They are in the scheme that was asked for, where one was.
         """
         tags = self._gold_tags(rows, index)
         if self.scheme is None or self.asked is None:
@@ -403,8 +411,9 @@ class TokenClassification(Task):
         return write_tags(entities(tags), len(tags), self.asked)
 
     def _gold_tags(self, rows: Rows, index: int) -> list[str]:
-        """Returns the tags of a row as the file has them, in the model's names where they were
-        renamed.
+        """Returns the tags of a row as the file has them.
+
+        They are in the model's names where they were renamed.
         """
         return _tags(rows, index, self.numbered, dict(self.renamed))
 

@@ -1,5 +1,6 @@
-"""Sentences of words as numbers: tokens, windows over what is too long, neighbours, and the place
-of each word.
+"""Sentences of words as numbers.
+
+Tokens, windows over what is too long, neighbours, and the place of each word.
 
 Letters: N rows (sentences), U windows (what the model reads in one pass), W words of all rows, V
 different words, T tokens of a window.
@@ -163,8 +164,9 @@ class WordFeatures(SplitFeatures):
         )
 
     def places_beside(self, word: int) -> tuple[int, Ints]:
-        """Returns the window that answers for a word, and where the words stand that it answers
-        for.
+        """Returns the window that answers for a word.
+
+        It also returns where the words stand that the window answers for.
 
         Returns:
             The window, and (W, 2) positions in it: of each word's first token, and the one after
@@ -267,8 +269,9 @@ def encode_words(
 def _tokens_of(
     vocabulary: list[str], tokenizer: Tokenizer, layout: Layout, room: int
 ) -> tuple[Ragged, Ints, Ints]:
-    """Returns the tokens of V words, how many of each were cut off, and how many of each are
-    unknown.
+    """Returns the tokens of V words.
+
+    It also returns how many of each were cut off, and how many of each are unknown.
 
     A word's tokens are the same in any sentence of words that were split before (`is_pretokenized`
     normalises and splits each by itself), so each different word is encoded once.
@@ -308,8 +311,10 @@ def _bounds(starts: Ints, documents: Sequence[Any] | None) -> tuple[Ints, Ints]:
 
 
 def _windows(ends: Ints, starts: Ints, bounds: tuple[Ints, Ints], room: int) -> Ints:
-    """Returns (U, 5): row, first word read, word after the last one, first word answered for, word
-    after the last one.
+    """Returns (U, 5) what each window reads and answers for.
+
+    It is the row, the first word read, the word after the last one, the first word answered for,
+    and the word after the last one.
 
     Args:
         ends: (W + 1,) tokens before each word.
