@@ -1,5 +1,6 @@
-"""bertctl: one command for the whole life of a BERT encoder on a labelled task, and the same as
-Python functions.
+"""bertctl: one command for the whole life of a BERT encoder on a labelled task.
+
+It has the same as Python functions.
 
     from bertctl import finetune, predict
 

@@ -1,5 +1,6 @@
-"""Addresses (`s3://bucket/file`) where a local path is needed: recognized by their scheme, and
-refused by name.
+"""Addresses (`s3://bucket/file`) where a local path is needed.
+
+They are recognized by their scheme, and refused by name.
 
 `pathlib` makes of `s3://bucket/file` the local path `s3:/bucket/file`. What is written there is
 lost with the container, so every option, recipe field and variable that names a file or a folder
@@ -135,8 +136,9 @@ def _full_address(address: str | Path) -> str:
 
 
 def _hub_repository(scheme: str, rest: str) -> tuple[str, str, str] | None:
-    """Returns kind, id and file of a repository on the hub; None where the address is not the
-    hub's.
+    """Returns kind, id and file of a repository on the hub.
+
+    It is None where the address is not the hub's.
 
     Args:
         scheme: `hf`, or what a browser shows.

@@ -1,5 +1,6 @@
-"""Files that grow by whole records: what a killed attempt left behind its last whole record is cut
-off on opening.
+"""Files that grow by whole records.
+
+What a killed attempt left behind its last whole record is cut off on opening.
 """
 
 import hashlib
@@ -60,8 +61,9 @@ class AppendedFile:
                 raise
 
     def sync(self, head: bytes = b"") -> int:
-        """Makes the file outlive a loss of power, with `head` in place of its first bytes; returns
-        its size.
+        """Makes the file outlive a loss of power, and returns its size.
+
+        `head` takes the place of its first bytes.
         """
         with failures_of(self._path):
             os.pwrite(self._file.fileno(), head, 0)
@@ -78,8 +80,9 @@ class AppendedFile:
 
 
 class AppendedArray:
-    """`.npy` file that grows by rows; numpy's header has room for a longer number, so growing moves
-    no row.
+    """`.npy` file that grows by rows.
+
+    The header of numpy header has room for a longer number, so growing moves no row.
 
     The header counts the rows of the last `sync`, so that who reads along
     (`numpy.load(path, mmap_mode="r")`) sees whole rows only.
@@ -219,8 +222,9 @@ def stored_offsets(path: Path, n_lines: int, digest: str) -> Offsets | None:
 
 
 def line_offsets(lines: Path, n_lines: int) -> Offsets:
-    """Returns where the first lines of a file begin, by reading it; fewer offsets where it has
-    fewer whole lines.
+    """Returns where the first lines of a file begin, by reading it.
+
+    There are fewer offsets where it has fewer whole lines.
     """
     starts = [np.zeros(1, dtype=np.uint64)]
     n_starts = 1

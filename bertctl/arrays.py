@@ -29,8 +29,9 @@ def as_array(values: Any) -> Array:
 
 
 def numbers_of(keys: Iterable[_Key]) -> tuple[Ints, list[_Key]]:
-    """Returns (N,) the number of each key in the list of different ones, and that list, in the
-    order they came.
+    """Returns (N,) the number of each key in the list of different ones, and that list.
+
+    They are in the order they came.
     """
     if isinstance(keys, array):
         different, first_places, numbers_by_size = np.unique(

@@ -1,5 +1,6 @@
-"""Files that others wrote: JSON by one reader, and every error of loading such a file as one of
-ours.
+"""Files that others wrote.
+
+JSON is read by one reader, and every error of loading such a file is one of ours.
 
 A file is refused for its size, bytes that are no UTF-8, nesting, halves of surrogate pairs, or
 another shape than its model (`run_documents/`) has.
@@ -48,8 +49,9 @@ def sha256_of(path: Path) -> str:
 def loading(
     noun: object, *, kind: type[BertctlError] = DataError, remedy: str = ""
 ) -> Iterator[None]:
-    """Turns whatever goes wrong inside into one of our errors: for what somebody else's file makes
-    a library do.
+    """Turns whatever goes wrong inside into one of our errors.
+
+    It is for what somebody else's file makes a library do.
 
     Our own errors, and memory that ran out, go through as they are.
 
@@ -200,8 +202,9 @@ def weight_files(index: Path) -> list[Path]:
 
 
 def refuse_far_ids(ids: Iterable[object], file: Path) -> None:
-    """Refuses a vocabulary of which `tokenizers` would list 2^31 ids that are not in use, in 8 GB
-    of memory.
+    """Refuses a vocabulary with ids far beyond its size.
+
+    `tokenizers` would list 2^31 ids that are not in use, in 8 GB of memory.
 
     Raises:
         DataError: an id of it is too high.
@@ -237,8 +240,9 @@ _BYTES_OF_JSON = {"{": 240, "[": 72, ",": 40, '"': 30}
 
 
 def require_room_for_json(text: str, source: object) -> None:
-    """Refuses a JSON text that would take more memory as objects than is free: `[[],[],` takes 24
-    times its size.
+    """Refuses a JSON text that would take more memory as objects than is free.
+
+    `[[],[],` takes 24 times its size.
 
     Raises:
         DeviceError: there is too little memory.

@@ -1,5 +1,6 @@
-"""Which encoding bytes are written in that are not UTF-8: the one by which they have words of a
-language.
+"""Which encoding bytes are written in that are not UTF-8.
+
+It is the one by which they have words of a language.
 
 The usual libraries guess well from many pages. What is asked about here is often a line or two,
 which nearly every encoding can decode, so each candidate is judged by what the text would be:
@@ -95,8 +96,9 @@ class Candidate(NamedTuple):
 
 
 def likely_encoding(data: bytes) -> Candidate | None:
-    """Returns the encoding by which bytes have words of a language; None where none does, or they
-    say too little.
+    """Returns the encoding by which bytes have words of a language.
+
+    It is None where none does, or they say too little.
 
     Args:
         data: lines that are not UTF-8, or what stands around the letters that are not.
@@ -153,8 +155,9 @@ def _latin_candidates(data: bytes) -> list[Candidate]:
 
 
 def _share_of_letters(text: str, letters: str) -> float:
-    """Returns the share of the characters beyond ASCII that are these letters, or signs that stand
-    between words.
+    """Returns the share of the characters beyond ASCII that are these letters.
+
+    Signs that stand between words count, too.
     """
     right = total = 0
     for match in re.finditer(r"[^\x00-\x7f]", text):
@@ -174,8 +177,9 @@ def _share_of_letters(text: str, letters: str) -> float:
 
 
 def _script_candidates(data: bytes) -> list[Candidate]:
-    """Returns the encodings of alphabets by which most letters are the most frequent ones of their
-    script.
+    """Returns the encodings of alphabets that fit the letters.
+
+    By them most letters are the most frequent ones of their script.
     """
     candidates = []
     for encodings, letter, common in _COMMON_LETTERS:
@@ -215,8 +219,9 @@ def _asian_candidates(data: bytes) -> list[Candidate]:
 
 
 def _row(character: str, encoding: str) -> int:
-    """Returns the first of the two bytes of a character in an encoding of this kind; 0 where it has
-    none.
+    """Returns the first of the two bytes of a character in an encoding of this kind.
+
+    It is 0 where it has none.
     """
     try:
         return character.encode(encoding)[0]

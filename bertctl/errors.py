@@ -129,8 +129,9 @@ class HeadlessModelError(DataError):
 
 
 class WholeFileError(DataError):
-    """Rows that are wrong together, though some of them may look right alone: leaving out the
-    others is no way out.
+    """Rows that are wrong together, though some of them may look right alone.
+
+    Leaving out the others is no way out.
     """
 
 
@@ -174,8 +175,9 @@ class InterruptedRunError(BertctlError):
 
 
 def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
-    """Returns several errors as one: the exit code of the first, the first place, each remedy once;
-    one as it is.
+    """Returns several errors as one; one as it is.
+
+    It has the exit code of the first, the first place, and each remedy once.
     """
     if len(errors) == 1:
         return errors[0]
@@ -192,8 +194,9 @@ def all_of(errors: Sequence[BertctlError], headline: str) -> BertctlError:
 
 
 def said_of(error: BaseException) -> str:
-    """Returns what status.json says of an error: its message; of one that is not ours also what it
-    is.
+    """Returns what status.json says of an error.
+
+    It is its message, and of one that is not ours also what it is.
     """
     if isinstance(error, BertctlError):
         return error.message

@@ -1,5 +1,6 @@
-"""Memory that this process may still take: of the machine, of its control groups, of its own limits
-(`ulimit`).
+"""Memory that this process may still take.
+
+It is that of the machine, of its control groups, and of its own limits (`ulimit`).
 """
 
 import contextlib
@@ -52,8 +53,9 @@ class Limits:
 
 
 def system_file(path: Path) -> str:
-    """Returns what the kernel says in a file; nothing where there is none, as on another system
-    than Linux.
+    """Returns what the kernel says in a file.
+
+    It is nothing where there is none, as on another system than Linux.
     """
     try:
         return path.read_text(encoding="utf-8", errors="replace")
@@ -86,8 +88,9 @@ def group_limits(group: Path = _CONTROL_GROUP, root: Path = _CONTROL_GROUPS) -> 
 
 
 def _group_paths(text: str) -> Iterator[tuple[str, str]]:
-    """Yields the name of each controller of version 1, or an empty one for version 2, and the path
-    of its group.
+    """Yields the name of each controller of version 1, and the path of its group.
+
+    The name is empty for version 2.
     """
     for line in text.splitlines():
         number, *rest = line.split(":", 2)
@@ -138,8 +141,10 @@ def _memory_of(
 
 
 def memory() -> dict[str, Any]:
-    """Returns bytes of main memory: the `total` of the machine, those `available` to a new job
-    without swapping, and the `limit` of the control group (None where there is none).
+    """Returns bytes of main memory: `total`, `available` and `limit`.
+
+    They are the `total` of the machine, those `available` to a new job without swapping, and the
+    `limit` of the control group (None where there is none).
     """
     import psutil
 
@@ -185,8 +190,9 @@ def _free(*, libraries: bool, threads: int = 1) -> tuple[int, str]:
 def require_memory(
     need: int, noun: str, *, remedy: str = "", libraries: bool = True, threads: int = 1
 ) -> None:
-    """Refuses what can't be in memory, before it is tried: the system would end the process without
-    a word.
+    """Refuses what can't be in memory, before it is tried.
+
+    The system would end the process without a word.
 
     Args:
         need: bytes.
@@ -265,8 +271,9 @@ class MemoryGuard:
 
 
 def rows_of_size(file: BinaryIO, rows: int) -> int:
-    """Returns about how many rows an open file has, of which so many are read; 0 for what has no
-    size (a pipe).
+    """Returns about how many rows an open file has, of which so many are read.
+
+    It is 0 for what has no size (a pipe).
     """
     with contextlib.suppress(OSError):  # what is no file of the system
         size = os.fstat(file.fileno()).st_size

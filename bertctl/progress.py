@@ -1,5 +1,6 @@
-"""How working code speaks without printing: it calls a listener, the command line decides what is
-shown.
+"""How working code speaks without printing.
+
+It calls a listener, the command line decides what is shown.
 """
 
 from collections.abc import Mapping
@@ -29,8 +30,9 @@ class Listener:
         *,
         share: float | None = None,
     ) -> None:
-        """`done` of `total` units of `phase` are finished; `figures` are shown beside them (loss,
-        rate).
+        """`done` of `total` units of `phase` are finished.
+
+        `figures` are shown beside them (loss, rate).
 
         A total of 0 is one that the caller does not know (a stream): see `expect`. `share` is that
         of the work, from 0 to 1, where units take unlike times; the time left is worked out from
@@ -38,8 +40,9 @@ class Listener:
         """
 
     def expect(self, rows: int) -> None:
-        """The input that is being read has about so many rows, as its bytes so far say; 0 where
-        nobody can know.
+        """The input that is being read has about so many rows.
+
+        Its bytes so far say it; 0 where nobody can know.
         """
 
     def finish(self, phase: str) -> None:

@@ -230,8 +230,9 @@ class RunFolder:
         return folder
 
     def clear(self, *, but: Collection[str] = ()) -> None:
-        """Deletes what belongs to a run, status.json last; other files and folders stay, and so
-        does their folder.
+        """Deletes what belongs to a run, status.json last.
+
+        Other files and folders stay, and so does their folder.
 
         Args:
             but: names that stay.
@@ -249,8 +250,9 @@ class RunFolder:
                 (self.path / folder).rmdir()
 
     def why_kept(self, *, only_done: bool = False) -> str:
-        """Returns why `delete` would not delete this run, as far as its lock does not say so; empty
-        where it would.
+        """Returns why `delete` would not delete this run; empty where it would.
+
+        It does as far as its lock does not say so.
 
         Args:
             only_done: keep a run that has not finished.
@@ -307,8 +309,9 @@ class RunFolder:
         return not self.path.exists()
 
     def refuse_output(self, output: Path) -> None:
-        """Refuses an output in the place of a file of this run but its report, or of the model that
-        the folder is.
+        """Refuses an output in the place of a file of this run but its report.
+
+        It also refuses one in the place of the model that the folder is.
 
         Raises:
             UsageError: it is.
@@ -532,8 +535,9 @@ def _folder_names(name: str, digest: str) -> Iterator[Path]:
 
 
 def models_inside(path: Path) -> list[Path]:
-    """Returns the folders of models of transformers within a folder, the newest checkpoint of a
-    Trainer first.
+    """Returns the folders of models of transformers within a folder.
+
+    The newest checkpoint of a Trainer comes first.
     """
     if path.is_dir():
         models = [file.parent for file in path.glob("*/config.json")]

@@ -1,5 +1,6 @@
-"""Small words for people, in one place: counts with their noun, shares, sizes, durations, shortened
-texts.
+"""Small words for people, in one place.
+
+They are counts with their noun, shares, sizes, durations, and shortened texts.
 """
 
 import difflib
@@ -32,8 +33,9 @@ _WITH_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:(?:,\d{3})+\.\d+|(?:,\d{3}){2,})")
 
 
 def as_number(value: Any) -> float:
-    """Returns what a value reads as; NaN where it is no number, or a whole one of more than 308
-    digits.
+    """Returns what a value reads as.
+
+    It is NaN where it is no number, or a whole one of more than 308 digits.
     """
     try:
         return float(value)
@@ -42,8 +44,9 @@ def as_number(value: Any) -> float:
 
 
 def number_with_sign(text: str) -> str | None:
-    """Returns the plain number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`; None where
-    it has no sign.
+    """Returns the plain number in a text such as `85.5%`, `$3.50`, `1,234.5` or `4.5/5`.
+
+    It is None where it has no sign.
     """
     match = _SIGNED_NUMBER.fullmatch(text.strip())
     if match is None:
@@ -55,15 +58,17 @@ def number_with_sign(text: str) -> str | None:
 
 
 def nearly_all(number: int, total: int) -> bool:
-    """Returns whether these are nine in ten of all, or all of a few but one: what a column is,
-    others are odd in it.
+    """Returns whether these are nine in ten of all, or all of a few but one.
+
+    What a column is, others are odd in it.
     """
     return 10 * number >= 9 * total or (total >= 4 and total - number == 1)
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """Returns `1 run` or `3,000 runs`; `plural` is for nouns that take neither s nor, as entity
-    does, ies.
+    """Returns `1 run` or `3,000 runs`.
+
+    `plural` is for nouns that take neither s nor, as entity does, ies.
     """
     plural = plural or (f"{noun[:-2]}ties" if noun.endswith("ty") else f"{noun}s")
     return f"{number:,} {noun if number == 1 else plural}"
@@ -75,8 +80,9 @@ def count_of(number: int, total: int, noun: str) -> str:
 
 
 def percent(number: int, total: int) -> str:
-    """Returns a share as `1.4 %`: never 0 where there is something, never 100 where something is
-    left.
+    """Returns a share as `1.4 %`.
+
+    It is never 0 where there is something, and never 100 where something is left.
     """
     share = 100 * number / total if total else 0.0
     if 0 < share < 0.05:
@@ -112,8 +118,9 @@ def human_seconds(seconds: float, *, brief: bool = False) -> str:
 
 
 def floor_to_tenth(number: float) -> float:
-    """Returns a number in tenths, rounded down: of what misses its end by a little, not all is
-    there.
+    """Returns a number in tenths, rounded down.
+
+    Of what misses its end by a little, not all is there.
     """
     return math.floor(10 * number) / 10
 
@@ -127,15 +134,17 @@ def seconds_in(duration: str) -> float:
 
 
 def visible(text: str) -> str:
-    r"""Returns the text on one line: control characters and line ends are written out (`\n`,
-    `\x1b`).
+    r"""Returns the text on one line.
+
+    Control characters and line ends are written out (`\n`, `\x1b`).
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless(text: str, *, keep: str = "") -> str:
-    r"""Returns a text with control characters, direction marks and half surrogates, but for those
-    in `keep`, as codes.
+    r"""Returns a text with characters that do harm as codes.
+
+    They are control characters, direction marks and half surrogates, but for those in `keep`.
 
     They are written `\n`, `\t`, `\r` or `\u001b`, as in JSON, so JSON stays what it was.
     """
@@ -150,8 +159,9 @@ def harmless(text: str, *, keep: str = "") -> str:
 
 
 def spoken(text: str) -> str:
-    """Returns lines as they may stand in any log: nothing in them is a control character or a
-    workflow command.
+    """Returns lines as they may stand in any log.
+
+    Nothing in them is a control character or a workflow command.
 
     GitHub's runner obeys `::error ...` at the start of a line and `##[error]...` anywhere in it,
     Azure's `##vso[...]`. Their second character is written as a code, as in JSON.
@@ -206,15 +216,17 @@ def did_you_mean(
 
 
 def unknown(noun: str, word: str, known: Iterable[str]) -> str:
-    """Returns `unknown metric 'acc': did you mean accuracy?`, the head of a refusal; what fits
-    is the remedy's.
+    """Returns the head of a refusal, `unknown metric 'acc': did you mean accuracy?`.
+
+    What fits is the remedy's.
     """
     return hinted(f"unknown {noun} '{word}'", word, known)
 
 
 def hinted(message: str, word: str, known: Iterable[str]) -> str:
-    """Returns what is said of something given, and the nearest of the known words, where there are
-    near ones.
+    """Returns what is said of something given, and the nearest of the known words.
+
+    The latter is there where there are near ones.
     """
     hint = did_you_mean(word, known)
     return f"{message}: {hint}" if hint else message
@@ -257,8 +269,9 @@ def label_order(name: str) -> tuple[int, float, str]:
 
 
 def natural_order(name: str) -> tuple[list[tuple[int, str]], str]:
-    """Returns a sort key of names that may be numbered: `run-9` comes before `run-10`, `part-02`
-    before `part-3`.
+    """Returns a sort key of names that may be numbered.
+
+    `run-9` comes before `run-10`, `part-02` before `part-3`.
     """
     pieces = re.findall("[0-9]+|[^0-9]+", name)
     key = []

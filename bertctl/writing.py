@@ -1,5 +1,6 @@
-"""The one writer: what `bertctl` leaves on a disk is written aside, synced and renamed, and no link
-is followed.
+"""The one writer of what `bertctl` leaves on a disk.
+
+It is written aside, synced and renamed, and no link is followed.
 
 Aside is a folder `.bertctl-*.part` beside the target, of a random name, which its process holds
 locked: a part that nobody holds was left by a process that is dead, and the next write into that
@@ -44,8 +45,9 @@ class _Inputs(dict[Path, None]):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields a free place, where a file or folder is made that takes the name `path` when it is
-    whole and synced.
+    """Yields a free place, where a file or folder is made.
+
+    It takes the name `path` when it is whole and synced.
 
     A reader sees the old content or the new, never a part. Of a folder that is there, the files are
     replaced one by one and others stay. A pipe, a terminal or a device is yielded as it is.
@@ -76,8 +78,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
-    """Turns what the system, or a library in its words, says of a place that can't be written into
-    our error.
+    """Turns what is said of a place that can't be written into our error.
+
+    The system says it, or a library in its words.
 
     Args:
         path: the place.
@@ -104,8 +107,9 @@ def failures_of(path: Path, *, replaced: bool = False) -> Iterator[None]:
 
 
 def write_failure(path: Path, error: OSError, *, replaced: bool = False) -> UnavailableError:
-    """Returns the error for a place that can't be written, with what to do about it; see
-    `failures_of`.
+    """Returns the error for a place that can't be written.
+
+    It has what to do about it; see `failures_of`.
     """
     how = "with `output=`"
     with suppress(UnavailableError):  # there is no cache
@@ -150,8 +154,9 @@ def replacing_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_text(path: Path) -> Iterator[TextIO]:
-    """Yields a text file (UTF-8) that takes the name `path` when it is whole; packed if that ends
-    with `.gz`.
+    """Yields a text file (UTF-8) that takes the name `path` when it is whole.
+
+    It is packed if that ends with `.gz`.
     """
     with ExitStack() as stack:
         raw = stack.enter_context(replacing_file(path))
@@ -232,8 +237,9 @@ def cache_folder() -> Path:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Replaces a file by a copy of a file, perhaps of itself: one that shares nothing with a second
-    name elsewhere.
+    """Replaces a file by a copy of a file, perhaps of itself.
+
+    The copy shares nothing with a second name elsewhere.
     """
     atomic_write(target, lambda aside: shutil.copyfile(source, aside))
 
@@ -290,8 +296,9 @@ def _sync(path: Path, *, with_content: bool = True) -> None:
 
 
 def _descriptor(path: Path) -> int | None:
-    """Returns the number of the open file that a name such as /dev/stdout stands for: it is not
-    opened once more.
+    """Returns the number of the open file that a name such as /dev/stdout stands for.
+
+    It is not opened once more.
     """
     match = _DESCRIPTOR.fullmatch(os.path.abspath(path))  # noqa: PTH100 - `resolve` follows links
     if match is None:
@@ -300,8 +307,9 @@ def _descriptor(path: Path) -> int | None:
 
 
 def is_stream(path: Path) -> bool:
-    """Returns whether a name stands for a pipe, a terminal or a device, which is never replaced by
-    a file.
+    """Returns whether a name stands for a pipe, a terminal or a device.
+
+    Such a name is never replaced by a file.
     """
     if _descriptor(path) is not None or not os.path.lexists(path):
         return _descriptor(path) is not None
@@ -309,8 +317,9 @@ def is_stream(path: Path) -> bool:
 
 
 def sweep(folder: Path, *, deep: bool = False) -> None:
-    """Deletes the parts that dead processes left in a folder, and with `deep` in the folders in
-    it.
+    """Deletes the parts that dead processes left in a folder.
+
+    With `deep` it also deletes those in the folders in it.
     """
     for left in (folder.rglob if deep else folder.glob)(PARTS):
         with suppress(OSError):
@@ -320,8 +329,9 @@ def sweep(folder: Path, *, deep: bool = False) -> None:
 
 
 def protect(*inputs: Path, anew: bool = False) -> None:
-    """Notes files and folders that this command reads, so that `refuse_input` and `replacing` leave
-    them alone.
+    """Notes files and folders that this command reads.
+
+    `refuse_input` and `replacing` then leave them alone.
 
     Args:
         inputs: those that are there count; so does the file that stdin comes from.
@@ -340,8 +350,9 @@ def protect(*inputs: Path, anew: bool = False) -> None:
 
 
 def refuse_input(path: Path, *, replaces: bool = False) -> None:
-    """Refuses an output that is an input of this command, through links too, before anything is
-    written.
+    """Refuses an output that is an input of this command, through links too.
+
+    It does before anything is written.
 
     Args:
         path: of the output.

@@ -26,8 +26,9 @@ Scores = dict[str, dict[str, float | None]]
 
 
 class Run:
-    """Finished run with its model, which is loaded when it is first needed and then stays in
-    memory.
+    """Finished run with its model.
+
+    The model is loaded when it is first needed and then stays in memory.
 
     A notebook shows it as a table of its scores.
 
@@ -235,8 +236,9 @@ def predict(
     top_k: int | None = None,
     keep_columns: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns one answer per example, in order: the prediction, and what the task adds
-    (probabilities, spans, ...). No file is written.
+    """Returns one answer per example, in order.
+
+    It is the prediction, and what the task adds (probabilities, spans, ...). No file is written.
 
     Args:
         run: A run, or its folder; a `Run` keeps the model in memory from one call to the next.
@@ -260,8 +262,9 @@ def evaluate(
     output: Path | str | None = None,
     overwrite: bool = False,
 ) -> Scores:
-    """Scores a split of the run's own data, or labelled rows, and returns the values; see
-    `Run.evaluate`.
+    """Scores a split of the run's own data, or labelled rows.
+
+    It returns the values; see `Run.evaluate`.
     """
     return _opened(run).evaluate(
         split,

@@ -56,8 +56,9 @@ def finetune(
     strict: bool = False,
     listener: Listener | None = None,
 ) -> Run:
-    """Trains a model as a recipe says (fine-tuning, few-shot training or pretraining), and returns
-    the finished run.
+    """Trains a model as a recipe says, and returns the finished run.
+
+    It is fine-tuning, few-shot training or pretraining.
 
     Rows can be given in memory: mappings, or a data frame of pandas, Polars, pyarrow or `datasets`.
     Their columns are guessed as those of a file, and the run folder keeps them, so that a split can

@@ -122,8 +122,9 @@ def index(
     fields: Fields | None = None,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Makes an index of texts that `search_index` and `bertctl search` read, and returns its
-    document.
+    """Makes an index of texts, and returns its document.
+
+    `search_index` and `bertctl search` read it.
 
     Args:
         texts: Texts, mappings or a data frame. A generator is read as it goes.

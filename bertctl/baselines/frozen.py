@@ -1,5 +1,6 @@
-"""The frozen encoder's classifier: what `bertctl probe` makes by default, on a sample of the
-training rows.
+"""The frozen encoder's classifier.
+
+`bertctl probe` makes it by default, on a sample of the training rows.
 
 The encoder is read from the model's files, so it is as it was before the fine-tuning, whenever this
 is called.
@@ -160,8 +161,9 @@ def classifier_settings(task: Task, *, seed: int) -> ClassifierSettings:
 def fit_classifier(
     vectors: Floats32, labels: Array, settings: ClassifierSettings
 ) -> LinearFunction:
-    """Returns the classifier on all vectors, its strength chosen by cross-validation on a part of
-    them.
+    """Returns the classifier on all vectors.
+
+    Its strength is chosen by cross-validation on a part of them.
 
     Args:
         vectors: (N, D).
@@ -184,8 +186,9 @@ def fit_classifier(
 
 
 def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> float:
-    """Returns how good answers are: the likelihood of what is right; of scores the squared error,
-    negative.
+    """Returns how good answers are.
+
+    It is the likelihood of what is right, and of scores the squared error, negative.
     """
     if settings.is_regression:
         return -float(np.square(logits[:, 0] - labels).mean())
@@ -196,8 +199,9 @@ def _score(logits: Floats32, labels: Array, settings: ClassifierSettings) -> flo
 
 
 def _readable(job: Job, splits: Sequence[str]) -> tuple[list[str], int]:
-    """Returns the splits that can be read in time, and the tokens that are left for training
-    rows.
+    """Returns the splits that can be read in time.
+
+    It also returns the tokens that are left for training rows.
     """
     tokens = affordable_tokens(job)
     readable: list[str] = []
@@ -262,8 +266,9 @@ def _readable_in_limit(
 
 
 class _VectorReader:
-    """Reads rows with the frozen encoder, some thousand at a time, so that their vectors fit in
-    memory.
+    """Reads rows with the frozen encoder, some thousand at a time.
+
+    Their vectors then fit in memory.
 
     Args:
         job: Made ready.

@@ -1,5 +1,6 @@
-"""The baselines of a run: computed once before the training, kept in the run folder, compared with
-it at the end.
+"""The baselines of a run.
+
+They are computed once before the training, kept in the run folder, and compared with it at the end.
 """
 
 import math
@@ -79,8 +80,9 @@ class RunBaselines:
     def metrics(
         self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns what metrics.json says of the baselines, with the paired differences of the
-        primary metric.
+        """Returns what metrics.json says of the baselines.
+
+        It has the paired differences of the primary metric.
 
         Args:
             results: The run's scores by split.
@@ -138,8 +140,9 @@ class RunBaselines:
         return f"to get above it: {longer}, or take a larger encoder (`model.name=`)"
 
     def _earlier_scores(self, names: Sequence[str]) -> dict[str, Scores] | None:
-        """Returns the scores that the run left before it was interrupted; None where there are
-        none.
+        """Returns the scores that the run left before it was interrupted.
+
+        It is None where there are none.
         """
         if not self._folder.baseline_scores.exists():
             return None
@@ -253,8 +256,9 @@ class RunBaselines:
 
 
 def make_baselines(job: Job, folder: RunFolder, listener: Listener) -> RunBaselines | None:
-    """Computes the baselines that a recipe asks for; None where it asks for none, or its task has
-    none.
+    """Computes the baselines that a recipe asks for.
+
+    It returns None where it asks for none, or its task has none.
     """
     if not job.recipe.evaluation.baselines or not job.task.baselines:
         return None
@@ -275,8 +279,9 @@ def paired_comparison(
     *,
     compared: int,
 ) -> dict[str, Any] | None:
-    """Returns how a run's metric differs from a baseline's on the same rows; None where lines don't
-    give the metric.
+    """Returns how a run's metric differs from a baseline's on the same rows.
+
+    It is None where lines don't give the metric.
 
     Args:
         answers: What the lines mean.
@@ -301,8 +306,9 @@ def paired_comparison(
 
 
 def headline_split(splits: Mapping[str, Any], selection: str) -> str | None:
-    """Returns the split to speak of: one that has chosen nothing, else the one that picked the
-    weights.
+    """Returns the split to speak of.
+
+    It is one that has chosen nothing, else the one that picked the weights.
     """
     untouched = [split for split in splits if split != selection]
     if untouched:

@@ -134,8 +134,9 @@ def stratified(labels: Array, size: int, *, seed: int) -> Ints:
 
 
 def row_labels(rows: Rows, labels: Array | None) -> Array:
-    """Returns (N,) what rows are stratified by: their label numbers; zeros where rows have none,
-    several or scores.
+    """Returns (N,) what rows are stratified by: their label numbers.
+
+    They are zeros where rows have none, several or scores.
     """
     is_number = labels is not None and labels.ndim == 1 and len(labels) == len(rows)
     if labels is None or not is_number or not np.issubdtype(labels.dtype, np.integer):

@@ -1,5 +1,6 @@
-"""Baselines without an encoder: TF-IDF with a linear model for texts, the most frequent tag of each
-word for words.
+"""Baselines without an encoder.
+
+They are TF-IDF with a linear model for texts, and the most frequent tag of each word for words.
 
 Letters: N rows or words, V features, C outputs.
 """
@@ -110,8 +111,9 @@ def _texts(rows: Rows, column: str) -> list[str]:
 
 
 class LinearModel:
-    """A logistic regression on sparse features, one for each label where rows have several; a ridge
-    for scores.
+    """A logistic regression on sparse features, or a ridge for scores.
+
+    There is one for each label where rows have several.
 
     Args:
         features: (N, V) sparse.
@@ -176,8 +178,9 @@ def _odds(model: Any, features: Any) -> Array:
 
 
 def word_tag_answers(job: Job, splits: Sequence[str]) -> Answered:
-    """Answers each word with the tag that it has most often in training, and a new word with the
-    most frequent tag.
+    """Answers each word with the tag that it has most often in training.
+
+    A new word gets the most frequent tag.
 
     Args:
         job: Made ready.

@@ -168,8 +168,9 @@ class DatasetRow:
 
     @property
     def official_files(self) -> tuple[str, ...]:
-        """Files below a data folder, such as `SST-2/train.tsv`; where it has none of its own, the
-        hub's.
+        """Files below a data folder, such as `SST-2/train.tsv`.
+
+        Where it has none of its own, the hub's.
         """
         official_names = tuple(
             f"{self.folders[0]}/{split.files[0]}" for split in self.splits if split.files
@@ -187,8 +188,9 @@ class DatasetRow:
         return _labelled((self.hub and self.hub.columns) or self.columns, split)
 
     def published_for(self, split: str, metric: str) -> PublishedScore | None:
-        """Returns the published score to show beside a split's: its own, or that of its test
-        counterpart.
+        """Returns the published score to show beside a split's.
+
+        It is its own, or that of its test counterpart.
         """
         counterparts = (split, split.replace("validation", "test"))
         return next(

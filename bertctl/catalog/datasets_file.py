@@ -1,5 +1,6 @@
-"""Files of data sets by name: the built-in `datasets.yaml` beside this module, and a person's own
-beside a recipe.
+"""Files of data sets by name.
+
+They are the built-in `datasets.yaml` beside this module, and a person's own beside a recipe.
 
     trec:
       task: text-classification

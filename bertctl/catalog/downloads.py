@@ -1,5 +1,6 @@
-"""Files of the hub, brought onto this disk: gone on with after a kill, and hashed before they take
-their name.
+"""Files of the hub, brought onto this disk.
+
+Downloads go on after a kill, and are hashed before they take their name.
 
 It is huggingface_hub that knows addresses, mirrors, proxies, tokens, the waiting after a 429 or a
 lost connection, and the cache. Its own download writes to a new file in each process, so that a
@@ -204,8 +205,9 @@ def _description(hub_files: HubFiles) -> dict[str, Any]:
 
 
 def _headers() -> dict[str, str]:
-    """Returns the headers of a request: bytes are asked for as they are, since packed ones may
-    unpack to any size.
+    """Returns the headers of a request.
+
+    Bytes are asked for as they are, since packed ones may unpack to any size.
     """
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
@@ -213,8 +215,9 @@ def _headers() -> dict[str, str]:
 
 
 class _Growing(io.BufferedWriter):
-    """A file that is written through, so that a kill keeps what has come, and that tells how long
-    it is.
+    """A file that is written through, and that tells how long it is.
+
+    A kill keeps what has come.
 
     Attributes:
         tell_of: Hears of the length.
@@ -312,8 +315,9 @@ def _load(file: RemoteFile, part: Path, out: _Growing) -> None:
 
 
 def limit_sessions() -> None:
-    """Gives huggingface_hub's sessions limits: how long they wait when asked to, and how long an
-    error may be.
+    """Gives huggingface_hub's sessions limits.
+
+    They are how long they wait when asked to, and how long an error may be.
     """
     from huggingface_hub import get_session, set_client_factory
 
@@ -347,8 +351,9 @@ def _limit_answer(response: Any) -> None:
 
 
 def _seconds_to_wait(response: Any) -> int:
-    """Returns how long the server asks clients to wait, by its rate-limit headers or
-    `Retry-After`.
+    """Returns how long the server asks clients to wait.
+
+    Its rate-limit headers or `Retry-After` say it.
     """
     from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 

@@ -1,5 +1,6 @@
-"""The one door to the hub: files by name, from the cache if they are there, else over the network,
-soon or never.
+"""The one door to the hub: files by name.
+
+They come from the cache if they are there, else over the network, soon or never.
 
 Nothing here imports torch or transformers.
 """
@@ -43,8 +44,9 @@ class NotCachedError(UnavailableError):
 
 @contextlib.contextmanager
 def cache_only(*, not_even: bool = False) -> Iterator[None]:
-    """Fetches nothing inside: what is not on this disk raises `NotCachedError`, the hub reachable
-    or not.
+    """Fetches nothing inside.
+
+    What is not on this disk raises `NotCachedError`, the hub reachable or not.
 
     Args:
         not_even: raise it for what is on this disk too, to learn all that is wanted of the hub.
@@ -58,8 +60,9 @@ def cache_only(*, not_even: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cut_off() -> Iterator[None]:
-    """Makes the hub's library connect to nothing inside: files in a folder may name others that are
-    elsewhere.
+    """Makes the hub's library connect to nothing inside.
+
+    Files in a folder may name others that are elsewhere.
     """
     from huggingface_hub import constants
 
@@ -72,8 +75,9 @@ def cut_off() -> Iterator[None]:
 
 
 def is_offline() -> bool:
-    """Whether no connection may be tried (`--offline`, `HF_HUB_OFFLINE`,
-    `TRANSFORMERS_OFFLINE`).
+    """Whether no connection may be tried.
+
+    `--offline`, `HF_HUB_OFFLINE` and `TRANSFORMERS_OFFLINE` say so.
     """
     return any(
         os.environ.get(name, "").lower() in ("1", "true", "yes", "on")
@@ -325,8 +329,9 @@ _ADVICE = (
 
 
 def shown(text: str) -> str:
-    """Returns what may be shown of a text that may have addresses in it: no password, signature or
-    token.
+    """Returns what may be shown of a text that may have addresses in it.
+
+    It has no password, signature or token.
     """
     from huggingface_hub import get_token
 
@@ -334,8 +339,9 @@ def shown(text: str) -> str:
 
 
 class _Answers(dict[str, str]):
-    """Hub -> why it can't be reached, or an empty string: a command asks it once, however much it
-    wants of it.
+    """Hub -> why it can't be reached, or an empty string.
+
+    A command asks it once, however much it wants of it.
     """
 
 

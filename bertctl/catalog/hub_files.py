@@ -66,8 +66,9 @@ class HubFiles:
         )
 
     def found_in(self, folder: Path) -> dict[str, Path]:
-        """Returns the files of a folder that fit, links that lead nowhere too, by their names in
-        the repository.
+        """Returns the files of a folder that fit, by their names in the repository.
+
+        Links that lead nowhere are among them.
         """
         paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
         return {name: path for name, path in paths.items() if self.matches(name)}

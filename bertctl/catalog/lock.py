@@ -1,5 +1,6 @@
-"""`bertctl.lock`: the files that commands read from elsewhere, by hash; and the door at which each
-is looked at.
+"""`bertctl.lock`: the files that commands read from elsewhere, by hash.
+
+It is also the door at which each is looked at.
 
 What finds a file (`locate_model`, the hub's door, the readers of data) tells `noted` of it before
 it is read. While `recording`, what is noted is kept, so that a lock is made of what a run reads.
@@ -111,8 +112,9 @@ class Lock:
             raise UnavailableError(problems[-1], remedy=_AGAIN, file=file)
 
     def _problem(self, locked: Mapping[str, Any], snapshot: Found) -> str:
-        """Returns which of the found files is not as it is locked, and how; an empty string if all
-        are.
+        """Returns which of the found files is not as it is locked, and how.
+
+        It is an empty string if all are.
         """
         for name, path in snapshot.files.items():
             if name not in locked or not path.is_file():
@@ -163,8 +165,9 @@ def in_force() -> Lock | None:
 
 
 def enforce() -> None:
-    """Puts the lock in force, for this process and those that it starts: what BERTCTL_LOCKED names,
-    else that in here.
+    """Puts the lock in force, for this process and those that it starts.
+
+    It is the one that BERTCTL_LOCKED names, else that in here.
 
     Raises:
         UnavailableError: there is none.
@@ -177,8 +180,9 @@ def enforce() -> None:
 
 
 def lock_file() -> Path:
-    """Returns the absolute path of the lock that BERTCTL_LOCKED names, else of that in the current
-    folder.
+    """Returns the absolute path of the lock.
+
+    It is the one that BERTCTL_LOCKED names, else that in the current folder.
     """
     path = expanded_path(os.environ.get(LOCKED, "")).absolute()
     if path.is_dir():

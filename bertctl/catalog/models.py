@@ -1,5 +1,6 @@
-"""Encoders by name (`models.yaml`), and where their files are: a folder, an earlier run, a package
-or the hub.
+"""Encoders by name (`models.yaml`), and where their files are.
+
+That is a folder, an earlier run, a package or the hub.
 
 Nothing here imports torch or transformers.
 """
@@ -99,8 +100,9 @@ RoCBert's)."""
 def locate_model(
     name: str, *, revision: str | None = None, weights: bool = True, is_from_run: bool = False
 ) -> Path:
-    """Returns the folder of a model, fetching its files from the hub only where they are nowhere on
-    this disk.
+    """Returns the folder of a model.
+
+    Its files are fetched from the hub only where they are nowhere on this disk.
 
     Args:
         name: catalog name, folder, run folder, or hub id (`org/name`).
@@ -176,8 +178,9 @@ def locate_model(
 
 
 def _noted(folder: Path, name: str, *, with_weights: bool) -> Path:
-    """Shows a model that is not of the hub to the lock in force, by its name there; without one it
-    is let through.
+    """Shows a model that is not of the hub to the lock in force, by its name there.
+
+    Without one it is let through.
     """
     if name:
         patterns = (*_SMALL_FILES, *_SENTENCES, *_WEIGHTS) if with_weights else _SMALL_FILES

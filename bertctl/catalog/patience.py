@@ -52,8 +52,9 @@ _watch: contextvars.ContextVar[Watch | None] = contextvars.ContextVar("watch", d
 
 
 def sign_of_life(seconds: float) -> None:
-    """Allows the work that is under way so many seconds more; does nothing where nobody looks at a
-    watch.
+    """Allows the work that is under way so many seconds more.
+
+    It does nothing where nobody looks at a watch.
 
     Raises:
         UnavailableError: the work was given up meanwhile.

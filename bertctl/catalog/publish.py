@@ -1,5 +1,6 @@
-"""A finished run's model, put on the hub in one commit: weights, tokenizer, config, card;
-predictions only if asked.
+"""A finished run's model, put on the hub in one commit.
+
+It has weights, tokenizer, config and card, and predictions only if asked.
 """
 
 from pathlib import Path
@@ -26,8 +27,9 @@ def push_run(
     message: str | None,
     listener: Listener,
 ) -> dict[str, Any]:
-    """Makes the repository where there is none, and uploads RUN/model; checkpoints and the rest of
-    the run stay here.
+    """Makes the repository where there is none, and uploads RUN/model.
+
+    Checkpoints and the rest of the run stay here.
 
     Args:
         folder: a finished run.

@@ -1,5 +1,6 @@
-"""Text files of word vectors (GloVe's, word2vec's with its first line of sizes) as models: a word
-has one vector.
+"""Text files of word vectors as models: a word has one vector.
+
+They are GloVe's, or word2vec's with its first line of sizes.
 
 A file becomes a folder that transformers loads, once: a tokenizer of whole words, and a network
 that is nothing but its table of vectors (an XLNet without layers). A word that the file lacks is
@@ -84,8 +85,9 @@ def word_vectors_folder(path: Path) -> Path:
 
 
 def _read(path: Path) -> tuple[dict[str, int], Floats32]:
-    """Returns the words with their ids, and the vectors (W, D) of those of the file; of equal ones
-    the first counts.
+    """Returns the words with their ids, and the vectors (W, D) of those of the file.
+
+    Of equal ones the first counts.
     """
     words = {token: i for i, token in enumerate(_SPECIAL)}
     data = bytearray()
@@ -167,8 +169,9 @@ def _vector(fields: list[bytes], width: int) -> Floats32:
 
 
 def _tokenizer(words: dict[str, int]) -> Tokenizer:
-    """Returns what splits as BERT does, lower-cased where no word has a capital, and finds whole
-    words.
+    """Returns what splits as BERT does, and finds whole words.
+
+    It is lower-cased where no word has a capital.
     """
     unknown, start = _SPECIAL[1:]
     tokenizer = Tokenizer(WordLevel(words, unk_token=unknown))

@@ -1,5 +1,6 @@
-"""`check_data`: reads what a recipe names, runs the table of checks over it, sorts what they
-found.
+"""`check_data`: runs the table of checks over what a recipe names.
+
+It reads that, and sorts what the checks found.
 """
 
 from collections import Counter
@@ -124,8 +125,9 @@ def _tokenizer(recipe: Recipe, listener: Listener) -> tuple[Tokenizer | None, tu
 
 
 def _refusals(subject: Subject, findings: list[Finding]) -> Iterator[Finding]:
-    """Yields what training would refuse and no check has found: so that data without an error can
-    be trained on.
+    """Yields what training would refuse and no check has found.
+
+    Data without an error can then be trained on.
     """
     train = subject.splits.get("train")
     if train is None or not train.has("label"):

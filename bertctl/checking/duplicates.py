@@ -1,5 +1,6 @@
-"""Rows that stand twice: exactly or nearly, inside a split or in two of them, with one label or
-with several.
+"""Rows that stand twice.
+
+They do exactly or nearly, inside a split or in two of them, with one label or with several.
 """
 
 from collections import Counter
@@ -44,8 +45,9 @@ Place = tuple[str, int]
 
 
 class SameRows:
-    """The rows of all splits, one after the other, and which of them say the same but for case and
-    spacing.
+    """The rows of all splits, one after the other, and which of them are the same.
+
+    They say the same but for case and spacing.
 
     Args:
         subject: What is checked.
@@ -107,8 +109,9 @@ class SameRows:
             )
 
     def repeated_in(self, split: str) -> Ints:
-        """Returns the positions of a split's rows that are not the only ones to say what they
-        say.
+        """Returns the positions of a split's rows that are repeated.
+
+        They are not the only ones to say what they say.
         """
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
@@ -178,8 +181,9 @@ class SameRows:
         return rows
 
     def answers(self, positions: Ints) -> Ints:
-        """Returns a number for what is to be learned of each row, equal for equal answers; -1 for
-        nothing.
+        """Returns a number for what is to be learned of each row.
+
+        It is equal for equal answers, and -1 for nothing.
         """
         numbers = np.full(len(positions), -1, dtype=np.int64)
         for number, split in enumerate(self.splits):
@@ -207,8 +211,9 @@ class SameRows:
         return ""
 
     def twins(self, rows: Ints, twins: Ints, *, both: bool = False) -> tuple[Example, ...]:
-        """Returns the first rows as examples, each with the one that it is like; `both`: with the
-        text of that, too.
+        """Returns the first rows as examples, each with the one that it is like.
+
+        With `both` it has the text of that, too.
         """
         pairs = zip(rows[:SHOWN_EXAMPLES].tolist(), twins[:SHOWN_EXAMPLES].tolist(), strict=True)
         return _twins(
@@ -217,8 +222,9 @@ class SameRows:
 
 
 def check_duplicates(subject: Subject) -> Iterator[Finding]:
-    """Yields exact and near duplicates, inside each split and across each two; texts with several
-    labels.
+    """Yields exact and near duplicates, and texts with several labels.
+
+    Duplicates are inside each split and across each two.
     """
     same = SameRows(subject)
     yield from _exact_inside(subject, same)
@@ -440,8 +446,9 @@ def _near(subject: Subject, same: SameRows) -> Iterator[Finding]:
 
 
 def _alike_in_each_field(first: str, other: str) -> bool:
-    """Whether all fields are alike: two questions on the same sentence are two examples, however
-    long it is.
+    """Whether all fields are alike.
+
+    Two questions on the same sentence are two examples, however long it is.
     """
     fields = first.split(BETWEEN_FIELDS)
     others = other.split(BETWEEN_FIELDS)
@@ -483,8 +490,9 @@ def _shared_contexts(subject: Subject) -> Iterator[Finding]:
 
 
 def _contained(subject: Subject) -> Iterator[Finding]:
-    """Yields texts that stand, whole, inside longer ones that are trained on, which no similarity
-    of both shows.
+    """Yields texts that stand, whole, inside longer ones that are trained on.
+
+    No similarity of both shows that.
 
     Where there is nothing but training rows, in other ones of them: some of these rows will be held
     out.
@@ -573,8 +581,9 @@ def _remedy(earlier: str, other: str) -> str:
 
 
 def _answer(subject: Subject, place: Place) -> Hashable | None:
-    """Returns what is to be learned of a row, comparable; None where there is nothing (no label, a
-    score, a span).
+    """Returns what is to be learned of a row, comparable.
+
+    It is None where there is nothing (no label, a score, a span).
     """
     split, index = place
     rows = subject.splits[split]

@@ -1,5 +1,6 @@
-"""Fields without content, stand-ins for missing values, cut-off exports, rows that a stray quote
-has swallowed.
+"""Fields without content, and fields that are damaged.
+
+They are stand-ins for missing values, cut-off exports, and rows that a stray quote has swallowed.
 """
 
 import re
@@ -121,8 +122,9 @@ def _contentless(rows: Rows, split: str, name: str, column: Sequence[str]) -> It
 
 
 def _cut_off(rows: Rows, split: str, name: str, column: Sequence[str]) -> Iterator[Finding]:
-    """Yields many texts of the greatest length, where that is a limit of Excel, a database or a
-    platform.
+    """Yields many texts of the greatest length.
+
+    That is a limit of Excel, a database or a platform.
     """
     lengths = Counter(map(len, column))
     longest = max(lengths, default=0)

@@ -132,8 +132,9 @@ def codes_of(*families: str) -> tuple[str, ...]:
 
 
 class FindingRules:
-    """Makes the findings of one family: their severity, words and remedies stand in
-    `findings.yaml`.
+    """Makes the findings of one family.
+
+    Their severity, words and remedies stand in `findings.yaml`.
     """
 
     def __init__(self, family: str) -> None:
@@ -184,8 +185,9 @@ class FindingRules:
         show: Callable[[int], object],
         **replacements: str | None,
     ) -> Iterator[Finding]:
-        """Yields the finding about these rows, where there are any; `show` gives what is shown of a
-        row.
+        """Yields the finding about these rows, where there are any.
+
+        `show` gives what is shown of a row.
         """
         if which:
             yield self.finding(

@@ -1,5 +1,6 @@
-"""Labels of text classification: missing, unknown, misspelt, rare, on one side only, unevenly
-spread.
+"""Labels of text classification.
+
+They are missing, unknown, misspelt, rare, on one side only, or unevenly spread.
 """
 
 from collections import Counter
@@ -144,8 +145,9 @@ def _unknown(subject: Subject, counts: dict[str, Counter[str]]) -> Iterator[Find
 
 
 def _joined(subject: Subject, train: Counter[str]) -> Iterator[Finding]:
-    """Yields that labels look like several in one field, where their parts are fewer than they are:
-    `a`, `b`, `a|b`.
+    """Yields that labels look like several in one field.
+
+    Their parts are fewer than they are: `a`, `b`, `a|b`.
     """
     if subject.several_labels:
         joined = None

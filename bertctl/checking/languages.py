@@ -43,7 +43,9 @@ _READ = 200  # characters of a text that its language is judged by
 
 
 def check_languages(subject: Subject) -> Iterator[Finding]:
-    """Yields texts in another script than most, words in two scripts, and longer texts in another
+    """Yields words and texts of another script or language than most.
+
+    They are texts in another script than most, words in two scripts, and longer texts in another
     language.
     """
     for split in subject.splits:
@@ -60,8 +62,9 @@ def check_languages(subject: Subject) -> Iterator[Finding]:
 
 @cache
 def _patterns() -> tuple[Any, Any]:
-    """Returns patterns of runs of letters by script, and of words in which Latin letters meet
-    look-alikes.
+    """Returns patterns of runs of letters by script, and of mixed words.
+
+    In these Latin letters meet look-alikes.
     """
     import regex
 
@@ -72,8 +75,9 @@ def _patterns() -> tuple[Any, Any]:
 
 
 def script_of(text: str) -> str | None:
-    """Returns the script of most of a text's letters; None where it has hardly any, or none of the
-    usual scripts.
+    """Returns the script of most of a text's letters.
+
+    It is None where it has hardly any, or none of the usual scripts.
     """
     if text.isascii():
         if sum(map(str.isalpha, text)) >= _LETTERS_OF_SCRIPT:

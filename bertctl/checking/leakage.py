@@ -45,8 +45,9 @@ _FIRST_WORDS = 400  # words of a text that are looked at
 
 
 def check_leakage(subject: Subject) -> Iterator[Finding]:
-    """Looks at the training rows of single-label classification; where there are none, at the first
-    split.
+    """Looks at the training rows of single-label classification.
+
+    Where there are none, at the first split.
     """
     if "train" in subject.splits:
         split = "train"
@@ -80,8 +81,9 @@ def _at(values: Sequence[Any], indices: Sequence[int]) -> Sequence[Any]:
 def _columns(
     rows: Rows, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields columns of which one value mostly goes with one label, though the values are far fewer
-    than the rows.
+    """Yields columns of which one value mostly goes with one label.
+
+    The values are far fewer than the rows.
     """
     majority = Counter(labels).most_common(1)[0][1]
     if majority > _KNOWN * len(labels):
@@ -138,8 +140,9 @@ def _usual_label(value: Any, values: CodedValues, labels: CodedValues) -> str:
 
 
 def _grouped(values: Sequence[Any]) -> Sequence[Any] | None:
-    """Returns values that can be counted; many numbers as 20 ranges of like size; None for anything
-    else.
+    """Returns values that can be counted.
+
+    Many numbers are 20 ranges of like size, and anything else is None.
     """
     try:
         different = _number_of_different(values)
@@ -165,8 +168,9 @@ def _number_of_different(values: Sequence[Any]) -> int:
 def _lengths(
     subject: Subject, split: str, labelled: Sequence[int], labels: CodedValues
 ) -> Iterator[Finding]:
-    """Yields labels of which nearly every text is longer (or shorter) than nearly every text of the
-    others.
+    """Yields labels whose texts are longer or shorter than the others'.
+
+    Nearly every text of the label is so, beside nearly every text of the others.
     """
     names = sorted(labels.values)
     rows = subject.splits[split]
@@ -276,8 +280,9 @@ def _words(
 
 
 def _frequent_words(texts: Sequence[str], labels: CodedValues) -> set[str]:
-    """Returns the words that may stand in enough texts of a label, by some of its texts; of others,
-    none is counted.
+    """Returns the words that may stand in enough texts of a label.
+
+    Some of its texts tell it, and of others, none is counted.
 
     A word that is in `_COVERAGE` of a label's texts is in less than half as large a share of the
     sample once in 1e20.

@@ -1,5 +1,6 @@
-"""Texts that are nearly the same: MinHash finds candidates (library `rensa`), an exact comparison
-decides.
+"""Texts that are nearly the same.
+
+MinHash finds candidates (library `rensa`), and an exact comparison decides.
 
 Two texts are near duplicates when their sets of 4-letter shingles have a Jaccard similarity of at
 least 0.8, where only letters and digits count and what stands between them is one space: in a
@@ -59,8 +60,9 @@ def near_duplicates(texts: Sequence[str]) -> list[tuple[int, int, float]]:
 
 
 def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
-    """Yields pairs of near duplicates, some at a time: (P,) where the earlier texts stand, where
-    the later ones, and how alike they are.
+    """Yields pairs of near duplicates, some at a time.
+
+    They are (P,) where the earlier texts stand, where the later ones, and how alike they are.
 
     That is the Jaccard similarity of their shingles, at least 0.8. Of texts that are alike in their
     hundreds not every pair is listed, but every text has a partner. A pair at the threshold is
@@ -89,8 +91,9 @@ def near_pairs(texts: Iterable[str]) -> Iterator[tuple[Ints, Ints, Floats]]:
 def _long_enough(
     texts: Iterable[str], positions: "array[int]", lengths: "array[int]"
 ) -> Iterator[str]:
-    """Yields the words of the texts that are compared; where they stand goes to `positions`, how
-    many letters they have to `lengths`.
+    """Yields the words of the texts that are compared.
+
+    Where they stand goes to `positions`, how many letters they have to `lengths`.
     """
     for position, text in enumerate(texts):
         plain = words_alone(text)
@@ -117,8 +120,9 @@ def _shingle_set(text: str) -> frozenset[str]:
 
 
 class _Signatures:
-    """MinHash signatures of texts, in a temporary file slot by slot: those of ten million texts are
-    2.4 GB.
+    """MinHash signatures of texts, in a temporary file slot by slot.
+
+    Those of ten million texts are 2.4 GB.
 
     Args:
         texts: N texts of at least one shingle each.
@@ -184,8 +188,10 @@ def _hashes(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint64
 
 
 class _Candidates:
-    """Pairs of texts that may be alike, as earlier x N + later, in temporary files: one for each
-    block of earlier texts. Ten million texts, all alike, have 600 million pairs: 4.8 GB.
+    """Pairs of texts that may be alike, as earlier x N + later, in temporary files.
+
+    There is one for each block of earlier texts. Ten million texts, all alike, have 600 million
+    pairs: 4.8 GB.
 
     Args:
         n_texts: N.
@@ -227,8 +233,9 @@ class _Candidates:
 
 
 def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
-    """Yields pairs of texts with equal numbers in a band, as earlier x N + later: each text with
-    the first such text, then with its neighbours.
+    """Yields pairs of texts with equal numbers in a band, as earlier x N + later.
+
+    They are each text with the first such text, then with its neighbours.
     """
     n = signatures.n_texts
     order, is_first = _buckets(signatures, band)
@@ -242,8 +249,9 @@ def _pairs_of_band(signatures: _Signatures, band: int) -> Iterator[Ints]:
 
 
 def _buckets(signatures: _Signatures, band: int) -> tuple[Ints, NDArray[np.bool_]]:
-    """Returns the texts that have equal numbers in a band with another one, bucket by bucket, and
-    whether each is the first of its bucket.
+    """Returns the texts that have equal numbers in a band with another one.
+
+    They come bucket by bucket, with whether each is the first of its bucket.
     """
     n = signatures.n_texts
     values = np.zeros(n, dtype=np.uint64)
@@ -306,8 +314,9 @@ def _parts(pairs: Ints, n_letters: Ints, most_letters: int) -> Iterator[Ints]:
 
 
 def _similarities(texts: Sequence[str], pairs: Ints) -> Floats:
-    """Returns (P,) the Jaccard similarities of pairs of texts, where no two shingles have the same
-    hash.
+    """Returns (P,) the Jaccard similarities of pairs of texts.
+
+    No two shingles must have the same hash.
 
     Args:
         texts: Of the pairs, each once.

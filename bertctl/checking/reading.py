@@ -117,8 +117,9 @@ def _read_own_one_by_one(recipe: Recipe, files: Mapping[str, str], listener: Lis
 
 
 def refusal(error: DataError, split: str, *, code: str = "unreadable") -> Finding:
-    """Returns a refusal as a finding; the place that its message begins with becomes its
-    example.
+    """Returns a refusal as a finding.
+
+    The place that its message begins with becomes its example.
     """
     examples = (_example(error),) if _PLACE.fullmatch(error.message) else ()
     return Finding(
@@ -159,8 +160,9 @@ class _Heard(Listener):
 
 
 def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> Rows | None:
-    """Returns the rows of a person's own file that are sound, the others in `bad`; None where there
-    are none.
+    """Returns the rows of a person's own file that are sound, the others in `bad`.
+
+    It is None where there are none.
     """
     reader = READERS[recipe.task]
     options = ReadOptions(
@@ -181,8 +183,9 @@ def _read_past(path: Path, recipe: Recipe, split: str, bad: list[DataError]) -> 
 
 
 def _span_rows(path: Path, recipe: Recipe, split: str) -> Rows | None:
-    """Returns texts with spans that can't be made into tags: their check says of all of them
-    why.
+    """Returns texts with spans that can't be made into tags.
+
+    Their check says of all of them why.
     """
     try:
         options = ReadOptions(recipe.data, split, on_bad_record=lambda _: None)

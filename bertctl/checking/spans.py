@@ -80,8 +80,9 @@ def _of_split(rows: Rows, split: str) -> Iterator[Finding]:
 
 
 def _span(raw_span: Any) -> Span | None:
-    """Returns a span from `{start, end, label}` or `[start, end, label]`; None where it is
-    neither.
+    """Returns a span from `{start, end, label}` or `[start, end, label]`.
+
+    It is None where it is neither.
     """
     if isinstance(raw_span, Mapping):
         start, end, kind = named_parts(raw_span)

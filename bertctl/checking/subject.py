@@ -1,5 +1,6 @@
-"""`Subject`: the splits that are checked, as every check sees them, with what several checks need
-computed once.
+"""`Subject`: the splits that are checked, as every check sees them.
+
+What several checks need is computed once.
 """
 
 from collections.abc import Sequence
@@ -44,8 +45,9 @@ class Subject:
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """Label names that were given (recipe, then data set); None where training rows are to say
-        them.
+        """Label names that were given (recipe, then data set).
+
+        It is None where training rows are to say them.
         """
         recipe_labels = self.recipe.text_classification.labels
         if recipe_labels:
@@ -54,8 +56,9 @@ class Subject:
 
     @cached_property
     def several_labels(self) -> bool:
-        """Whether a row can have several labels: as the recipe says, or where some field is a
-        list.
+        """Whether a row can have several labels.
+
+        It can as the recipe says, or where some field is a list.
         """
         section = self.recipe.text_classification
         rows = self.splits.values()
@@ -75,8 +78,9 @@ class Subject:
 
     @cached_property
     def keys(self) -> dict[str, Sequence[str]]:
-        """One string per row of each split, the same for rows that say the same but for case and
-        spacing.
+        """One string per row of each split.
+
+        It is the same for rows that say the same but for case and spacing.
         """
         return {
             split: column_of(
@@ -88,8 +92,9 @@ class Subject:
 
     @cached_property
     def label_sets(self) -> dict[str, Sequence[tuple[str, ...]] | None]:
-        """Label names of each row (one, or several), by split; None where the task or the split has
-        no labels.
+        """Label names of each row (one, or several), by split.
+
+        It is None where the task or the split has no labels.
         """
         separator = self.recipe.text_classification.label_separator
         labelled = {

@@ -1,5 +1,7 @@
-"""Tagged words: tags and words that don't match, broken schemes, entities of nothing, words off
-their offsets.
+"""Tagged words.
+
+It finds tags and words that don't match, broken schemes, entities of nothing, and words off their
+offsets.
 
 A row has `words` and `label` (a tag for each word); optionally `text` with `offsets` (start and end
 of each word in it).
@@ -77,8 +79,9 @@ def tagged_entities(rows: Rows) -> list[TaggedEntity]:
 
 
 def split_tag(tag: object) -> tuple[str, str]:
-    """Returns `B-person` as `B` and `person`; `O` and anything that is no entity tag as two empty
-    strings.
+    """Returns `B-person` as `B` and `person`.
+
+    `O` and anything that is no entity tag as two empty strings.
     """
     match = _TAG.fullmatch(str(tag))
     if match:
@@ -149,8 +152,9 @@ def _tag_kind(rows: Rows) -> TagKind | None:
 
 
 def _nearest_scheme(kind: TagKind | None) -> Scheme | None:
-    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them; None for tags of
-    no scheme.
+    """Returns the scheme that the fewest tags break, IOB1 (CoNLL-2003) among them.
+
+    It is None for tags of no scheme.
     """
     if kind is None:
         return None

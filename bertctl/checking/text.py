@@ -1,5 +1,6 @@
-r"""Faults in the letters: wrong decoding, lost and invisible characters, markup, escapes and quotes
-left over.
+r"""Faults in the letters.
+
+They are wrong decoding, lost and invisible characters, markup, escapes and quotes left over.
 """
 
 import codecs
@@ -121,8 +122,9 @@ def _pattern_matches(columns: Iterable[Sequence[str]]) -> dict[str, MatchedRows]
 
 
 def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) -> str | None:
-    """Returns how to read a file that was read as latin-1, where that leaves no control character
-    in its texts.
+    """Returns how to read a file that was read as latin-1.
+
+    That must leave no control character in its texts.
     """
     if not encoding or codecs.lookup(encoding).name != "iso8859-1":
         return None
@@ -135,8 +137,9 @@ def _better_encoding(encoding: str | None, columns: dict[str, Sequence[str]]) ->
 
 
 def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iterator[Finding]:
-    """Yields UTF-8 that was read as something else; the library ftfy says what it was, and knows
-    `Â£5` from `MÂCON`.
+    """Yields UTF-8 that was read as something else.
+
+    The library ftfy says what it was, and knows `Â£5` from `MÂCON`.
     """
     matches = MatchedRows(_RULES)
     for column in columns.values():
@@ -150,8 +153,9 @@ def _mojibake(rows: Rows, split: str, columns: dict[str, Sequence[str]]) -> Iter
 
 @cache
 def _repairer() -> Callable[[str], str]:
-    """Undoes wrong decoding only where the text is none, and leaves quotes, entities and ligatures
-    alone.
+    """Undoes wrong decoding only where the text is none.
+
+    It leaves quotes, entities and ligatures alone.
     """
     import ftfy
 

@@ -1,5 +1,6 @@
-"""What the model's tokenizer loses: what is cut off at `model.max_length`, and what it does not
-know.
+"""What the model's tokenizer loses.
+
+It is what is cut off at `model.max_length`, and what it does not know.
 """
 
 import re
@@ -56,8 +57,9 @@ _ENOUGH_WORDS = 100
 
 
 def check_tokens(subject: Subject) -> Iterator[Finding]:
-    """Yields special tokens in texts, truncated texts and unknown tokens; nothing without a
-    tokenizer.
+    """Yields special tokens in texts, truncated texts and unknown tokens.
+
+    It yields nothing without a tokenizer.
 
     Of questions about texts, which are read in windows, only special tokens are looked for.
     """
@@ -213,8 +215,9 @@ def _cut(
 
 
 def _longer(full: Ints, limit: int, model: str) -> str:
-    """Returns the length to choose: that which keeps 99 % of the texts whole, or the longest that
-    the model takes.
+    """Returns the length to choose.
+
+    It is that which keeps 99 % of the texts whole, or the longest that the model takes.
     """
     fits = int(np.ceil(np.quantile(full, _KEPT)))
     if model in MODELS:
@@ -235,8 +238,9 @@ def _longer(full: Ints, limit: int, model: str) -> str:
 
 
 def _in_pieces(tokenizer: Tokenizer, subject: Subject, split: str) -> Iterator[Finding]:
-    """Yields that many words are no single token, as those of another language are: in some texts,
-    evenly spread.
+    """Yields that many words are no single token.
+
+    Words of another language are so. It looks at some texts, evenly spread.
     """
     counter = WordCounter(tokenizer)
     encoder = TextEncoder(tokenizer, special_tokens=False)

@@ -163,8 +163,9 @@ class Verbs(VerbGroup):
         return [*(verb.name for verb in VERBS), *sorted(all_plugins("verbs"))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> VerbCommand | None:  # noqa: ARG002
-        """Returns a verb by its name and summary alone, for help and completion; None where there
-        is none.
+        """Returns a verb by its name and summary alone, for help and completion.
+
+        It is None where there is none.
         """
         verb = find_verb(cmd_name)
         if verb:
@@ -206,8 +207,9 @@ def find_verb(name: str) -> Verb | None:
 
 
 def verb_functions(verb: Verb) -> Mapping[str, VerbFunction]:
-    """Returns the function of a verb, or those of a group, by their names; its file is imported
-    now.
+    """Returns the function of a verb, or those of a group, by their names.
+
+    Its file is imported now.
     """
     if verb not in VERBS:
         return {verb.name: plugin("verbs", verb.name)}
@@ -236,8 +238,9 @@ def verb_command(verb: Verb) -> Any:
 
 
 def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction:
-    """Returns a verb `verb(out, ...)` with the shared options; it gets the `Output` made from them
-    as `out`.
+    """Returns a verb `verb(out, ...)` with the shared options.
+
+    The verb gets the `Output` made from them as `out`.
 
     The help of an option is that of its Typer object, or what stands under `Args:` in the docstring
     of the verb.
@@ -300,8 +303,9 @@ def with_output(function: VerbFunction, *, prints: bool = False) -> VerbFunction
 
 
 def interruption(error: BaseException) -> BertctlError:
-    """Returns the error for a signal that has cut off a verb; a note in it says what outlives
-    that.
+    """Returns the error for a signal that has cut off a verb.
+
+    A note in it says what outlives that.
     """
     terminated = isinstance(error, Terminated) or asked() not in (0, signal.SIGINT)
     if terminated and was_left():

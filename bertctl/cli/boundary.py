@@ -103,8 +103,9 @@ def _run(arguments: list[str]) -> int:
 
 
 def _delivered(code: int, outputs: "Sequence[Output]") -> int:
-    """Writes the answer, and returns the code: the verdict's own, unless it is good and the answer
-    was cut off.
+    """Writes the answer, and returns the code.
+
+    It is the verdict's own, unless it is good and the answer was cut off.
     """
     enter("ending")
     for out in outputs:
@@ -172,8 +173,9 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
 
 
 def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:
-    """Returns the refusal of an option: with what we call it, where another program has it, else
-    the nearest.
+    """Returns the refusal of an option.
+
+    It names what we call it, where another program has it, else the nearest.
     """
     from bertctl.cli.framework.typed_instead import option_hint
 
@@ -240,8 +242,9 @@ def _translate(error: Exception, arguments: "Sequence[str]") -> BertctlError:
 
 
 def _broken_package(error: BaseException | None) -> UnavailableError | None:
-    """Returns the error of a package that can't be imported, where one is behind this error and it
-    is not ours.
+    """Returns the error of a package that can't be imported.
+
+    It does where one is behind this error and it is not ours.
     """
     while error is not None and not isinstance(error, ImportError):
         error = error.__cause__ or error.__context__
@@ -271,8 +274,9 @@ def _importing_package(error: ImportError) -> str:
 
 
 def _report(error: BertctlError, outputs: "Sequence[Output]", arguments: "Sequence[str]") -> int:
-    """Reports what went wrong, through the verb's own output where there is one, and returns the
-    exit code.
+    """Reports what went wrong, and returns the exit code.
+
+    It goes through the verb's own output where there is one.
     """
     from bertctl.cli.framework.option_names import as_options
     from bertctl.cli.framework.output import Output

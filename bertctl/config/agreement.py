@@ -65,16 +65,18 @@ class DisagreementError(ValueError):
 
 
 def disagreements_in(error: ValidationError) -> Sequence[Disagreement]:
-    """Returns what disagreed where that is why pydantic refuses; empty where single fields are
-    wrong.
+    """Returns what disagreed where that is why pydantic refuses.
+
+    It is empty where single fields are wrong.
     """
     causes = (entry.get("ctx", {}).get("error") for entry in error.errors(include_url=False))
     return next((clash.found for clash in causes if isinstance(clash, DisagreementError)), ())
 
 
 def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields everything in a recipe that does not fit together, each field being possible by
-    itself.
+    """Yields everything in a recipe that does not fit together.
+
+    Each field is possible by itself.
     """
     data = recipe.data
     training = recipe.training
@@ -140,8 +142,9 @@ def disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _fold_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
-    """Yields what is wrong with folds: both fields or neither, and only where there are no
-    validation rows.
+    """Yields what is wrong with folds.
+
+    There are both fields or neither, and only where there are no validation rows.
     """
     data = recipe.data
     if (data.fold is None) != (data.folds is None):
@@ -285,8 +288,9 @@ def _relation_disagreements(recipe: RecipeFields) -> Iterator[Disagreement]:
 
 
 def _useless_without(name: str, section: RecipeSection, switch: str) -> Iterator[Disagreement]:
-    """Yields a field of a changed section that nothing reads, where the field that switches the
-    section on is not set.
+    """Yields a field of a changed section that nothing reads.
+
+    The field that switches the section on is then not set.
     """
     if getattr(section, switch) is None:
         changed = next(iter(section.model_dump(exclude_defaults=True)))

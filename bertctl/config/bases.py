@@ -1,5 +1,6 @@
-"""The files of a recipe: the one that is named, its bases under it (`base:`), and what each of them
-takes from the environment (`environment:`). A resolved recipe has neither.
+"""The files of a recipe: the one that is named, and its bases under it (`base:`).
+
+Each takes something from the environment (`environment:`). A resolved recipe has neither.
 """
 
 import os
@@ -67,8 +68,9 @@ def read_files(path: Path, label: str) -> list[RecipeFile]:
 
 
 def _read(path: Path, label: str, above: Mapping[Path, str], files: dict[Path, RecipeFile]) -> None:
-    """Adds a file to those that were found, its bases before it; `above` are the files whose base
-    it is.
+    """Adds a file to those that were found, its bases before it.
+
+    `above` are the files whose base it is.
     """
     document = read_document(read_text(path, limit=MOST_CHARACTERS, kind=UsageError))
     file = RecipeFile(path, label, document)
@@ -141,8 +143,9 @@ def _names(document: Document, key: str) -> list[str]:
 
 
 def _fill(file: RecipeFile, names: Sequence[str]) -> None:
-    """Puts the environment's values into a file's; what is wrong with one is noted, and its field
-    left out.
+    """Puts the environment's values into a file's.
+
+    What is wrong with one is noted, and its field left out.
     """
     top = file.document.values
     parts: dict[str, Any] = {

@@ -1,5 +1,6 @@
-"""Recipes as text: commented YAML that reads back equal, and the hash over what decides the
-numbers.
+"""Recipes as text: commented YAML that reads back equal.
+
+It also has the hash over what decides the numbers.
 """
 
 import hashlib
@@ -34,8 +35,9 @@ NOT_IN_HASH = marked(Mark.BY_CONTENT) | marked(Mark.NO_NUMBER)
 
 
 def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = None) -> str:
-    """Returns the recipe as YAML: a comment with the command that runs it, then each field under
-    its docstring.
+    """Returns the recipe as YAML.
+
+    It has a comment with the command that runs it, then each field under its docstring.
 
     `load_recipe` reads it back equal. The settings of other tasks are left out: they can only be
     the defaults. A field that the preset `auto` is to choose is a comment.
@@ -69,8 +71,9 @@ def dump_recipe(recipe: Recipe, *, command: str, only: Collection[str] | None = 
 
 
 def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: str) -> str:
-    """Returns the SHA-256 (hexadecimal) of what decides a run's numbers: settings, data by content,
-    model by files.
+    """Returns the SHA-256 (hexadecimal) of what decides a run's numbers.
+
+    It is over settings, data by content, and model by files.
 
     Names, descriptions, paths, logging and what is kept of the texts are not in it, nor are other
     tasks' settings.
@@ -108,8 +111,9 @@ def recipe_hash(recipe: Recipe, *, data_hashes: Mapping[str, str], model_hash: s
 def differing(
     before: Recipe, now: Recipe, *, but: Collection[str] = NOT_IN_HASH
 ) -> list[tuple[str, Any, Any]]:
-    """Returns the fields that are not the same in two recipes, `but` for some: name, value then,
-    value now.
+    """Returns the fields that are not the same in two recipes, `but` for some.
+
+    Each has its name, the value then, and the value now.
 
     A field of the task of one of them alone is None in the other.
     """
@@ -122,8 +126,9 @@ def differing(
 
 
 def own_fields(recipe: Recipe) -> Iterator[tuple[str, Any]]:
-    """Yields the fields of the recipe's shared sections and of its task's section; those of a probe
-    where it is one.
+    """Yields the fields of the recipe's shared sections and of its task's section.
+
+    It yields those of a probe where it is one.
 
     The value of a field that the preset `auto` is to choose is `auto`.
     """

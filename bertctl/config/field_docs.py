@@ -1,5 +1,6 @@
-"""What the schema says of each recipe field, read from its source: help and completion do not wait
-for pydantic.
+"""What the schema says of each recipe field, read from its source.
+
+Help and completion do not wait for pydantic.
 """
 
 import ast
@@ -28,8 +29,9 @@ class FieldDoc(NamedTuple):
 
     @property
     def help_text(self) -> str:
-        """Docstring in two paragraphs: its first sentence with what is said of the default, and the
-        rest.
+        """Docstring in two paragraphs.
+
+        They are its first sentence with what is said of the default, and the rest.
         """
         first, *others = self.text.replace(". ", ".\n").splitlines()
         defaults = [other for other in others if other.startswith("Default: ")]
@@ -42,8 +44,9 @@ class FieldDoc(NamedTuple):
 
 @functools.cache
 def field_docs() -> Mapping[str, FieldDoc]:
-    """Returns the documentation of every field of a recipe by its dotted name, in the schema's
-    order.
+    """Returns the documentation of every field of a recipe by its dotted name.
+
+    It is in the schema's order.
     """
     classes = documented_classes(_SCHEMA)
     docs: dict[str, FieldDoc] = {}
@@ -67,8 +70,9 @@ def section_docs() -> Mapping[str, str]:
 
 @functools.cache
 def documented_classes(source: Path) -> dict[str, list[tuple[str, ast.expr, FieldDoc]]]:
-    """Returns the attributes with a docstring of each class of a Python file: name, annotation and
-    documentation.
+    """Returns the attributes with a docstring of each class of a Python file.
+
+    Each has its name, annotation and documentation.
     """
     tree = ast.parse(source.read_text(encoding="utf-8"))
     return {

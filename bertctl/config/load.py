@@ -1,5 +1,6 @@
-"""Recipes by name or path: file, `--set` and options laid over the defaults; all that is wrong is
-said at once.
+"""Recipes by name or path: file, `--set` and options laid over the defaults.
+
+All that is wrong is said at once.
 """
 
 import functools
@@ -128,8 +129,9 @@ def trace_recipe(
 
 
 def _named_after_data(recipe: Recipe) -> Recipe:
-    """Returns the recipe; that of a task, for data of one's own, under the name of the data and
-    without its how-to.
+    """Returns the recipe under the name of its data.
+
+    It is so with that of a task, for data of one's own, without its how-to.
     """
     data = recipe.data
     file = Path(recipe.data.train_file or "")
@@ -156,8 +158,9 @@ def _how_to(task: str) -> str | None:
 def refuse_unnamed(
     recipe: Recipe, file: Path, named_fields: Collection[str], reaching: Iterable[str]
 ) -> None:
-    """Refuses what a recipe's file would have run or connected to, unless the command line names it
-    too.
+    """Refuses what a recipe's file would have run or connected to.
+
+    It does unless the command line names it too.
 
     Args:
         recipe: as it was read.
@@ -194,8 +197,9 @@ def named_files(recipe: Recipe) -> list[Path]:
 
 
 def read_field(dotted: str, raw: Any) -> tuple[Any, list[str]]:
-    """Returns one field's value as `--set` would read it, and a sentence for each thing that is
-    wrong with it.
+    """Returns one field's value as `--set` would read it, and what is wrong with it.
+
+    The latter is a sentence for each thing.
 
     Args:
         dotted: the field.
@@ -312,8 +316,10 @@ class _Layers:
         self._put(dotted, str(value) if isinstance(value, Path) else value, _OPTION)
 
     def add_places_of_data(self) -> None:
-        """Takes BERTCTL_DATA for `data.data_dir` where a data set is named, and the `datasets.yaml`
-        beside the file that names it, else beside the recipe.
+        """Takes BERTCTL_DATA for `data.data_dir`, and the `datasets.yaml` of a file.
+
+        It does where a data set is named. The `datasets.yaml` lies beside the file that names it,
+        else beside the recipe.
         """
         data = self._values.get("data")
         by = self.origins.get("data.name", DEFAULT).file or self._path
@@ -331,8 +337,9 @@ class _Layers:
             self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
 
     def add_preset(self) -> None:
-        """Lays the values of `training.preset` under what stands in the source that names it, and
-        over the rest.
+        """Lays the values of `training.preset` under other values.
+
+        They go under what stands in the source that names it, and over the rest.
 
         The values of `auto` depend on rows and model: the fields stay open until these are read.
         """
@@ -353,8 +360,9 @@ class _Layers:
                 self._put(dotted, value, origin._replace(via=f"preset {name}"))
 
     def _leave_to_auto(self, origin: Origin) -> None:
-        """Takes out the values of farther sources than the one that names the preset `auto`, which
-        chooses them.
+        """Takes out the values that the preset `auto` chooses.
+
+        They are those of farther sources than the one that names the preset.
         """
         for dotted in AUTO_FIELDS:
             section, _, name = dotted.partition(".")
@@ -366,8 +374,9 @@ class _Layers:
             self.origins[dotted] = origin._replace(kind="default", via=f"preset {AUTO}")
 
     def prefer_epochs(self) -> None:
-        """Drops `training.max_steps` where a nearer source gives `training.epochs`, which would be
-        of no effect.
+        """Drops `training.max_steps` where a nearer source gives `training.epochs`.
+
+        It would be of no effect.
         """
         epochs, steps = (
             self.origins.get(f"training.{name}", DEFAULT).rank for name in ("epochs", "max_steps")
@@ -438,8 +447,9 @@ class _Layers:
                 self._problems += [(self._origin(dotted), problem) for problem in problems]
 
     def _note(self, error: ValidationError) -> None:
-        """Keeps what pydantic found, then looks for disagreements between the fields that are right
-        by themselves.
+        """Keeps what pydantic found, then looks for disagreements.
+
+        They are between the fields that are right by themselves.
         """
         if disagreeing := disagreements_in(error):
             return self._note_disagreements(disagreeing, ())
@@ -493,8 +503,9 @@ def _address_problems(dotted: str, value: Any) -> list[str]:
 
 
 def _make_absolute(values: Mapping[str, Any], dotted: str, base: Path) -> tuple[str, ...]:
-    """Makes the paths of a field absolute in a recipe's nested values, and returns those that were
-    absolute before.
+    """Makes the paths of a field absolute in a recipe's nested values.
+
+    It returns those that were absolute before.
     """
     section, _, name = dotted.partition(".")
     section_values = values.get(section)
@@ -559,8 +570,9 @@ def portable(recipe: Recipe, origins: Mapping[str, Origin], folder: Path) -> Rec
 
 
 def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
-    """Returns a path relative to a folder; a name, or what was given as an absolute path, as it
-    is.
+    """Returns a path relative to a folder.
+
+    A name, or what was given as an absolute path, stays as it is.
     """
     if not Path(path).is_absolute() or path in origin.absolute:
         return path
@@ -572,8 +584,9 @@ def _seen_from(folder: Path, path: str, dotted: str, origin: Origin) -> str:
 
 
 def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
-    """Returns the fields that a file needs so that it reads back as this recipe: what was given,
-    and what it is for.
+    """Returns the fields that a file needs so that it reads back as this recipe.
+
+    They are what was given, and what it is for.
     """
     set_fields = {
         dotted for dotted, origin in origins.items() if origin.kind in ("base", "file", "option")
@@ -589,8 +602,9 @@ def chosen_fields(recipe: Recipe, origins: Mapping[str, Origin]) -> set[str]:
 
 
 def _is_folder(model: str, base: Path) -> bool:
-    """Whether a model's name is meant as a path: it begins like one, or a folder or a file with a
-    suffix is there.
+    """Whether a model's name is meant as a path.
+
+    It begins like one, or a folder or a file with a suffix is there.
     """
     matches = (
         (base / model).is_dir() if "/" in model else Path(model).suffix and (base / model).is_file()

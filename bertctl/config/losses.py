@@ -1,5 +1,6 @@
-"""The losses that a recipe can name: one table, from which fields, checks, help and documentation
-are made.
+"""The losses that a recipe can name.
+
+It is one table, from which fields, checks, help and documentation are made.
 
 A new loss is a row here and a class beside those of `tasks/objectives.py` (labels) or
 `tasks/sentences/sentence_objectives.py` (vectors of texts).
@@ -53,8 +54,9 @@ class Loss:
     draws_third_text: bool = False
 
     def keywords(self, section: Any) -> dict[str, Any]:
-        """Returns the keywords of the class's constructor that a section of a recipe gives; null
-        ones are left out.
+        """Returns the keywords of the class's constructor that a section gives.
+
+        It is a section of a recipe, and null ones are left out.
         """
         values = {
             keyword: getattr(section, path.partition(".")[2])

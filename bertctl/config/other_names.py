@@ -1,5 +1,6 @@
-"""What other programs call our verbs, options, fields, values and metrics: the table in
-`other_names.yaml`.
+"""What other programs call our verbs, options, fields, values and metrics.
+
+It is the table in `other_names.yaml`.
 """
 
 import functools
@@ -12,16 +13,18 @@ from bertctl.config.strict_yaml import read_document
 
 @functools.cache
 def other_names(section: str) -> Mapping[str, Any]:
-    """Returns a section of the table: `names`, `values`, `metrics`, `verbs`, `group_verbs`,
-    `options`, `arguments`.
+    """Returns a section of the table.
+
+    It is `names`, `values`, `metrics`, `verbs`, `group_verbs`, `options`, or `arguments`.
     """
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     return dict(read_document(text).values[section])
 
 
 def other_value(field: str, word: str) -> str:
-    """Returns the value of a field that other programs call so; an empty text where there is
-    none.
+    """Returns the value of a field that other programs call so.
+
+    It is an empty text where there is none.
     """
     return str(other_names("values").get(field, {}).get(word.lower(), ""))
 

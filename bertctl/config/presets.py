@@ -49,8 +49,9 @@ AUTO_TASKS = (
 
 
 def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
-    """Returns the fields of a recipe that the preset `auto` is to choose, because nobody gave
-    them.
+    """Returns the fields of a recipe that the preset `auto` is to choose.
+
+    Nobody gave them.
     """
     if recipe.training.preset != AUTO:
         return ()

@@ -1,5 +1,6 @@
-"""One sentence for each thing that is wrong with a recipe: its path, what was given, what fits, the
-nearest word.
+"""One sentence for each thing that is wrong with a recipe.
+
+It has its path, what was given, what fits, and the nearest word.
 """
 
 import difflib
@@ -72,8 +73,9 @@ def describe(error: Mapping[str, Any]) -> str:
 
 
 def is_said_by_another(error: Mapping[str, Any]) -> bool:
-    """Whether a field that takes a list or a word gets a second entry for the kind that was not
-    given.
+    """Whether another entry says what is wrong with a field.
+
+    A field that takes a list or a word gets a second entry for the kind that was not given.
     """
     in_branch = len(error["loc"]) > 2 and isinstance(error["loc"][2], str)
     if isinstance(error["input"], list):
@@ -101,8 +103,9 @@ def _hint(raw: Any, schema: Mapping[str, Any], path: str) -> str:
 
 
 def unknown_key(path: str) -> str:
-    """Returns the sentence for a key that is no field: a section, or one that the schema does not
-    have, with the field that was probably meant.
+    """Returns the sentence for a key that is no field.
+
+    It is a section, or a key that the schema does not have, with the field that was probably meant.
     """
     if path in sections():
         example = next(name for name in fields() if name.startswith(f"{path}."))
@@ -152,8 +155,9 @@ def _nearest(path: str) -> list[str]:
 
 
 def meant(word: str) -> list[str]:
-    """Returns the fields of a recipe that have this name (with `_`), else what other programs mean
-    by it.
+    """Returns the fields of a recipe that have this name (with `_`).
+
+    Else it returns what other programs mean by it.
     """
     same_name = [name for name in fields() if name.rpartition(".")[2] == word]
     return same_name or [name for other, name in other_names("names").items() if other == word]
@@ -166,8 +170,9 @@ def _json_schema(_tasks: tuple[str, ...]) -> dict[str, Any]:
 
 
 def field_schema(path: str) -> dict[str, Any]:
-    """Returns the JSON Schema of one field without null; `or` holds the words that fit beside its
-    type.
+    """Returns the JSON Schema of one field without null.
+
+    `or` holds the words that fit beside its type.
     """
     recipe_schema = _json_schema(task_names())
     schema: dict[str, Any] = recipe_schema

@@ -22,8 +22,9 @@ def builtin_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name_or_path: str, folder: Path = Path()) -> Path:
-    """Returns the YAML file of a built-in recipe or of a path: with a slash or a YAML suffix, or of
-    a file that exists.
+    """Returns the YAML file of a built-in recipe or of a path.
+
+    A path has a slash or a YAML suffix, or is that of a file that exists.
 
     Args:
         name_or_path: as it was given.
@@ -80,8 +81,9 @@ def expanded_path(path: str | Path) -> Path:
 
 
 def _builtin_folder() -> Path:
-    """Returns `bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a
-    checkout.
+    """Returns the folder of built-in recipes.
+
+    It is `bertctl/_recipes` of an installed wheel, or `recipes/` beside the package in a checkout.
     """
     package = Path(__file__).resolve().parents[1]
     checkout = package.parent / "recipes"
@@ -101,8 +103,9 @@ def is_recipe(name: str) -> bool:
 
 
 def is_data_file(name: str) -> bool:
-    """Returns whether a file of rows is meant, not a recipe: a file, or a name with a suffix, that
-    is no YAML.
+    """Returns whether a file of rows is meant, not a recipe.
+
+    It is a file, or a name with a suffix, that is no YAML.
     """
     path = expanded_path(name)
     return not is_recipe(name) and (path.is_file() or (bool(path.suffix) and not path.is_dir()))

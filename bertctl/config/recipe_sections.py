@@ -369,9 +369,10 @@ class OptimizerSection(RecipeSection):
 
 
 class LoraSection(RecipeSection):
-    """LoRA: the encoder stays as it is, and each of its linear layers learns a small update beside
-    its weight (Hu et al. 2021). `model/` has the updates merged; `adapter/` has them, and the head,
-    as peft reads them. Needs `pip install 'bertctl[peft]'`.
+    """LoRA: linear layers of the encoder learn a small update beside their weight.
+
+    The encoder stays as it is (Hu et al. 2021). `model/` has the updates merged; `adapter/` has
+    them, and the head, as peft reads them. Needs `pip install 'bertctl[peft]'`.
     """
 
     rank: Annotated[PositiveInt | None, Mark.LATER] = None
@@ -400,8 +401,10 @@ class LoraSection(RecipeSection):
 
 
 class DistillationSection(RecipeSection):
-    """A student learns from the answers of a teacher, a finished run, beside the labels (Hinton et
-    al. 2015). `bertctl distill` is the verb around it.
+    """A student learns from the answers of a teacher (Hinton et al. 2015).
+
+    The teacher is a finished run, and the labels stay beside its answers. `bertctl distill` is the
+    verb around it.
     """
 
     teacher: Annotated[Text | None, Mark.IS_PATH, Mark.BY_CONTENT] = None
@@ -575,8 +578,9 @@ class QuestionAnsweringSection(TaskSettings):
 
 
 class SentenceEmbeddingsSection(TaskSettings):
-    """Settings of the task `sentence-embeddings`: how vectors are made, and what makes them near or
-    far.
+    """Settings of the task `sentence-embeddings`.
+
+    They say how vectors are made, and what makes them near or far.
     """
 
     loss: SentenceLoss | None = None
@@ -705,8 +709,10 @@ class ProbeSection(RecipeSection):
 
 
 class FewShotSection(RecipeSection):
-    """Settings of `bertctl finetune few-shot`: an encoder learns from pairs of a few labelled
-    texts, and a logistic regression from its vectors (SetFit, Tunstall et al. 2022).
+    """Settings of `bertctl finetune few-shot`.
+
+    An encoder learns from pairs of a few labelled texts, and a logistic regression from its vectors
+    (SetFit, Tunstall et al. 2022).
     """
 
     loss: FewShotLoss | None = None
@@ -780,7 +786,8 @@ class RecipeFields(RecipeSection):
 
     @property
     def answers_texts(self) -> bool:
-        """Whether each text, or pair, has one answer: only then is there a choice of what is read
-        of long ones.
+        """Whether each text, or pair, has one answer.
+
+        Only then is there a choice of what is read of long ones.
         """
         return self.task.startswith("text-")

@@ -13,8 +13,9 @@ which never used it keeps its hash."""
 
 
 def drop_removed(recipe: dict[str, Any]) -> None:
-    """Takes removed fields at their old default out of a recipe's nested values; others are left,
-    to be refused.
+    """Takes removed fields at their old default out of a recipe's nested values.
+
+    Others are left, to be refused.
     """
     for dotted, default in REMOVED.items():
         section, _, name = dotted.partition(".")

@@ -1,5 +1,6 @@
-"""`Recipe`: the sections of `recipe_sections.py` as a checked whole, its fields by dotted name, its
-JSON Schema.
+"""`Recipe`: the sections of `recipe_sections.py` as a checked whole.
+
+It has its fields by dotted name, and its JSON Schema.
 """
 
 import functools
@@ -30,8 +31,9 @@ class Recipe(RecipeFields):
 
 @functools.cache
 def fields() -> dict[str, FieldInfo]:
-    """Returns every field that holds a value, by its dotted name (`training.epochs`), in the
-    schema's order.
+    """Returns every field that holds a value, by its dotted name.
+
+    Such as `training.epochs`, in the schema's order.
     """
     infos: dict[str, FieldInfo] = {}
     for name, info in Recipe.model_fields.items():

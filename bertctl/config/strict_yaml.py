@@ -91,8 +91,9 @@ def _root(text: str) -> yaml.Node | None:
 
 
 class Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes every text which YAML 1.1 or the loader above would take for something
-    else.
+    """SafeDumper that quotes every text that would be taken for something else.
+
+    YAML 1.1 or the loader above would take it so.
     """
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002

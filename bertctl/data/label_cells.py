@@ -317,8 +317,7 @@ def _odd(cell: Any, expected: str, remedy: str = "Correct the label.") -> _Unrea
 def _cell(value: Any) -> Any:
     """Returns a cell as a name, a number or a list of those.
 
-    It is None where the cell is blank; else the result is why it can't be read.=> it is blank; else
-    why it can't be read.
+    It is None where the cell is blank; else the result is why it can't be read.
     """
     if isinstance(value, bytes):
         value = value.decode(errors="replace")

@@ -174,8 +174,9 @@ class Comparison:
         ]
 
     def _by_row(self, changes: Sequence[Floats]) -> Floats:
-        """Returns (N,) largest difference of each row's outputs; 0 where they are none of its
-        own.
+        """Returns (N,) largest difference of each row's outputs.
+
+        It is 0 where they are none of its own.
         """
         largest = np.zeros(len(self.rows))
         for change in changes:
@@ -252,8 +253,9 @@ class Comparison:
     def _compared(
         self, session: GraphSession, windows: Sequence[Window]
     ) -> tuple[dict[str, Array], float]:
-        """Returns what the model says of a batch, by the outputs that answers are made of, and how
-        far the graph is from it.
+        """Returns what the model says of a batch, and how far the graph is from it.
+
+        It is by the outputs that answers are made of.
         """
         inputs = padded(windows, self.subject.model.padding)
         names = answer_outputs(session.outputs)

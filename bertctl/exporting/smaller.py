@@ -42,8 +42,9 @@ def check_precision(file_format: str, precision: str) -> None:
 
 
 def layers_of(path: Path) -> list[str]:
-    """Returns the names of the operations of an ONNX model that can be quantized, in their order:
-    products with weights, and tables.
+    """Returns the names of the operations of an ONNX model that can be quantized.
+
+    They are in their order: products with weights, and tables.
     """
     import onnx
 

@@ -83,8 +83,9 @@ class Subject:
         return GraphNetwork(self.model, with_windows=self.windows is not None)
 
     def windows_of(self, features: Features, indices: Ints) -> list[Window]:
-        """Returns everything that the model reads of some windows of `Features`: each choice, each
-        sentence, each part of a long text.
+        """Returns everything that the model reads of some windows of `Features`.
+
+        It is each choice, each sentence, and each part of a long text.
         """
         objective = self.task.objective(self.model.padding)
         rng = WindowRandom(0)
@@ -176,8 +177,9 @@ def _opened_encoder(path: Path, options: Mapping[str, object], listener: Listene
 
 
 def _window_answers(run: NetworkRun, model: Model) -> WindowAnswers | None:
-    """Returns how windows become one answer, where the run reads long texts in windows that it
-    pools.
+    """Returns how windows become one answer.
+
+    It does where the run reads long texts in windows that it pools.
     """
     if run.recipe.model.long_text != "window" or run.task.auto_class != _POOLS_WINDOWS:
         return None

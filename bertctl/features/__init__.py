@@ -1,3 +1,4 @@
-"""The frozen encoder: its vectors, the files they are kept in, and the classifiers on top of
-them.
+"""The frozen encoder.
+
+Its vectors, the files they are kept in, and the classifiers on top of them.
 """

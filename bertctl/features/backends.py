@@ -1,5 +1,6 @@
-"""The frozen encoder made ready: on torch, or on ONNX Runtime or OpenVINO and then compared with
-torch first.
+"""The frozen encoder made ready.
+
+It is on torch, or on ONNX Runtime or OpenVINO and then compared with torch first.
 """
 
 import contextlib
@@ -141,8 +142,9 @@ def fastest_backend(
     sample: Rows,
     listener: Listener = SILENT,
 ) -> str:
-    """Returns the fastest of the backends that are installed; another one than torch has to be
-    `WORTH` its conversion.
+    """Returns the fastest of the backends that are installed.
+
+    Another one than torch has to be `WORTH` its conversion.
 
     What was measured on this machine with this model holds from then on. For a few rows nothing is
     converted.
@@ -227,8 +229,9 @@ def _some_windows(encoder: Encoder, job: ExtractJob, rows: Rows) -> EncodedWindo
 
 
 def lowest_cosine(first: Encoder, second: Encoder, windows: EncodedWindows) -> float:
-    """Returns the lowest cosine between the vectors of two encoders, over all layers, poolings and
-    rows (or tokens).
+    """Returns the lowest cosine between the vectors of two encoders.
+
+    It is over all layers, poolings and rows (or tokens).
     """
     pairs = zip(_vectors(first, windows), _vectors(second, windows), strict=True)
     return min((_cosines(a, b).min() for a, b in pairs if len(a)), default=1.0)

@@ -1,5 +1,6 @@
-"""Rows in the chunks that are worked on at once: the same ones in every attempt and in every
-process.
+"""Rows in the chunks that are worked on at once.
+
+They are the same ones in every attempt and in every process.
 """
 
 import itertools
@@ -72,8 +73,9 @@ def joined(parts: list[Rows]) -> Rows:
 
 
 def split_for_memory(rows: Rows, numbers_per_token: int) -> Iterator[Rows]:
-    """Splits a chunk so that the token vectors of each part fit into memory: a character is at most
-    about one token.
+    """Splits a chunk so that the token vectors of each part fit into memory.
+
+    A character is at most about one token.
     """
     limit = max(1, _TOKEN_NUMBERS // numbers_per_token)
     first = characters = 0

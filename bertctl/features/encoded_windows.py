@@ -1,5 +1,6 @@
-"""Texts as what the encoder reads: one window per text, or several of a long one; the words they
-are made of.
+"""Texts as what the encoder reads.
+
+There is one window per text, or several of a long one, with the words they are made of.
 
 Letters: N rows, U windows, T tokens of all windows together.
 """
@@ -258,8 +259,9 @@ class _Side:
     def of(
         cls, tokenizer: Tokenizer, texts: Sequence[Any], *, are_words: bool, before: int = 0
     ) -> Self:
-        """Encodes texts, or lists of words: each word as it occurs in a text, as fine-tuning reads
-        it.
+        """Encodes texts, or lists of words.
+
+        Each word is encoded as it occurs in a text, as fine-tuning reads it.
         """
         if are_words and needs_space(tokenizer):
             space = 1

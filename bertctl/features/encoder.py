@@ -112,8 +112,9 @@ class VectorSpec:
         return self.words is not None or "none" in self.poolings
 
     def pairs(self, n_layers: int) -> list[tuple[LayerChoice, str]]:
-        """Returns each layer with each pooling; the pooler, and what the model's folder says, read
-        the last layer only.
+        """Returns each layer with each pooling.
+
+        The pooler, and what the model's folder says, read the last layer only.
 
         Raises:
             UsageError: one of these two without the last layer.

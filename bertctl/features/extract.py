@@ -1,5 +1,6 @@
-"""`extract-features`: rows in, vectors out, some thousands at a time; can be stopped, killed and
-resumed.
+"""`extract-features`: rows in, vectors out, some thousands at a time.
+
+It can be stopped, killed and resumed.
 
 The input is cut into chunks of rows, the same ones every time. A chunk's rows are sorted by length,
 computed in batches of like lengths, and stored in their own order; so one process, several, and a
@@ -294,8 +295,9 @@ def compute_features(
 def _opened_model(
     recipe: Recipe, vectors: VectorNames, long: LongText
 ) -> tuple[ModelFiles, VectorSpec, LongText]:
-    """Returns the model's files, what its vectors are made of, and how long texts are read; where
-    nobody says the length, as the folder says.
+    """Returns the model's files, what its vectors are made of, and how long texts are read.
+
+    Where nobody says the length, it is as the folder says.
     """
     is_length_open = "max_length" not in recipe.model.model_fields_set
     by_folder = "model" in vectors.poolings and is_length_open
@@ -664,8 +666,9 @@ def _settings(
 def _finish(
     job: ExtractJob, layout: VectorLayout, state: _State, workers: Workers
 ) -> dict[str, Any]:
-    """Makes the file, in the first process, once all have stored their rows, which have to be of
-    one input.
+    """Makes the file, in the first process, once all have stored their rows.
+
+    The rows have to be of one input.
     """
     workers.agree(state.document(complete=True)["texts_sha256"])
     if workers.rank:
@@ -697,8 +700,9 @@ def _finish(
 
 
 def _rows_of_shard(progress: _Progress, shard: tuple[int, int]) -> dict[str, Any]:
-    """Returns which rows of the input a shard has: how many, and ranges of their numbers from 0
-    on.
+    """Returns which rows of the input a shard has.
+
+    It is how many, and ranges of their numbers from 0 on.
     """
     ranges = []
     n_rows = first = 0

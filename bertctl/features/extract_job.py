@@ -62,7 +62,8 @@ class ExtractJob:
 
     @property
     def folder(self) -> Path:
-        """Returns OUT.parts, the folder in which whole rows lie until the file can be made, one
-        folder per process.
+        """Returns OUT.parts, the folder in which whole rows lie for now.
+
+        They do until the file can be made. There is one folder per process.
         """
         return self.output.with_name(f"{self.output.name}.parts")

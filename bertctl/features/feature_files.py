@@ -1,5 +1,6 @@
-"""The formats of feature files, each made of a folder of arrays (`store.py`) when all vectors are
-there.
+"""The formats of feature files.
+
+Each is made of a folder of arrays (`store.py`) when all vectors are there.
 
 .npy          vectors (N, D), or (N, K, D) for K layers
 .npz          vectors; of tokens also offsets (N + 1), spans (T, 2) and ids (T)
@@ -152,8 +153,9 @@ def _write_parquet(path: Path, layout: VectorLayout, folder: Path) -> None:
 
 
 def _label_type(folder: Path) -> "pa.DataType | None":
-    """Returns the type of all labels: text where they are of several kinds; None for lists, and
-    without labels.
+    """Returns the type of all labels.
+
+    It is text where they are of several kinds, and None for lists, and without labels.
     """
     import pyarrow as pa
 

@@ -1,5 +1,6 @@
-"""`probe`: linear classifiers on vectors of the frozen encoder, from a recipe to a finished run
-folder.
+"""`probe`: linear classifiers on vectors of the frozen encoder.
+
+It goes from a recipe to a finished run folder.
 
 One forward pass gives every layer in every pooling. For each, the strength of the classifier is
 chosen by cross-validation on the training rows; the choice with the best cross-validation score is
@@ -231,8 +232,9 @@ def announce(job: ProbeJob, *, listener: Listener) -> None:
 
 
 def run(job: ProbeJob, folder: RunFolder, *, listener: Listener = SILENT) -> MetricsDocument:
-    """Computes, trains, scores, and writes the run folder; returns its metrics.json, with the table
-    under `probe`.
+    """Computes, trains, scores, and writes the run folder.
+
+    It returns its metrics.json, with the table under `probe`.
     """
     job.write_inputs(folder, "probe")
     try:
@@ -312,8 +314,9 @@ def _run(job: ProbeJob, folder: RunFolder, listener: Listener) -> MetricsDocumen
 
 
 def _vectors(job: ProbeJob, listener: Listener) -> Sequence[Floats32]:
-    """Returns the vectors of the training rows (or their words), then of the validation rows, for
-    each probe.
+    """Returns the vectors of the training rows, then of the validation rows, for each probe.
+
+    Of words it is those of the rows' words.
     """
     splits = ("train", job.selection)
     total = sum(len(job.features[split]) for split in splits)

@@ -1,5 +1,6 @@
-"""Which layer and pooling: a probe on each, trained and scored on the same rows, and the table of
-them.
+"""Which layer and pooling.
+
+A probe on each is trained and scored on the same rows, and they make a table.
 
 The probe with the best cross-validation score on the training rows wins, so that the score on the
 validation rows, which decided nothing, is an honest one.
@@ -233,8 +234,9 @@ class ProbeTrainer:
         )
 
     def _chosen_on(self, rows: Ints) -> Ints | slice:
-        """Returns the training rows that the strength is chosen on: all of them; of words those of
-        a seeded sample of sentences.
+        """Returns the training rows that the strength is chosen on.
+
+        They are all of them, or of words those of a seeded sample of sentences.
         """
         if not self._job.by_word:
             return slice(None)
@@ -286,8 +288,9 @@ def _sentences(job: ProbeJob) -> Ints:
 def table_document(
     job: ProbeJob, table: Sequence[TrainedProbe], best: TrainedProbe, folds: Folds
 ) -> dict[str, Any]:
-    """Returns what metrics.json has under `probe`: the classifier, the best probe, the folds, and a
-    row per probe.
+    """Returns what metrics.json has under `probe`.
+
+    It is the classifier, the best probe, the folds, and a row per probe.
     """
     rows = []
     for probe in table:

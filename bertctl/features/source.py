@@ -1,5 +1,7 @@
-"""Where rows come from: a file or stdin by its format, rows in memory, words that are given as
-such, or a data set by its name.
+"""Where rows come from.
+
+It is a file or stdin by its format, rows in memory, words that are given as such, or a data set by
+its name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,8 +64,9 @@ class Input:
         return (reading.rows for reading in self.readings(listener=listener))
 
     def readings(self, *, listener: Listener = SILENT) -> Iterator[Reading]:
-        """Returns the rows in order, `READ_ROWS` at once, with the names of the columns they are
-        from.
+        """Returns the rows in order, `READ_ROWS` at once.
+
+        They have the names of the columns they are from.
 
         Raises:
             UsageError: an unknown format, data set or split; columns that can't be guessed.
@@ -140,8 +143,9 @@ def rows_of_split(
 
 
 def _with_text(rows: Rows) -> Rows:
-    """Returns sentences of words with their text beside them, which output files show and sizes are
-    measured by.
+    """Returns sentences of words with their text beside them.
+
+    Output files show it and sizes are measured by it.
     """
     if rows.has("text") or not rows.has("words"):
         return rows

@@ -1,5 +1,7 @@
-"""Where vectors lie while they are computed: one folder of growing arrays per process, which a
-killed attempt leaves whole. The file that was asked for is made of it at the end.
+"""Where vectors lie while they are computed.
+
+It is one folder of growing arrays per process, which a killed attempt leaves whole. The file that
+was asked for is made of it at the end.
 
     vectors.npy   (N, D), or (N, K, D) for K layers; of tokens or words one behind the other
     rows.jsonl    id, texts and label of each row
@@ -73,8 +75,9 @@ class VectorLayout:
 
 @contextmanager
 def outliving(rows: Callable[[], int]) -> Iterator[None]:
-    """Makes a signal that cuts work off report how many rows are whole, from which `--resume` goes
-    on from.
+    """Makes a signal that cuts work off report how many rows are whole.
+
+    `--resume` goes on from them.
     """
     try:
         yield
@@ -163,8 +166,9 @@ class VectorStore:
         self._rows += len(rows)
 
     def commit(self) -> dict[str, Any]:
-        """Makes what was added outlive a kill; returns what the next attempt opens the folder
-        with.
+        """Makes what was added outlive a kill.
+
+        It returns what the next attempt opens the folder with.
         """
         for array in self._arrays.values():
             array.sync()
@@ -218,8 +222,9 @@ def join_stores(
 
 
 def stored_arrays(folder: Path, layout: VectorLayout) -> dict[str, Array]:
-    """Returns the arrays of a folder, mapped into memory; `offsets` (N + 1,) in place of the
-    counts.
+    """Returns the arrays of a folder, mapped into memory.
+
+    They have `offsets` (N + 1,) in place of the counts.
     """
     arrays = {name: open_array(folder / f"{name}.npy") for name in layout.arrays}
     if layout.by_token:

@@ -1,5 +1,6 @@
-"""`bertctl fetch`: what recipes, models and data sets need from the hub, brought onto this disk and
-locked.
+"""`bertctl fetch`: what runs need from the hub, brought onto this disk and locked.
+
+It is what recipes, models and data sets need.
 
 The very functions that find a run's files (`locate_model`, `load_data`) are asked twice: to learn
 what they would fetch, and, when that is here, to write down what they find.
@@ -33,8 +34,9 @@ Need = Callable[[], object]
 
 
 def needs_of_recipe(recipe: Recipe, splits: Sequence[str] = ()) -> Iterator[Need]:
-    """Yields what reads the model of a recipe, each split that its runs read, and those in
-    `splits`.
+    """Yields what reads the model of a recipe and its splits.
+
+    They are each split that its runs read, and those in `splits`.
     """
     if not (recipe.task == PRETRAINING and recipe.pretraining.from_scratch):
         yield partial(locate_model, recipe.model.name, revision=recipe.model.revision)
@@ -171,8 +173,9 @@ def fetch(
 
 
 def check(lock: Lock, needs: Sequence[Need] = ()) -> list[BertctlError]:
-    """Returns an error for everything of a lock, and for each need, that is not on this disk or is
-    not what it was.
+    """Returns an error for everything that is missing or has changed.
+
+    It looks at everything of a lock, and at each need: it must be on this disk and be what it was.
 
     What is not of the hub is looked at where something needs it: only a recipe says where that is.
     """

@@ -1,5 +1,6 @@
-"""Shards of `predict`: each one reads all rows, answers whole chunks of them, and writes a file of
-answers.
+"""Shards of `predict`.
+
+Each one reads all rows, answers whole chunks of them, and writes a file of answers.
 
 Chunks of rows (`predict.CHUNK`) are dealt out: of N shards the K-th answers the chunks K, K + N, K
 + 2N, ... Of other chunks it does no more than read them, and hash them, so that shards of other

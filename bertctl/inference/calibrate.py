@@ -1,5 +1,6 @@
-"""`evaluate --calibrate` and `--threshold`: temperature and threshold chosen on labelled rows,
-stored in the run.
+"""`evaluate --calibrate` and `--threshold`.
+
+Temperature and threshold are chosen on labelled rows and stored in the run.
 """
 
 from typing import Any
@@ -26,8 +27,9 @@ def calibrate_run(
     workers: Workers = ALONE,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Chooses on a split, and stores the decision in the run; metrics.json and predictions stay as
-    they are.
+    """Chooses on a split, and stores the decision in the run.
+
+    The files metrics.json and predictions stay as they are.
 
     Args:
         run: opened.

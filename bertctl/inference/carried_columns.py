@@ -74,8 +74,9 @@ class KeptColumns:
 
 
 def _texts(rows: Rows, answer_columns: Iterable[str]) -> dict[str, str]:
-    """Returns canonical name -> name in the file, of the columns that answers show under their
-    canonical names.
+    """Returns canonical name -> name in the file, of some columns.
+
+    They are those that answers show under their canonical names.
     """
     return {
         column: name
@@ -85,8 +86,9 @@ def _texts(rows: Rows, answer_columns: Iterable[str]) -> dict[str, str]:
 
 
 def _name_in_file(column: str, rows: Rows, canonical: Collection[str]) -> str:
-    """Returns what the file calls a column of rows; `file_id` for ids that are not those of the
-    answers.
+    """Returns what the file calls a column of rows.
+
+    It is `file_id` for ids that are not those of the answers.
     """
     if column == "id":
         return "file_id"
@@ -111,8 +113,9 @@ def shown_name(column: str, rows: Rows) -> str:
 
 
 def beside(columns: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the columns of a file with the fields of an answer, which give way where names
-    clash.
+    """Returns the columns of a file with the fields of an answer.
+
+    The fields give way where names clash.
     """
     merged = dict(columns)
     for name, value in fields.items():

@@ -1,5 +1,6 @@
-"""What `evaluate --calibrate` and `--threshold` chose on labelled rows: RUN/decision.json, applied
-by `predict`.
+"""What `evaluate --calibrate` and `--threshold` chose on labelled rows.
+
+It is RUN/decision.json, applied by `predict`.
 
     {"schema": 1, "temperature": 1.63, "threshold": 0.41, "positive": "spam", "fitted_on":
     "validation", "n": 872}
@@ -124,8 +125,9 @@ def fit_decision(
     rule: ThresholdRule | None,
     before: Decision | None = None,
 ) -> Decision:
-    """Chooses a temperature, a threshold, or both: the threshold then applies to the calibrated
-    probabilities.
+    """Chooses a temperature, a threshold, or both.
+
+    The threshold then applies to the calibrated probabilities.
 
     Scores of the same examples with this decision are a little too good; those of another split are
     not.

@@ -36,8 +36,9 @@ class Backend(Protocol):
     """What computes a model's outputs."""
 
     def __call__(self, **inputs: Any) -> Any:
-        """Returns the outputs for a batch as attributes, under the names that transformers gives
-        them (`logits`).
+        """Returns the outputs for a batch as attributes.
+
+        They have the names that transformers gives them (`logits`).
 
         Args:
             inputs: (B, T) input_ids, attention_mask and token_type_ids, as the scorer has them:
@@ -150,8 +151,9 @@ class Engine:
         return getattr(self.backend, "network", None)
 
     def at_once(self, tokens: int) -> int:
-        """Returns how many threads may each compute a batch of their own, of so many tokens at
-        most.
+        """Returns how many threads may each compute a batch of their own.
+
+        A batch has so many tokens at most.
 
         A long batch has work for all threads, and an interrupted one is waited for. A network
         between two steps of its training has needed most memory. Other runtimes have threads of
@@ -177,8 +179,9 @@ class Engine:
         phase: str = "evaluating",
         listener: Listener = SILENT,
     ) -> ForwardResult:
-        """Returns what the task collects of every window, and the windows' losses where they have
-        labels.
+        """Returns what the task collects of every window.
+
+        It also returns the windows' losses where they have labels.
 
         Whole batches are dealt out to the processes; each of them gets the whole result.
 
@@ -245,8 +248,9 @@ class Engine:
     def line_batches(
         self, lines: Sequence[Any], budget: int
     ) -> "Iterator[tuple[Ints, dict[str, Tensor]]]":
-        """Yields lines of tokens as batches of like lengths: which B lines, and their (B, T) inputs
-        on the device.
+        """Yields lines of tokens as batches of like lengths.
+
+        A batch is which B lines, and their (B, T) inputs on the device.
 
         Args:
             lines: each with `ids` and `type_ids`, one for each of its tokens.
@@ -262,8 +266,9 @@ class Engine:
     def line_outputs(
         self, lines: Sequence[Any], budget: int, **more: Any
     ) -> "Iterator[tuple[Ints, Tensor, Any]]":
-        """Yields, batch by batch as `line_batches`, which B lines, their (B, T) mask, and what the
-        network returns.
+        """Yields what the network returns, batch by batch as `line_batches`.
+
+        With it come which B lines, and their (B, T) mask.
         """
         for indices, inputs in self.line_batches(lines, budget):
             with self.backend.inference():

@@ -1,5 +1,6 @@
-"""Scoring a split, and writing down every prediction: the same code at the end of training and in
-`evaluate`.
+"""Scoring a split, and writing down every prediction.
+
+It is the same code at the end of training and in `evaluate`.
 """
 
 import json
@@ -161,8 +162,9 @@ def _measured(
     *,
     thorough: bool,
 ) -> dict[str, MetricValue]:
-    """Returns all metrics of a split, with their intervals where it is `thorough`: see
-    `Contributions.metric`.
+    """Returns all metrics of a split.
+
+    They have their intervals where it is `thorough`; see `Contributions.metric`.
     """
     settings = recipe.evaluation
     seed = recipe.training.seed
@@ -206,8 +208,9 @@ def require_room_for_lines(task: Task, n_rows: int) -> None:
 def data_document(
     features: Mapping[str, Features], hashes: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Returns what metrics.json says of the rows of each split: `truncation_counts` and their
-    hash.
+    """Returns what metrics.json says of the rows of each split.
+
+    It is `truncation_counts` and their hash.
     """
     hashed = {split: {"sha256": hashes[split]} if split in hashes else {} for split in features}
     return {
@@ -217,8 +220,9 @@ def data_document(
 
 
 def truncation_counts(features: Features) -> dict[str, int]:
-    """Returns what a split has lost: truncated examples, truncated and unknown tokens; and the
-    tokens read.
+    """Returns what a split has lost, and the tokens read.
+
+    It has lost truncated examples, and truncated and unknown tokens.
 
     `windowed` counts the examples that are read in several windows, where there are any.
     """
@@ -241,8 +245,9 @@ def warn_of_truncation(
     max_length: int,
     listener: Listener,
 ) -> None:
-    """Reports how many examples were truncated and how many tokens are unknown; above 1 % it is a
-    warning.
+    """Reports how many examples were truncated and how many tokens are unknown.
+
+    Above 1 % it is a warning.
     """
     examples = counts["examples"]
     truncated = counts["truncated"]
@@ -274,8 +279,9 @@ def warn_of_truncation(
 def report_truncation(
     split: str, features: Features, task: Task, recipe: Recipe, listener: Listener
 ) -> None:
-    """Reports what a split loses with the recipe's task and longest input; see
-    `warn_of_truncation`.
+    """Reports what a split loses with the recipe's task and longest input.
+
+    See `warn_of_truncation`.
     """
     counts = truncation_counts(features)
     max_length = recipe.model.max_length
@@ -294,8 +300,9 @@ def report_truncation(
 def prediction_lines(
     result: SplitResult, *, settings: EvaluationSection
 ) -> Iterator[dict[str, Any]]:
-    """Yields a line per example, in the order of the rows: id, texts, gold, prediction,
-    probabilities, loss, tokens.
+    """Yields a line per example, in the order of the rows.
+
+    It has id, texts, gold, prediction, probabilities, loss, and tokens.
     """
     rows = result.rows
     task = result.task
@@ -321,8 +328,9 @@ def prediction_lines(
 
 
 def line_id(value: Any) -> Any:
-    """Returns a file's id as a prediction file has it, by which lines are paired: a list or an
-    object as its JSON.
+    """Returns a file's id as a prediction file has it.
+
+    Lines are paired by it. A list or an object is its JSON.
     """
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)

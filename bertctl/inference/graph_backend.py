@@ -53,8 +53,10 @@ class GraphBackend:
         return ArrayScorer(task, self, padding)
 
     def compute(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns outputs by name: `logits` (B, C) or (B, T, C); of choices (B, K); `start_logits`
-        and `end_logits` (B, T); of sentences `vectors` (B, K, D).
+        """Returns outputs by name.
+
+        They are `logits` (B, C) or (B, T, C), of choices (B, K), `start_logits` and `end_logits`
+        (B, T), and of sentences `vectors` (B, K, D).
 
         Args:
             inputs: `input_ids`, `attention_mask` and perhaps `token_type_ids`, (B, T) or (B, K, T);
@@ -73,8 +75,9 @@ class GraphBackend:
         return results
 
     def _of_texts(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Returns the answers of texts that are read in several windows, as many at once as there
-        are texts.
+        """Returns the answers of texts that are read in several windows.
+
+        It takes as many at once as there are texts.
         """
         assert self.windows is not None  # noqa: S101 - rows have windows where the model pools them
         feeds = {name: values for name, values in inputs.items() if name != "owners"}

@@ -1,5 +1,6 @@
-"""How answers are written: JSON Lines, one JSON array, CSV, the GLUE server's files, and what a
-task has of its own.
+"""How answers are written.
+
+JSON Lines, one JSON array, CSV, the GLUE server's files, and what a task has of its own.
 """
 
 import csv
@@ -93,8 +94,9 @@ def check_format(run: TrainedRun, layout: str, *, to_file: bool) -> None:
 def write_answers(
     answers: Iterable[dict[str, Any]], out: TextIO, *, layout: str, safe_csv: bool = False
 ) -> None:
-    """Writes answers as they come: `jsonl`, `json` (one array), or `csv` and `tsv` with a column
-    per probability.
+    """Writes answers as they come.
+
+    They are `jsonl`, `json` (one array), or `csv` and `tsv` with a column per probability.
 
     With `safe_csv`, a text that a spreadsheet would take for a formula has an apostrophe before it
     (OWASP, "CSV Injection"); what is a number stays.
@@ -127,8 +129,9 @@ def write_answers(
 
 
 class _LineFeeds:
-    """File for a CSV writer whose lines end with carriage return and line feed, but with a line
-    feed alone.
+    """File whose lines end with a line feed alone.
+
+    It is for a CSV writer whose lines end with carriage return and line feed.
 
     The writer quotes a field for the characters of its line end only, in Python before 3.11.9 and
     3.12.3: a carriage return in a text would end the row for whoever reads it.
@@ -146,8 +149,9 @@ class _LineFeeds:
 
 
 def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an answer as cells by column; columns with the probability of each label come
-    last.
+    """Returns an answer as cells by column.
+
+    Columns with the probability of each label come last.
     """
     row: dict[str, Any] = {}
     last: dict[str, Any] = {}

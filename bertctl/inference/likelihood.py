@@ -1,5 +1,6 @@
-"""How likely a text is to a model of masked words: the sum over its tokens, each masked and asked
-for.
+"""How likely a text is to a model of masked words.
+
+It is the sum over its tokens, each masked and asked for.
 
 Letters: T tokens of a text.
 """
@@ -43,8 +44,9 @@ class Scorer:
     def score(
         self, chunks: Iterable[TextChunk], *, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per text, in order; of a pair one for each side, and whether the first
-        is the likelier.
+        """Yields an answer per text, in order.
+
+        Of a pair it yields one for each side, and whether the first is the likelier.
 
         Args:
             chunks: texts; or pairs, the good one first.
@@ -79,8 +81,9 @@ class Scorer:
             raise DataError("no texts to score", remedy="Give a file with lines or rows.")
 
     def summary(self) -> dict[str, Any]:
-        """Returns the figures of all texts so far; of pairs the share in which the first was the
-        likelier.
+        """Returns the figures of all texts so far.
+
+        Of pairs the share in which the first was the likelier.
         """
         figures = {"model": self._model.name, "pll": self._variant, "texts": self._texts}
         figures |= _figures(self._sum, self._tokens)
@@ -162,8 +165,9 @@ class Scorer:
 
 
 def _figures(total: float, tokens: int) -> dict[str, Any]:
-    """Returns the sum of log-likelihoods, how many tokens, their mean, and the exponential of what
-    it lacks to 0.
+    """Returns the sum of log-likelihoods and what follows from it.
+
+    That is how many tokens, their mean, and the exponential of what it lacks to 0.
     """
     mean = total / max(tokens, 1)
     perplexity = math.exp(min(-mean, _MOST))

@@ -1,5 +1,6 @@
-"""What a model would have said: the words that fit masked places, by the head that was trained on
-masked words.
+"""What a model would have said.
+
+It is the words that fit masked places, by the head that was trained on masked words.
 
 Letters: T tokens of a text, V tokens in the vocabulary.
 """
@@ -101,8 +102,9 @@ class MaskedModel:
         self._engine = Engine.of(loaded, compute)
 
     def logarithms(self, lines: Sequence[MaskedLine]) -> "Iterator[tuple[int, Tensor]]":
-        """Yields the number of each line, in any order, with the (K, V) logarithms of probabilities
-        at its K places.
+        """Yields the number of each line, in any order, with its logarithms.
+
+        They are the (K, V) logarithms of probabilities at its K places.
         """
         together = (
             min(len(line.ids) for line in lines) // max(len(line.places) for line in lines) or 1
@@ -139,8 +141,9 @@ class MaskedModel:
         targets: Sequence[str] = (),
         listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per text: `masks` has for each mask the words that fit, the likeliest
-        first.
+        """Yields an answer per text.
+
+        `masks` has for each mask the words that fit, the likeliest first.
 
         A word's score is its probability. One of several tokens stands in the place of as many
         masks, and its score is the product of their probabilities, each without knowing the others.

@@ -173,8 +173,9 @@ class Predictor:
         share: AnswerShare = ALL_CHUNKS,
         listener: Listener = SILENT,
     ) -> Iterator[dict[str, Any]]:
-        """Yields an answer per row, in order: id, texts, prediction, probabilities, tokens,
-        truncated.
+        """Yields an answer per row, in order.
+
+        It has id, texts, prediction, probabilities, tokens, and truncated.
 
         Args:
             chunks: Rows, some at a time; memory holds one chunk.
@@ -215,8 +216,9 @@ class Predictor:
         return Answered(source_rows, features, outputs, task.decode(outputs, features, rows))
 
     def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
-        """Returns the answer to a row as files show it: id, texts, prediction, probabilities,
-        tokens, truncated.
+        """Returns the answer to a row as files show it.
+
+        It has id, texts, prediction, probabilities, tokens, and truncated.
         """
         rows = answered.rows
         features = answered.features
@@ -241,8 +243,9 @@ class Predictor:
         return value
 
     def _carry(self, rows: Rows, listener: Listener) -> None:
-        """Takes the columns of a chunk that are carried over; of one table, those that the first
-        chunk has.
+        """Takes the columns of a chunk that are carried over.
+
+        Of one table they are those that the first chunk has.
         """
         task = self.run.task
         canonical = dict.fromkeys(
@@ -271,8 +274,9 @@ class Predictor:
             listener.warn(f"{message}. `format=jsonl` keeps them")
 
     def _shown(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns an answer with its own probability, and with the likeliest labels alone where
-        they are asked for.
+        """Returns an answer with its own probability.
+
+        It has the likeliest labels alone where they are asked for.
         """
         probabilities = answer.get("probabilities")
         answer = _with_probability(answer)
@@ -317,8 +321,9 @@ def _tell_truncation(run: TrainedRun, counts: Mapping[str, int], listener: Liste
 
 
 def _with_probability(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns an answer that is one label or choice with its probability; another answer as it
-    is.
+    """Returns an answer that is one label or choice with its probability.
+
+    Another answer as it is.
     """
     prediction = answer["prediction"]
     probabilities = answer.get("probabilities")
@@ -337,8 +342,9 @@ def unlabelled_rows(
     listener: Listener = SILENT,
     skipped: SkippedRows | None = None,
 ) -> Iterator[Rows]:
-    """Returns the rows of files, of stdin (`-`) or in memory, some at a time; the first ones are
-    checked now.
+    """Returns the rows of files, of stdin (`-`) or in memory, some at a time.
+
+    The first ones are checked now.
 
     They have labels only if the layout of the answers shows them.
 
@@ -559,8 +565,9 @@ def _write_part(
     sharing: Sharing,
     listener: Listener,
 ) -> dict[str, Any]:
-    """Writes the answers of a shard that is to be merged, and its record; returns counts and the
-    file.
+    """Writes the answers of a shard that is to be merged, and its record.
+
+    It returns counts and the file.
     """
     [record] = sharing.paths
     assert destination.output is not None  # noqa: S101 - `Sharing.read` refuses shards without -o

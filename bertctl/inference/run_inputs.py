@@ -1,5 +1,6 @@
-"""What every run works out before it computes, fine-tuning and probes alike: its task, the splits
-it scores, its primary metric.
+"""What every run works out before it computes, fine-tuning and probes alike.
+
+It is its task, the splits it scores, and its primary metric.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,8 +66,9 @@ class ReadyRun:
 
     @property
     def guess(self) -> str | None:
-        """Returns which of two labels was taken for the positive one, where nothing says it; None
-        where it is said.
+        """Returns which of two labels was taken for the positive one.
+
+        It does where nothing says it, and is None where it is said.
         """
         positive = self.task.answers.positive
         dataset = self.data.dataset
@@ -104,8 +106,10 @@ class ReadyRun:
         return results
 
     def write_inputs(self, folder: RunFolder, verb: str) -> None:
-        """Writes what the run is made of: its recipe, with the command that runs it again; where it
-        was begun; rows that no file has.
+        """Writes what the run is made of.
+
+        It is its recipe, with the command that runs it again, where it was begun, and rows that no
+        file has.
         """
         recipe = write_rows(
             folder.path,
@@ -118,8 +122,9 @@ class ReadyRun:
             write_json(folder.environment, self.environment)
 
     def metrics(self, results: Mapping[str, SplitResult]) -> dict[str, Any]:
-        """Returns what every metrics.json has: the metrics, those of the constant answer, what
-        truncation took.
+        """Returns what every metrics.json has.
+
+        It has the metrics, those of the constant answer, and what truncation took.
         """
         constant = self.task.constant_answer(self.data.splits["train"])
         return {
@@ -232,8 +237,9 @@ def _refuse_lost_labels(rows: Rows, data: LoadedData, task: Task) -> None:
 
 
 def _check_labels(task: Task, recipe: Recipe, data: LoadedData, split: str) -> None:
-    """Refuses labels that the task doesn't know; says so where a sample of the training rows has
-    lost them.
+    """Refuses labels that the task doesn't know.
+
+    It says so where a sample of the training rows has lost them.
 
     Raises:
         DataError: With file and line.
@@ -319,8 +325,9 @@ def primary_metric(recipe: Recipe, data: LoadedData, task: Task) -> str:
 
 
 def resolved_for(recipe: Recipe, compute: Compute) -> Recipe:
-    """Returns the recipe with the device, precision and threads that are used, and a folder's name
-    made absolute.
+    """Returns the recipe with the device, precision and threads that are used.
+
+    A folder's name is made absolute.
     """
     name = recipe.model.name
     folder = expanded_path(recipe.model.name)

@@ -242,8 +242,9 @@ def _write_apart(
 
 
 def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> None:
-    """Takes the differences from baselines out of metrics.json where a split has other scores than
-    before.
+    """Takes the differences from baselines out of metrics.json where scores changed.
+
+    That is where a split has other scores than before.
 
     A threshold or a temperature changes answers; `gate --beats` computes the difference anew by the
     predictions.
@@ -259,8 +260,9 @@ def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> N
 def _note_decision(
     metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]
 ) -> None:
-    """Writes down with which decision these splits were scored; without one scores are those of the
-    likelier label.
+    """Writes down with which decision these splits were scored.
+
+    Without one scores are those of the likelier label.
     """
     before = metrics.pop("decisions", None)
     if before is None:  # of an older run's splits it is not known, if it had a decision
@@ -333,8 +335,9 @@ def score_splits(
 def _baseline(
     run: TrainedRun, constant: Any, results: dict[str, SplitResult]
 ) -> dict[str, dict[str, float]]:
-    """Returns the metrics of the run's constant answer by split; nothing where its metrics.json has
-    no such answer.
+    """Returns the metrics of the run's constant answer by split.
+
+    It returns nothing where its metrics.json has no such answer.
     """
     if constant is None:
         return {}

@@ -29,8 +29,9 @@ class Scorer(Protocol):
         """Returns the numbers that answers and losses are made of: a tensor or an array."""
 
     def losses(self, outputs: Any, batch: Any) -> Floats32 | None:
-        """Returns the (B,) losses of the windows; None where they have no labels, or no losses of
-        their own.
+        """Returns the (B,) losses of the windows.
+
+        It is None where they have no labels, or no losses of their own.
         """
 
     def each(

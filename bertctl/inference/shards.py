@@ -1,5 +1,6 @@
-"""`--shard K/N`, then `--merge`: machines that never meet share the work of a verb, and the result
-is that of one.
+"""`--shard K/N`, then `--merge`: machines that never meet share the work of a verb.
+
+The result is that of one machine.
 
 `predict` and `extract-features` deal out whole chunks of rows (`answer_parts.py`,
 `features/extract.py`). Where OUT has `{shard}` in its name, each shard is a file under its own
@@ -45,8 +46,9 @@ PLACEHOLDER = "{shard}"
 
 
 def shard_name(number: int, count: int) -> str:
-    """Returns how files that need no merge name a shard: `00001-of-00100`, which sorts as numbers
-    do.
+    """Returns how files that need no merge name a shard.
+
+    It is `00001-of-00100`, which sorts as numbers do.
     """
     return f"{number:05}-of-{count:05}"
 
@@ -70,8 +72,9 @@ def read_shard(text: str | None) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Sharing:
-    """What this command does of the work: a shard, the merge of all shards, or without both all of
-    it.
+    """What this command does of the work.
+
+    It is a shard, the merge of all shards, or without both all of it.
 
     Attributes:
         shard: Number, from 1, and count.
@@ -157,8 +160,9 @@ class Sharing:
         return self.shard is None and bool(self.paths)
 
     def resolve(self, output: Path) -> Path:
-        """Returns where this command writes: OUT, with the shard in its name where there is a place
-        for it.
+        """Returns where this command writes.
+
+        It is OUT, with the shard in its name where there is a place for it.
         """
         if self.shard is None or self.paths:
             return output
@@ -203,8 +207,9 @@ def parts_folder(output: Path) -> Path:
 def _check_pattern(
     output: Path | None, shard: tuple[int, int] | None, *, merge: bool, by_name: bool
 ) -> None:
-    """Refuses an output with a place for the shard in its name, where there is no shard or
-    something to merge.
+    """Refuses an output with a place for the shard in its name.
+
+    It does where there is no shard or something to merge.
 
     Raises:
         UsageError: With what to type.
@@ -223,8 +228,9 @@ def _check_pattern(
 
 @dataclass(frozen=True)
 class _Shard(Workers):
-    """One of those who share the work: what it adds to a sum goes into its file, sealed with what
-    it was made of.
+    """One of those who share the work.
+
+    What it adds to a sum goes into its file, sealed with what it was made of.
 
     All of them together (not `is_apart`) come after the others, add nothing, and are who writes and
     prints.

@@ -57,8 +57,9 @@ class NetworkRun(TrainedRun):
     def load(
         self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False
     ) -> Engine:
-        """Returns the model on its device, ready to compute; in fp32 where gradients are to go
-        through `to_input`.
+        """Returns the model on its device, ready to compute.
+
+        It is in fp32 where gradients are to go through `to_input`.
 
         Args:
             workers: the processes that share the work.
@@ -102,8 +103,9 @@ class NetworkRun(TrainedRun):
 def open_run(
     path: Path, *, options: Mapping[str, object] | None = None, listener: Listener = SILENT
 ) -> NetworkRun:
-    """Opens a run folder, or a fine-tuned model that is none: a folder of transformers, or a hub
-    id.
+    """Opens a run folder, or a fine-tuned model that is none.
+
+    The latter is a folder of transformers, or a hub id.
 
     Args:
         path: RUN, or the model.
@@ -314,8 +316,9 @@ def _activation_of_pairs(config: Mapping[str, object]) -> str:
 def _reading_of(
     source: ModelSource, max_length: int | None, task: str, listener: Listener
 ) -> dict[str, object]:
-    """Returns how long texts are read by a model of transformers: by its tokenizer's settings,
-    where they say it.
+    """Returns how long texts are read by a model of transformers.
+
+    Its tokenizer's settings say it, where they do.
     """
     file = source.folder / "tokenizer_config.json"
     if file.exists():
@@ -338,8 +341,9 @@ def _reading_of(
 
 
 def _encoder(settings: ModelSection, run: Path) -> ModelSource:
-    """Returns the encoder of a probe; one that is not in the catalog is not fetched because a run
-    names it.
+    """Returns the encoder of a probe.
+
+    An encoder that is not in the catalog is not fetched because a run names it.
     """
     try:
         with nullcontext() if settings.name in MODELS else cache_only():

@@ -45,8 +45,9 @@ class TrainedRun(ABC):
 
     @property
     def file_settings(self) -> DataSection:
-        """Settings for a file that is not the run's own: its form is detected anew, unless the
-        caller said it.
+        """Settings for a file that is not the run's own.
+
+        Its form is detected anew, unless the caller said it.
         """
         form = {field: None for field in FORM_FIELDS if f"data.{field}" not in self.named}
         return self.recipe.data.model_copy(update=form)

@@ -1,5 +1,6 @@
-"""One answer of a long text from the vectors of its windows, in numpy: for models that were
-exported.
+"""One answer of a long text from the vectors of its windows, in numpy.
+
+It is for models that were exported.
 
 What it computes is what `modeling/window_pooling.py` and `modeling/probe_network.py` compute with
 torch. Letters: U windows of B texts, D size of a vector, C outputs.

@@ -1,3 +1,4 @@
-"""What a model looks at and rests on: computed with torch, returned as plain arrays; reporting
-makes the pages.
+"""What a model looks at and rests on.
+
+It is computed with torch and returned as plain arrays; reporting makes the pages.
 """

@@ -1,5 +1,6 @@
-"""What a model is made of, by its config, its tokenizer and the headers of its weights: no torch,
-nothing is loaded.
+"""What a model is made of.
+
+It is told by its config, its tokenizer and the headers of its weights: no torch, nothing is loaded.
 """
 
 from collections import Counter
@@ -92,8 +93,9 @@ def _bytes_by_type(weights: Mapping[str, StoredTensor]) -> dict[str, int]:
 
 
 def _labels(model_config: Mapping[str, Any]) -> list[str]:
-    """Returns the names of the outputs by their ids; none where config.json has none, as that of an
-    encoder.
+    """Returns the names of the outputs by their ids.
+
+    There are none where config.json has none, as that of an encoder.
     """
     if model_config.get("id2label"):
         return list(output_names(model_config))
@@ -101,8 +103,9 @@ def _labels(model_config: Mapping[str, Any]) -> list[str]:
 
 
 def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
-    """Returns the folder of the model, what the recipe of its run says, and of a probe on it
-    parameters and head.
+    """Returns the folder of the model, and what is known of its run and probe.
+
+    It is what the recipe of the run says, and of a probe parameters and head.
     """
     path = expanded_path(name)
     if not (path / "status.json").exists():
@@ -132,8 +135,9 @@ def _find(name: str) -> tuple[Path, dict[str, Any], int, dict[str, Any] | None]:
 
 
 def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
-    """Returns how many parameters are embeddings, pooler, head and other, and of each of the
-    `layers` which block's.
+    """Returns how many parameters each part has.
+
+    They are embeddings, pooler, head and other, and of each of the `layers` which block's.
 
     A layer's `other` ones are norms that its family counts neither to attention nor to
     feed_forward.
@@ -155,8 +159,9 @@ def parameters_by_part(weights: Mapping[str, StoredTensor]) -> dict[str, Any]:
 def flops(
     weights: Mapping[str, StoredTensor], sizes: Mapping[str, int], length: int
 ) -> dict[str, int]:
-    """Returns the floating-point operations of the encoder's forward pass, for a token and for an
-    example.
+    """Returns the floating-point operations of the encoder's forward pass.
+
+    They are for a token and for an example.
 
     A product with a matrix takes two for each of its weights and tokens; scores and their use take
     4 T H for a token in each layer (Kaplan et al. 2020, section 2.1). Attention is counted as
@@ -174,8 +179,9 @@ def flops(
 def _memory(
     config: Mapping[str, Any], parameters: int, length: int, batch_size: int
 ) -> dict[str, int]:
-    """Returns about how many bytes a process on a CPU needs, in fp32: to fine-tune, and to
-    answer.
+    """Returns about how many bytes a process on a CPU needs, in fp32.
+
+    They are those to fine-tune, and to answer.
     """
     from bertctl.training.step_memory import estimate_memory
 
@@ -196,8 +202,9 @@ def _memory(
 
 
 def _tokenizer(folder: Path) -> dict[str, Any] | None:
-    """Returns what the tokenizer is; None where its files are of a kind that only transformers
-    reads.
+    """Returns what the tokenizer is.
+
+    It is None where its files are of a kind that only transformers reads.
     """
     from bertctl.tokenization.tokenizer_files import open_tokenizer
 

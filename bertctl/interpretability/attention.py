@@ -1,5 +1,6 @@
-"""Attention of a model, for one text whole and for many in batches, as transformers' eager
-implementation gives it.
+"""Attention of a model, for one text whole and for many in batches.
+
+It is as transformers' eager implementation gives it.
 
 Letters: L layers, H heads, B texts, T tokens, D size of a head.
 """
@@ -42,8 +43,9 @@ SAME = 1e-5
 
 
 def numbers_in(typed: str | None, count: int, noun: str) -> tuple[int, ...]:
-    """Returns the numbers of `1-3,6,-1` (-1 is the last) in order, each once; all where nothing was
-    typed.
+    """Returns the numbers of `1-3,6,-1` (-1 is the last) in order, each once.
+
+    It returns all where nothing was typed.
 
     Raises:
         UsageError: no number, or none from 1 to `count`.
@@ -130,8 +132,9 @@ class AttentionReader:
         return encodings, cut
 
     def read(self, encodings: Sequence["Encoding"]) -> "Iterator[tuple[Ints, list[Tensor]]]":
-        """Yields, batch by batch, which texts are in it and the attention of each layer, (B, H, T,
-        T).
+        """Yields the attention of each layer, (B, H, T, T), batch by batch.
+
+        With it come which texts are in the batch.
 
         Raises:
             UsageError: a family that has no attention of every token to every token.
@@ -243,7 +246,8 @@ def read_attention(
 
 
 def sides_of(encoding: "Encoding") -> NDArray[np.int8]:
-    """Returns (T,) 0 for tokens of the first text, 1 for those of the second, -1 for special
-    ones.
+    """Returns (T,) the side of each token.
+
+    It is 0 for tokens of the first text, 1 for those of the second, and -1 for special ones.
     """
     return np.array([-1 if side is None else side for side in encoding.sequence_ids], dtype=np.int8)

@@ -1,5 +1,6 @@
-"""A network's attention function with another in its place, which sees queries and keys and can
-weigh heads.
+"""A network's attention function with another in its place.
+
+The other sees queries and keys and can weigh heads.
 
 Families of transformers that follow its attention interface call one function in each layer, with
 what positions have been rotated into already. Families that compute their scores in a way of their
@@ -38,8 +39,9 @@ class Scores:
     mask: "Tensor | None"
 
     def weights(self) -> "Tensor":
-        """Returns (B, H, T, T): the softmax of the scaled products, over the tokens that may be
-        seen.
+        """Returns (B, H, T, T) attention weights.
+
+        They are the softmax of the scaled products, over the tokens that may be seen.
         """
         products = self.query @ self.key.transpose(-1, -2) * self.scaling
         return (products if self.mask is None else products + self.mask).softmax(dim=-1)
@@ -98,8 +100,9 @@ class Tap:
 
 @contextmanager
 def attending(network: Any, how: str) -> Iterator[None]:
-    """Makes a transformers model compute its attention by another of the functions that are
-    registered there.
+    """Makes a transformers model compute its attention by another function.
+
+    It is one of those that are registered there.
     """
     before = attention_function(network)
     network.set_attn_implementation(how)
@@ -111,8 +114,9 @@ def attending(network: Any, how: str) -> Iterator[None]:
 
 @contextmanager
 def tapped(network: Any) -> Iterator[Tap]:
-    """Puts a tap in place of the attention function of a transformers model, and takes it out
-    again.
+    """Puts a tap in place of the attention function of a transformers model.
+
+    It takes the tap out again.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 

@@ -1,5 +1,6 @@
-"""How much each word contributes to a number that the network gives, by several methods, and how
-far to believe it.
+"""How much each word contributes to a number that the network gives.
+
+It is told by several methods, with how far to believe it.
 
 Letters: W words of a line, T tokens, n lines.
 """
@@ -58,8 +59,9 @@ class Attribution(NamedTuple):
 def integrated_gradients(
     network: EmbeddedNetwork, lines: Sequence[Line], steps: int | None
 ) -> list[Attribution]:
-    """Returns the integrals of the gradients on the straight path from the baseline (Sundararajan
-    et al. 2017).
+    """Returns the integrals of the gradients on the path from the baseline.
+
+    The path is straight (Sundararajan et al. 2017).
 
     They add up to F(x) - F(baseline), which is what is checked. A natural cubic spline through the
     gradients at a few places is integrated. As the network's own value at each place says by how
@@ -139,8 +141,9 @@ def _legendre_gradients(
 
 
 def _weights(shares: Floats) -> Floats:
-    """Returns (n - 1, n), with what each of n places counts in the integral over each step between
-    them.
+    """Returns (n - 1, n) weights of an integral.
+
+    They are what each of n places counts in the integral over each step between them.
     """
     spline = CubicSpline(shares, np.eye(len(shares)), bc_type="natural")
     return np.asarray(np.diff(spline.antiderivative()(shares), axis=0))
@@ -166,8 +169,9 @@ def _checked(line: Line, ends: Floats, of_tokens: Floats, steps: int) -> Attribu
 def gradient_x_input(
     network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
 ) -> list[Attribution]:
-    """Returns the products of each token's vector and the gradient with respect to it: a line
-    through the text itself, which adds up to nothing in particular.
+    """Returns the products of each token's vector and its gradient.
+
+    They are a line through the text itself, which adds up to nothing in particular.
     """
     computed = network.gradients(lines, np.ones(len(lines)), of_input=True)
     return [Attribution.of(*parts) for parts in zip(lines, *computed, strict=True)]
@@ -176,8 +180,9 @@ def gradient_x_input(
 def leave_one_out(
     network: EmbeddedNetwork, lines: Sequence[Line], _: int | None
 ) -> list[Attribution]:
-    """Returns by how much the number falls when a word is taken out of the text, the words behind
-    it moved up.
+    """Returns by how much the number falls when a word is taken out of the text.
+
+    The words behind it move up.
     """
     removals: list[tuple[int, int]] = []
     variants: list[Line] = []
@@ -197,8 +202,10 @@ def leave_one_out(
 
 
 def rollout(network: EmbeddedNetwork, lines: Sequence[Line], _: int | None) -> list[Attribution]:
-    """Returns where the tokens that are asked look, through all layers (Abnar and Zuidema 2020):
-    the mean attention of each layer's heads, half of it the residual path, multiplied up.
+    """Returns where the tokens that are asked look, through all layers.
+
+    It is the mean attention of each layer's heads, half of it the residual path, multiplied up
+    (Abnar and Zuidema 2020).
 
     That is what it is: no contribution to any label, the same for all labels, never negative, in
     all 1.
@@ -227,8 +234,9 @@ METHODS: Mapping[str, Method] = {
 
 
 def order_of(words: Floats) -> Ints:
-    """Returns the numbers of words by what they contribute, the most first; without those that
-    can't be left out.
+    """Returns the numbers of words by what they contribute, the most first.
+
+    Those that can't be left out are not in it.
     """
     removable = np.flatnonzero(~np.isnan(words))
     return removable[np.argsort(-words[removable], kind="stable")]
@@ -240,8 +248,9 @@ def faithfulness(
     full_values: Floats,
     orders: Mapping[str, Sequence[Ints]],
 ) -> list[dict[str, dict[str, float]]]:
-    """Returns comprehensiveness and sufficiency of orders of words (DeYoung et al. 2020, section
-    4.3), line by line.
+    """Returns comprehensiveness and sufficiency of orders of words, line by line.
+
+    See DeYoung et al. 2020, section 4.3.
 
     By how much the number falls on average over `BINS` when the first words of the order are taken
     out of the text (comprehensiveness: more is better), and when only they are left (sufficiency:

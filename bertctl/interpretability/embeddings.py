@@ -1,5 +1,6 @@
-"""A network as a function of its input embeddings: what it gives between a baseline and a text, and
-how that changes.
+"""A network as a function of its input embeddings.
+
+It is what the network gives between a baseline and a text, and how that changes.
 
 The vectors of the token table are replaced behind the table itself, by a hook: positions, segments
 and masks come from the ids as ever, whatever the family. Everything is computed in fp32, whatever
@@ -53,8 +54,9 @@ class EmbeddedNetwork:
     first_alone: bool = False
 
     def values(self, lines: Sequence[Line], shares: Floats | None = None) -> Floats:
-        """Returns the (n,) numbers that the network gives for lines, or at these (n,) shares of the
-        way to them.
+        """Returns the (n,) numbers that the network gives for lines.
+
+        It can also give those at these (n,) shares of the way to them.
         """
         import torch
 
@@ -67,8 +69,9 @@ class EmbeddedNetwork:
     def gradients(
         self, lines: Sequence[Line], shares: Floats, *, of_input: bool = False
     ) -> tuple[Floats, list[Floats]]:
-        """Returns the products of the gradient of each line's number and the way from the baseline
-        to the line.
+        """Returns the gradient of each line's number, multiplied by the way to the line.
+
+        The way goes from the baseline to the line.
 
         Args:
             lines: n lines; the same one may be there several times.
@@ -98,8 +101,9 @@ class EmbeddedNetwork:
         return values, products
 
     def attentions(self, lines: Sequence[Line]) -> Iterator[tuple[int, list[Floats]]]:
-        """Yields for each line its number, and (T, T) of each layer: the mean attention of the
-        heads.
+        """Yields for each line its number, and (T, T) of each layer.
+
+        The latter is the mean attention of the heads.
 
         Raises:
             UsageError: a network that does not give them.
@@ -128,8 +132,9 @@ class EmbeddedNetwork:
             raise UsageError(message, remedy="Leave `method=rollout` out.") from error
 
     def require_path(self, lines: Sequence[Line], family: str) -> None:
-        """Finds out how these lines go through the network to the same numbers, and refuses one
-        that they don't.
+        """Finds out how these lines go through the network to the same numbers.
+
+        It refuses a network that they don't go through so.
 
         Raises:
             UsageError: the token table is read elsewhere too, or not at all.
@@ -160,8 +165,10 @@ class EmbeddedNetwork:
         return _GPU_BUDGET
 
     def _passes(self, lines: Sequence[Line], shares: Floats | None) -> Iterator[tuple[Any, ...]]:
-        """Yields, batch by batch, which B lines, their (B, T) mask and (B,) numbers; with shares
-        also the (B, T, E) vectors that they were computed from, and the ways to them.
+        """Yields, batch by batch, which B lines, their (B, T) mask and (B,) numbers.
+
+        With shares it also yields the (B, T, E) vectors that they were computed from, and the ways
+        to them.
         """
         import torch
 
@@ -241,8 +248,9 @@ def _replaced(table: Any, ids: "Tensor", vectors: "Tensor") -> Iterator[None]:
 
 @contextlib.contextmanager
 def _first_alone(network: Any) -> Iterator[None]:
-    """Makes the last layer of a network like BERT's compute the first token's vector alone, (B, 1,
-    H): a sixth less.
+    """Makes the last layer of a network like BERT's compute the first token alone.
+
+    It computes its vector (B, 1, H): a sixth less.
 
     Raises:
         AttributeError: the layers are made otherwise.

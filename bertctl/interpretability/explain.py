@@ -93,8 +93,9 @@ class Explainer:
 
     @cached_property
     def baseline(self) -> tuple[int, str]:
-        """Token that stands for no word, id and name: [PAD], or what the tokenizer has in its
-        place.
+        """Token that stands for no word, id and name.
+
+        It is [PAD], or what the tokenizer has in its place.
         """
         tokenizer = self.engine.tokenizer
         padding = self.engine.padding.id
@@ -112,8 +113,9 @@ class Explainer:
     def explain(
         self, chunks: Iterable[Rows], *, total: int = 0, listener: Listener = SILENT
     ) -> Iterator[dict[str, Any]]:
-        """Yields each row's answer, as `predict` has it, with `targets`: the numbers it rests on,
-        and why.
+        """Yields each row's answer, as `predict` has it, with `targets`.
+
+        They are the numbers it rests on, and why.
 
         A target has what it stands for (`label`, `tag`, `answer`, `choice`, ...), its `value`,
         `words` with what each contributes by each method, and `methods` with what else is known of
@@ -211,8 +213,9 @@ class Explainer:
             yield {"value": float(values[i]), "words": words, "methods": facts, **faithful}
 
     def summary(self) -> dict[str, Any]:
-        """Returns the counts, the baseline, and each method's mean faithfulness against that of a
-        random order.
+        """Returns the counts, the baseline, and each method's mean faithfulness.
+
+        The latter is against that of a random order.
 
         `standard_errors` says by how many standard errors the mean difference of comprehensiveness
         (of sufficiency, turned round) is above 0.

@@ -1,5 +1,6 @@
-"""How much each head matters to a task: Michel et al. 2019, "Are Sixteen Heads Really Better than
-One?".
+"""How much each head matters to a task.
+
+See Michel et al. 2019, "Are Sixteen Heads Really Better than One?".
 
 A head's output is multiplied by a gate, which is 1. By gradient (their section 4.1) a head matters
 as much as the mean size of the loss's derivative by its gate; by ablation (section 3.1) as much as

@@ -1,5 +1,6 @@
-"""What each head attends to over a corpus: the patterns of "Deconstructing BERT" (Vig 2019),
-measured.
+"""What each head attends to over a corpus.
+
+The patterns are those of "Deconstructing BERT" (Vig 2019), measured.
 
 A share is the mean attention that a token pays to what the pattern names, over the tokens that have
 such a thing: the last word has no next one, most words stand once in a text. Only tokens of the
@@ -97,8 +98,9 @@ def measure_patterns(
 
 
 def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Bools, Floats32]:
-    """Returns which (B, T) tokens attend, and (R, N, T) what each of them is to the others: by
-    pattern whether it is such a thing, and its distance.
+    """Returns which (B, T) tokens attend, and (R, N, T) what each is to the others.
+
+    It is by pattern whether it is such a thing, and its distance.
     """
     shape = (len(encodings), max(map(len, encodings)))
     sides = np.full(shape, -2, dtype=np.int64)
@@ -130,8 +132,9 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
 
 
 def _sums(weights: Floats32, attending: Bools, relations: Floats32) -> Floats:
-    """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens: by pattern, of
-    distances, of entropies.
+    """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens.
+
+    They are by pattern, of distances, and of entropies.
     """
     rows = weights.transpose(0, 2, 1, 3)[attending]  # (N, H, T)
     related = np.einsum("nht,rnt->hr", rows, relations, optimize=True)

@@ -1,5 +1,6 @@
-"""What the layers of a bare encoder give: a text walked through them, and how alike those of two
-models are.
+"""What the layers of a bare encoder give.
+
+A text is walked through them, and it says how alike those of two models are.
 
 Letters: T tokens of a text, H hidden size, N texts, K and M layers of two models, P and Q sizes of
 their vectors.
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 def open_encoder(
     name: str, names: VectorNames
 ) -> tuple[Encoder, Callable[[Sequence[str]], EncodedWindows]]:
-    """Returns a model ready to compute vectors, and what makes of texts what it reads, a window
-    each.
+    """Returns a model ready to compute vectors.
+
+    With it comes what makes of texts what it reads, a window each.
 
     Raises:
         UsageError: no such model, layer or pooling.
@@ -156,8 +158,9 @@ _CHUNK = 1024  # texts whose vectors are in memory at once
 def layer_similarity(
     first: str, second: str, texts: Iterable[Sequence[str]], *, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Returns the similarity of each layer of one model with each of another, 0 (the embeddings) to
-    L.
+    """Returns the similarity of each layer of one model with each of another.
+
+    Layers go from 0 (the embeddings) to L.
 
     A text is the mean vector of its tokens. The vectors lie in a temporary file, so memory does not
     grow with them.
@@ -259,8 +262,9 @@ _Side = tuple[Floats32, Floats]
 
 
 def _squared_norm(x: _Side, i: int, y: _Side, j: int) -> float:
-    """Returns ||X'Y||^2 of the layer i of x and the layer j of y, their centres taken away, some
-    rows at a time.
+    """Returns the squared norm of X'Y, some rows at a time.
+
+    X is the layer i of x, Y the layer j of y, their centres taken away.
     """
     a, centre_a = x
     b, centre_b = y

@@ -57,8 +57,9 @@ class Line:
         return [place[0] for place in self.places if len(place) > 1]
 
     def read_by_head(self, *, every: bool, last: bool) -> list[int]:
-        """Returns the positions whose states the outputs come from: those asked, or what stands for
-        the whole line.
+        """Returns the positions whose states the outputs come from.
+
+        They are those asked, or what stands for the whole line.
 
         Args:
             every: whether that is the mean of all.
@@ -78,8 +79,9 @@ class Line:
         return is_removable
 
     def without(self, words: Bools) -> "Line":
-        """Returns the line without the tokens of these (W,) words, which are removable; those
-        behind move up.
+        """Returns the line without the tokens of these (W,) words.
+
+        The words are removable, and those behind move up.
         """
         is_kept = np.append(~words, True)[self.word]  # -1 is the last one
         if not is_kept[self.asked].all():
@@ -98,8 +100,9 @@ class Line:
         )
 
     def of_words(self, values: Floats) -> Floats:
-        """Returns (W + 1,) sums over each word's tokens of (T,) values; the last one is that of all
-        other tokens.
+        """Returns (W + 1,) sums over each word's tokens of (T,) values.
+
+        The last one is that of all other tokens.
         """
         size = len(self.words) + 1
         return np.bincount(self.word % size, values, size).astype(np.float64)
@@ -146,8 +149,9 @@ def read_lines(
 def _words(
     parts: Sequence[Part], ids: Ints, tokenizer: "Tokenizer"
 ) -> tuple[list[dict[str, Any]], Ints | None]:
-    """Returns the words of a line of (T,) ids, and (T,) the word of each token; None where a part
-    begins elsewhere.
+    """Returns the words of a line of (T,) ids, and (T,) the word of each token.
+
+    It is None where a part begins elsewhere.
     """
     words: list[dict[str, Any]] = []
     word = np.full(len(ids), -1, dtype=np.int64)

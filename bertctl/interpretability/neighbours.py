@@ -34,8 +34,9 @@ _TOGETHER = 256  # places whose vectors are computed at once
 def near_tokens(
     model: str, expression: str, *, top: int = 10, whole_words: bool = False
 ) -> dict[str, Any]:
-    """Returns the tokens whose vectors have the highest cosine with that of a token, or of
-    `a - b + c`.
+    """Returns the tokens whose vectors have the highest cosine with a token's.
+
+    In place of a token there may be `a - b + c`.
 
     Terms are added as vectors of length 1, and are not among the answers (3CosAdd; Mikolov et al.
     2013, section 4).
@@ -88,8 +89,9 @@ def near_tokens(
 
 
 def _space_of(tokens: Sequence[str]) -> str:
-    """Returns the character by which tokens have the blank before a word; an empty text if none
-    has it.
+    """Returns the character by which tokens have the blank before a word.
+
+    It is an empty text if none has it.
     """
     for space in (BYTE_SPACE, PIECE_SPACE):
         if any(token.startswith(space) for token in tokens):
@@ -107,8 +109,9 @@ def near_places(
     top: int = 10,
     listener: Listener = SILENT,
 ) -> dict[str, Any]:
-    """Returns the places of a word in texts at which its vector is most and least like that in a
-    context.
+    """Returns the places of a word in texts that are most and least alike.
+
+    Its vector there is compared with that in a context.
 
     Args:
         model: name, folder, run or hub id.
@@ -187,8 +190,9 @@ def _places(
 def _placed(
     document: dict[str, Any], query: Floats32, vectors: Floats32, neighbours: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Returns the answer with its points in the plane of the two first principal components of what
-    was found.
+    """Returns the answer with its points in a plane.
+
+    It is the plane of the two first principal components of what was found.
     """
     points = np.vstack([query, vectors]).astype(np.float64)
     points -= points.mean(axis=0)

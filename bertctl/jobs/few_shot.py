@@ -1,5 +1,6 @@
-"""Classifiers of a few labelled texts (SetFit: Tunstall et al. 2022, "Efficient Few-Shot Learning
-Without Prompts").
+"""Classifiers of a few labelled texts (SetFit).
+
+See Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts".
 
 The encoder learns from pairs of the texts, which are near where they have one label; a logistic
 regression then learns the labels from its vectors. The same regression on the vectors of the frozen
@@ -183,8 +184,9 @@ def _pairs(recipe: Recipe, data: LoadedData, rows: Rows, source: ModelSource) ->
 
 
 def run(job: FewShotJob, folder: RunFolder, *, listener: Listener, **_: Any) -> Result:
-    """Trains, scores and writes the run folder, as `training.finetune.run` does; it goes on with
-    the next draw.
+    """Trains, scores and writes the run folder, as `training.finetune.run` does.
+
+    It goes on with the next draw.
 
     Raises:
         InterruptedRunError: Ctrl-C, SIGTERM or SIGHUP.
@@ -289,8 +291,9 @@ def _carry_out(job: FewShotJob, folder: RunFolder, listener: Listener) -> Result
 
 
 class _Steps(Listener):
-    """Passes on how far the training is, and its warnings: what else it says is of a part of the
-    run.
+    """Passes on how far the training is, and its warnings.
+
+    What else it says is of a part of the run.
     """
 
     def __init__(self, listener: Listener) -> None:
@@ -346,8 +349,9 @@ def _keep(
     folder: RunFolder,
     listener: Listener,
 ) -> dict[str, SplitResult]:
-    """Writes the classifier of a draw, and scores it the way `evaluate` will: text in, answers
-    out.
+    """Writes the classifier of a draw, and scores it the way `evaluate` will.
+
+    That is text in, answers out.
     """
     from bertctl.modeling.probe_network import with_head
 
@@ -381,8 +385,9 @@ def _contributions(job: FewShotJob, lines: Sequence[dict[str, Any]]) -> Contribu
 def judged(
     job: FewShotJob, ours: Sequence[float], frozen: Sequence[float], gap: Difference | None
 ) -> dict[str, Any]:
-    """Returns what metrics.json has under `few_shot`: both scores of each draw, and whether the
-    training pays.
+    """Returns what metrics.json has under `few_shot`.
+
+    It is both scores of each draw, and whether the training pays.
 
     Args:
         job: the run.

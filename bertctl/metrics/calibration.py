@@ -1,5 +1,6 @@
-"""How far probabilities can be believed, a temperature that makes them believable, and where to cut
-them.
+"""How far probabilities can be believed.
+
+It has a temperature that makes them believable, and where to cut them.
 
 Letters: N answers, C labels, M bins.
 """
@@ -66,8 +67,9 @@ class ReliabilityBin:
 def reliability(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS
 ) -> list[ReliabilityBin]:
-    """Returns the reliability table: bins of equal width, what was promised in each and what was
-    kept.
+    """Returns the reliability table.
+
+    It has bins of equal width, what was promised in each and what was kept.
 
     Args:
         confidence: (N,) probabilities of the answers given, 0 to 1; or of any yes-or-no statements.
@@ -105,8 +107,9 @@ def reliability(
 def expected_calibration_error(
     confidence: ArrayLike, correct: ArrayLike, *, bins: int = BINS
 ) -> float:
-    """Returns the ECE: the mean over bins of |accuracy - mean confidence|, weighted by their
-    answers.
+    """Returns the expected calibration error (ECE).
+
+    It is the mean over bins of |accuracy - mean confidence|, weighted by their answers.
 
     Args:
         confidence: (N,) probabilities, N at least 1.
@@ -125,9 +128,10 @@ def expected_calibration_error(
 def classwise_calibration_error(
     probabilities: ArrayLike, gold: ArrayLike, *, bins: int = BINS
 ) -> float:
-    """Returns the mean over the labels of the ECE of each one's probability (Kull et al. 2019,
-    section 2; Nixon et al. 2019): the ECE of the answers alone does not see those of the other
-    labels.
+    """Returns the mean over the labels of the ECE of each one's probability.
+
+    See Kull et al. 2019, section 2, and Nixon et al. 2019: the ECE of the answers alone does not
+    see those of the other labels.
 
     Args:
         probabilities: (N, C).
@@ -139,8 +143,10 @@ def classwise_calibration_error(
 
 
 def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool = False) -> float:
-    """Returns the Brier score: the squared distance of the probabilities from what is right, 0 to
-    2, summed over labels that exclude each other (Brier 1950) and averaged over those that don't.
+    """Returns the Brier score.
+
+    It is the squared distance of the probabilities from what is right, 0 to 2, summed over labels
+    that exclude each other (Brier 1950) and averaged over those that don't.
 
     Args:
         probabilities: (N, C).
@@ -152,8 +158,9 @@ def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool 
 
 
 def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
-    """Returns what the ECE of true probabilities would be: its mean and its 95th percentile, by
-    simulation.
+    """Returns what the ECE of true probabilities would be.
+
+    It is its mean and its 95th percentile, by simulation.
 
     ECE is never negative, so honest probabilities have one above 0 too, the more so the fewer the
     examples. A measured ECE above the second number is more than chance.
@@ -214,8 +221,9 @@ def scaled_probabilities(
 def negative_log_likelihood(
     logits: ArrayLike, gold: ArrayLike, temperature: float = 1.0, *, multi_label: bool = False
 ) -> float:
-    """Returns the mean of -log p of what is right, over examples (with `multi_label` over
-    decisions).
+    """Returns the mean of -log p of what is right, over examples.
+
+    With `multi_label` it is over decisions.
 
     Args:
         logits: (N, C).
@@ -234,8 +242,9 @@ def negative_log_likelihood(
 
 
 def fit_temperature(logits: ArrayLike, gold: ArrayLike, *, multi_label: bool = False) -> float:
-    """Returns the temperature with the smallest negative log-likelihood (Guo et al. 2017, section
-    4.2).
+    """Returns the temperature with the smallest negative log-likelihood.
+
+    See Guo et al. 2017, section 4.2.
 
     As a function of 1 / temperature the loss is convex, so the minimum that is found is the only
     one.
@@ -317,9 +326,10 @@ def best_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> Threshold:
 
 
 def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
-    """Returns the threshold with the highest F1 drawn towards 0.5: n / (n + 50) of its way from
-    there is kept, all of it where that would cost more than one standard error of F1 on the n
-    examples.
+    """Returns the threshold with the highest F1 drawn towards 0.5.
+
+    The share n / (n + 50) of its way from there is kept, all of it where that would cost more than
+    one standard error of F1 on the n examples.
     """
     probability_N, gold_N = _checked(probability, gold)
     best = best_f1_threshold(probability_N, gold_N)
@@ -334,9 +344,10 @@ def modest_f1_threshold(probability: ArrayLike, gold: ArrayLike) -> float:
 
 
 def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: float) -> Threshold:
-    """Returns the threshold with the most yes answers among those whose precision on new examples
-    reaches a floor, as far as these examples show: it falls below the floor in at most `LEVEL` of
-    all samples.
+    """Returns the threshold with the most yes answers at a floor of precision.
+
+    Their precision on new examples reaches the floor, as far as these examples show: it falls below
+    the floor in at most `LEVEL` of all samples.
 
     Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052, section 3.2, fixed-sequence testing
     with several starts): from the strictest cut that could pass on, each looser one (5 % more yes
@@ -387,8 +398,9 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
 
 
 def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:
-    """Returns every cut between two different probabilities, and the one below them all; from the
-    strictest on.
+    """Returns every cut between two different probabilities, and the one below them all.
+
+    They are sorted from the strictest on.
     """
     probability_N, gold_N = _checked(probability, gold)
     n_positive = int(gold_N.sum())

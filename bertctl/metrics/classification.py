@@ -49,8 +49,9 @@ def f1_of_labels(gold: Ints, predicted: Ints, *, n_labels: int, of: int | Averag
 
 
 def matthews(gold: Ints, predicted: Ints, *, n_labels: int) -> Contributions:
-    """Returns the Matthews correlation as in scikit-learn; 0 with a single label in gold or
-    answers.
+    """Returns the Matthews correlation as in scikit-learn.
+
+    It is 0 with a single label in gold or answers.
 
     Args:
         gold: (N,) label numbers, 0 to C - 1; N at least 1.

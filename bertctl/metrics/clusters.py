@@ -1,5 +1,6 @@
-"""Examples that belong together: sentences of a document, questions about an article, hypotheses of
-one premise.
+"""Examples that belong together.
+
+They are sentences of a document, questions about an article, or hypotheses of one premise.
 
 A model that errs on one of them errs on others, so they say less than as many independent ones;
 they are drawn, and exchanged between two models, as a whole.
@@ -52,8 +53,9 @@ def number_of(clusters_N: Ints | None) -> int | None:
 
 
 def design_effect(linear_N: Floats, clusters_N: Ints | None) -> float:
-    """Returns how many times as much a mean varies as that of independent examples; at least 1, and
-    1 without clusters.
+    """Returns how many times as much a mean varies as that of independent examples.
+
+    It is at least 1, and 1 without clusters.
 
     The few degrees of freedom of few clusters are in it: an interval with it is as wide as
     Student's distribution asks.
@@ -119,8 +121,9 @@ def cluster_means(values_N: Floats, clusters_N: Ints | None) -> Floats:
 def cluster_units(
     clusters_N: Ints, models: Sequence[Floats], unseen: Floats, make: Callable[[Floats], Statistic]
 ) -> tuple[list[Floats], Floats, Callable[[Floats], Statistic]]:
-    """Returns clusters in the place of examples, so that whatever draws or exchanges examples does
-    so with clusters.
+    """Returns clusters in the place of examples.
+
+    Whatever draws or exchanges examples then does so with clusters.
 
     Args:
         clusters_N: number of each example's cluster.

@@ -86,16 +86,18 @@ def same_share(share: float) -> float:
 
 
 def f1_of_overlap(share: float) -> float:
-    """Returns F1 from the share of what is gold or answered that is both: 2 J / (1 + J), J being
-    Jaccard's index.
+    """Returns F1 from the share of what is gold or answered that is both.
+
+    It is 2 J / (1 + J), J being Jaccard's index.
     """
     return 2 * share / (1 + share)
 
 
 @dataclass(frozen=True)
 class Proportion:
-    """Hits among trials, of which a metric is a growing function: its interval is the share's, with
-    that function.
+    """Hits among trials, of which a metric is a growing function.
+
+    Its interval is the share's, with that function.
 
     Precision is a share of what was answered, recall of what is gold. F1 = 2 TP / (2 TP + FP + FN)
     is 2 J / (1 + J) of the share J = TP / (TP + FP + FN) of everything that is gold, answered or
@@ -112,8 +114,9 @@ class Proportion:
     metric: Callable[[float], float] = same_share
 
     def interval(self, clusters: Ints | None) -> tuple[float, float]:
-        """Returns the 95 % interval of the metric: that of as many independent trials as would vary
-        as much.
+        """Returns the 95 % interval of the metric.
+
+        It is that of as many independent trials as would vary as much.
 
         Args:
             clusters: (N,) number of the group that an example belongs to; None where each stands by
@@ -281,8 +284,9 @@ class Contributions:
     def _interval_of_mean(
         self, values: Floats, resamples: int, seed: int
     ) -> tuple[float | None, float | None]:
-        """Returns the interval of the mean of (N,) values that are not negative; None, None of a
-        single unit.
+        """Returns the interval of the mean of (N,) values that are not negative.
+
+        It is None, None of a single unit.
         """
         mean = float(values.mean())
         units = mean + cluster_means(values - mean, self.clusters)
@@ -297,8 +301,9 @@ class Contributions:
         return max(0.0, low), high
 
     def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
-        """Returns the metric as a function of how often each cluster counts, and how often it
-        does.
+        """Returns the metric as a function of how often each cluster counts.
+
+        It also returns how often each does.
         """
         (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
         counts = np.concatenate(
@@ -307,8 +312,9 @@ class Contributions:
         return make(np.vstack([units, unseen])), counts
 
     def linear_parts(self) -> Floats:
-        """Returns what each example, or cluster, adds: values whose mean is the metric and whose
-        spread is its spread.
+        """Returns what each example, or cluster, adds.
+
+        They are values whose mean is the metric and whose spread is its spread.
 
         Of more than 2,000 examples, blocks are taken together as clusters are.
         """
@@ -390,8 +396,9 @@ def fraction(values: Floats) -> Contributions:
 
 
 def loss(sums: Floats, weights: Array) -> Contributions:
-    """Returns the mean loss over everything that is counted (examples, words, windows); lower is
-    better.
+    """Returns the mean loss over everything that is counted; lower is better.
+
+    Examples, words or windows are counted.
 
     Args:
         sums: (N,) summed loss of each example, not negative; N at least 1.
@@ -421,8 +428,9 @@ def mean_statistic(rows_MS: Floats) -> statistics.Statistic:
 
 
 def ratio_statistic(rows_MS: Floats) -> statistics.Statistic:
-    """Returns the sum of the first column divided by that of the second, as a function of
-    counts.
+    """Returns the sum of the first column divided by that of the second.
+
+    It is a function of counts.
     """
     return lambda counts: ratio(
         *(np.einsum("rm,m->r", counts, column) for column in rows_MS.T), undefined=math.nan
@@ -448,8 +456,9 @@ def mean_of_defined(values_RC: Floats) -> Floats:
 
 
 def refuse_not_finite(values: Array, noun: str) -> None:
-    """Raises DivergedError where some of the values are infinite or not a number: JSON has no word
-    for them.
+    """Raises DivergedError where some of the values are infinite or not a number.
+
+    JSON has no word for them.
     """
     bad = int((~np.isfinite(values)).sum())
     if bad:

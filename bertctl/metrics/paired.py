@@ -1,5 +1,6 @@
-"""Which of two models is better: differences of a metric on the same examples, their intervals and
-p values.
+"""Which of two models is better.
+
+It has differences of a metric on the same examples, their intervals and p values.
 
 Letters: R resamples, N examples, M kinds of examples, S numbers that a metric needs to know of an
 example.
@@ -91,8 +92,9 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = None) -> Difference:
-    """Returns the difference of two proportions on the same examples: Tango's interval, McNemar's
-    exact p.
+    """Returns the difference of two proportions on the same examples.
+
+    It has Tango's interval and McNemar's exact p.
 
     With clusters the interval is that of as many independent examples as would vary as much, and p
     comes from exchanging whole clusters.
@@ -127,8 +129,9 @@ def share_difference(right_a: Bools, right_b: Bools, clusters: Ints | None = Non
 
 
 def score_interval(only_a: float, only_b: float, n: float) -> tuple[float, float]:
-    """Returns Tango's 95 % score interval (Statistics in Medicine 17, 1998) of a difference of
-    paired proportions.
+    """Returns Tango's 95 % score interval of a difference of paired proportions.
+
+    See Statistics in Medicine 17, 1998.
 
     It holds the differences that a score test, McNemar's for 0, does not reject. Without a
     discordant example it is Wilson's interval of 0 of n, both ways.
@@ -164,8 +167,9 @@ def bootstrap_difference(
     method: statistics.Method = "bca",
     clusters: Ints | None = None,
 ) -> Difference:
-    """Returns the difference of any metric of the same examples: paired bootstrap and exchange
-    test.
+    """Returns the difference of any metric of the same examples.
+
+    It comes from the paired bootstrap and the exchange test.
 
     Args:
         rows_a: (N, S) what the metric needs to know of each example and a's answer.
@@ -241,8 +245,9 @@ def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
 def _difference_of(
     make: Callable[[Floats], statistics.Statistic], kinds: Floats
 ) -> statistics.Statistic:
-    """Returns a's metric less b's, as a function of how often each kind occurs: a's numbers, then
-    b's.
+    """Returns a's metric less b's, as a function of how often each kind occurs.
+
+    The columns are a's numbers, then b's.
     """
     S = kinds.shape[1] // 2
     of_a = make(kinds[:, :S])
@@ -258,8 +263,9 @@ def mean_difference(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Difference:
-    """Returns the difference of two means over the same examples: studentised bootstrap, exchange
-    test.
+    """Returns the difference of two means over the same examples.
+
+    It comes from the studentised bootstrap and the exchange test.
 
     Args:
         values_a: (N,) finite; N at least 2.
@@ -310,8 +316,9 @@ def mean_difference(
 
 
 def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
-    """Returns the difference of two metrics of which only value and interval are known, as if of
-    different examples.
+    """Returns the difference of two metrics as if of different examples.
+
+    Of both only value and interval are known.
 
     The interval is that of variance estimates recovered (Zou and Donner 2008), for proportions
     Newcombe's (1998, method 10). It is wider than a paired one where the models err on the same
@@ -352,8 +359,9 @@ def unpaired_difference(a: MetricValue, b: MetricValue) -> Difference:
 def simultaneous(
     value: float, ends: tuple[float | None, float | None], k: int, *, at_least: bool
 ) -> tuple[float | None, float | None]:
-    """Returns an interval whose bad end holds for the best of k, each with an interval like this
-    (Bonferroni).
+    """Returns an interval whose bad end holds for the best of k.
+
+    Each has an interval like this (Bonferroni).
 
     Args:
         value: of the best.
@@ -374,8 +382,9 @@ def simultaneous(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns p values adjusted by Holm's step-down method (1979), in the order given; each at most
-    1.
+    """Returns p values adjusted by Holm's step-down method (1979).
+
+    They are in the order given, each at most 1.
     """
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     adjusted = [1.0] * len(p_values)
@@ -387,8 +396,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def detectable(low: float, high: float) -> float:
-    """Returns the smallest distance from a limit that examples with this interval show in 4 of 5
-    cases.
+    """Returns the smallest distance from a limit that examples can show.
+
+    Examples with this interval show it in 4 of 5 cases.
 
     Half the interval is 1.96 standard errors; a true distance of 1.96 + 0.84 of them puts the whole
     interval on one side of the limit with a probability of 80 %.
@@ -404,8 +414,9 @@ def _exchange(clusters: Ints | None) -> str:
 
 
 def detectable_shares(n: int) -> dict[str, float]:
-    """Returns how far apart shares of right answers must be for n examples to show it in 4 of 5
-    cases.
+    """Returns how far apart shares of right answers must be to be told apart.
+
+    Then n examples show it in 4 of 5 cases.
 
     Returns:
         `runs`: of two runs that answer a tenth (`DISAGREEMENT`) of the examples differently, by
@@ -432,8 +443,9 @@ def _hold_zero(interval: tuple[float, float], p: float) -> tuple[float, float]:
 
 
 def _tango_score(only_a: float, only_b: float, n: float, shift: float) -> float:
-    """Returns how many standard errors the observed difference lies from `shift`, the other share
-    at its likeliest.
+    """Returns how many standard errors the observed difference lies from `shift`.
+
+    The other share is at its likeliest.
     """
     # The likeliest share q of examples that only b answers, given that only a's is q + shift: a
     # quadratic equation.

@@ -1,5 +1,6 @@
-"""How well probabilities rank examples: the area under the ROC curve, and average precision, as in
-scikit-learn.
+"""How well probabilities rank examples.
+
+It has the area under the ROC curve, and average precision, as in scikit-learn.
 
 Letters: N examples, C labels, R resamples, M kinds of examples, G groups of equal probabilities.
 """
@@ -17,8 +18,9 @@ Name = Literal["roc_auc", "average_precision"]
 
 
 def ranking(name: Name, gold: Bools, probabilities: Floats) -> Contributions | None:
-    """Returns the mean over labels, each against the rest, of those that some examples have and
-    others have not.
+    """Returns the mean over labels, each against the rest.
+
+    The labels are those that some examples have and others have not.
 
     Without such a label there is nothing to tell apart: None, but for the average precision of
     those that all have.

@@ -25,8 +25,9 @@ def pearson(gold: Floats, predicted: Floats) -> Contributions:
 
 
 def spearman(gold: Floats, predicted: Floats) -> Contributions:
-    """Returns the Spearman rank correlation of (N,) scores, ties at their mean rank; see
-    `_correlated`.
+    """Returns the Spearman rank correlation of (N,) scores.
+
+    Ties are at their mean rank; see `_correlated`.
 
     Predictions are ranks: models that answer on different scales are compared by what the metric
     looks at.
@@ -35,8 +36,9 @@ def spearman(gold: Floats, predicted: Floats) -> Contributions:
 
 
 def standardised(values: Floats) -> Floats:
-    """Returns the values as distances from their mean, in standard deviations; they must not be
-    constant.
+    """Returns the values as distances from their mean, in standard deviations.
+
+    They must not be constant.
     """
     distances: Floats = (values - values.mean()) / values.std()
     return distances
@@ -108,8 +110,9 @@ def rmse(gold: Floats, predicted: Floats) -> Contributions:
 
 
 def r2(gold: Floats, predicted: Floats) -> Contributions:
-    """Returns R squared of (N,) scores: 1 for exact answers, 0 for the mean of the gold scores,
-    negative below that.
+    """Returns R squared of (N,) scores.
+
+    It is 1 for exact answers, 0 for the mean of the gold scores, and negative below that.
 
     It is undefined where the gold scores are all the same.
     """
@@ -155,8 +158,9 @@ def _is_constant(values: Floats) -> bool:
 def _correlation(
     covariance_R: Floats, variance_x_R: Floats, variance_y_R: Floats, smallest: float
 ) -> Floats:
-    """Returns correlations; NaN where a resample holds a single value, whose variance is rounding
-    errors only.
+    """Returns correlations.
+
+    They are NaN where a resample holds a single value, whose variance is rounding errors only.
     """
     defined = (variance_x_R > smallest) & (variance_y_R > smallest)
     product = np.sqrt(np.where(defined, variance_x_R * variance_y_R, 1.0))
@@ -164,8 +168,9 @@ def _correlation(
 
 
 def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    """Returns the Pearson correlation as a function of how often each pair counts; neither x nor y
-    may be constant.
+    """Returns the Pearson correlation as a function of how often each pair counts.
+
+    Neither x nor y may be constant.
     """
     x_N = standardised(x_N)
     y_N = standardised(y_N)
@@ -181,8 +186,9 @@ def pearson_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
-    """Returns the Spearman correlation, ties at their mean rank, as a function of how often each of
-    N pairs counts.
+    """Returns the Spearman correlation, ties at their mean rank.
+
+    It is a function of how often each of N pairs counts.
     """
     # With the examples in the order of x, only y's ranks need to be put back into it.
     order = np.argsort(x_N, kind="stable")
@@ -208,8 +214,9 @@ def spearman_statistic(x_N: Floats, y_N: Floats) -> Statistic:
 
 
 def _mean_ranks(counts_RN: Floats, starts_G: Ints) -> tuple[Floats, Floats]:
-    """Returns how often each value was drawn, (R, G), and the mean rank of those, (R, G), without
-    sorting again.
+    """Returns how often each value was drawn, and their mean ranks, without sorting again.
+
+    Both are (R, G).
     """
     sizes_RG = np.add.reduceat(counts_RN, starts_G, axis=1)
     return sizes_RG, np.cumsum(sizes_RG, axis=1) - (sizes_RG - 1) / 2

@@ -1,5 +1,6 @@
-"""How well what belongs together is found: each query's right texts, ranked among all that could be
-found.
+"""How well what belongs together is found.
+
+Each query's right texts are ranked among all that could be found.
 
 The unit of every figure is the query, as in trec_eval, BEIR and sentence-transformers'
 `InformationRetrievalEvaluator`: a query that stands in several rows counts once, and its right
@@ -54,8 +55,9 @@ def reciprocal(ranks: Sequence[int], _relevant: int) -> float:
 
 
 def gain(ranks: Sequence[int], relevant: int) -> float:
-    """Returns the discounted gain of the right ones among the first ten, over the greatest possible
-    one.
+    """Returns the discounted gain of the right ones among the first ten.
+
+    It is divided by the greatest possible one.
     """
     discounted = sum(1.0 / np.log2(1 + rank) for rank in ranks if rank <= AT)
     return float(

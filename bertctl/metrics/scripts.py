@@ -1,5 +1,6 @@
-"""Metric scripts that a person brings: local files in the format of the library `evaluate`, run
-only when named.
+"""Metric scripts that a person brings, run only when named.
+
+They are local files in the format of the library `evaluate`.
 """
 
 import warnings
@@ -20,8 +21,9 @@ Column = Sequence[Any] | Array
 
 
 def find_script(script: str) -> Path:
-    """Returns the .py file that a path names: the file itself, or FOLDER/FOLDER.py as `evaluate`
-    has it.
+    """Returns the .py file that a path names.
+
+    It is the file itself, or FOLDER/FOLDER.py as `evaluate` has it.
 
     Nothing is imported, so a recipe can be checked with it.
 

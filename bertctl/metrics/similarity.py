@@ -1,5 +1,6 @@
-"""How alike two vectors are, by the four measures that sentence-transformers knows
-(`similarity_fn_name`).
+"""How alike two vectors are.
+
+There are the four measures that sentence-transformers knows (`similarity_fn_name`).
 
 Letters: N rows, Q queries, C candidates, D size of a vector.
 """
@@ -107,16 +108,18 @@ def similarity_matrix(measure: str, queries: Floats32, candidates: Floats32) -> 
 
 
 def similarity_rows(measure: str, queries: Floats32, candidates: Floats32) -> Iterator[Floats]:
-    """Yields the (C,) similarities of each query with all candidates: `similarity_matrix`, some
-    rows at a time.
+    """Yields the (C,) similarities of each query with all candidates.
+
+    It computes `similarity_matrix`, some rows at a time.
     """
     for start in range(0, len(queries), _QUERIES_AT_ONCE):
         yield from similarity_matrix(measure, queries[start : start + _QUERIES_AT_ONCE], candidates)
 
 
 def exact_similarities(measure: str, first: Floats32, second: Floats32) -> Floats:
-    """Returns the (N,) similarities of rows in 64 bits, the same for equal rows wherever they
-    stand.
+    """Returns the (N,) similarities of rows in 64 bits.
+
+    They are the same for equal rows wherever they stand.
 
     Args:
         measure: One of `MEASURES`; for cosines the vectors have length 1.

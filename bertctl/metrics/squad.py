@@ -1,5 +1,6 @@
-"""Exact match and F1 of answers, as SQuAD's official scorers define them (`evaluate-v1.1.py`,
-`evaluate-v2.0.py`).
+"""Exact match and F1 of answers, as SQuAD's official scorers define them.
+
+These are `evaluate-v1.1.py` and `evaluate-v2.0.py`.
 
 Two texts are compared in lower case, without ASCII punctuation and the words a, an and the; the
 best of a question's gold answers counts. The versions differ in gold answers of which nothing is
@@ -36,8 +37,9 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalized_answer(text: str) -> str:
-    """Returns a text in lower case, without ASCII punctuation and a, an, the: what two answers are
-    compared by.
+    """Returns a text in lower case, without ASCII punctuation and a, an, the.
+
+    Two answers are compared by it.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
@@ -63,8 +65,9 @@ def _is_without_spaces(character: str) -> bool:
 
 
 def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
-    """Returns whether most letters of gold answers are of scripts without spaces, so that F1 counts
-    characters.
+    """Returns whether most letters of gold answers are of scripts without spaces.
+
+    F1 then counts characters.
     """
     characters = chain.from_iterable(chain.from_iterable(gold))
     letters = [character for character in characters if character.isalpha()]
@@ -72,8 +75,9 @@ def counts_characters(gold: Iterable[Sequence[str]]) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Returns what F1 counts where characters are words: each character of a script without spaces,
-    other words whole.
+    """Returns what F1 counts where characters are words.
+
+    It is each character of a script without spaces, and other words whole.
 
     A mark belongs to the character before it.
     """
@@ -119,8 +123,9 @@ def answer_exact(
 def answer_f1(
     prediction: str, gold: Sequence[str], *, version: Version = 2, by_characters: bool = False
 ) -> float:
-    """Returns the harmonic mean of precision and recall of the answer's words, against the gold
-    answer that fits best.
+    """Returns the harmonic mean of precision and recall of the answer's words.
+
+    It is against the gold answer that fits best.
 
     Args:
         prediction: the answer; empty for "no answer".
@@ -175,8 +180,9 @@ def _both(
 def best_threshold(
     scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
 ) -> tuple[float, float]:
-    """Returns the highest mean score that a threshold on the null odds can give: above it there is
-    "no answer".
+    """Returns the highest mean score that a threshold on the null odds can give.
+
+    Above it there is "no answer".
 
     As `evaluate-v2.0.py::find_best_thresh`: from "no answer" to everything, questions are answered
     one by one in the order of their odds, questions of equal odds in the order given; the first of
@@ -202,8 +208,9 @@ def best_threshold(
 
 
 def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) -> float:
-    """Returns the threshold to store in a run: that of `best_threshold`, halfway to the next
-    question's odds.
+    """Returns the threshold to store in a run.
+
+    It is that of `best_threshold`, halfway to the next question's odds.
 
     Odds that differ in their last digits, as in a batch of another size, then fall on the same
     side. Where answering none is best it lies below all odds.
@@ -236,8 +243,9 @@ def chosen_threshold(scores: Floats, null_odds: Floats, *, answerable: Bools) ->
 def _by_number_answered(
     scores: Floats, null_odds: Floats, *, answerable: Bools, answered: Bools
 ) -> tuple[Ints, Floats]:
-    """Returns (N,) questions by rising odds, and (N + 1,) the sum of scores when so many of them
-    are answered.
+    """Returns (N,) questions by rising odds, and (N + 1,) sums of scores.
+
+    The latter are the sums when so many of them are answered.
     """
     order = np.argsort(null_odds, kind="stable")
     gains = np.where(answerable, scores, -answered.astype(np.float64))[order]

@@ -1,5 +1,6 @@
-"""Intervals: how far a metric of n examples may lie from the metric of all the examples there could
-be.
+"""Intervals: how far a metric of n examples may lie from the true one.
+
+That is the metric of all the examples there could be.
 
 Letters: R resamples, M kinds of examples, N examples, G clusters.
 
@@ -130,8 +131,9 @@ SAME = 1e-12
 
 @dataclass(frozen=True)
 class Scale:
-    """Values that a metric can have, and a coordinate of them without ends, on which its intervals
-    are stretched.
+    """Values that a metric can have, and a coordinate of them without ends.
+
+    Its intervals are stretched on that coordinate.
 
     Between two ends the coordinate is the log odds (of a correlation Fisher's z, doubled), beside a
     single end the logarithm of the distance, and without ends the value itself.
@@ -192,8 +194,9 @@ UNBOUNDED = Scale()
 def wilson_interval(
     successes: float, n: float, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Returns the score interval of a proportion (Wilson 1927; Brown, Cai and DasGupta 2001
-    recommend it).
+    """Returns the score interval of a proportion (Wilson 1927).
+
+    Brown, Cai and DasGupta 2001 recommend it.
 
     Coverage computed exactly, at 95 %: 94.3 to 96.7 for proportions .5 to .95 and n of 150 to
     1,821; at .99 it is 93.5 (n = 150), 96.4 (n = 1,000), and 97.7 at worst (n = 277), as few counts
@@ -221,8 +224,9 @@ def wilson_interval(
 
 
 def share_interval(successes: float, n: float) -> tuple[float, float]:
-    """Returns the 95 % interval of a share, by whose low end a gate may pass: Wilson's, with a safe
-    low end.
+    """Returns the 95 % interval of a share: Wilson's, with a safe low end.
+
+    A gate may pass by its low end.
 
     Of few examples, and of small shares, Wilson's low end lies above the truth too often: in 5 % of
     samples of 6, if the truth is 0.6, and in up to 8 % of samples of 60, if it is small. There the
@@ -388,8 +392,9 @@ def statistic_interval(
     method: Method,
     scale: Scale = UNBOUNDED,
 ) -> tuple[float, float]:
-    """Returns the 95 % interval of a statistic of examples or clusters: few by the jackknife, many
-    by the bootstrap.
+    """Returns the 95 % interval of a statistic of examples or clusters.
+
+    Few are resampled by the jackknife, many by the bootstrap.
 
     Args:
         statistic: metric as a function of the counts of each kind of unit (NaN: undefined).
@@ -412,8 +417,9 @@ def statistic_interval(
 
 
 def posterior_interval(statistic: Statistic, counts_M: Array, *, seed: int) -> tuple[float, float]:
-    """Returns the 95 % interval of a statistic of a small table: quantiles of its posterior with
-    Jeffreys' prior.
+    """Returns the 95 % interval of a statistic of a small table.
+
+    Its ends are quantiles of the posterior with Jeffreys' prior.
 
     Args:
         statistic: as a function of (R, M) counts of all kinds there can be.
@@ -438,8 +444,9 @@ def _posterior(shapes: tuple[float, ...], seed: int) -> Floats:
 def mean_interval(
     values: Floats, *, resamples: int, seed: int, never_negative: bool = False
 ) -> tuple[float, float]:
-    """Returns the studentised 95 % bootstrap interval of a mean, which follows the skewness of
-    losses.
+    """Returns the studentised 95 % bootstrap interval of a mean.
+
+    It follows the skewness of losses.
 
     Of few values it is stretched as Student's distribution with `degrees_of_freedom` asks. Few
     errors or losses often lack the large ones: the interval then reaches as far as that of a gamma
@@ -475,8 +482,9 @@ def mean_interval(
 
 
 def _gamma_interval(mean: float, deviation: float, n: int) -> tuple[float, float]:
-    """Returns the interval of a mean that has a gamma distribution, as the mean of squared normal
-    errors has.
+    """Returns the interval of a mean that has a gamma distribution.
+
+    The mean of squared normal errors has one.
     """
     from scipy.special import gammaincinv
 
@@ -489,15 +497,17 @@ def _gamma_interval(mean: float, deviation: float, n: int) -> tuple[float, float
 
 
 def quantile_of_normal(confidence: float = CONFIDENCE) -> float:
-    """Returns how many standard deviations from its mean hold this share of a normal distribution:
-    1.96 for 95 %.
+    """Returns the quantile of a normal distribution in standard deviations.
+
+    It is how many of them from its mean hold this share: 1.96 for 95 %.
     """
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def _stretched(value: float, end: float, stretch: float, scale: Scale) -> float:
-    """Returns the end of an interval, `stretch` times as far from the value as it was, on the
-    scale's coordinate.
+    """Returns the end of an interval, `stretch` times as far from the value as it was.
+
+    The distance is on the scale's coordinate.
     """
     if not (scale.has_inside(value) and scale.has_inside(end)):
         return min(scale.highest, max(scale.lowest, value + (end - value) * stretch))
@@ -506,8 +516,9 @@ def _stretched(value: float, end: float, stretch: float, scale: Scale) -> float:
 
 
 def degrees_of_freedom(n_units: int) -> float:
-    """Returns the degrees of freedom of Student's distribution that an interval of this many units
-    takes.
+    """Returns the degrees of freedom of Student's distribution.
+
+    An interval of this many units takes them.
 
     The mean takes one. Of few units a second one is taken, as Donald and Lang (2007) do for groups:
     units that carry a metric unequally say less of its spread than equal ones, and with one degree
@@ -518,8 +529,9 @@ def degrees_of_freedom(n_units: int) -> float:
 
 
 def student_stretch(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """Returns how much wider Student's interval with these degrees of freedom is than the normal
-    one.
+    """Returns how much wider Student's interval is than the normal one.
+
+    It has these degrees of freedom.
     """
     from scipy.special import stdtrit
 
@@ -534,8 +546,9 @@ def chunk_sizes(resamples: int, width: int) -> Iterator[int]:
 
 
 def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, Ints, Ints]:
-    """Returns (M, S) different rows in lexicographic order, unseen ones too; (M,) how often; (N,)
-    which each row is.
+    """Returns (M, S) different rows in lexicographic order, unseen ones too.
+
+    It also returns (M,) how often each occurs, and (N,) which each row is.
     """
     if unseen is None:
         everything = rows
@@ -551,8 +564,9 @@ def counted_kinds(rows: Floats, unseen: Floats | None = None) -> tuple[Floats, I
 
 
 def mean_ranks(values_N: Floats) -> Floats:
-    """Returns the rank of each value, from 1, equal ones at their mean rank; scipy's takes 0.5 s to
-    import.
+    """Returns the rank of each value, from 1, equal ones at their mean rank.
+
+    The one of scipy takes 0.5 s to import.
     """
     _, place, sizes = np.unique(values_N, return_inverse=True, return_counts=True)
     mean_rank_of_group = np.cumsum(sizes) - (sizes - 1) / 2
@@ -560,8 +574,9 @@ def mean_ranks(values_N: Floats) -> Floats:
 
 
 def influence(statistic: Statistic, counts_M: Ints) -> Floats:
-    """Returns what one example of each kind adds, (M,): jackknife pseudo-values, with the metric as
-    mean.
+    """Returns what one example of each kind adds, (M,).
+
+    They are jackknife pseudo-values, with the metric as mean.
 
     Kinds that do not occur have 0.
     """
@@ -575,8 +590,9 @@ def influence(statistic: Statistic, counts_M: Ints) -> Floats:
 
 
 def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
-    """Returns the statistic without one example of each kind; where that is undefined, the one with
-    all of them.
+    """Returns the statistic without one example of each kind.
+
+    Where that is undefined, the one with all of them.
     """
     counts = counts_M.astype(np.float64)
     without = _with_one_changed(statistic, counts, present, -1)
@@ -587,8 +603,9 @@ def _left_out(statistic: Statistic, counts_M: Ints, present: Ints) -> Floats:
 def _defined_resamples(
     statistic: Statistic, counts_M: Ints, resamples: int, rng: np.random.Generator
 ) -> Floats:
-    """Returns (R,) values of resamples in which the statistic is defined; fewer than asked where
-    those are rare.
+    """Returns (R,) values of resamples in which the statistic is defined.
+
+    They are fewer than asked where those are rare.
     """
     values: list[Floats] = []
     missing = resamples
@@ -651,8 +668,9 @@ def _influence_moments(statistic: Statistic, counts_M: Ints) -> _Moments:
 
 
 def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: float) -> Floats:
-    """Returns the two quantiles of the resampled values that BCa reads instead of 2.5 and
-    97.5 %.
+    """Returns the two quantiles of the resampled values that BCa reads.
+
+    It reads them instead of 2.5 and 97.5 %.
     """
     normal = NormalDist()
     R = drawn_R.size
@@ -669,8 +687,9 @@ def _bca_tails(drawn_R: Floats, value: float, acceleration: float, confidence: f
 def _unseen_interval(
     statistic: Statistic, counts_M: Ints, value: float, confidence: float, scale: Scale
 ) -> tuple[float, float]:
-    """Returns how far the statistic would move if some kind of example had the largest share that n
-    leave possible.
+    """Returns how far the statistic would move if an unseen kind of example were there.
+
+    That kind has the largest share that n leave possible.
 
     A value at one end of its scale (ranks without an exchange) is no surer than a share of n right
     ones of n.

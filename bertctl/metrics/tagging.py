@@ -1,5 +1,6 @@
-"""Metrics of tag sequences: entities as conlleval (CoNLL-2000 to 2003) finds them, and word
-accuracy.
+"""Metrics of tag sequences: entities and word accuracy.
+
+Entities are found as conlleval (CoNLL-2000 to 2003) does.
 
 Entities follow the functions `startOfChunk` and `endOfChunk` of conlleval.pl, so sequences that no
 scheme allows are read as it reads them: an I after an O, or after another type, begins an entity.
@@ -58,8 +59,9 @@ _OUTSIDE = ("O", ".")
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Returns the prefix and the type, divided at the first hyphen; a tag without one is a prefix
-    without a type.
+    """Returns the prefix and the type, divided at the first hyphen.
+
+    A tag without one is a prefix without a type.
     """
     prefix, _, kind = tag.partition("-")
     return prefix, kind
@@ -185,8 +187,9 @@ def _overlap(first: Entity, other: Entity) -> bool:
 
 
 def relaxed_counts(gold: Tags, predicted: Tags) -> list[tuple[int, int, int]]:
-    """Returns the counts of `entity_counts`, where an answer of the right type that shares a word
-    is right, once.
+    """Returns the counts of `entity_counts`, where words that are shared suffice.
+
+    An answer of the right type that shares a word is right, once.
     """
     counts = []
     for gold_entities, answered in _entity_sets(gold, predicted):

@@ -1,5 +1,6 @@
-"""What a metric is: a number, its interval, how many examples it stands on, and which way is
-better.
+"""What a metric is.
+
+It is a number, its interval, how many examples it stands on, and which way is better.
 """
 
 from dataclasses import asdict, dataclass

@@ -1,5 +1,6 @@
-"""A run beside its baselines: the paired differences, by the predictions that the run folder has,
-and their table.
+"""A run beside its baselines.
+
+The paired differences come from the predictions that the run folder has, and make a table.
 """
 
 from collections.abc import Sequence
@@ -29,8 +30,9 @@ def baseline_title(name: str) -> str:
 def baseline_difference(
     run: FinishedRun, name: str, split: str, lines: Sequence[Line]
 ) -> tuple[Difference, float]:
-    """Returns the run's primary metric minus a baseline's on the same rows, and the baseline's
-    value.
+    """Returns the run's primary metric minus a baseline's, and the baseline's value.
+
+    Both are on the same rows.
 
     Args:
         run: As read.
@@ -88,8 +90,9 @@ def stored_difference(run: FinishedRun, name: str, split: str) -> tuple[Differen
 
 
 def baselines_table(metrics: MetricsDocument) -> TableBlock | None:
-    """Returns a row per baseline and split: its value, and by how much the run is better; None
-    without baselines.
+    """Returns a row per baseline and split; None without baselines.
+
+    It has the value, and by how much the run is better.
 
     Args:
         metrics: Content of metrics.json.

@@ -1,5 +1,6 @@
-"""The model card: RUN/model/README.md, with the metadata that the Hugging Face hub reads and a page
-for a person.
+"""The model card: RUN/model/README.md.
+
+It has the metadata that the Hugging Face hub reads and a page for a person.
 
 It says nothing that differs between two equal runs: no date, no time taken, no path of the machine.
 """
@@ -33,8 +34,9 @@ _MOST_LABELS = 100
 
 
 def write_card(folder: RunFolder) -> None:
-    """Writes RUN/model/README.md from what the run folder holds; nothing where there is no model (a
-    probe).
+    """Writes RUN/model/README.md from what the run folder holds.
+
+    It writes nothing where there is no model (a probe).
 
     Raises:
         UnavailableError: the run has not finished, or the place can't be written.
@@ -72,8 +74,9 @@ def _metadata(run: RunContents) -> str:
 
 
 def base_model(name: str) -> str | None:
-    """Returns the hub's id of a model, as the recipe names it; None for a folder, whose path says
-    nothing elsewhere.
+    """Returns the hub's id of a model, as the recipe names it.
+
+    It is None for a folder, whose path says nothing elsewhere.
     """
     row = MODELS.get(name)
     if row is not None:

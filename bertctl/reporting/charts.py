@@ -1,5 +1,6 @@
-"""Charts: drawn by matplotlib, as one `<svg>` element that takes its colours from a page, or as PNG
-and SVG files.
+"""Charts, drawn by matplotlib.
+
+Each is one `<svg>` element that takes its colours from a page, or PNG and SVG files.
 
 Texts stay texts (a page's own font, selectable, no outlines), and the colours below become CSS
 variables, so that one picture serves a light page, a dark one and paper. Names that come from data
@@ -159,8 +160,9 @@ def write_charts(draw: Draw, paths: Sequence[Path], *, width: float, height: flo
 
 
 def element(text: str, label: str) -> str:
-    """Returns the text of an SVG file of this module as an `<svg>` element in the colours of the
-    page.
+    """Returns the text of an SVG file of this module as an `<svg>` element.
+
+    It has the colours of the page.
 
     Args:
         text: of the file.
@@ -194,8 +196,9 @@ def _or_gap(value: float | None) -> float:
 
 
 def metric_chart(rows: Sequence[tuple[str, MetricEntry, float | None]]) -> str:
-    """Draws values with their intervals, one below the other, and what the answer that reads
-    nothing gets.
+    """Draws values with their intervals, one below the other.
+
+    It also shows what the answer that reads nothing gets.
 
     Args:
         rows: name, an entry of metrics.json, the baseline's value; the first one on top.
@@ -351,8 +354,9 @@ def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[Floats, Flo
 
 
 def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
-    """Draws the share of right answers by the probability given, with intervals, above the number
-    of answers.
+    """Draws the share of right answers by the probability given, with intervals.
+
+    The number of answers is below it.
     """
     full = [bin_ for bin_ in bins if bin_.n]
 
@@ -404,8 +408,9 @@ def reliability_chart(bins: Sequence[ReliabilityBin]) -> str:
 def group_chart(
     names: Sequence[str], scores: Sequence[Mapping[str, Any]], *, score: str, group: str
 ) -> str:
-    """Draws a score with its interval for each of several groups that have an order, and how many
-    examples each has.
+    """Draws a score with its interval for each of several groups that have an order.
+
+    It also shows how many examples each group has.
 
     Args:
         names: of the groups.
@@ -543,8 +548,9 @@ def places_chart(query: Mapping[str, float], others: Sequence[Mapping[str, float
 
 
 def draw_learning_rates(document: Mapping[str, Any], paths: Sequence[Path]) -> None:
-    """Draws what `bertctl lr-find` measured: the loss by learning rate, and the learning rates that
-    it names.
+    """Draws what `bertctl lr-find` measured.
+
+    It is the loss by learning rate, and the learning rates that it names.
 
     Args:
         document: its answer.

@@ -1,5 +1,6 @@
-"""Runs side by side: metrics with intervals, differences with p values, what was set, what was
-read, what changed.
+"""Runs side by side.
+
+Metrics with intervals, differences with p values, what was set, what was read, and what changed.
 
 Every run is compared with the first. Where their predictions are about the same examples,
 differences are paired by id; else they are unpaired, and that is said. The p values of all runs and
@@ -115,8 +116,9 @@ def _recipe_facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _pairs(runs: Sequence[FinishedRun], split: str, notes: list[str]) -> dict[int, Pair]:
-    """Returns the runs that can be paired with the first, by number; notes say why the others
-    can't.
+    """Returns the runs that can be paired with the first, by number.
+
+    Notes say why the others can't.
     """
     pairs: dict[int, Pair] = {}
     lines: list[Line] | None = None
@@ -196,8 +198,9 @@ def _difference(
 
 
 def _changed_sides(pair: Pair, limit: int) -> dict[str, Any] | None:
-    """Returns what changed from the first run (`theirs`) to another (`ours`); None where no line is
-    right or wrong.
+    """Returns what changed from the first run (`theirs`) to another (`ours`).
+
+    It is None where no line is right or wrong.
 
     Some examples are shown: lost before won, of each about as many, those with the largest change
     of loss first.
@@ -242,8 +245,9 @@ def _text(line: Line, answers: Answers) -> str:
 
 
 def _unequal(facts: Sequence[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Returns the facts in which the runs differ, in the order in which they come up; None where a
-    run has none.
+    """Returns the facts in which the runs differ, in the order in which they come up.
+
+    A fact is None where a run has none.
     """
     unequal = {}
     for name in dict.fromkeys(chain.from_iterable(facts)):
@@ -261,8 +265,9 @@ def _data_facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _common_splits(facts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the facts about splits that all runs have: a split that one run alone was scored on
-    is no difference.
+    """Returns the facts about splits that all runs have.
+
+    A split that one run alone was scored on is no difference.
     """
     common = set.intersection(*({_split_of(name) for name in of_run} for of_run in facts))
     return [_only_splits(of_run, common) for of_run in facts]

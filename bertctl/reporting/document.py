@@ -1,5 +1,6 @@
-"""A report before it has a format: sections of paragraphs, tables, charts. html.py and markdown.py
-write it.
+"""A report before it has a format: sections of paragraphs, tables, charts.
+
+Html.py and markdown.py write it.
 
 Everything is plain text here; the writers escape it. `Cell.data` marks text that came from the data
 set and may be anything: markup, a script, another direction of writing.
@@ -57,8 +58,9 @@ class Column:
 
 
 def filled(columns: int, rows: Sequence[Sequence[object]]) -> list[int]:
-    """Returns the numbers of the columns in which some row has something; all of them where there
-    are no rows.
+    """Returns the numbers of the columns in which some row has something.
+
+    It returns all of them where there are no rows.
     """
     if not rows:
         return list(range(columns))
@@ -112,8 +114,9 @@ def record_table(
     shaded: Collection[str] = (),
     data: Collection[str] = (),
 ) -> TableBlock:
-    """Returns a table with a row for each record and a column for each of their keys; numbers as
-    people read them.
+    """Returns a table with a row for each record.
+
+    It has a column for each of their keys, and numbers as people read them.
 
     Args:
         records: the rows.
@@ -192,8 +195,9 @@ class ShadedWord:
 
 @dataclass(frozen=True)
 class Passage:
-    """Text whose words are shaded by what they contribute, under a title, with the numbers in a
-    note.
+    """Text whose words are shaded by what they contribute.
+
+    It has a title, and the numbers in a note.
     """
 
     title: str

@@ -1,5 +1,6 @@
-"""Texts of the data, made harmless for where they are shown: a terminal, Markdown, XML, a
-pipeline's commands.
+"""Texts of the data, made harmless for where they are shown.
+
+That is a terminal, Markdown, XML, or a pipeline's commands.
 
 A text is data. Whatever it holds, it must not end a table cell, open a tag, start a workflow
 command or turn the reading direction of what follows.
@@ -16,8 +17,9 @@ _BLOCK_START = re.compile(r"^(?:[#+=-]|\d+(?=[.)]))")
 
 
 def one_line(text: str, *, limit: int = _CUT) -> str:
-    """Returns a text on one line: single blanks, invisible characters as codes, cut at `limit`
-    characters.
+    """Returns a text on one line.
+
+    It has single blanks, invisible characters as codes, and is cut at `limit` characters.
 
     It starts no workflow command in a log either: neither `::` at its start nor `##[` within.
     """
@@ -30,8 +32,9 @@ def one_line(text: str, *, limit: int = _CUT) -> str:
 
 
 def markdown(text: str, *, limit: int = _CUT) -> str:
-    """Returns a text as one line of Markdown that means nothing but itself, in a table cell and a
-    list too.
+    """Returns a text as one line of Markdown that means nothing but itself.
+
+    It does in a table cell and a list too.
     """
     escaped = (
         one_line(text, limit=limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

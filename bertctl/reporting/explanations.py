@@ -1,5 +1,6 @@
-"""What answers rest on, for people: the words of a text shaded by what they contribute, and how far
-to believe it.
+"""What answers rest on, for people.
+
+The words of a text are shaded by what they contribute, with how far to believe it.
 """
 
 import math
@@ -59,8 +60,9 @@ def passages(line: Mapping[str, Any]) -> Iterator[Passage]:
 
 
 def _probability(line: Mapping[str, Any], target: Mapping[str, Any]) -> str:
-    """Returns how likely the model finds the label that is explained, where it gives probabilities
-    by label.
+    """Returns how likely the model finds the label that is explained.
+
+    It does where the model gives probabilities by label.
     """
     by_label = line.get("probabilities")
     label = target.get("label", line["prediction"])
@@ -74,8 +76,9 @@ def _probability(line: Mapping[str, Any], target: Mapping[str, Any]) -> str:
 
 
 def coloured(line: Mapping[str, Any]) -> Iterator[Text]:
-    """Yields an explained row as lines for a terminal: the words in colours, and what counts most
-    in numbers.
+    """Yields an explained row as lines for a terminal.
+
+    The words are in colours, and what counts most is in numbers.
     """
     for passage in passages(line):
         yield from coloured_passage(passage)
@@ -147,8 +150,9 @@ def _note(target: Mapping[str, Any], method: str, facts: Mapping[str, Any]) -> s
 
 
 def _without_top_words(figures: Mapping[str, Any], method: str) -> str:
-    """Returns what the value loses without the strongest words, and a warning where as many random
-    words do more.
+    """Returns what the value loses without the strongest words.
+
+    A warning comes with it where as many random words do more.
     """
     drop = figures[method]["comprehensiveness"]
     chance = figures["random"]["comprehensiveness"]
@@ -161,8 +165,9 @@ def _without_top_words(figures: Mapping[str, Any], method: str) -> str:
 
 
 def _against(figures: Mapping[str, Any], method: str, figure: str) -> str:
-    """Returns a figure of a method, that of a random order and, where it is known, how far they are
-    apart.
+    """Returns a figure of a method and that of a random order.
+
+    Where it is known, how far they are apart comes with it.
     """
     errors = figures[method].get("standard_errors", {})
     if figure in errors:
@@ -216,8 +221,9 @@ def summary_sentences(summary: Mapping[str, Any]) -> list[str]:
 
 
 def doubts(summary: Mapping[str, Any], *, has_notes: bool = False) -> list[str]:
-    """Returns a sentence for each method whose top words matter no more than words in a random
-    order.
+    """Returns a sentence for each method that is in doubt.
+
+    Its top words matter no more than words in a random order.
 
     Args:
         summary: Figures of all explanations.

@@ -1,5 +1,6 @@
-"""What a gate, a data check or any other judgement found: the one form that every pipeline writer
-takes.
+"""What a gate, a data check or any other judgement found.
+
+It is the one form that every pipeline writer takes.
 """
 
 import os
@@ -50,16 +51,18 @@ def worst_first(checks: Iterable[Check]) -> list[Check]:
 
 
 def counts(checks: Iterable[Check]) -> dict[Verdict, int]:
-    """Returns how many checks have each verdict, the worst first; verdicts that don't occur are
-    left out.
+    """Returns how many checks have each verdict, the worst first.
+
+    Verdicts that don't occur are left out.
     """
     verdicts = [check.verdict for check in checks]
     return {verdict: verdicts.count(verdict) for verdict in BAD_FIRST if verdict in verdicts}
 
 
 def in_repository(file: str) -> str:
-    """Returns a path as GitHub and GitLab want it, whatever folder the job is in: from the root of
-    the checkout.
+    """Returns a path as GitHub and GitLab want it, from the root of the checkout.
+
+    It does not matter what folder the job is in.
 
     Outside of them, and for files that lie elsewhere, it is seen from the current folder where it
     is in it.

@@ -90,8 +90,9 @@ class Judgement:
 
     @property
     def estimate(self) -> tuple[float, float | None, float | None]:
-        """Returns value, low and high of what is compared: the change for drops, else the
-        metric.
+        """Returns value, low and high of what is compared.
+
+        It is the change for drops, else the metric.
         """
         return (self.change or self.metric).value, *self.corrected
 
@@ -142,8 +143,9 @@ class GateResult:
 
     @property
     def verdict(self) -> GateVerdict:
-        """Returns the worst of all: fail if any check fails, else inconclusive if any is, else
-        pass.
+        """Returns the worst verdict of all.
+
+        It is fail if any check fails, else inconclusive if any is, else pass.
         """
         return min((judgement.verdict for judgement in self.judgements), key=BAD_FIRST.index)
 
@@ -180,8 +182,9 @@ class GateResult:
         }
 
     def checks(self) -> list[Check]:
-        """Returns the checks for pipelines, under the same names in every build; lenient makes
-        warnings.
+        """Returns the checks for pipelines, under the same names in every build.
+
+        Lenient makes warnings.
         """
         group = f"bertctl gate, {self.split}"
         checks = []
@@ -201,8 +204,9 @@ class GateResult:
         return checks
 
     def samples(self) -> list[tuple[str, dict[str, str], float]]:
-        """Returns what a metrics report holds: every metric of the split, its interval, and the
-        checks by verdict.
+        """Returns what a metrics report holds.
+
+        It is every metric of the split, its interval, and the checks by verdict.
         """
         samples: list[tuple[str, dict[str, str], float]] = []
         for name in self.run.metrics.metrics[self.split]:
@@ -295,8 +299,9 @@ def gate(
 
 
 class _Judge:
-    """Judges a run, and what it is measured against; predictions are read when the first limit
-    needs them.
+    """Judges a run, and what it is measured against.
+
+    Predictions are read when the first limit needs them.
     """
 
     def __init__(
@@ -422,8 +427,9 @@ class _Judge:
         return _with_ways_out(judgement, limit.limit, at_least=at_least)
 
     def _undefined(self, limit: Limit, metric: MetricValue, policy: Policy) -> Judgement:
-        """Returns the judgement of a metric that is no number: it never passes, not with `lenient`
-        either.
+        """Returns the judgement of a metric that is no number.
+
+        It never passes, not with `lenient` either.
         """
         examples = count(metric.n, "example")
         message = (
@@ -445,8 +451,9 @@ class _Judge:
     def _above_constant(
         self, limit: Limit, metric: MetricValue, policy: Policy, verdict: GateVerdict, message: str
     ) -> tuple[GateVerdict, str]:
-        """Returns verdict and sentence, the worse ones where the run is no better than an answer
-        that reads nothing.
+        """Returns verdict and sentence.
+
+        They are the worse ones where the run is no better than an answer that reads nothing.
         """
         if self.constant is not None:
             return "fail", f"{message}; but the run answers {self.constant} to everything"
@@ -575,8 +582,9 @@ class _Judge:
         return _with_ways_out(judgement, bound, at_least=at_least)
 
     def _judge_gain(self, limit: Limit, policy: Policy, baseline_name: str) -> Judgement:
-        """Returns whether a run is better than a baseline: the interval of their difference has to
-        exclude no gain.
+        """Returns whether a run is better than a baseline.
+
+        The interval of their difference has to exclude no gain.
         """
         metric = self.ours.metric(self.split, limit.metric)
         if not metric.is_defined:
@@ -671,8 +679,9 @@ class _Judge:
 def _cautions(
     ours: FinishedRun, split: str, judgements: Sequence[Judgement], policy: Policy
 ) -> list[str]:
-    """Returns what else should be known of the verdict: choices made on this split, few clusters,
-    several checks.
+    """Returns what else should be known of the verdict.
+
+    It is choices made on this split, few clusters, and several checks.
     """
     chosen = ours.chosen_on(split)
     k = len(judgements)
@@ -788,8 +797,9 @@ def _sentence(
 def _detectable(
     value: float, low: float | None, high: float | None, *, n: int, at_least: bool
 ) -> float | None:
-    """Returns what these examples can show; for a model and itself, what one different answer would
-    show.
+    """Returns what these examples can show.
+
+    For a model and itself, it is what one different answer would show.
     """
     if low is None or high is None:
         return None

@@ -36,8 +36,9 @@ def wants_annotations() -> bool:
 
 
 def annotations(checks: Sequence[Check]) -> list[str]:
-    """Returns workflow commands for all checks that did not pass: at most 10 errors and 10
-    warnings, the worst first.
+    """Returns workflow commands for all checks that did not pass.
+
+    They are at most 10 errors and 10 warnings, the worst first.
 
     Where there are more of a kind, the tenth says how many were left out.
     """
@@ -117,8 +118,9 @@ def checks_summary(
 
 
 def tables_summary(title: str, tables: Sequence[TextTable], *, limit: int = SUMMARY_LIMIT) -> str:
-    """Returns tables as Markdown in fewer than `limit` bytes; those without rows are left out, and
-    empty columns.
+    """Returns tables as Markdown in fewer than `limit` bytes.
+
+    Tables without rows are left out, and so are empty columns.
     """
     parts = []
     for heading, header, rows in tables:
@@ -138,8 +140,9 @@ def _fitted(
     tail: Sequence[str],
     limit: int,
 ) -> str:
-    """Returns head, tables (each a head and rows) and tail as one text; rows that don't fit are
-    counted.
+    """Returns head, tables (each a head and rows) and tail as one text.
+
+    Rows) and tail as one text; rows that don't fit are counted.
     """
     lines = list(head)
     left_out = 0

@@ -1,5 +1,6 @@
-"""Checks and metrics for GitLab: a metrics report and a code-quality report, both shown in the
-merge request.
+"""Checks and metrics for GitLab.
+
+They are a metrics report and a code-quality report, both shown in the merge request.
 
 artifacts:reports:metrics takes OpenMetrics text, artifacts:reports:codequality a JSON list of
 issues. https://docs.gitlab.com/ci/testing/metrics_reports/ and
@@ -44,8 +45,9 @@ def metrics_report(samples: Sequence[Sample]) -> str:
 
 
 def code_quality(checks: Sequence[Check], *, default_file: str) -> list[dict[str, Any]]:
-    """Returns the checks that did not pass, the worst first, as GitLab's subset of the Code Climate
-    format.
+    """Returns the checks that did not pass, the worst first.
+
+    They are GitLab's subset of the Code Climate format.
 
     Args:
         checks: in any order.

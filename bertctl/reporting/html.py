@@ -22,8 +22,9 @@ _SHADES: dict[str, Any] = {"right": "31,111,235", "wrong": "207,34,46", "stronge
 
 
 def render_html(report: Report) -> str:
-    """Returns the whole page; the SVG of its charts is taken as it is, everything else is
-    escaped.
+    """Returns the whole page.
+
+    The SVG of its charts is taken as it is, everything else is escaped.
     """
     pages = page_templates()
     pages.filters["grouped"] = _grouped
@@ -40,8 +41,9 @@ def render_html(report: Report) -> str:
 
 
 def _breakable(text: str) -> Markup:
-    """Returns a text whose long words may go on in the next line after `_`, `-`, `/` and `.`, not
-    within a word.
+    """Returns a text whose long words may break after `_`, `-`, `/` and `.`.
+
+    They do not break within a word.
     """
 
     def broken(word: re.Match[str]) -> str:
@@ -52,16 +54,18 @@ def _breakable(text: str) -> Markup:
 
 
 def _columns(tiles: Sequence[Tile]) -> int:
-    """Returns how many tiles stand in a row, so that no row has a single one where there are
-    several.
+    """Returns how many tiles stand in a row.
+
+    No row has a single one where there are several.
     """
     rows = -(-len(tiles) // _MOST_TILES)
     return -(-len(tiles) // rows)
 
 
 def _grouped(blocks: Sequence[Block]) -> Iterator[tuple[str, Sequence[Block]]]:
-    """Yields the blocks that stand together, with the CSS class of their layout (empty for a block
-    by itself).
+    """Yields the blocks that stand together, with the CSS class of their layout.
+
+    The class is empty for a block by itself.
 
     A chart and the table of its numbers stand side by side where there is room, several charts in a
     grid.

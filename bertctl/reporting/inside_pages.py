@@ -1,5 +1,6 @@
-"""What looking into a model finds, as pages: the attention of one text, its heads, what is near a
-word.
+"""What looking into a model finds, as pages.
+
+The attention of one text, its heads, and what is near a word.
 
 Of the page of attention, lines between tokens, all heads at a glance, and query times key, the
 numbers travel as bytes, compressed and in base64: attention as the rounded square root (small

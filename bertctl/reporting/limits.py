@@ -62,8 +62,9 @@ class Limit:
 
 
 def baseline_limit(name: str) -> Limit:
-    """Returns the limit of `--beats NAME`; its metric is the run's primary one, which is known once
-    the run is read.
+    """Returns the limit of `--beats NAME`.
+
+    Its metric is the run's primary one, which is known once the run is read.
 
     Raises:
         UsageError: There is no such baseline.
@@ -122,8 +123,9 @@ def has_too_few(clusters: int | None) -> bool:
 
 
 def against_constant(metric: MetricValue, baseline: float, policy: Policy) -> GateVerdict:
-    """Returns the best verdict that a run can have which may be no better than the best constant
-    answer.
+    """Returns the best verdict that a run can have beside a constant answer.
+
+    The run may be no better than the best constant answer.
 
     That answer's score on these examples is no more certain than the run's, so the run's own
     interval stands for both; only a metric that is 0 for every constant answer is known. What is

@@ -1,5 +1,6 @@
-"""A report as Markdown for a pull request or a step summary: the tables, the first errors, no
-charts.
+"""A report as Markdown for a pull request or a step summary.
+
+It has the tables and the first errors, but no charts.
 
 Text of the data stands in code spans, where a platform reads neither markup nor `@names` nor
 `#numbers`.
@@ -28,8 +29,9 @@ _HARMLESS = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9 .,:;%/()–·'+-]|(?<=[a-z0
 
 
 def render_markdown(report: Report) -> str:
-    """Returns the short form of a report: the sections marked brief, the first rows of long
-    tables.
+    """Returns the short form of a report.
+
+    It has the sections marked brief, and the first rows of long tables.
     """
     if report.tiles:
         first = report.tiles[0]
@@ -61,8 +63,9 @@ def escaped(text: str) -> str:
 
 
 def code_span(text: str) -> str:
-    """Returns text of the data as a code span of one line; the fence is longer than any in it, bars
-    are escaped.
+    """Returns text of the data as a code span of one line.
+
+    The fence is longer than any in it, bars are escaped.
     """
     line = one_line(text)
     if not line:

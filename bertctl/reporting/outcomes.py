@@ -88,8 +88,9 @@ def outcome_table(outcome: Outcome, *, without: str = "nothing") -> TableBlock:
 
 
 def _worst_first(outcome: Outcome) -> TableBlock:
-    """Returns the table of many labels, the lowest F1 on top; labels that no answer named are
-    marked.
+    """Returns the table of many labels, the lowest F1 on top.
+
+    Labels, the lowest F1 on top; labels that no answer named are marked.
     """
     f1 = outcome.header.index("F1")
     rows = sorted(outcome.rows, key=lambda row: as_number(row[f1]) if row[f1] is not None else -1.0)
@@ -111,9 +112,10 @@ def _worst_first(outcome: Outcome) -> TableBlock:
 def closing_tables(
     path: Path, metrics: MetricsDocument, *, dataset: str | None, by_label: bool
 ) -> tuple[list[Table | str], dict[str, Any]]:
-    """Returns the tables that a verb ends with, and lines between them: the metrics; where it is
-    asked for what was right of each label; and the score by windows where rows have several, which
-    is returned by split, too.
+    """Returns the tables that a verb ends with, and lines between them.
+
+    They are the metrics and, where it is asked for, what was right of each label. The score by
+    windows comes where rows have several, and is returned by split, too.
 
     Args:
         path: the run.
@@ -144,8 +146,9 @@ def closing_tables(
 
 
 def _window_scores(path: Path, metrics: MetricsDocument) -> dict[str, dict[str, Any]]:
-    """Returns the `metric` and its value for each number of `windows`, by split, where rows have
-    several.
+    """Returns the `metric` and its value for each number of `windows`, by split.
+
+    It does where rows have several windows.
 
     Args:
         path: the run.
@@ -241,8 +244,9 @@ def calibration_error(lines: Lines, answers: Answers) -> float | None:
 
 
 def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> Section:
-    """Returns reliability diagram, ECE and what a temperature would make of it; empty without
-    probabilities.
+    """Returns reliability diagram, ECE and what a temperature would make of it.
+
+    It is empty without probabilities.
 
     Args:
         lines: of a prediction file.
@@ -335,8 +339,9 @@ def _reliability_table(bins: Sequence[calibration.ReliabilityBin]) -> TableBlock
 
 
 def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | None:
-    """Returns what temperature scaling would do; None where it can't be fitted, or is not worth
-    it.
+    """Returns what temperature scaling would do.
+
+    It is None where it can't be fitted, or is not worth it.
     """
     calibrated = answers.calibrated(lines)
     if calibrated is None:
@@ -353,8 +358,9 @@ def _temperature_hint(lines: Lines, answers: Answers, before: float) -> str | No
 
 
 def length_section(lines: Lines, answers: Answers) -> Section:
-    """Returns the score by number of tokens, in bins of about equal size; empty where lengths say
-    nothing.
+    """Returns the score by number of tokens, in bins of about equal size.
+
+    It is empty where lengths say nothing.
     """
     tokens = np.array([int(line.get("tokens", 0)) for line in lines])
     edges = np.unique(
@@ -385,8 +391,9 @@ def length_section(lines: Lines, answers: Answers) -> Section:
 
 
 def _group_score(lines: Lines, answers: Answers) -> dict[str, Any]:
-    """Returns `value`, `low`, `high` (95 %; None where there is none) and `n` of a group of
-    lines.
+    """Returns `value`, `low`, `high` and `n` of a group of lines.
+
+    The ends are those of the 95 % interval, None where there is none.
     """
     return answers.group_score(lines)[1].metric(resamples=RESAMPLES).as_json()
 
@@ -455,8 +462,9 @@ def _slice_scores(
 
 
 def _in_order(values: Sequence[str]) -> tuple[Sequence[str], list[str]]:
-    """Returns the values and their order: numbers by size, many as ranges of about equal size;
-    others by frequency.
+    """Returns the values and their order.
+
+    They are numbers by size, many as ranges of about equal size, and others by frequency.
     """
     counted = Counter(values)
     if _MISSING in counted:

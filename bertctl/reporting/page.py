@@ -1,5 +1,6 @@
-"""Every page is one HTML file: no network, light and dark by the reader's setting, and fit for
-paper.
+"""Every page is one HTML file.
+
+It needs no network, is light and dark by the reader's setting, and is fit for paper.
 
 A page is a template that extends `templates/page.html.j2`, rendered with autoescape on; its control
 characters become visible. A Content-Security-Policy forbids requests, and all scripts but the
@@ -22,8 +23,9 @@ _KEPT = "\n\t\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 @cache
 def page_templates() -> Environment:
-    """Returns the templates, which escape whatever they are given; compiled once for all pages of a
-    process.
+    """Returns the templates, which escape whatever they are given.
+
+    They are compiled once for all pages of a process.
 
     A caller adds filters and tests of its own templates.
     """
@@ -60,8 +62,9 @@ def render_page(template: str, *, scripts: Sequence[str] = (), **values: Any) ->
 
 
 def _source(pages: Environment, name: str) -> str:
-    """Returns a file of `templates/` as it is: braces of JavaScript are no expressions of a
-    template.
+    """Returns a file of `templates/` as it is.
+
+    Braces of JavaScript are no expressions of a template.
     """
     if pages.loader:
         return pages.loader.get_source(pages, name)[0]
@@ -69,8 +72,9 @@ def _source(pages: Environment, name: str) -> str:
 
 
 def visible_text(value: Any) -> Any:
-    """Returns a text with its control characters made visible; what is markup already stays as it
-    is.
+    """Returns a text with its control characters made visible.
+
+    What is markup already stays as it is.
     """
     if type(value) is str:
         return harmless(value, keep=_KEPT)

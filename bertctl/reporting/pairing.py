@@ -1,5 +1,6 @@
-"""Two runs on the same examples: the difference of a metric, paired by id; or of their metrics
-alone, unpaired.
+"""Two runs on the same examples.
+
+It is the difference of a metric, paired by id, or of their metrics alone, unpaired.
 """
 
 from collections.abc import Sequence
@@ -114,8 +115,9 @@ def not_computable(name: str, task: str) -> UsageError:
 
 
 def unpaired(ours: FinishedRun, theirs: FinishedRun, split: str, name: str) -> Difference | None:
-    """Returns the difference of two metrics as if of different examples; None where one of them has
-    no interval.
+    """Returns the difference of two metrics as if of different examples.
+
+    It is None where one of them has no interval.
 
     Raises:
         UsageError: the metric is not there, or stands on another number of examples, so on other
@@ -154,8 +156,9 @@ def _common_answers(
 
 
 def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
-    """Returns the labels of a model where its lines name all of them, else those that are there,
-    such as entities.
+    """Returns the labels of a model where its lines name all of them.
+
+    Else it returns those that occur, such as entities.
     """
     answers = kind.from_lines(lines)
     if "probabilities" in lines[0]:
@@ -167,8 +170,9 @@ def _labels(kind: type[Answers], lines: Sequence[Line]) -> Sequence[str]:
 
 
 def _is_one_model(ours: Sequence[Line], theirs: Sequence[Line]) -> bool:
-    """Returns whether two runs are the same model: every answer and every loss, to the last
-    digit.
+    """Returns whether two runs are the same model.
+
+    They have the same answers and losses, to the last digit.
     """
     return all(
         "loss" in a and a["prediction"] == b["prediction"] and a["loss"] == b.get("loss")

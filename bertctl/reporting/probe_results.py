@@ -1,5 +1,6 @@
-"""What a probe found: a table of layers and poolings, and a picture of it, from metrics.json of its
-run.
+"""What a probe found, from metrics.json of its run.
+
+It is a table of layers and poolings, and a picture of it.
 """
 
 import math
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def probe_table(probe: ProbeEntry, metrics: MetricsDocument) -> TableBlock:
-    """Returns a row per layer and pooling: cross-validation score, validation score with its
-    interval; the best bold.
+    """Returns a row per layer and pooling, the best bold.
+
+    It has the cross-validation score, and the validation score with its interval.
 
     Args:
         probe: The probe that metrics.json is about.
@@ -63,8 +65,9 @@ def probe_table(probe: ProbeEntry, metrics: MetricsDocument) -> TableBlock:
 def draw_probe(
     probe: ProbeEntry, metrics: MetricsDocument, paths: Sequence[Path], *, title: str
 ) -> None:
-    """Draws the score by layer, a line for each pooling, with intervals and the score of the answer
-    that reads nothing.
+    """Draws the score by layer, a line for each pooling, with intervals.
+
+    It also draws the score of the answer that reads nothing.
 
     Args:
         probe: The probe that metrics.json is about.

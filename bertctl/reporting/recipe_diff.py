@@ -1,5 +1,6 @@
-"""What differs between two recipes, and what of it moves numbers: what the recipe's hash is made
-of.
+"""What differs between two recipes, and what of it moves numbers.
+
+The latter is what the recipe's hash is made of.
 """
 
 from typing import Any
@@ -73,8 +74,9 @@ def _read(name: str) -> tuple[Recipe, dict[str, str]]:
 
 
 def _moves(name: str, values: tuple[Any, Any], *, known: bool) -> bool | None:
-    """Returns whether a field moves numbers; `known`: what is behind paths is known, and compared
-    for itself.
+    """Returns whether a field moves numbers.
+
+    `known` says that what is behind paths is known, and compared for itself.
     """
     by_machine = name.startswith("runtime.") and any(value in (None, "auto") for value in values)
     by_rows = AUTO in values and name in AUTO_FIELDS

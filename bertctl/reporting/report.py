@@ -1,5 +1,6 @@
-"""The report of a run as a document: which sections there are, and what of the run folder stands in
-each.
+"""The report of a run as a document.
+
+It says which sections there are, and what of the run folder stands in each.
 """
 
 import json
@@ -204,8 +205,9 @@ def _special_sections(run: RunContents) -> list[Section]:
 
 
 def _pages(run: RunContents, path: Path | None) -> Section:
-    """Returns links to the pages that lie in the run's folder, such as those of `attention` and
-    `explain`.
+    """Returns links to the pages that lie in the run's folder.
+
+    Those of `attention` and `explain` are such pages.
     """
     pages = [
         page
@@ -407,8 +409,9 @@ def _data(run: RunContents) -> Section:
 
 
 def _recipe(run: RunContents) -> Section:
-    """Returns the settings that are not those of the task's own recipe, and the recipe as a
-    whole.
+    """Returns the recipe as a whole, and its own settings.
+
+    The latter are those that the task's own recipe does not have.
     """
     if run.task == PRETRAINING:
         generic = PRETRAIN_RECIPE

@@ -1,5 +1,6 @@
-"""The runs in a folder as a list: what each has reached, its size and age, and which are not among
-the best.
+"""The runs in a folder as a list.
+
+It has what each has reached, its size and age, and which are not among the best.
 """
 
 import socket
@@ -100,8 +101,9 @@ def _by_name(path: Path) -> tuple[object, str]:
 
 
 def beyond_best(runs: Iterable[ListedRun], keep: int) -> list[ListedRun]:
-    """Returns the finished runs that are not among the best `keep` of their kind, the best first;
-    later ones win ties.
+    """Returns the finished runs that are not among the best `keep` of their kind.
+
+    The best come first, and later ones win ties.
 
     Of a kind are runs whose scores can be compared: of one recipe by name, by one metric on the
     same rows. Where a folder does not say which rows (an evaluation of another file), it is never

@@ -83,8 +83,9 @@ class FinishedRun:
         return self.metrics.primary.name
 
     def split(self, requested: str | None) -> str:
-        """Returns the split to look at: the one asked for, else `confirm`, else `validation`, else
-        the one that chose.
+        """Returns the split to look at.
+
+        It is the one asked for, else `confirm`, else `validation`, else the one that chose.
 
         Raises:
             UsageError: it has not been scored.
@@ -129,15 +130,17 @@ class FinishedRun:
         )
 
     def chosen_on(self, split: str) -> dict[str, int]:
-        """Returns what was chosen on a split (epoch, threshold, setting, ...) and among how many,
-        where it is known.
+        """Returns what was chosen on a split, and among how many.
+
+        It is an epoch, a threshold or a setting, and the number where it is known.
         """
         choices = self.metrics.selected_on
         return {name: choice.of for name, choice in choices.items() if choice.split == split}
 
     def compared_on(self, split: str) -> int:
-        """Returns among how many a run is the best of a split; a threshold fitted there counts as
-        `FITTED`.
+        """Returns among how many a run is the best of a split.
+
+        A threshold fitted there counts as `FITTED`.
         """
         return math.prod(
             FITTED if name == "threshold" else of for name, of in self.chosen_on(split).items()
@@ -231,8 +234,9 @@ def _check_export(folder: RunFolder) -> None:
 
 
 def _named_today(run: FinishedRun) -> MetricsDocument:
-    """Returns the metrics under the names they have now; of an older run the predictions say how
-    many labels it has.
+    """Returns the metrics under the names they have now.
+
+    Of an older run the predictions say how many labels it has.
     """
     older = [
         split
@@ -281,8 +285,9 @@ def aligned(ours: Sequence[Line], theirs: Sequence[Line], *, names: tuple[str, s
 
 
 def _comparable(line: Line, field: str) -> Any:
-    """Returns a field of a line; of several labels which they are, as their order is that of the
-    run's columns.
+    """Returns a field of a line, made comparable.
+
+    Of several labels it is which they are, as their order is that of the run's columns.
     """
     several = isinstance(line[field], list) and isinstance(line.get("probabilities"), Mapping)
     if several:

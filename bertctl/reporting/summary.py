@@ -1,5 +1,6 @@
-"""The tables at the end of a run, read from its metrics.json, for a terminal and for reports
-alike.
+"""The tables at the end of a run, read from its metrics.json.
+
+They are for a terminal and for reports alike.
 """
 
 from collections.abc import Mapping
@@ -15,8 +16,9 @@ from bertctl.words import count, visible
 
 
 def results_table(metrics: MetricsDocument, *, dataset: str | None = None) -> TableBlock:
-    """Returns a row per split and metric, the primary one first: value, 95 % interval, n, baseline,
-    published score.
+    """Returns a row per split and metric, the primary one first.
+
+    It has value, 95 % interval, n, baseline, and published score.
 
     Args:
         metrics: content of metrics.json.
@@ -74,8 +76,9 @@ def selection_sentences(metrics: MetricsDocument) -> list[str]:
 
 
 def training_sentences(metrics: MetricsDocument) -> list[str]:
-    """Returns a sentence for each reason to train longer: a time limit, and scores that were still
-    improving.
+    """Returns a sentence for each reason to train longer.
+
+    The reasons are a time limit, and scores that were still improving.
     """
     sentences = []
     limited = metrics.time_limit
@@ -113,8 +116,9 @@ def fit_sentence(fit: Mapping[str, Any], *, whole_steps: int, whole_epochs: int)
 
 
 def decision_sentences(metrics: MetricsDocument) -> list[str]:
-    """Returns with which threshold and temperature each split was scored, where they are not all
-    scored alike.
+    """Returns with which threshold and temperature each split was scored.
+
+    It does where they are not all scored alike.
     """
     words = {}
     for split, decision in metrics.decisions.items():
@@ -151,8 +155,9 @@ def baseline_of(metrics: MetricsDocument, split: str, name: str) -> float | None
 
 
 def figure(value: float | None) -> str:
-    """Returns four decimals, since a set of 872 examples has steps of 0.0011; nothing for a value
-    that is not known.
+    """Returns a value with four decimals; nothing for a value that is not known.
+
+    A set of 872 examples has steps of 0.0011.
     """
     if value is None:
         return ""
@@ -160,8 +165,9 @@ def figure(value: float | None) -> str:
 
 
 def clusters_text(number: int | None) -> str:
-    """Returns how many groups of examples an interval stands on, and whether they are few; nothing
-    without.
+    """Returns how many groups of examples an interval stands on.
+
+    It says whether they are few, and is empty without groups.
     """
     if number is None:
         return ""

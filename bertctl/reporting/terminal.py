@@ -7,8 +7,9 @@ from bertctl.reporting.document import TableBlock
 
 
 def rich_table(table: TableBlock, *, title: str | None = None) -> Table:
-    """Returns a table for a terminal; the rows to look at are bold, and marked where there are no
-    colours.
+    """Returns a table for a terminal.
+
+    The rows to look at are bold, and marked where there are no colours.
     """
     made = Table(
         title=title,

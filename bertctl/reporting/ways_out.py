@@ -1,5 +1,6 @@
-"""What can be done about a check that is inconclusive: more examples, another limit, another
-policy.
+"""What can be done about a check that is inconclusive.
+
+More examples, another limit, or another policy.
 """
 
 import math
@@ -16,8 +17,9 @@ _MOST = 10_000_000
 
 
 def examples_needed(limit: Limit, value: float, end: float, bound: float, n: int) -> int | None:
-    """Returns about how many examples would pass a check if the value stays; None where no number
-    would.
+    """Returns about how many examples would pass a check if the value stays.
+
+    It is None where no number would.
 
     Args:
         limit: What was asked.
@@ -53,8 +55,9 @@ def _is_fraction(metric: str) -> bool:
 
 
 def limit_that_passes(limit: Limit, end: float) -> str:
-    """Returns the option with the strictest limit of four digits that an interval with this bad end
-    meets.
+    """Returns the option with the strictest limit that an interval passes.
+
+    The limit has four digits, and the interval meets it with this bad end.
     """
     scale = 10**_DIGITS
     if limit.kind == "max-drop":

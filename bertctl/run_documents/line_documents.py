@@ -18,8 +18,9 @@ Probability = Annotated[float, Field(ge=0, le=1.000001)]
 
 
 class HistoryLine(Document):
-    """What was measured at a step: of training every training.log_every steps, of an evaluation
-    under SPLIT_METRIC.
+    """What was measured at a step.
+
+    Of training it is every training.log_every steps, and of an evaluation it is under SPLIT_METRIC.
     """
 
     __pydantic_extra__: dict[str, Number]

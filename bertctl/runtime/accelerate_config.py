@@ -1,5 +1,6 @@
-"""Accelerate's configuration: what a file or the environment of `accelerate launch` asks for, and
-refusals.
+"""Accelerate's configuration.
+
+It is what a file or the environment of `accelerate launch` asks for, with refusals.
 
 Only data parallel training (DDP) is done: each process has a whole copy of the model. Everything
 else is refused before any data is read.
@@ -88,8 +89,9 @@ def check_environment() -> None:
 
 
 def lone_process_warning() -> str:
-    """Returns what to say where a meeting place is named and this process is not told that it has
-    others; else "".
+    """Returns what to say where a meeting place is named for a process alone.
+
+    This process is not told that it has others. Else it returns "".
     """
     if not os.environ.get("MASTER_ADDR") or "RANK" in os.environ:
         return ""

@@ -38,8 +38,9 @@ class Padding:
     multiple: int = 1
 
     def mask(self, lengths: Ints) -> Bools:
-        """Returns (B, T) booleans: which positions of a batch of windows of these lengths (B,) are
-        no padding.
+        """Returns (B, T) booleans: which positions of a batch are no padding.
+
+        The windows have these lengths (B,).
         """
         width = self.width or -(-int(lengths.max()) // self.multiple) * self.multiple
         columns = np.arange(width)
@@ -75,8 +76,9 @@ def training_plan(
 
 
 def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False) -> Plan:
-    """Returns batches for a forward pass over all examples: longest first, so that memory peaks at
-    the start.
+    """Returns batches for a forward pass over all examples.
+
+    The longest come first, so that memory peaks at the start.
 
     Args:
         lengths: (N,) tokens of each example.
@@ -89,8 +91,9 @@ def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False)
 
 
 def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -> Plan:
-    """Returns batches for a forward pass, longest first, each of about `budget` tokens with its
-    padding.
+    """Returns batches for a forward pass, longest first.
+
+    Each has about `budget` tokens with its padding.
 
     A batch ends early where the next example is shorter, once it is a quarter full: without padding
     there is no mask to apply.
@@ -130,8 +133,9 @@ def _cut(order: Ints, size: int) -> Plan:
 
 
 def set_apart(plan: Plan, distinct: Ints) -> Plan:
-    """Returns the same rows in as many batches, in none of which a number stands twice, as far as
-    that can be.
+    """Returns the same rows in as many batches, without repeated numbers.
+
+    In none of them a number stands twice, as far as that can be.
 
     What shares a number with its batch waits for the next one that it fits; what fits none goes
     where there is room.

@@ -1,5 +1,6 @@
-"""How long the command that was typed has been running, in this process and in those that it
-starts.
+"""How long the command that was typed has been running.
+
+It counts in this process and in those that it starts.
 """
 
 import os

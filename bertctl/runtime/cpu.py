@@ -12,8 +12,9 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 @functools.cache
 def cpu_words() -> frozenset[str]:
-    """Returns the words of /proc/cpuinfo, the CPU's flags among them; none where there is no such
-    file.
+    """Returns the words of /proc/cpuinfo, the CPU's flags among them.
+
+    There are none where there is no such file.
     """
     return frozenset(system_file(_CPUINFO).split())
 
@@ -28,8 +29,9 @@ def cpu_name() -> str:
 
 
 def available_cores() -> int:
-    """Returns how many cores this process may use (taskset may allow fewer than the machine
-    has).
+    """Returns how many cores this process may use.
+
+    taskset may allow fewer than the machine has.
     """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -43,8 +45,9 @@ CPU_FEATURES = frozenset(
 
 
 def has_bf16() -> bool:
-    """Returns whether the CPU multiplies bf16 in hardware (AVX-512 BF16, AMX, Arm's extension),
-    fast or not.
+    """Returns whether the CPU multiplies bf16 in hardware, fast or not.
+
+    The extensions are AVX-512 BF16, AMX, and Arm's.
     """
     is_arm = platform.machine() == "aarch64"
     return bool(cpu_words() & {"avx512_bf16", "amx_bf16"}) or ("bf16" in cpu_words() and is_arm)

@@ -1,5 +1,6 @@
-"""Several processes that share one job: how they are started, how they exchange numbers, how they
-end.
+"""Several processes that share one job.
+
+It says how they are started, how they exchange numbers, and how they end.
 """
 
 import contextlib
@@ -67,8 +68,9 @@ class Workers:
         return self.rank % self.count == 0 and not self.is_apart
 
     def seen(self, parts: Iterable[Any]) -> Iterable[Any]:
-        """Returns the rows, some at a time, that the work is about: all who share it have the
-        same.
+        """Returns the rows, some at a time, that the work is about.
+
+        All who share it have the same.
         """
         for rows in parts:
             self.agree(rows.ids, rows.columns)
@@ -76,8 +78,9 @@ class Workers:
         self.agree()
 
     def agree(self, *facts: object) -> None:
-        """Refuses processes that don't say the same: they would wait for each other without end, or
-        mix what they have.
+        """Refuses processes that don't say the same.
+
+        They would wait for each other without end, or mix what they have.
 
         Raises:
             UsageError: in all of them.
@@ -89,8 +92,9 @@ class Workers:
             )
 
     def count_alike(self, *facts: object) -> int:
-        """Returns how many processes say the same as this one, itself among them; all of them have
-        to call it.
+        """Returns how many processes say the same as this one, itself among them.
+
+        All of them have to call it.
         """
         if self.group is None:
             return 1
@@ -110,8 +114,9 @@ class Workers:
             dist.barrier(group=self.group)
 
     def sum(self, values: "Array") -> "Array":
-        """Returns the element-wise sum over all processes; all call it with arrays of the same
-        shape.
+        """Returns the element-wise sum over all processes.
+
+        All call it with arrays of the same shape.
         """
         if self.group is None:
             return values
@@ -151,8 +156,9 @@ ALONE = Workers()
 
 
 def workers() -> Workers:
-    """Returns this process among those of torchrun or `accelerate launch`; `ALONE` where it is the
-    only one.
+    """Returns this process among those of torchrun or `accelerate launch`.
+
+    It is `ALONE` where it is the only one.
 
     Raises:
         UsageError: the environment does not say where the processes meet, or they can't meet there.
@@ -227,8 +233,9 @@ def is_worker() -> bool:
 
 
 def take_ranks_of_slurm() -> None:
-    """Takes rank and number of processes from Slurm where they are to meet (MASTER_ADDR) and
-    nothing else says them.
+    """Takes rank and number of processes from Slurm.
+
+    It does where they are to meet (MASTER_ADDR) and nothing else says them.
 
     Tasks of `srun` that don't meet, such as shards, have no MASTER_ADDR, and stay alone.
     """
@@ -244,8 +251,9 @@ def take_ranks_of_slurm() -> None:
 
 
 def check_ranks() -> None:
-    """Refuses an environment whose number of this process, or of all, is none, or does not fit the
-    other.
+    """Refuses an environment whose ranks are none, or do not fit.
+
+    They are the number of this process, and of all.
 
     Raises:
         UsageError: with the variable.
@@ -281,8 +289,9 @@ def is_first_worker() -> bool:
 
 
 def note_exit(code: int) -> bool:
-    """Writes the exit code down for the launcher, since torchrun returns 1 whatever a worker
-    returned.
+    """Writes the exit code down for the launcher.
+
+    torchrun returns 1 whatever a worker returned.
 
     Returns:
         Whether this is the first worker that fails: only that one prints why.
@@ -311,15 +320,17 @@ def another_ended() -> DeviceError:
 
 
 def was_left() -> bool:
-    """Returns whether a SIGTERM to this worker is torchrun's, after another one has died: its
-    launcher had none.
+    """Returns whether a SIGTERM to this worker is torchrun's, after another one has died.
+
+    Its launcher had none.
     """
     return _CODES in os.environ and not (Path(os.environ[_CODES]) / "asked").exists()
 
 
 def _is_first_to_fail() -> bool:
-    """Returns the same where another launcher started the workers, by a counter in their common
-    store.
+    """Returns the same where another launcher started the workers.
+
+    It does by a counter in their common store.
     """
     dist: Any = sys.modules.get("torch.distributed")
     if dist is None or not dist.is_initialized():
@@ -450,8 +461,9 @@ def launch(
 
 
 def _launcher(count: int, config: Path | None, listener: Listener, *, on_cpu: bool) -> list[str]:
-    """Returns torchrun on CPUs (accelerate starts one process there), accelerate on GPUs and with a
-    configuration.
+    """Returns the launcher: torchrun on CPUs, accelerate on GPUs.
+
+    accelerate starts one process on CPUs. It is also taken with a configuration.
     """
     accelerate = [sys.executable, "-m", "accelerate.commands.launch"]
     meeting = ["--standalone"]
@@ -519,8 +531,9 @@ def die_when_parent_does(number: int = signal.SIGTERM) -> None:
 
 
 def _pass_on(lines: Iterable[bytes], stop_signals: Sequence[int]) -> None:
-    """Prints what the workers say, without the launcher's own lines and its traceback at the end
-    (or after a stop signal).
+    """Prints what the workers say.
+
+    It leaves out the launcher's own lines and its traceback at the end (or after a stop signal).
     """
     spoken = mute = False
     for line in lines:

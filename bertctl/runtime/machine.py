@@ -17,8 +17,9 @@ from bertctl.runtime.device import fastest_on_cpu
 
 
 def packages() -> list[dict[str, Any]]:
-    """Returns what is installed of the packages in bertctl's own metadata; those of extras only
-    where installed.
+    """Returns what is installed of the packages in bertctl's own metadata.
+
+    Those of extras only where installed.
 
     Each has its `name` on PyPI, the `wanted` versions (such as `>=2.6,<2.14`), the installed
     `version` (None where nothing is), the `extra` that requires it (empty where bertctl itself
@@ -61,9 +62,11 @@ def packages() -> list[dict[str, Any]]:
 
 
 def processor() -> dict[str, Any]:
-    """Returns the CPU: its name, the `cores` of the machine and those `usable` by this process, the
-    cores' worth of time that its control group (a container) gets as `quota` (None without a
-    limit), and its `features` that speed up matrix products.
+    """Returns the CPU: its name, cores, quota and features.
+
+    They are the `cores` of the machine and those `usable` by this process, the cores' worth of time
+    that its control group (a container) gets as `quota` (None without a limit), and its `features`
+    that speed up matrix products.
     """
     return {
         "name": cpu_name(),

@@ -1,5 +1,6 @@
-"""Numbers that are measured once per machine and kept in the cache folder, so that no choice flips
-on noise.
+"""Numbers that are measured once per machine and kept in the cache folder.
+
+No choice then flips on noise.
 """
 
 import contextlib
@@ -31,8 +32,9 @@ def measured_once(
     *,
     library: str = "torch",
 ) -> Speeds:
-    """Returns numbers of this machine with so many threads and this version of a library; measures
-    them if need be.
+    """Returns numbers of this machine with so many threads; measures them if need be.
+
+    They belong to this version of a library.
 
     The first of several processes that measure at once is right: all read what it has written.
 
@@ -80,8 +82,9 @@ def _read(path: Path, names: Sequence[str]) -> Speeds | None:
 
 
 def _kept(measured: Speeds, path: Path) -> Speeds:
-    """Writes what was measured, if no other process has; returns what the file says then, or what
-    was measured.
+    """Writes what was measured, if no other process has.
+
+    It returns what the file says then, or what was measured.
 
     A file that can't be read is replaced.
     """

@@ -1,5 +1,6 @@
-"""How fast this machine multiplies matrices in fp32 and in bf16: measured, since a CPU's flags
-don't say it.
+"""How fast this machine multiplies matrices in fp32 and in bf16.
+
+It is measured, since a CPU's flags don't say it.
 
 A CPU may have `avx512_bf16` and multiply bf16 at half the speed of fp32; a library may be told to
 leave a flag unused.
@@ -19,8 +20,9 @@ _ROUNDS = 8
 
 
 def measured_products(threads: int) -> Speeds:
-    """Returns 10^9 operations per second of products in `fp32` and in `bf16`, as measured on this
-    machine, once.
+    """Returns 10^9 operations per second of products in `fp32` and in `bf16`.
+
+    They are measured on this machine, once.
 
     Args:
         threads: that multiply.
@@ -36,8 +38,9 @@ def measured_products(threads: int) -> Speeds:
 
 @functools.cache  # where the file can't be kept, a process chooses once all the same
 def _measure(threads: int) -> Speeds:
-    """Multiplies in a thread of its own: OpenMP's threads end with it, for which a forked worker
-    would wait forever.
+    """Multiplies in a thread of its own.
+
+    OpenMP's threads end with it, for which a forked worker would wait forever.
     """
     import torch
 
@@ -46,8 +49,9 @@ def _measure(threads: int) -> Speeds:
 
 
 def _multiply(threads: int, before: int) -> Speeds:
-    """Multiplies matrices of an encoder's shapes, forward and for the weight's gradient, the
-    precisions by turns.
+    """Multiplies matrices of an encoder's shapes, the precisions by turns.
+
+    It does so forward and for the weight's gradient.
     """
     import torch
 

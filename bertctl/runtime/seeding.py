@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowRandom:
-    """The random numbers of a training step, the same for a window whatever micro-batch or process
-    it is in.
+    """The random numbers of a training step.
+
+    They are the same for a window whatever micro-batch or process it is in.
 
     Attributes:
         seed: of the run.
@@ -35,8 +36,9 @@ class WindowRandom:
 
 
 def only_deterministic() -> None:
-    """Makes torch use deterministic algorithms only, and raise where there is none; call it before
-    any computing.
+    """Makes torch use deterministic algorithms only, and raise where there is none.
+
+    Call it before any computing.
     """
     import torch
 
@@ -85,8 +87,9 @@ def set_generators(states: "Mapping[str, Tensor]") -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Makes the generators of Python, NumPy and torch go on afterwards as if nothing had been drawn
-    or seeded within.
+    """Keeps the generators of Python, NumPy and torch as they are.
+
+    They go on afterwards as if nothing had been drawn or seeded within.
     """
     restore = _restore_generators()
     try:

@@ -32,8 +32,9 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(KeyboardInterrupt):
-    """Signal that SIGTERM or SIGHUP arrived; whoever handles Ctrl-C handles it too, and can tell
-    the two apart.
+    """Signal that SIGTERM or SIGHUP arrived.
+
+    Whoever handles Ctrl-C handles it too, and can tell the two apart.
     """
 
 
@@ -43,8 +44,9 @@ it on."""
 
 
 class StopRequest:
-    """The signal that asked for the end of some work, and whether another one asks for something
-    new.
+    """The signal that asked for the end of some work.
+
+    It knows whether another one asks for something new.
 
     Attributes:
         number: The first signal; 0 where none came.
@@ -55,8 +57,9 @@ class StopRequest:
         self._heard_at = 0.0
 
     def hear(self, number: int) -> bool:
-        """Returns whether this is the second request, which ends at once: not an echo of the first
-        one.
+        """Returns whether this is the second request, which ends at once.
+
+        It is not an echo of the first one.
 
         A second Ctrl-C is a person's, and never an echo. SIGTERM and SIGHUP are, within a few
         seconds.
@@ -98,8 +101,9 @@ def asked() -> int:
 
 
 def enter(phase: str) -> None:
-    """Notes that the command is `working` now, or `ending`: its answer or its error is being
-    written.
+    """Notes that the command is `working` now, or `ending`.
+
+    In the latter its answer or its error is being written.
     """
     command = _command()
     if command.phase:
@@ -125,8 +129,9 @@ def raise_for(number: int) -> None:
 
 
 def end_now(number: int) -> None:
-    """Ends the process with 130 (Ctrl-C) or 143, without the interpreter's shutdown; of workers the
-    launcher speaks.
+    """Ends the process with 130 (Ctrl-C) or 143.
+
+    It does without the interpreter's shutdown. Of workers the launcher speaks.
     """
     phase = _command().phase
     if not phase:  # a person's own Python
@@ -161,8 +166,9 @@ def watch() -> None:
     end = carried(end_now)  # destructors run in any thread
 
     def unraisable(event: "Any") -> None:
-        """Ends what a destructor or a callback would have gone on with: Python drops what is raised
-        there.
+        """Ends what a destructor or a callback would have gone on with.
+
+        Python drops what is raised there.
         """
         if command.number and isinstance(event.exc_value, KeyboardInterrupt):
             end(command.number)
@@ -176,8 +182,9 @@ def watch() -> None:
 
 
 class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would have to be imported
-    """Gives the signals within `with` to another handler; those that are ignored stay so, and all
-    in other threads.
+    """Gives the signals within `with` to another handler.
+
+    Those that are ignored stay so, and all in other threads.
     """
 
     def __init__(self, handler: "Handler") -> None:
@@ -198,8 +205,9 @@ class handled_by:  # noqa: N801 - reads as a verb in `with`; contextlib would ha
 
 
 def _used_up(number: int, frame: "FrameType | None") -> None:
-    """Reports the limit of processor time, and ends the work; the signal comes again with each
-    further second.
+    """Reports the limit of processor time, and ends the work.
+
+    The signal comes again with each further second.
     """
     import resource
 
@@ -215,8 +223,9 @@ def _used_up(number: int, frame: "FrameType | None") -> None:
 
 
 def _speaks() -> bool:
-    """Returns whether this process speaks for the command: of several the first does, and the
-    launcher of all.
+    """Returns whether this process speaks for the command.
+
+    Of several the first does, and the launcher of all.
     """
     return "BERTCTL_EXIT_CODES" not in os.environ and os.environ.get("RANK", "0") == "0"
 

@@ -62,8 +62,9 @@ def count_in_store(name: str) -> int:
 
 
 class OneDnn:
-    """oneDNN's product with a weight that is laid out for it, an operator of torch's compiler
-    (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
+    """oneDNN's product with a weight that is laid out for it.
+
+    It is an operator of torch's compiler (`torch/_inductor/fx_passes/mkldnn_fusion.py`).
     """
 
     @staticmethod

@@ -1,3 +1,4 @@
-"""Texts found by their vectors: compared, searched for, paired and put into groups; numbers are
-numpy's.
+"""Texts found by their vectors: compared, searched for, paired and put into groups.
+
+The numbers are numpy's.
 """

@@ -37,8 +37,9 @@ class Recall:
     n_found: int
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the share that is found, and of how many pairs of how many texts; None where
-        these have no pair.
+        """Returns the share that is found, and of how many pairs of how many texts.
+
+        It is None where these have no pair.
         """
         value = self.n_found / self.n_pairs if self.n_pairs else None
         return {"value": value, "pairs": self.n_pairs, "texts": self.n_texts}
@@ -95,8 +96,9 @@ class ApproximatePairs:
             yield self._near(rows[first_places], rows[second_places])
 
     def recall(self) -> Recall:
-        """Compares a sample of the texts with all others, and returns how many of their pairs are
-        found.
+        """Compares a sample of the texts with all others.
+
+        It returns how many of their pairs are found.
         """
         step = max(1, len(self._vectors) // _SAMPLED_TEXTS)
         sample = np.arange(0, len(self._vectors), step)

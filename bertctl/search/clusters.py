@@ -156,8 +156,9 @@ def clusters_of(
 
 
 def _number_of_different(vectors: Floats32, enough: int | None) -> int:
-    """Returns how many vectors are different to six decimals; no more are counted than are
-    enough.
+    """Returns how many vectors are different to six decimals.
+
+    No more are counted than are enough.
     """
     hashes: set[int] = set()
     for first in range(0, len(vectors), _COUNTED_AT_ONCE):
@@ -207,8 +208,9 @@ def cluster_words(texts: Sequence[str], clusters: Ints) -> list[str]:
 
 
 def telling_words(text: str) -> list[str]:
-    """Returns the words of a text that may name its cluster: composed, without case, of two letters
-    at least.
+    """Returns the words of a text that may name its cluster.
+
+    They are composed, without case, of two letters at least.
 
     Marks belong to their letters, as in Hindi and in decomposed accents. Scripts that put no blanks
     between words are read in pieces of some characters: two of Chinese, as search engines do, more
@@ -242,8 +244,9 @@ def _has_two_letters(word: str) -> bool:
 
 
 def _piece_length(character: str) -> int:
-    """Returns how many characters of a script without blanks are taken for a word; 0 for other
-    scripts.
+    """Returns how many characters of a script without blanks are taken for a word.
+
+    It is 0 for other scripts.
     """
     script = unicodedata.name(character, "").partition(" ")[0]
     return _PIECES.get(script, 0)

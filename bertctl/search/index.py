@@ -178,8 +178,9 @@ class Index:
     def search(
         self, queries: Iterable[tuple[Rows, Floats32]], top: int
     ) -> Iterator[dict[str, Any]]:
-        """Yields a line for each of the K nearest rows of each query, the nearest first; of equals
-        the first row.
+        """Yields a line for each of the K nearest rows of each query, the nearest first.
+
+        Of equals the first row comes first.
 
         Raises:
             DataError: damaged files.
@@ -255,8 +256,9 @@ class IndexRows:
             return line_offsets(self._path, self._n_rows)
 
     def _line(self, file: io.FileIO, number: int) -> bytes | None:
-        """Returns the line of a row; None where no line begins at its offset, or it ends
-        elsewhere.
+        """Returns the line of a row.
+
+        It is None where no line begins at its offset, or it ends elsewhere.
         """
         if number >= len(self._offsets):
             return None
@@ -274,8 +276,9 @@ class IndexRows:
 
 
 def _up_to_line_feed(file: io.FileIO, start: int, *, skipped: int) -> bytes:
-    """Returns the bytes of a file from an offset up to the first line feed behind the skipped
-    ones.
+    """Returns the bytes of a file from an offset up to a line feed.
+
+    It is the first line feed behind the skipped ones.
     """
     content = b""
     while piece := os.pread(file.fileno(), _PIECE, start + len(content)):
@@ -303,8 +306,9 @@ class ApproximateIndex(Index):
     measured: dict[str, Any] = field(default_factory=dict)
 
     def nearest(self, queries: Floats32, top: int) -> Nearest:
-        """Returns K rows near to (Q, D) queries; of the first ones, it measures how many are the
-        nearest.
+        """Returns K rows near to (Q, D) queries.
+
+        Of the first ones, it measures how many are the nearest.
         """
         if not self.measured:
             of_texts = len(queries) < _FEW < self.document.rows
@@ -417,8 +421,9 @@ def _digested(rows: Rows) -> bytes:
 
 
 def _of_others(index: Index) -> int:
-    """Returns how many rows of an index are not of the corpus that it is made of, or gone on with,
-    now.
+    """Returns how many rows of an index are not of its corpus.
+
+    It is the corpus that it is made of, or gone on with, now.
     """
     return index.document.rows - index.document.corpus.rows
 
@@ -499,8 +504,9 @@ def identified(
 
 
 def _own_ids(index: Index, n_rows: int) -> dict[str, None]:
-    """Returns the different ids of the first rows of an index, in their order; none where they are
-    numbers of rows.
+    """Returns the different ids of the first rows of an index, in their order.
+
+    There are none where they are numbers of rows.
     """
     path = index.folder / "rows.jsonl"
     if not n_rows:
@@ -524,8 +530,9 @@ def make_index(
     listener: Listener = SILENT,
     remembered: Mapping[str, Any] | None = None,
 ) -> IndexDocument:
-    """Makes an index, adds to one, or goes on with one that is not finished; whole chunks of rows
-    outlive a kill.
+    """Makes an index, adds to one, or goes on with one that is not finished.
+
+    Whole chunks of rows outlive a kill.
 
     Args:
         folder: of the index.

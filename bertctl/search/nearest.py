@@ -1,5 +1,7 @@
-"""Which of many vectors are near: exactly, in blocks, so that memory holds no matrix of all against
-all; and the lines that say it of texts.
+"""Which of many vectors are near.
+
+It is exact, in blocks, so that memory holds no matrix of all against all. It also makes the lines
+that say it of texts.
 
 Letters: Q queries, N rows, B rows of a block, D size of a vector, K nearest rows of each query.
 """
@@ -46,8 +48,9 @@ def block_rows(queries: int) -> int:
 
 
 class Nearest:
-    """Keeps the K nearest rows of each of Q queries while all rows go by in blocks; of equally near
-    ones the first.
+    """Keeps the K nearest rows of each of Q queries while all rows go by in blocks.
+
+    Of equally near ones it keeps the first.
 
     A block is compared in fp32, by distances in fp64. What comes near the K-th is computed again in
     fp64, the same way wherever a row stands, so that equal rows are equally near.
@@ -137,8 +140,9 @@ def row_by_row(first: Floats32, second: Floats32, measure: str = COSINE) -> Pair
 def pairs_above(
     threshold: float, first: Floats32, second: Floats32 | None = None, measure: str = COSINE
 ) -> Iterator[Pairs]:
-    """Yields every pair of rows whose similarity, to six decimals, is the threshold or more, some
-    at a time.
+    """Yields every pair of rows whose similarity is the threshold or more.
+
+    It counts to six decimals, and yields some at a time.
 
     Args:
         threshold: A similarity.
@@ -169,8 +173,9 @@ def _block_similarities(measure: str, first: Floats32, second: Floats32) -> Floa
 
 
 class NearestPairs:
-    """Keeps the N nearest of all pairs that go by, and counts them; of equally near ones those of
-    the first rows.
+    """Keeps the N nearest of all pairs that go by, and counts them.
+
+    Of equally near ones it keeps those of the first rows.
 
     Args:
         most: N.
@@ -235,8 +240,9 @@ def both_sides(first: Rows, second: Rows | None, *, every: bool) -> tuple[Rows, 
 
 
 def correlation(rows: Rows, cosines: Floats32, listener: Listener = SILENT) -> dict[str, Any]:
-    """Returns how (N,) cosines go with the scores that people gave the pairs; nothing where the
-    rows have none.
+    """Returns how (N,) cosines go with the scores that people gave the pairs.
+
+    It is nothing where the rows have none.
 
     Nor is there anything of fewer than three pairs, or of scores that are all the same. The
     listener is warned of rows that have no score, which are left out.

@@ -1,5 +1,6 @@
-"""A model that makes vectors of texts, and the texts: as `search`, `index` and their like are asked
-for them, by a command line or from Python.
+"""A model that makes vectors of texts, and the texts.
+
+`search`, `index` and their like are asked for them so, by a command line or from Python.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,8 +58,9 @@ class RememberedSettings:
 
     @classmethod
     def of(cls, index: Index | None) -> Self:
-        """Returns what an index remembers; nothing where there is none, or one of an older
-        version.
+        """Returns what an index remembers.
+
+        It is nothing where there is none, or one of an older version.
         """
         reading = index.document.reading if index is not None else None
         if reading is None:
@@ -123,8 +125,9 @@ class VectorRequest:
         pairs: bool = False,
         typed: bool = False,
     ) -> Iterator[Rows]:
-        """Returns the rows of an input, at least one, some at a time; or a text that may have been
-        typed.
+        """Returns the rows of an input, at least one, some at a time.
+
+        It may also be a text that may have been typed.
         """
         if typed and isinstance(input_source, str) and not input_source.strip():
             raise UsageError("the text is empty", remedy="Give a text, a file, or - for stdin.")
@@ -237,8 +240,9 @@ class VectorRequest:
     def model(
         self, index: Index | None = None, side: str = "", *, exact: bool = False, **more: str
     ) -> "TextVectors":
-        """Returns the model made ready, as the index was made where there is one; `more` has to be
-        the index's too.
+        """Returns the model made ready, as the index was made where there is one.
+
+        `more` has to be the index's too.
 
         Args:
             index: What is searched or added to.

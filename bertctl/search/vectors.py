@@ -105,8 +105,9 @@ class TextVectors:
     def stream(
         self, parts: Iterable[Rows], listener: Listener = SILENT
     ) -> Iterator[tuple[Rows, Floats32]]:
-        """Yields rows, more at a time than they come in, with (N, D) vectors of their texts; says
-        what was cut.
+        """Yields rows, more at a time than they come in, with (N, D) vectors of their texts.
+
+        It says what was cut.
 
         Args:
             parts: rows, whose column `text` is read.
@@ -165,8 +166,9 @@ class TextVectors:
     def of_sides(
         self, sides: Sequence[Rows], listener: Listener = SILENT
     ) -> list[tuple[Floats32, frozenset[int]]]:
-        """Returns (N, D) vectors of texts that are compared with each other, and which rows are
-        unreadable, for each side; what was cut is said once.
+        """Returns (N, D) vectors of texts that are compared, and which rows are unreadable.
+
+        They are compared with each other, and told for each side. What was cut is said once.
         """
         counts = Counter[str]()
         results = []

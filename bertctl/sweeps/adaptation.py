@@ -1,5 +1,6 @@
-"""Whether pretraining on a corpus pays: a task fine-tuned without it and with it, over the same
-seeds and rows.
+"""Whether pretraining on a corpus pays.
+
+A task is fine-tuned without it and with it, over the same seeds and rows.
 
 DIR/pretrain   the run of pretraining
 DIR/sweep      the runs of fine-tuning: a sweep of two settings, the model as it was and as it is
@@ -87,8 +88,9 @@ class Adaptation:
 
 
 def check_adaptation(adaptation: Adaptation, listener: Listener = SILENT) -> Sweep:
-    """Refuses what the fine-tuning would refuse, before the pretraining is paid for; returns the
-    half without it.
+    """Refuses what the fine-tuning would refuse, before the pretraining is paid for.
+
+    It returns the half without it.
 
     Raises:
         UsageError: fewer than two seeds.
@@ -107,8 +109,9 @@ def check_adaptation(adaptation: Adaptation, listener: Listener = SILENT) -> Swe
 def estimate_adaptation(
     adaptation: Adaptation, without: Sweep, *, listener: Listener = SILENT
 ) -> dict[str, Any]:
-    """Returns the steps and the memory of the pretraining, and the time of the fine-tuning, twice
-    that of one arm.
+    """Returns the steps and the memory of the pretraining, and the time of the fine-tuning.
+
+    That time is twice that of one arm.
 
     Args:
         adaptation: what is to be done.
@@ -135,8 +138,9 @@ def estimate_adaptation(
 def adapt(
     adaptation: Adaptation, *, options: RunOptions = DEFAULT_OPTIONS, listener: Listener = SILENT
 ) -> tuple[dict[str, Any], int]:
-    """Pretrains, fine-tunes without and with it, and judges; what is done in the folder already
-    stays.
+    """Pretrains, fine-tunes without and with it, and judges.
+
+    What is done in the folder already stays.
 
     Args:
         adaptation: what is to be done; checked.
@@ -177,8 +181,9 @@ def adapt(
 
 
 def compare_arms(document: SweepDocument) -> dict[str, Any]:
-    """Returns whether the second setting of a sweep is better than the first, by the sweep's paired
-    comparison.
+    """Returns whether the second setting of a sweep is better than the first.
+
+    The sweep's paired comparison says so.
 
     Args:
         document: content of sweep.json; its first two settings are without and with pretraining.

@@ -104,8 +104,10 @@ def _rung_share(plan: SweepPlan, cell: CellResult) -> float:
 
 
 def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
-    """Returns the best score of a setting: among the seeds that went well, else among those trained
-    to their end, else among all. Ties go to the first seed.
+    """Returns the best score of a setting.
+
+    It is among the seeds that went well, else among those trained to their end, else among all.
+    Ties go to the first seed.
     """
     valued = [score for score in setting.scores if score.value is not None]
     succeeded = [score for score in valued if score.state == "done"]
@@ -118,15 +120,18 @@ def best_score(plan: SweepPlan, setting: SettingScores) -> Score | None:
 
 
 def is_whole(score: Score) -> bool:
-    """Returns whether its runs were trained to their end, so that their recipe alone gives the
-    same. A collapsed run that was not stopped early was.
+    """Returns whether its runs were trained to their end.
+
+    Their recipe alone then gives the same. A collapsed run that was not stopped early was.
     """
     return all(cell.state in ("done", "collapsed") and not cell.message for cell in score.cells)
 
 
 def best_cell(plan: SweepPlan, settings: Sequence[SettingScores]) -> CellResult | None:
-    """Returns the run that the sweep recommends: of the chosen setting that with its best score, of
-    folds the first; None when no run has been trained to its end.
+    """Returns the run that the sweep recommends.
+
+    Of the chosen setting it is that with its best score, of folds the first. It is None when no run
+    has been trained to its end.
     """
     score = best_score(plan, ranked(plan, settings, by=plan.choose)[0])
     if score is not None and is_whole(score):
@@ -137,8 +142,9 @@ def best_cell(plan: SweepPlan, settings: Sequence[SettingScores]) -> CellResult 
 def compare_settings(
     plan: SweepPlan, first: SettingScores, second: SettingScores
 ) -> SettingComparison:
-    """Compares two settings example by example, over the seeds that both have; with `best-run`
-    their best runs alone.
+    """Compares two settings example by example, over the seeds that both have.
+
+    With `best-run` it compares their best runs alone.
 
     Raises:
         BertctlError: no seed with predictions in both, other examples, or predictions that don't
@@ -179,8 +185,9 @@ def _answered(setting: SettingScores) -> dict[int, Score]:
 
 
 def _start_alike(first: SettingScores, second: SettingScores) -> bool:
-    """Returns whether runs of equal seeds begin with the same head and see the same batches in both
-    settings.
+    """Returns whether runs of equal seeds start alike in both settings.
+
+    They begin with the same head and see the same batches.
     """
     fields = first.values.keys() | second.values.keys()
     differing = [field for field in fields if first.values.get(field) != second.values.get(field)]
@@ -232,9 +239,10 @@ def contributions_of(plan: SweepPlan, scores: Sequence[Score]) -> list[Contribut
 
 
 def expect(plan: SweepPlan, settings: Sequence[SettingScores]) -> tuple[float, float]:
-    """Returns what to expect of the choice among these settings, without the luck of having been
-    the best of many: of the chosen setting with another seed, and of its best run, on other
-    examples. Diverged runs count with what they are worth.
+    """Returns what to expect of the choice among these settings.
+
+    It leaves out the luck of having been the best of many: of the chosen setting with another seed,
+    and of its best run, on other examples. Diverged runs count with what they are worth.
 
     Raises:
         BertctlError: a score without predictions, or with others.
@@ -262,8 +270,9 @@ def expect(plan: SweepPlan, settings: Sequence[SettingScores]) -> tuple[float, f
 
 
 def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:
-    """Returns the difference of two settings, a's mean less b's, for other seeds and other examples
-    than these.
+    """Returns the difference of two settings, a's mean less b's.
+
+    It is for other seeds and other examples than these.
 
     The variance over examples (both settings' answers to one together) and that over seeds are
     added; what is in both, the noise of single answers, is taken off once. Student's distribution
@@ -300,8 +309,9 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
 
 
 def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | None) -> Difference:
-    """Returns the difference of two settings like `two_way_difference`, from the differences of
-    equal seeds.
+    """Returns the difference of two settings like `two_way_difference`.
+
+    It is computed from the differences of equal seeds.
 
     What a seed does to both settings alike is in none of them. Their variance over examples and
     that over seeds are added, and the noise of single answers, which is in both, is left in twice:
@@ -391,8 +401,9 @@ def _noise(table_GS: Floats) -> float:
 def scores_of_the_choice(
     settings: Sequence[Floats], *, sign: float, by_best_run: bool
 ) -> tuple[float, float]:
-    """Returns what to expect of the choice: of the chosen setting with a new seed, and of its best
-    run on new examples.
+    """Returns what to expect of the choice.
+
+    It is the score of the chosen setting with a new seed, and of its best run on new examples.
 
     The best of many was lucky too. So the choice is made again and again, on examples drawn with
     replacement and without one of the seeds, and scored on the examples that were not drawn, with

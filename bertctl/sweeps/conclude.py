@@ -1,5 +1,6 @@
-"""The result of a sweep: one document from its runs, written as sweep.json, sweep.html, best.yaml
-and pictures.
+"""The result of a sweep: one document from its runs.
+
+It is written as sweep.json, sweep.html, best.yaml and pictures.
 
 The document holds nothing that differs between two equal sweeps, except under `performance`: a
 sweep that was stopped and went on writes the same one as an undisturbed sweep.
@@ -77,8 +78,9 @@ _WORTH = {
 def conclude(
     folder: Path, *, test_split: bool = False, listener: Listener = SILENT
 ) -> SweepDocument:
-    """Reads all runs of a sweep and writes their result: sweep.json, sweep.html, best.yaml,
-    pictures.
+    """Reads all runs of a sweep and writes their result.
+
+    It is sweep.json, sweep.html, best.yaml, and pictures.
 
     Args:
         folder: SWEEP, with its plan and whatever runs there are.
@@ -217,8 +219,9 @@ def _run(cell: CellResult) -> RunRow:
 
 
 def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | None:
-    """Returns where the runs of successive halving waited and stopped, and what it saved; None
-    without it.
+    """Returns where the runs of successive halving waited and stopped.
+
+    What it saved comes with them; None without halving.
     """
     if not plan.rungs:
         return None
@@ -229,8 +232,9 @@ def _halving(plan: SweepPlan, cells: Sequence[CellResult]) -> HalvingSteps | Non
 
 
 def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSetting | None:
-    """Returns the chosen setting, its recommended run, and a sentence that says what it was chosen
-    by.
+    """Returns the chosen setting, its recommended run, and a sentence.
+
+    The sentence says what it was chosen by.
     """
     first = order[0]
     best = best_score(plan, first)
@@ -273,8 +277,9 @@ def _chosen(plan: SweepPlan, order: Sequence[SettingScores], n: int) -> ChosenSe
 
 
 def _expected(plan: SweepPlan, settings: Sequence[SettingScores]) -> dict[str, Any]:
-    """Returns what to expect of the choice, corrected for its having been the best; else why
-    not.
+    """Returns what to expect of the choice; else why not.
+
+    The figure is corrected for its having been the best.
     """
     try:
         new_seed, best_run = expect(plan, settings)
@@ -486,8 +491,9 @@ def _footnotes(document: SweepDocument) -> list[str]:
 
 
 def _runs(document: SweepDocument, state: str) -> str:
-    """Returns `2 runs (learning_rate 1 with seed 1, ...)`, and why they failed where that is
-    known.
+    """Returns `2 runs (learning_rate 1 with seed 1, ...)`.
+
+    It says why they failed where that is known.
     """
     rows = [row for row in document.runs if row.state == state]
     values = document.values_by_setting

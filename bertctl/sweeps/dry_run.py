@@ -31,8 +31,9 @@ Timed = Mapping[Kind, tuple[SweepCell, Mapping[str, Any]]]
 
 
 def dry_run(sweep: Sweep, *, listener: Listener = SILENT) -> dict[str, Any]:
-    """Counts the cells that are to be run, times a few steps, and says what time and disk they
-    take. Nothing is kept.
+    """Counts the cells that are to be run, and estimates them.
+
+    It times a few steps, and says what time and disk they take. Nothing is kept.
 
     Runs that differ in learning rate, epochs or seeds alone take the same time per step: one of
     each other kind is timed, of the first four kinds. Runs that are done in the sweep's folder are
@@ -144,8 +145,9 @@ def _steps_and_epochs(cell: SweepCell, sweep: Sweep) -> tuple[int, float]:
 
 
 def _scaled(cell: SweepCell, sweep: Sweep, timed: Timed) -> dict[str, float]:
-    """Returns a run's time by the timed one's: training as steps, scoring as epochs; the model is
-    written once.
+    """Returns a run's time by the timed one's.
+
+    Training is scaled as steps, scoring as epochs, and the model is written once.
     """
     other, timing = timed.get(_kind(cell)) or next(iter(timed.values()))
     steps, epochs = _steps_and_epochs(cell, sweep)

@@ -72,7 +72,9 @@ class SweepWatch(EarlyStopping):
         self.is_paused = False
 
     def after_step(self, state: TrainingState) -> None:
-        """Raises a DivergedError when the run is lost, a KeyboardInterrupt at its rung or without
+        """Raises what ends the run after a step.
+
+        It is a DivergedError when the run is lost, and a KeyboardInterrupt at its rung or without
         its parent.
         """
         if os.getppid() != self._parent:

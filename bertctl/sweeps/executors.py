@@ -1,5 +1,6 @@
-"""The runs of a sweep as jobs of Slurm (by submitit) or tasks of a Ray cluster, in place of workers
-on this machine.
+"""The runs of a sweep as jobs of Slurm (by submitit) or tasks of a Ray cluster.
+
+They take the place of workers on this machine.
 
 A job is a process on some machine that runs one cell with a worker of its own (pool.py). The
 machines share the sweep's folder. A job that is lost with its machine, or ran out of time, is
@@ -65,8 +66,9 @@ class Engine(Protocol):
         """
 
     def result(self, job: Any) -> dict[str, Any]:
-        """Waits for a job, and returns its reply as a dictionary; raises what the library has for a
-        lost one.
+        """Waits for a job, and returns its reply as a dictionary.
+
+        It raises what the library has for a lost one.
         """
 
     def cancel(self, job: Any) -> None:
@@ -163,8 +165,9 @@ class Jobs:
         return self._request.number
 
     def run(self, cells: Sequence[str], on_reply: Callable[[CellReply], None]) -> None:
-        """Runs the cells; a signal cancels the jobs, which save what they have, and a second one
-        waits for none.
+        """Runs the cells.
+
+        A signal cancels the jobs, which save what they have, and a second one waits for none.
         """
         # Ray has words of its own for stdout, of nodes that die; it has left before the answer is
         # printed.
@@ -187,8 +190,9 @@ class Jobs:
             self._engine.cancel(job)
 
     def _run(self, cell: str) -> CellReply | None:
-        """Runs a cell to its end, by several jobs where they are lost; returns None where it was
-        not begun any more.
+        """Runs a cell to its end, by several jobs where they are lost.
+
+        It returns None where the cell was not begun any more.
 
         A job that has brought the run further is none of the few that may be lost: a long run takes
         many time limits.

@@ -74,8 +74,9 @@ def unseen_folder(cell: str, folder: Path) -> CellReply:
 
 @contextlib.contextmanager
 def ignored_until_heard(request: StopRequest) -> Iterator[None]:
-    """Notes signals from the first line of a job on, while nothing is there yet that could save a
-    checkpoint.
+    """Notes signals from the first line of a job on.
+
+    Nothing is there yet that could save a checkpoint.
 
     Args:
         request: Hears of the signals; `Pool.run` looks at it when it begins, and hears the later

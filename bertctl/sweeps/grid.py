@@ -1,5 +1,6 @@
-"""What a sweep varies: settings from a named grid, a line or a YAML file; seeds; a share of the
-runs.
+"""What a sweep varies: settings, seeds, and a share of the runs.
+
+The settings come from a named grid, a line or a YAML file.
 """
 
 import itertools
@@ -82,8 +83,9 @@ def read_grid(argument: str) -> list[Setting]:
 
 
 def axes_around(recipe: Recipe) -> list[str]:
-    """Returns the fields that `settings_around` varies: those that the preset `auto` is to choose
-    in this recipe.
+    """Returns the fields that `settings_around` varies.
+
+    They are those that the preset `auto` is to choose in this recipe.
     """
     open_fields = fields_left_to_auto(recipe)
     axes = ["optimizer.learning_rate", "optimizer.layer_decay"]
@@ -113,8 +115,9 @@ def settings_around(recipe: Recipe, axes: Sequence[str]) -> list[Setting]:
 
 
 def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[Setting]:
-    """Returns a seeded sample of the settings, in the grid's order; all of them where no count is
-    given.
+    """Returns a seeded sample of the settings, in the grid's order.
+
+    It returns all of them where no count is given.
 
     Raises:
         UsageError: fewer than one.
@@ -128,8 +131,9 @@ def pick(settings: Sequence[Setting], count: int | None, *, seed: int) -> list[S
 
 
 def read_seeds(argument: str, *, first: int) -> list[dict[str, int]]:
-    """Reads `--seeds`: `5` (initialisation and data order together), or `init=3,order=3` (each with
-    each).
+    """Reads `--seeds`: `5` or `init=3,order=3`.
+
+    The first is initialisation and data order together, the second each with each.
 
     Args:
         argument: as typed.
@@ -171,8 +175,9 @@ def _from_line(text: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
 
 
 def _from_file(name: str) -> tuple[list[tuple[str, list[Any]]], list[str]]:
-    """Reads a file of fields with lists; one with a base has the base's fields too, but for those
-    of its own.
+    """Reads a file of fields with lists.
+
+    A file with a base has the base's fields too, but for those of its own.
     """
     pairs: list[tuple[str, list[Any]]] = []
     problems: list[str] = []

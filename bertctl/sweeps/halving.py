@@ -201,8 +201,9 @@ def rung_text(plan: SweepPlan, rung: Rung) -> str:
 
 
 def standard_error(value: float, n_examples: int) -> float:
-    """Returns the standard error of a share of so many examples; 0 for a metric that is none, such
-    as a loss.
+    """Returns the standard error of a share of so many examples.
+
+    It is 0 for a metric that is none, such as a loss.
     """
     if n_examples < 1 or not 0.0 <= value <= 1.0:
         return 0.0
@@ -237,8 +238,9 @@ def _segments(plan: SweepPlan, runs: Sequence[str], index: int) -> int:
 
 
 def _steps_ahead(plan: SweepPlan, index: int, promoted: Sequence[str]) -> int:
-    """Returns the steps above a rung if these runs go on from it; of rungs above, the longest runs
-    are counted.
+    """Returns the steps above a rung if these runs go on from it.
+
+    Of rungs above, the longest runs are counted.
     """
     longest = sorted(promoted, key=lambda name: plan.rungs[name][-1], reverse=True)
     steps = 0

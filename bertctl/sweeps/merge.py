@@ -69,8 +69,9 @@ def merge(folders: Sequence[Path], output: Path, *, listener: Listener = SILENT)
 
 
 def _copy(folder: Path, output: Path) -> None:
-    """Copies the runs that are over and better known here than there; a failed one gives way to one
-    that succeeded.
+    """Copies the runs that are over and better known here than there.
+
+    A failed one gives way to one that succeeded.
     """
     for cell, existing in zip(read_cells(folder)[1], read_cells(output)[1], strict=True):
         if existing.is_over or STATES.index(cell.state) >= STATES.index(existing.state):

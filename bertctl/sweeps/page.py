@@ -1,5 +1,6 @@
-"""What a person sees of a sweep, made from its document: the tables of the terminal and of
-sweep.html.
+"""What a person sees of a sweep, made from its document.
+
+It is the tables of the terminal and of sweep.html.
 """
 
 import itertools
@@ -41,8 +42,10 @@ STOPPED = ("collapsed", "diverged", "stopped", "failed", "missing")
 
 
 def sweep_tables(document: SweepDocument) -> RenderableType:
-    """Returns the answer on a terminal: settings by their mean, the chosen one in bold; the choice,
-    the comparison, and what to know.
+    """Returns the answer on a terminal.
+
+    It has settings by their mean, the chosen one in bold, the choice, the comparison, and what to
+    know.
 
     Args:
         document: content of sweep.json.
@@ -213,9 +216,11 @@ def _settings(document: SweepDocument, folder: Path) -> Section:
 
 
 def grid_table(document: SweepDocument) -> TableBlock | None:
-    """Returns the means as a heat map: a row for each learning rate, a column for each combination
-    of the other fields; None where the fields that vary are not two or three, or most of their
-    combinations were not run.
+    """Returns the means as a heat map; None where the settings make none.
+
+    It has a row for each learning rate, and a column for each combination of the other fields.
+    There is none where the fields that vary are not two or three, or most of their combinations
+    were not run.
 
     Args:
         document: content of sweep.json, with a chosen setting.
@@ -355,8 +360,9 @@ def _settings_table(document: SweepDocument) -> TableBlock:
 
 
 def _rung_cells(row: SettingRow) -> list[str]:
-    """Returns the step where a setting was stopped, and its score there; empty texts where it was
-    not.
+    """Returns the step where a setting was stopped, and its score there.
+
+    They are empty texts where it was not.
     """
     if row.step is None:
         return ["", ""]

@@ -34,8 +34,9 @@ def picture(file: Path, label: str) -> str:
 
 
 def write_pictures(document: SweepDocument, folder: Path) -> None:
-    """Writes scores.png and expected.png, and both as .svg; without a chosen setting, those of an
-    earlier call go.
+    """Writes scores.png and expected.png, and both as .svg.
+
+    Without a chosen setting, those of an earlier call go.
 
     Raises:
         UnavailableError: a file can't be written.
@@ -63,8 +64,9 @@ def write_pictures(document: SweepDocument, folder: Path) -> None:
 
 
 def _draw_seeds(figure: "Figure", *, document: SweepDocument) -> None:
-    """Draws a row for each setting, the best on top: a dot for each seed, the mean as a bar, the
-    majority dashed.
+    """Draws a row for each setting, the best on top.
+
+    It has a dot for each seed, the mean as a bar, and the majority dashed.
     """
     rows = document.settings[:_MOST_ROWS]
     positions = {row.setting: place for place, row in enumerate(rows)}
@@ -179,8 +181,9 @@ def _is_near(baseline: float, values: Sequence[float]) -> bool:
 def _draw_majority(
     document: SweepDocument, values: Sequence[float], axes: "Axes", line: Callable[..., Any]
 ) -> None:
-    """Draws the majority's score as a dashed line; says it in words where it would squeeze all else
-    into a corner.
+    """Draws the majority's score as a dashed line.
+
+    It says it in words where it would squeeze all else into a corner.
     """
     baseline = document.baseline
     if baseline is None:

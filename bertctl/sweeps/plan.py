@@ -1,5 +1,6 @@
-"""plan.json: what a sweep is, fixed by the first call; a later call that asks for something else is
-refused.
+"""plan.json: what a sweep is, fixed by the first call.
+
+A later call that asks for something else is refused.
 """
 
 import hashlib
@@ -38,8 +39,9 @@ class PrimaryMetric(BaseModel):
 
 
 class PlannedCell(BaseModel):
-    """Names one run of the plan: its folder, the numbers of its setting and seed, and its fold
-    (from 1).
+    """Names one run of the plan.
+
+    It has its folder, the numbers of its setting and seed, and its fold (from 1).
     """
 
     name: str
@@ -104,8 +106,9 @@ class SweepPlan(BaseModel):
         return 1.0
 
     def base_recipe(self) -> Recipe:
-        """Returns the base recipe; fields that recipes no longer have are read over at their old
-        default.
+        """Returns the base recipe.
+
+        Fields that recipes no longer have are read over at their old default.
         """
         document = {
             key: dict(value) if isinstance(value, dict) else value
@@ -115,8 +118,9 @@ class SweepPlan(BaseModel):
         return Recipe.model_validate(document)
 
     def identity(self) -> str:
-        """Returns a hash of what the sweep is, whatever the machine: base recipe without threads,
-        settings, seeds.
+        """Returns a hash of what the sweep is, whatever the machine.
+
+        It is made of the base recipe without threads, the settings, and the seeds.
         """
         recipe = self.base_recipe().with_fields("runtime", threads=None)
         identity_values = self.model_dump(include={"settings", "seeds", "folds", "model_hash"})
@@ -153,8 +157,9 @@ ROWS_FOLDER = "rows"
 
 
 def find_plan(folder: Path) -> SweepPlan | None:
-    """Returns the plan of the sweep that is to be resumed in a folder; None when it is empty or
-    does not exist.
+    """Returns the plan of the sweep that is to be resumed in a folder.
+
+    It is None when it is empty or does not exist.
 
     Raises:
         UsageError: it holds something else.

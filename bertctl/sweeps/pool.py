@@ -1,5 +1,6 @@
-"""The worker processes of a sweep: started, given cells, replaced when one dies, and none left
-behind.
+"""The worker processes of a sweep.
+
+They are started, given cells, replaced when one dies, and none is left behind.
 """
 
 import contextlib
@@ -222,8 +223,9 @@ class Pool:
 
 
 def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
-    """Imports what training and scoring would import later, so that forked workers have it; nothing
-    is computed.
+    """Imports what training and scoring would import later.
+
+    Forked workers then have it, and nothing is computed.
 
     Args:
         source: the model; its family's file is imported, if transformers makes it.
@@ -245,8 +247,9 @@ def import_what_runs_import(source: ModelSource, auto_class: str) -> None:
 
 
 def _can_fork(devices: Sequence[str]) -> bool:
-    """Returns whether workers can be forked: CUDA that has been initialised, and Apple's systems,
-    don't survive it.
+    """Returns whether workers can be forked.
+
+    CUDA that has been initialised, and Apple's systems, don't survive it.
     """
     if sys.platform != "linux" or devices:
         return False

@@ -1,5 +1,6 @@
-"""A sweep made ready: its runs planned, their data read and tokenized once, everything refused that
-can be.
+"""A sweep made ready.
+
+Its runs are planned, their data read and tokenized once, and everything refused that can be.
 """
 
 import itertools
@@ -122,8 +123,9 @@ class Sweep:
     request: SweepRequest
 
     def by_cost(self, cells: Sequence[SweepCell]) -> list[SweepCell]:
-        """Returns the longest first, so that no worker is left with a long one at the end; a
-        setting stays together.
+        """Returns the longest first.
+
+        No worker is then left with a long one at the end. A setting stays together.
         """
 
         def cost(cell: SweepCell) -> tuple[int, int, int]:
@@ -139,8 +141,9 @@ class Sweep:
 
     @property
     def mine(self) -> list[SweepCell]:
-        """Returns the cells to be run: of a shard every n-th by cost, so that shards take about as
-        long; else all.
+        """Returns the cells to be run.
+
+        Of a shard they are every n-th by cost, so that shards take about as long, else all.
         """
         number, count = self.request.shard or (1, 1)
         return self.by_cost(self.cells)[number - 1 :: count]
@@ -227,8 +230,9 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
 
 
 def _with_fitting_folds(request: SweepRequest, base: Recipe, listener: Listener) -> SweepRequest:
-    """Returns the request with as many folds as there are rows, or groups of rows that stay
-    together, at most.
+    """Returns the request with as many folds as there can be.
+
+    That is at most as many as there are rows, or groups of rows that stay together.
     """
     if request.folds is None or base.data.name or base.data.validation_file:
         return request
@@ -357,8 +361,9 @@ def without_test(recipe: Recipe) -> list[str]:
 
 
 def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
-    """Returns the recipe with test splits left out: whoever sees 36 test scores will choose by
-    them.
+    """Returns the recipe with test splits left out.
+
+    Whoever sees 36 test scores will choose by them.
     """
     splits = without_test(recipe)
     if splits == recipe.evaluation.splits:
@@ -371,8 +376,9 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
 
 
 def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
-    """Returns a cell's recipe with the device and precision of the base, unless its setting names
-    the precision.
+    """Returns a cell's recipe with the device and precision of the base.
+
+    It keeps the precision if its setting names it.
     """
     runtime_values = {name: value for name, value in setting.items() if name.startswith("runtime.")}
     runtime = base.runtime.model_copy(
@@ -384,8 +390,9 @@ def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
 def _read(
     cells: Sequence[SweepCell], encoded: dict[str, Encoded], listener: Listener
 ) -> tuple[dict[str, Encoded], dict[str, Inputs]]:
-    """Reads and tokenizes what the cells need and was not read before, and checks each setting on
-    each data.
+    """Reads and tokenizes what the cells need and was not read before.
+
+    It checks each setting on each data.
     """
     checked: dict[str, Inputs] = {}
     auto_was_said = bool(encoded)
@@ -453,8 +460,9 @@ def _mean_of_common(baselines: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
-    """Returns what tells the data of the cells apart, by key; one empty label where all have the
-    same.
+    """Returns what tells the data of the cells apart, by key.
+
+    It is one empty label where all have the same.
     """
     first = {cell.key: cell for cell in reversed(cells)}
     keys = list(dict.fromkeys(cell.key for cell in cells))
@@ -469,8 +477,9 @@ def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
 
 
 def _named(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) -> SweepCell:
-    """Returns the cell with a complete recipe, what the preset `auto` chooses included, and with
-    its name.
+    """Returns the cell with a complete recipe and with its name.
+
+    What the preset `auto` chooses is in the recipe.
     """
     traits = TrainingTraits.of(cell.recipe, inputs.data, inputs.task, inputs.source)
     recipe, _ = resolve_auto(cell.recipe, traits)

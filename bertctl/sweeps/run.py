@@ -1,5 +1,6 @@
-"""A sweep from its plan to its last run: parallel workers run what is missing; what is done is
-kept.
+"""A sweep from its plan to its last run.
+
+Parallel workers run what is missing; what is done is kept.
 """
 
 import os
@@ -36,8 +37,9 @@ from bertctl.words import count
 
 @contextmanager
 def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, ...]]:
-    """Keeps others from running this sweep, or this shard of it; yields the numbers of the open
-    lock files.
+    """Keeps others from running this sweep, or this shard of it.
+
+    It yields the numbers of the open lock files.
 
     Raises:
         UsageError: another process does; which, and where.
@@ -52,8 +54,9 @@ def locked(folder: Path, shard: tuple[int, int] | None) -> Iterator[tuple[int, .
 
 
 def run_sweep(sweep: Sweep, *, started: float | None = None, listener: Listener = SILENT) -> int:
-    """Runs every cell of a sweep (or of a shard of it) that is not done, and scores the chosen one
-    on test if asked.
+    """Runs every cell of a sweep (or of a shard of it) that is not done.
+
+    It scores the chosen one on test if asked.
 
     Args:
         sweep: made ready; its folder is made, or holds a part of it already.
@@ -202,8 +205,9 @@ class SweepRunner:
         return replies
 
     def _forget_stopped(self, rung: Rung) -> None:
-        """Deletes the checkpoints of the runs that stop at a rung: they are as large as several
-        models.
+        """Deletes the checkpoints of the runs that stop at a rung.
+
+        They are as large as several models.
         """
         for name in rung.stopped:
             run = RunFolder(self._folder / CELLS / name)
@@ -231,8 +235,9 @@ class SweepRunner:
             listener.say(f"{figures}: {took}")
 
     def score_test(self) -> None:
-        """Scores the recommended run on the test split, once; where its model is gone, it is
-        trained again first.
+        """Scores the recommended run on the test split, once.
+
+        Where its model is gone, it is trained again first.
         """
         plan, cells = read_cells(self._folder)
         best = best_cell(plan, by_setting(plan, cells))

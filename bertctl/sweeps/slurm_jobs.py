@@ -166,8 +166,9 @@ class SlurmCluster:
 
 
 def _appears(path: Path) -> bool:
-    """Returns whether a file is seen within a minute: NFS remembers for a while what is not
-    there.
+    """Returns whether a file is seen within a minute.
+
+    NFS remembers for a while what is not there.
     """
     for _ in range(SECONDS_UNSEEN):
         with contextlib.suppress(OSError):
@@ -204,8 +205,9 @@ def _message_of_sbatch(stderr: str) -> str:
 
 @contextlib.contextmanager
 def _silent_thread() -> Iterator[None]:
-    """Keeps off stderr what this thread writes: submitit repeats there what `sbatch` says, which is
-    in its error as well.
+    """Keeps off stderr what this thread writes.
+
+    The library submitit repeats there what `sbatch` says, which is in its error as well.
     """
     with contextlib.redirect_stderr(cast(TextIO, _OtherThreads(sys.stderr))):
         yield

@@ -120,8 +120,9 @@ class SlurmQueue:
             raise UnavailableError(f"Slurm does not answer: {problem}", remedy=remedy)
 
     def state(self, job_id: str) -> str:
-        """Returns the state of a job; `gone` where Slurm does not list it any more, else `` if it
-        is not known.
+        """Returns the state of a job.
+
+        It is `gone` where Slurm does not list it any more, else `` if it is not known.
         """
         with self._lock:
             if time.monotonic() - self._polled_at >= _SECONDS_BETWEEN_POLLS:
@@ -140,8 +141,9 @@ class SlurmQueue:
         return self.state(job_id) in (*_OVER, "gone")
 
     def unfinished_below(self, folder: Path, names: Collection[str]) -> list[QueuedJob]:
-        """Returns jobs whose script lies in the folder and that have one of the names: an earlier
-        command's.
+        """Returns jobs whose script lies in the folder and that have one of the names.
+
+        They are an earlier command's.
         """
         with self._lock:
             self._warn(self._poll())
@@ -273,8 +275,9 @@ def seconds_before_limit(time_limit: str) -> int:
 
 
 def _seconds_of_limit(time_limit: str) -> int | None:
-    """Returns the seconds of a time limit; None where it is none that Slurm takes, or without an
-    end.
+    """Returns the seconds of a time limit.
+
+    It is None where it is none that Slurm takes, or without an end.
     """
     match = _TIME_LIMIT.fullmatch(time_limit.strip())
     if match is None:

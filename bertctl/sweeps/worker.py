@@ -157,8 +157,9 @@ def _become_worker(settings: WorkerSettings, *, forked: bool) -> None:
 
 
 def run_cell(name: str, settings: WorkerSettings, encoded: dict[str, Encoded]) -> CellReply:
-    """Runs one cell, from wherever it is to its end; a cell that fails says so and raises
-    nothing.
+    """Runs one cell, from wherever it is to its end.
+
+    A cell that fails says so and raises nothing.
     """
     started = time.perf_counter()
     folder = RunFolder(settings.folder / CELLS / name)
@@ -222,8 +223,9 @@ def note_failure(folder: RunFolder, message: str) -> None:
 def _train(
     job: Job, folder: RunFolder, settings: WorkerSettings, pause_at: int | None
 ) -> dict[str, float] | None:
-    """Trains and scores, from a checkpoint where there is one; returns the seconds of both, None
-    where it waits.
+    """Trains and scores, from a checkpoint where there is one.
+
+    It returns the seconds of both, None where it waits.
     """
     # A worker of a sweep that was killed takes a moment to end.
     with hold(folder.path / ".lock", patient=True):
@@ -265,8 +267,9 @@ def _train(
 
 
 def _seconds_of_done(job: Job, folder: RunFolder) -> dict[str, float]:
-    """Returns the seconds of a run that another worker has finished meanwhile; empty where there is
-    none.
+    """Returns the seconds of a run that another worker has finished meanwhile.
+
+    It is empty where there is none.
 
     A job that Slurm has requeued, or one of an earlier command, may begin when the run is done.
     """

@@ -68,8 +68,9 @@ class EncodedTexts:
 
     @cached_property
     def lengths(self) -> Ints:
-        """Returns the (N,) tokens of each text as the model reads it; computed once, since every
-        training step asks.
+        """Returns the (N,) tokens of each text as the model reads it.
+
+        It is computed once, since every training step asks.
         """
         return np.diff(self.starts)
 
@@ -79,8 +80,9 @@ class EncodedTexts:
         return self.full_lengths > self.lengths
 
     def release_pages(self) -> None:
-        """Gives back the memory of ids that lie in a file, once all of them were read: they are
-        read again when used.
+        """Gives back the memory of ids that lie in a file, once all of them were read.
+
+        They are read again when used.
         """
         for values in (self.ids, self.type_ids):
             pages = values.base
@@ -88,8 +90,9 @@ class EncodedTexts:
                 pages.madvise(mmap.MADV_DONTNEED)
 
     def mapped(self) -> Self:
-        """Returns the same texts; the ids of `LARGE` and more tokens lie in a temporary file and
-        are read when used.
+        """Returns the same texts, with long ones in a file.
+
+        The ids of `LARGE` and more tokens lie in a temporary file and are read when used.
 
         Raises:
             UnavailableError: the disk of the temporary folder is full.

@@ -28,8 +28,9 @@ def write_records(out: TextIO, truncation: Truncation, texts: Sequence[TextWindo
 def id_writer(
     layout: str, out: TextIO, tokenizer: Tokenizer
 ) -> AbstractContextManager[Callable[["EncodedTexts"], None]]:
-    """Opens the writer of `ids`, `tokens` or `parquet`; what a file ends with is written when it is
-    left.
+    """Opens the writer of `ids`, `tokens` or `parquet`.
+
+    What a file ends with is written when it is left.
     """
     if layout == "parquet":
         return _parquet_writer(out.buffer)
@@ -40,8 +41,9 @@ def id_writer(
 
 
 def _line_writer(out: TextIO, names: Sequence[str]) -> Callable[["EncodedTexts"], None]:
-    """Returns what writes one line per text: the (V,) name of each of its ids, with a space
-    between.
+    """Returns what writes one line per text.
+
+    It is the (V,) name of each of its ids, with a space between.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -59,8 +61,9 @@ def _line_writer(out: TextIO, names: Sequence[str]) -> Callable[["EncodedTexts"]
 
 @contextmanager
 def _parquet_writer(out: BinaryIO) -> Iterator[Callable[["EncodedTexts"], None]]:
-    """Opens what writes the columns `ids`, `type_ids` (lists) and `full_length` (before
-    truncation).
+    """Opens what writes Parquet.
+
+    Its columns are `ids`, `type_ids` (lists) and `full_length` (before truncation).
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,5 +1,6 @@
-"""Puts special tokens, first and second texts in their places, and truncates, for many texts at
-once, in numpy.
+"""Puts special tokens, first and second texts in their places, and truncates.
+
+It does so for many texts at once, in numpy.
 
 Letters: N rows, T tokens of all of them together.
 """
@@ -83,8 +84,9 @@ class Layout:
         return sum(len(slot.ids) for slot in self.slots)
 
     def before(self, sequence: int) -> int:
-        """Returns the number of special tokens before the first text (0), or before the second one
-        (1).
+        """Returns the number of special tokens before a text.
+
+        It is the first text (0), or the second one (1).
         """
         place = next(i for i, slot in enumerate(self.slots) if slot.sequence == sequence)
         return sum(len(slot.ids) for slot in self.slots[:place])

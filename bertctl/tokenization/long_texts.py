@@ -66,8 +66,9 @@ class LongText:
         return cls(mode, model.max_length, stride, pooling)
 
     def fields(self) -> dict[str, Any]:
-        """Returns what a model's config says of it, in the recipe's names: nothing where texts are
-        cut as usual.
+        """Returns what a model's config says of it, in the recipe's names.
+
+        It says nothing where texts are cut as usual.
         """
         if self.mode == "window":
             windows = {"window_stride": self.stride, "window_pooling": self.pooling}
@@ -157,8 +158,9 @@ def ends_of(
 def all_windows(
     encoded: EncodedTexts, tokenizer: Tokenizer, texts: Sequence[str], long: LongText
 ) -> tuple[EncodedTexts, Ints]:
-    """Returns U windows: the first one of each text, which `encoded` holds, then the others; and
-    the (U,) text of each.
+    """Returns U windows, and the (U,) text of each.
+
+    The first window of each text, which `encoded` holds, comes first, then the others.
 
     Args:
         encoded: N texts, cut.

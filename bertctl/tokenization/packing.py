@@ -1,5 +1,6 @@
-"""Texts as one long row of token ids, with the places where words, sentences, documents and corpora
-begin.
+"""Texts as one long row of token ids.
+
+It knows the places where words, sentences, documents and corpora begin.
 
 On a disk they are numpy arrays, which are mapped. Places are bits, so that the folder has 1.13
 times the size of its ids, however short the sentences are:
@@ -113,8 +114,9 @@ def pack(
 
 
 def pack_in_memory(documents: Documents, tokenizer: Tokenizer) -> PackedText:
-    """Returns documents, given as sentences, as one corpus in memory; each stays, also one without
-    a token.
+    """Returns documents, given as sentences, as one corpus in memory.
+
+    Each document stays, also one without a token.
 
     Raises:
         UnavailableError: the tokenizer fails at a text.

@@ -24,8 +24,9 @@ Input = TypeVar("Input", str, str | tuple[str, str])
 
 
 def load_tokenizer(tokenizer_json: str) -> Tokenizer:
-    """Returns a `tokenizers.Tokenizer` from its serialised form, with stored truncation and padding
-    switched off.
+    """Returns a `tokenizers.Tokenizer` from its serialised form.
+
+    Stored truncation and padding are switched off.
 
     (The file of all-MiniLM-L6-v2 carries both, set to 128.)
     """
@@ -75,8 +76,9 @@ def _post_processors(tokenizer: Tokenizer) -> list[Any]:
 
 
 def without_blanks(text: str, start: int, end: int) -> tuple[int, int]:
-    """Returns where a part of a text begins and ends without blanks around it; what is blank
-    becomes its end.
+    """Returns where a part of a text begins and ends without blanks around it.
+
+    What is blank becomes its end.
     """
     while start < end and text[start].isspace():
         start += 1
@@ -98,8 +100,9 @@ def truncating(
 
 
 def unknown_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the id of the unknown token, or None where there is none (byte-level
-    vocabularies).
+    """Returns the id of the unknown token, or None.
+
+    It is None where there is none (byte-level vocabularies).
     """
     name = getattr(tokenizer.model, "unk_token", None)
     if type(tokenizer.model).__name__ == "Unigram":  # has a number of it, which only its JSON says
@@ -132,8 +135,9 @@ SentencePiece's."""
 
 
 def needs_space(tokenizer: Tokenizer) -> bool:
-    """Returns whether words alone lack the mark of a space that they have in a text (RoBERTa,
-    GPT-2, ModernBERT).
+    """Returns whether words alone lack the mark of a space that they have in a text.
+
+    They do in RoBERTa, GPT-2, and ModernBERT.
 
     What transformers calls `add_prefix_space`, asked of the tokenizer itself.
     """
@@ -143,8 +147,9 @@ def needs_space(tokenizer: Tokenizer) -> bool:
 
 
 def chunks(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
-    """Yields chunks that the library can take at once without much memory; a longer text is a chunk
-    of its own.
+    """Yields chunks that the library can take at once without much memory.
+
+    A longer text is a chunk of its own.
     """
     first = 0
     characters = 0

@@ -1,5 +1,6 @@
-"""Finds the texts that the library `tokie` encodes exactly as `tokenizers` does, and encodes them
-by it.
+"""Finds the texts that the library `tokie` encodes exactly as `tokenizers` does.
+
+It encodes them by `tokie`.
 
 `tokie` is 10 to 20 times as fast, and differs in places: control characters (it keeps DEL in a text
 that is all ASCII and drops it in one that is not), code points that its Unicode tables know
@@ -80,8 +81,9 @@ class Route:
         self._companion = next((c for c in "éæ—€" if self._is_safe(c, companion="")), "")
 
     def plain_is_exact(self) -> bool:
-        """Returns whether ASCII text is encoded alike: each character, and words of about the
-        longest length.
+        """Returns whether ASCII text is encoded alike.
+
+        It tries each character, and words of about the longest length.
         """
         words = [
             c * n
@@ -116,8 +118,9 @@ class Route:
         return verdict
 
     def encode(self, texts: Sequence[str]) -> Flat:
-        """Returns the ids of safe texts without special tokens: (T,) flat, and (N,) tokens of each
-        text.
+        """Returns the ids of safe texts without special tokens.
+
+        They are (T,) flat, with (N,) tokens of each text.
 
         A call with as few texts as there are cores splits long ones itself, if need be within a
         word, so it always gets more.
@@ -217,8 +220,9 @@ def _load_fast(serialised: str) -> Callable[..., Any] | None:
 
 @contextmanager
 def _path_of(content: bytes) -> Iterator[str]:
-    """Gives a path for a library that reads files only: of a file in memory, where the system has
-    such, else of a temporary one.
+    """Gives a path for a library that reads files only.
+
+    It is of a file in memory, where the system has such, else of a temporary one.
     """
     if hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir():
         descriptor = os.memfd_create("tokenizer.json")

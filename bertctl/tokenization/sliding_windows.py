@@ -1,5 +1,7 @@
-"""Overlapping windows over what is longer than the model, and which window answers for which token:
-the one place that cuts them, for features, words and questions.
+"""Overlapping windows over what is longer than the model.
+
+It says which window answers for which token. It is the one place that cuts them, for features,
+words and questions.
 
     # text       a b c d e f g h i j        room for 6 tokens, a step of 3
     # window 1   a b c d e f                answers for a b c d
@@ -34,8 +36,9 @@ class SlidingWindows:
     def answered(
         self, tokens_before: Ints | None = None, *, counts_length: bool = False
     ) -> tuple[Ints, Ints]:
-        """Returns the (U,) first item that each window answers for, and the (U,) item after the
-        last one.
+        """Returns the (U,) first item that each window answers for.
+
+        It also returns the (U,) item after the last one.
 
         An item belongs to the window in which it sees most context: where the fewer of the tokens
         to its left and to

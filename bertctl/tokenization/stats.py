@@ -23,8 +23,9 @@ _QUANTILES = {"median": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "longest": 1.
 
 
 class StatsCollector:
-    """Collects the numbers of one tokenizer chunk by chunk; it keeps one number per text, and the
-    words that matter.
+    """Collects the numbers of one tokenizer chunk by chunk.
+
+    It keeps one number per text, and the words that matter.
 
     Args:
         tokenizer: with truncation and padding off.
@@ -63,8 +64,9 @@ class StatsCollector:
         self._lengths.append(lengths.astype(np.int32))
 
     def result(self, *, words: int = 20) -> dict[str, Any]:
-        """Returns the numbers of all chunks as plain values, with this many unknown and this many
-        split words.
+        """Returns the numbers of all chunks as plain values.
+
+        They have this many unknown and this many split words.
 
         `length` has mean and quantiles in tokens, special tokens included; `histogram` is in at
         most 20 equal steps; `losses` are what truncation to each of `LIMITS` would lose (head, tail
@@ -131,8 +133,9 @@ def _padded(lengths: Ints, size: int) -> int:
 def collect(
     chunks: Iterable[TextChunk], tokenizers: Sequence[Tokenizer], **options: Any
 ) -> list[dict[str, Any]]:
-    """Returns the numbers of several tokenizers on one input, read once; `options` go to
-    `StatsCollector`.
+    """Returns the numbers of several tokenizers on one input, read once.
+
+    `options` go to `StatsCollector`.
     """
     collectors = [StatsCollector(tokenizer, **options) for tokenizer in tokenizers]
     for chunk in chunks:
@@ -148,8 +151,9 @@ def quantile(histogram: Ints, share: float) -> int:
 
 
 def bins(histogram: Ints, steps: int = 20) -> list[tuple[int, int, int]]:
-    """Returns (first length, last length, texts) of at most `steps` equal steps from the shortest
-    to the longest text.
+    """Returns equal steps of (first length, last length, texts).
+
+    They are at most `steps`, from the shortest to the longest text.
 
     The last step holds all that lies beyond the 99.5th percentile, so that one long text does not
     flatten the rest.

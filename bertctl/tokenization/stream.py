@@ -1,5 +1,6 @@
-"""Chunks of texts through a tokenizer to a writer: in order, with both cores busy and bounded
-memory.
+"""Chunks of texts through a tokenizer to a writer.
+
+They stay in order, with both cores busy and bounded memory.
 """
 
 from collections import deque

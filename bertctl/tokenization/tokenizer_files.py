@@ -1,5 +1,6 @@
-"""Opens a tokenizer by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`, and says
-what kind it is.
+"""Opens a tokenizer, and says what kind it is.
+
+It is opened by name, folder, run, hub id, `tokenizer.json` or bare `vocab.txt`.
 """
 
 import json
@@ -112,8 +113,9 @@ def open_tokenizer(
 
 
 def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
-    """Returns what tokenizer.json holds, and the ids of its special tokens by role, such as
-    `pad_token`.
+    """Returns what tokenizer.json holds, and the ids of its special tokens.
+
+    They are by role, such as `pad_token`.
 
     None where a folder has no such file, or where those beside it name tokens that it has not:
     transformers adds them.
@@ -167,8 +169,9 @@ def whole_tokenizer(folder: Path) -> tuple[Tokenizer, dict[str, int]] | None:
 
 
 def _add_told(tokenizer: Tokenizer, folder: Path) -> None:
-    """Adds the tokens that the files beside a vocabulary tell of, in the order of their ids, as
-    transformers does.
+    """Adds the tokens that the files beside a vocabulary tell of.
+
+    They are in the order of their ids, as transformers adds them.
     """
     files = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
     with loading(f"{folder} as a tokenizer", remedy=f"Repair what its {', '.join(files)} say."):
@@ -205,8 +208,9 @@ def _content(token: Any) -> str:
 
 
 def read_vocab_txt(file: Path, *, lowercase: bool) -> Tokenizer:
-    """Returns BERT's pipeline around a vocabulary with one token per line (google-research/bert
-    `tokenization.py`).
+    """Returns BERT's pipeline around a vocabulary with one token per line.
+
+    It is that of google-research/bert `tokenization.py`.
 
     Options of the normalizer (`strip_accents`, `tokenize_chinese_chars`) are read from a
     `tokenizer_config.json` beside it.
@@ -247,8 +251,9 @@ def bert_pipeline(vocabulary: dict[str, int], config: Mapping[str, Any]) -> Toke
 
 
 def is_bert_pipeline(tokenizer: Tokenizer, config: Mapping[str, Any]) -> bool:
-    """Returns whether a tokenizer is the one that `BertTokenizer` of transformers makes of its
-    vocabulary.
+    """Returns whether a tokenizer is BERT's own pipeline.
+
+    `BertTokenizer` of transformers makes it of its vocabulary.
 
     Args:
         tokenizer: as a tokenizer.json has it.

@@ -26,8 +26,9 @@ def train(
     min_frequency: int = 2,
     alphabet: int = 1000,
 ) -> Tokenizer:
-    """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline, by the library
-    `tokenizers`.
+    """Returns a new WordPiece vocabulary learned from texts, in BERT's pipeline.
+
+    The library `tokenizers` learns it.
 
     The texts are read twice. The library numbers `##` characters as its hash map happens to order
     them, and breaks ties by number; so the characters are counted first and given to it in a fixed
@@ -73,8 +74,9 @@ def train(
 
 
 def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) -> list[str]:
-    """Returns the most frequent characters, as the tokenizer normalises them, in the order of their
-    code points.
+    """Returns the most frequent characters, as the tokenizer normalises them.
+
+    They are in the order of their code points.
     """
     sides = chain.from_iterable(chunk.sides for chunk in chunks)
     texts = chain.from_iterable(sides)
@@ -88,8 +90,9 @@ def _characters(tokenizer: Tokenizer, chunks: Iterable[TextChunk], most: int) ->
 
 
 def save(tokenizer: Tokenizer, folder: Path, *, lowercase: bool) -> Tokenizer:
-    """Writes a trained vocabulary as a folder that `--model` and transformers take: vocab.txt,
-    tokenizer.json, config.
+    """Writes a trained vocabulary as a folder that `--model` and transformers take.
+
+    It has vocab.txt, tokenizer.json, and config.
 
     Returns:
         The tokenizer as it is read back, with special tokens around texts.

@@ -1,5 +1,6 @@
-"""Shows how the model sees one text, aligned for a person: tokens above, ids below, then segments
-and words.
+"""Shows how the model sees one text, aligned for a person.
+
+Tokens are above, ids below, then segments and words.
 """
 
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ _INDENT = max(map(len, _ROWS)) + 2
 
 
 class TokenView:
-    """Rich renderable: the four rows of an encoded text or pair, folded to the width, and a line of
-    counts.
+    """Rich renderable: the rows of an encoded text or pair, and a line of counts.
+
+    The four rows are folded to the width.
 
         tokens   [CLS]  in    terms  of    architecture  …  transform ##er  [SEP]
         ids      101    1999  3408   1997  4294          …  10938     2121  102

@@ -1,5 +1,6 @@
-"""Looks into vocabularies: what they hold, what they lack for a corpus, and how two of them
-differ.
+"""Looks into vocabularies.
+
+It shows what they hold, what they lack for a corpus, and how two of them differ.
 """
 
 import fnmatch
@@ -81,8 +82,9 @@ def _kind(token: str, prefix: str) -> str:
 
 
 def script(character: str) -> str:
-    """Returns the script of a letter, by the first word of its (normalised) Unicode name; of others
-    their kind.
+    """Returns the script of a letter, by the first word of its Unicode name.
+
+    The name is that of the normalised letter. Of others it returns their kind.
     """
     plain = unicodedata.normalize("NFKC", character)[:1]
     category = unicodedata.category(plain)
@@ -121,8 +123,9 @@ def search(tokenizer: Tokenizer, pattern: str) -> list[NamedId]:
 
 
 def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
-    """Compares two vocabularies: the number of tokens in both, those under other ids, those that
-    only one has.
+    """Compares two vocabularies.
+
+    It counts the tokens in both, those under other ids, and those that only one has.
 
     They are identical if both have the same tokens under the same ids.
     """
@@ -145,8 +148,9 @@ def diff(first: Tokenizer, second: Tokenizer) -> dict[str, Any]:
 
 
 def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[WordCounter, int, Ints]:
-    """Returns the counted words of a corpus, its texts, and how often each id stands in it, special
-    tokens apart.
+    """Returns the counted words of a corpus, its texts, and the counts of its ids.
+
+    The latter say how often each id stands in it, special tokens apart.
     """
     encoder = TextEncoder(tokenizer, special_tokens=False)
     counter = WordCounter(tokenizer)
@@ -162,8 +166,9 @@ def count_words(tokenizer: Tokenizer, chunks: Iterable[TextChunk]) -> tuple[Word
 
 
 def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20) -> dict[str, Any]:
-    """Counts the words of a corpus that are not a single token, and what new tokens for them would
-    save.
+    """Counts the words of a corpus that are not a single token.
+
+    It also returns what new tokens for them would save.
 
     Args:
         tokenizer: of BERT's kind.
@@ -198,8 +203,9 @@ def coverage(tokenizer: Tokenizer, chunks: Iterable[TextChunk], *, top: int = 20
 
 
 def word_ids(tokenizer: Tokenizer, word: str) -> list[int]:
-    """Returns the ids of a word's tokens as within a text, or the id of a token that is written as
-    it is (`##ing`).
+    """Returns the ids of a word's tokens as within a text.
+
+    A token that is written as it is (`##ing`) gives its id.
 
     Raises:
         UsageError: an empty word, or one that the vocabulary does not know.

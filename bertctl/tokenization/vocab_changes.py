@@ -1,5 +1,6 @@
-"""Changes a tokenizer's vocabulary: words of a domain are put in, tokens that a corpus does not use
-are taken out.
+"""Changes a tokenizer's vocabulary.
+
+Words of a domain are put in, tokens that a corpus does not use are taken out.
 
 Letters: V tokens in the old vocabulary, K of them kept.
 """
@@ -54,8 +55,9 @@ class ChangedVocabulary:
 
 
 def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> ChangedVocabulary:
-    """Returns the tokenizer with the words of a corpus that save most tokens, each a token of
-    WordPiece itself.
+    """Returns the tokenizer with the words of a corpus that save most tokens.
+
+    Each is a token of WordPiece itself.
 
     WordPiece takes the longest token that a word begins with, so words that begin with a new one
     are shorter too; a text without either keeps its ids. New words have letters, and were seen at
@@ -119,8 +121,9 @@ def grown(opened: OpenTokenizer, chunks: Iterable[TextChunk], *, words: int) -> 
 
 
 def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabulary:
-    """Returns the tokenizer with only those tokens that a corpus uses, special tokens and single
-    characters.
+    """Returns the tokenizer with only those tokens that a corpus uses.
+
+    Special tokens and single characters stay.
 
     The mark of a space counts as a character, and so do the bytes of characters that are no tokens
     (Gemma, mmBERT). The corpus has the same tokens as before. WordPiece takes the longest token
@@ -195,8 +198,9 @@ def shrunk(opened: OpenTokenizer, chunks: Iterable[TextChunk]) -> ChangedVocabul
 
 
 def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
-    """Returns the tokens that BPE merges on its way to these: of each all that any merge makes it
-    of.
+    """Returns the tokens that BPE merges on its way to these.
+
+    They are of each all that any merge makes it of.
     """
     made: dict[str, set[str]] = {}
     for first, second in merges:
@@ -211,8 +215,9 @@ def _parts(tokens: set[str], merges: Iterable[Sequence[str]]) -> set[str]:
 
 
 def _renumbered(part: Any, new: Mapping[int, int]) -> Any:
-    """Returns a post-processor with new ids: they stand in lists, those of a template or beside
-    their token.
+    """Returns a post-processor with new ids.
+
+    They stand in lists, those of a template or beside their token.
     """
     if isinstance(part, dict):
         return {key: _renumbered(item, new) for key, item in part.items()}

@@ -19,8 +19,9 @@ Strategy = Literal["longest_first", "only_first", "only_second"]
 
 
 def check_stride(stride: int, room: int) -> None:
-    """Refuses windows that do not move forward, of which each has room for so many tokens of the
-    text.
+    """Refuses windows that do not move forward.
+
+    Each has room for so many tokens of the text.
 
     Raises:
         UsageError: with what fits.
@@ -51,8 +52,9 @@ class Truncation:
     special_tokens: bool = True
 
     def checked(self, chunks: Iterable[TextChunk], tokenizer: Tokenizer) -> Iterator[TextChunk]:
-        """Yields the chunks, each after `check`: whether a table has pairs is known when it is
-        read.
+        """Yields the chunks, each after `check`.
+
+        Whether a table has pairs is known when it is read.
         """
         for chunk in chunks:
             self.check(tokenizer, pair=chunk.pairs is not None)
@@ -109,8 +111,9 @@ class TextWindows:
     full_length: int
 
     def records(self, truncation: Truncation) -> list[dict[str, Any]]:
-        """Returns what the format jsonl says of each window; `pieces` is the older name of
-        `tokens`.
+        """Returns what the format jsonl says of each window.
+
+        `pieces` is the older name of `tokens`.
 
         `offsets` are where a token begins and ends in its text, in characters, `[0, 0]` for special
         tokens; `word_ids` number the words of each text, `null` for special tokens.
@@ -131,8 +134,9 @@ class TextWindows:
 
 
 class WindowEncoder:
-    """Encodes chunk after chunk by the reference library: windows, truncation on one side of a
-    pair, offsets.
+    """Encodes chunk after chunk by the reference library.
+
+    It gives windows, truncation on one side of a pair, and offsets.
 
     Args:
         tokenizer: with truncation and padding off; it is left that way.

@@ -1,5 +1,6 @@
-"""Counts the words of encoded texts: which are unknown, which are split into several tokens, how
-often.
+"""Counts the words of encoded texts.
+
+It counts which are unknown, which are split into several tokens, and how often.
 
 Letters: N texts, T tokens of all of them together, V in the vocabulary.
 """
@@ -76,8 +77,9 @@ class WordCounter:
             self._is_word[self._unknown_id] = True
 
     def add(self, texts: Sequence[str], encoded: EncodedTexts) -> None:
-        """Counts the words of N texts, which were encoded without truncation (for pairs: once per
-        side).
+        """Counts the words of N texts, which were encoded without truncation.
+
+        It is called once per side for pairs.
         """
         begins = self._word_starts.of(texts, encoded)
         starts = np.flatnonzero(begins)

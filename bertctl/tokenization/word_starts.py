@@ -55,8 +55,9 @@ class WordStarts:
         )
 
     def of(self, texts: Sequence[str], encoded: EncodedTexts) -> Bools:
-        """Returns (T,) whether a token begins a word, of texts that were encoded without special
-        tokens.
+        """Returns (T,) whether a token begins a word.
+
+        The texts were encoded without special tokens.
         """
         if self._goes_on is None:
             return self.encode(texts)[2]
@@ -66,8 +67,9 @@ class WordStarts:
 
 
 def _goes_on(tokenizer: Tokenizer) -> Bools | None:
-    """Returns (V,) whether a token goes on within a word; None where only the library knows it of
-    each token.
+    """Returns (V,) whether a token goes on within a word.
+
+    It is None where only the library knows it of each token.
 
     It shows in BERT's pipeline, where no word begins with `##`; and of SentencePiece, where the
     text is not cut into words before (Gemma's tokenizer, which mmBERT has) and all of it would be

@@ -1,5 +1,6 @@
-"""What a run says before it trains: device, examples, steps, memory, and the first example as the
-model reads it.
+"""What a run says before it trains.
+
+It is device, examples, steps, memory, and the first example as the model reads it.
 """
 
 from typing import Any
@@ -23,8 +24,9 @@ _SHOWN_WIDTH = 68  # of the tokens: with their names, a line of 80 columns
 
 
 def announce(job: Job, *, listener: Listener) -> None:
-    """Reports what is about to happen: device, rows, steps, labels, memory, losses by truncation,
-    the first example.
+    """Reports what is about to happen.
+
+    It is device, rows, steps, labels, memory, losses by truncation, and the first example.
     """
     listener.say(f"compute: {job.compute.why}")
     for split, rows in job.data.splits.items():
@@ -86,8 +88,9 @@ def announce(job: Job, *, listener: Listener) -> None:
 
 
 def lengths_of(job: Job) -> dict[str, Any]:
-    """Returns what each mode of `model.long_text` would keep of the training texts, and the mode
-    that is advised.
+    """Returns what each mode of `model.long_text` would keep of the training texts.
+
+    It also returns the mode that is advised.
 
     Empty for other tasks, and where all texts fit.
     """
@@ -167,8 +170,9 @@ def first_example(job: Job) -> str:
 
 
 def _tags(job: Job, batch: Batch) -> list[str]:
-    """Returns the tag of each token, `-` where none is learned; nothing where the task has one
-    answer for a row.
+    """Returns the tag of each token, `-` where none is learned.
+
+    It is nothing where the task has one answer for a row.
     """
     ids = batch.inputs["input_ids"]
     if batch.labels is None or batch.labels.shape != ids.shape or "words" not in job.task.columns:

@@ -107,8 +107,9 @@ class TrainingTraits:
 
 
 def _majority_share(data: LoadedData, task: Task) -> float:
-    """Returns the share of the training rows with the most frequent label; 0 where nothing follows
-    from it.
+    """Returns the share of the training rows with the most frequent label.
+
+    It is 0 where nothing follows from it.
     """
     has_metric = data.dataset is not None and data.dataset.primary_metric is not None
     if has_metric or task.name != "text-classification" or task.primary_metric != "accuracy":
@@ -142,8 +143,9 @@ def learning_rate(traits: TrainingTraits) -> float:
 
 
 def lora_learning_rate(traits: TrainingTraits) -> float:
-    """Returns the peak learning rate of LoRA: its updates begin as nothing, and their matrices are
-    small.
+    """Returns the peak learning rate of LoRA.
+
+    Its updates begin as nothing, and their matrices are small.
 
     Example:
         >>> lora_learning_rate(
@@ -169,8 +171,9 @@ def batch_size(traits: TrainingTraits) -> int:
 
 
 def epochs(traits: TrainingTraits) -> int:
-    """Returns the passes over the training rows: the more, the fewer the rows and the more the
-    labels.
+    """Returns the passes over the training rows.
+
+    They are the more, the fewer the rows and the more the labels.
     """
     few_rows: float = (_ROWS_OF_USUAL_EPOCHS / max(1, traits.n_rows)) ** _ROWS_POWER
     many_labels: float = max(1.0, traits.n_labels / _FEW_LABELS) ** _LABELS_POWER
@@ -179,8 +182,9 @@ def epochs(traits: TrainingTraits) -> int:
 
 
 def is_one_sided(traits: TrainingTraits) -> bool:
-    """Returns whether nearly all training rows have the same label, so that its constant answer is
-    nearly the best.
+    """Returns whether nearly all training rows have the same label.
+
+    Its constant answer is then nearly the best.
     """
     return traits.majority_share >= _ONE_SIDED
 
@@ -206,8 +210,9 @@ are."""
 
 
 def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
-    """Returns the recipe with the values that the preset `auto` chooses, without the preset, and a
-    sentence about them.
+    """Returns the recipe with the values that the preset `auto` chooses.
+
+    The preset is left out, and a sentence about the values comes with the recipe.
 
     The recipe comes back as it is, with an empty sentence, where it has another preset or none.
 
@@ -232,8 +237,9 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
 
 
 def _fitted(chosen: Mapping[str, Any], recipe: Recipe) -> dict[str, Any]:
-    """Returns the chosen values without those that are of no use, or don't fit, beside what is
-    given.
+    """Returns the chosen values that are of use and fit beside what is given.
+
+    The others are left out.
     """
     fitted = dict(chosen)
     training = recipe.training

@@ -9,8 +9,9 @@ from bertctl.training.loop.loop import TrainingState
 def look_for_collapse(
     result: SplitResult, state: TrainingState, *, epoch_over: bool, strict: bool, listener: Listener
 ) -> None:
-    """Looks at the scores of an evaluation, and notes in the training state which epochs ended in a
-    collapse.
+    """Looks at the scores of an evaluation for a collapse.
+
+    It notes in the training state which epochs ended in one.
 
     Args:
         result: of the evaluation.

@@ -1,5 +1,6 @@
-"""What pretraining reads: corpora that are packed once, into the cache folder, and texts that are
-held out of them.
+"""What pretraining reads.
+
+Corpora are packed once, into the cache folder, and texts are held out of them.
 
     CACHE/corpora/KEY/packed/    ids and places (tokenization/packing.py)
         corpus.json              notes on the corpora, and the texts held out of them
@@ -118,8 +119,9 @@ def read_corpus(recipe: Recipe, tokenizer: Tokenizer, *, listener: Listener = SI
 
 
 def _key(corpora: Sequence[Corpus], *inputs: object) -> str:
-    """Returns the hash of what decides the texts; another format of the folder takes another number
-    than 1.
+    """Returns the hash of what decides the texts.
+
+    Another format of the folder takes another number than 1.
     """
     settings = corpora[0].settings.model_dump(
         include={"text_column", "delimiter", "header", "encoding"}
@@ -138,8 +140,9 @@ def _pack(
     corpus_survey: Survey,
     listener: Listener,
 ) -> None:
-    """Packs the training documents into a new folder, and puts those held out and what was found
-    beside them.
+    """Packs the training documents into a new folder.
+
+    It puts those held out and what was found beside them.
     """
     numbers = itertools.count()
     held = frozenset(corpus_survey.held_out)

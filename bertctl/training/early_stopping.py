@@ -22,8 +22,9 @@ class EarlyStopping:
         """
 
     def after_epoch(self, epoch: int, state: TrainingState) -> str:  # noqa: ARG002
-        """Returns why the run ends after this epoch (counted from 1), which was scored; an empty
-        string to go on.
+        """Returns why the run ends after this epoch; an empty string to go on.
+
+        The epoch (counted from 1) was scored.
         """
         return ""
 

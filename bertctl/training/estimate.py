@@ -1,5 +1,6 @@
-"""How long a run will take and what it will need: a few of its own steps are timed, and its batches
-say the rest.
+"""How long a run will take and what it will need.
+
+A few of its own steps are timed, and its batches say the rest.
 
 A step's time is close to a straight line in the padded tokens of its batch, with a part that grows
 with their square in long ones. So batches are picked evenly from the narrowest to the widest,
@@ -166,8 +167,9 @@ def estimate_run(
 def _speedup_of_lora(
     job: Job, seconds: float, scratch: Path, steps: int, listener: Listener
 ) -> float | None:
-    """Returns how many times as fast as training all weights LoRA's steps are; None without LoRA,
-    or where memory is too short for all weights.
+    """Returns how many times as fast as training all weights LoRA's steps are.
+
+    It is None without LoRA, or where memory is too short for all weights.
 
     Args:
         job: Made ready, perhaps with LoRA.
@@ -259,8 +261,9 @@ def _limited(job: Job, total: float) -> float:
 
 
 def _between(seconds: float, spread: float) -> dict[str, float]:
-    """Returns what is expected of a time, and between which two it will be if the machine is as
-    busy as now.
+    """Returns what is expected of a time, and its range.
+
+    The time lies between the two if the machine is as busy as now.
     """
     low = seconds * max(0.0, 1.0 - spread)
     high = seconds * (1.0 + spread)
@@ -268,8 +271,9 @@ def _between(seconds: float, spread: float) -> dict[str, float]:
 
 
 class Rehearsal:
-    """Takes a few steps of a run, with its own model, optimizer and batches; nothing of it is
-    kept.
+    """Takes a few steps of a run, with its own model, optimizer and batches.
+
+    Nothing of it is kept.
     """
 
     def __init__(self, job: Job, scratch: Path) -> None:
@@ -319,8 +323,9 @@ class Rehearsal:
         return total, max(_LEAST_SPREAD, 2 * epochs * error / total)
 
     def evaluation(self, listener: Listener) -> tuple[float, float, float]:
-        """Returns the seconds of all scoring of the run and of reading for the head, and the bytes
-        of a prediction.
+        """Returns the seconds of all scoring and reading, and the bytes of a prediction.
+
+        The scoring is that of the run, and the reading is for the head.
         """
         job = self.job
         rows = job.data.splits[job.selection]
@@ -360,8 +365,9 @@ class Rehearsal:
         return scoring, seconds_per_token * int(read), size / len(sample)
 
     def saving(self, checkpoints: int) -> float:
-        """Returns the seconds of saving the weights of every evaluation, should each be the best,
-        and checkpoints.
+        """Returns the seconds of saving the weights of every evaluation, and checkpoints.
+
+        It assumes that each evaluation is the best.
         """
         started = time.perf_counter()
         self.job.loaded.save(self.folder.model)
@@ -380,8 +386,9 @@ class Rehearsal:
         return weights * self.evaluations + (snapshot_seconds + written / 2) * checkpoints
 
     def peak_memory(self) -> dict[str, int | None]:
-        """Returns the peaks of this process and of the GPU; the widest batch was among the
-        steps.
+        """Returns the peaks of this process and of the GPU.
+
+        The widest batch was among the steps.
         """
         import torch
 
@@ -411,8 +418,9 @@ class Rehearsal:
         return time.perf_counter() - started
 
     def _shape(self, batch: Ints) -> tuple[int, int]:
-        """Returns the padded tokens of a batch, and the sum of the squares of its examples'
-        lengths, over all parts.
+        """Returns the padded tokens of a batch, and the sum of its squared lengths.
+
+        The lengths are those of its examples, and all parts are counted.
         """
         lengths = self.features.lengths
         parts = np.array_split(batch, self.job.recipe.training.accumulation_steps)
@@ -462,8 +470,9 @@ def _size(folder: Path) -> int:
 
 
 def _disk(job: Job, saved: RunFolder, checkpoints: int, line: float) -> dict[str, int]:
-    """Returns the bytes of the finished run folder and at the worst moment (new weights beside the
-    old, a checkpoint beside two).
+    """Returns the bytes of the finished run folder and at the worst moment.
+
+    Then it has new weights beside the old, or a checkpoint beside two.
 
     Args:
         job: gives the numbers of lines.

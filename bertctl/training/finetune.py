@@ -65,8 +65,9 @@ class Baselines(Protocol):
     def metrics(
         self, results: Mapping[str, SplitResult], chosen: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Returns what metrics.json says of them, given the run's scores and what chose its
-        weights.
+        """Returns what metrics.json says of them.
+
+        The run's scores and what chose its weights are given.
         """
 
     def announce(self, metrics: MetricsDocument) -> None:
@@ -435,8 +436,9 @@ class _TrainingRun:
         return Result(self.folder, metrics, performance)
 
     def _still_improving(self, limited: TimeLimitOutcome | None) -> StillImproving | None:
-        """Returns the evidence that the run ended while it was still improving; None where there is
-        none.
+        """Returns the evidence that the run ended while it was still improving.
+
+        None where there is none.
         """
         job = self.job
         if job.recipe.task == PRETRAINING or not self.options.workers.is_first:
@@ -465,8 +467,9 @@ class _TrainingRun:
 
 
 def _interruption(this: _TrainingRun, *, terminated: bool) -> InterruptedRunError:
-    """Returns the error for Ctrl-C, SIGTERM and SIGHUP, after a checkpoint was saved where a step
-    had been taken.
+    """Returns the error for Ctrl-C, SIGTERM and SIGHUP.
+
+    A checkpoint was saved before where a step had been taken.
     """
     state = this.state
     folder = this.folder

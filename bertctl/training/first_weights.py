@@ -1,5 +1,6 @@
-"""First weights of a new BERT that its corpus gives before any training: which tokens occur, and
-which occur together.
+"""First weights of a new BERT that its corpus gives before any training.
+
+They show which tokens occur, and which occur together.
 
 Letters: V tokens of the vocabulary, U windows of the corpus.
 """
@@ -20,8 +21,9 @@ _SMOOTHING = 0.75  # power of the frequencies of contexts (Levy et al. 2015, sec
 
 
 def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
-    """Returns a vector of length 1 for each token, zeros for one without company: (V, at most
-    `width`).
+    """Returns a vector of length 1 for each token: (V, at most `width`).
+
+    It is zeros for a token without company.
 
     They are a factor of the positive pointwise mutual information of tokens that stand near each
     other, which is what word2vec's vectors approximate (Levy and Goldberg 2014, "Neural Word
@@ -77,8 +79,9 @@ def token_vectors(windows: CorpusWindows, size: int, width: int) -> Floats32:
 
 
 def begin_from(network: Any, windows: CorpusWindows, counts: Ints) -> None:
-    """Puts the tokens' vectors and the bias of the masked-word head in place, at the scale of
-    random ones.
+    """Puts the tokens' vectors and the bias of the masked-word head in place.
+
+    They have the scale of random ones.
 
     Args:
         network: a new BERT with its head.

@@ -1,5 +1,6 @@
-"""`model.head_start: probe`: a new head begins as a regression on the frozen encoder (Kumar et al.
-2022, LP-FT).
+"""`model.head_start: probe`: a new head begins as a regression.
+
+The regression reads the frozen encoder (Kumar et al. 2022, LP-FT).
 
 The encoder, as it stands before the first step, reads a sample of the training rows once. What the
 network's last layer would read of them is what the regression is fitted to, so that the first
@@ -91,8 +92,9 @@ class HeadStart:
 
 
 def has_new_head(job: Job) -> bool:
-    """Returns whether the head of a job's network was drawn by chance, and not trained before for
-    the same labels.
+    """Returns whether the head of a job's network was drawn by chance.
+
+    If not, it was trained before for the same labels.
     """
     if not has_trained_head(job.source):
         return True
@@ -106,8 +108,9 @@ def starts_head(job: Job) -> bool:
 
 
 def announcement(job: Job) -> str:
-    """Returns what the recipe does about the head, in a sentence; empty where the head is
-    random.
+    """Returns what the recipe does about the head, in a sentence.
+
+    It is empty where the head is random.
     """
     if job.recipe.model.head_start != "probe":
         return ""
@@ -236,8 +239,9 @@ def head_vectors(
     *,
     dense: Any = None,
 ) -> Floats32:
-    """Returns (N, D) what the network's last layer reads, in evaluation mode, of each prediction of
-    the windows.
+    """Returns (N, D) what the network's last layer reads of each prediction.
+
+    The predictions are those of the windows, in evaluation mode.
 
     Args:
         job: Made ready; its network is where it computes.
@@ -263,8 +267,9 @@ def head_vectors(
 
 
 def _layer_to_pass(job: Job) -> Any:
-    """Returns the dense layer between the first token's state and the last layer, of texts in one
-    window; or None.
+    """Returns the dense layer between the first token's state and the last layer.
+
+    It does so of texts in one window, else it returns None.
     """
     from bertctl.modeling.heads import dense_layer
 
@@ -314,8 +319,9 @@ class _Start:
 
 
 def _best_start(job: Job, sample: "SampledFeatures", vectors: Floats32, dense: Any) -> _Start:
-    """Returns the weights that the head begins with: on the pooler as it is, or as it passes the
-    state on.
+    """Returns the weights that the head begins with.
+
+    They are on the pooler as it is, or as it passes the state on.
 
     A pooler that was trained for something else, or never, keeps less of a text than the state of
     its first token. Which one is better, rows that are held out say.
@@ -388,8 +394,9 @@ def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
 
 
 def _stratified(order: Ints, labels: Ints) -> Ints:
-    """Returns rows in an order whose every beginning has about the share of each label that all
-    rows have.
+    """Returns rows in a well mixed order.
+
+    Each of its beginnings has about the share of each label that all rows have.
 
     The first row of each label comes before all others, so that a rare label is not missed.
     """
@@ -539,8 +546,9 @@ def _fit(job: Job, sample: SampledFeatures, vectors: Floats32, last: Any) -> Fit
 
 
 def _row_weights(job: Job, labels: Array) -> Array | None:
-    """Returns how much each row counts, (N,) or (N, C) of several labels, as the training loss
-    weighs them.
+    """Returns how much each row counts, as the training loss weighs them.
+
+    It is (N,), or (N, C) of several labels.
     """
     of_classes = getattr(job.objective, "class_weights", None)
     if of_classes is None:

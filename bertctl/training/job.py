@@ -1,5 +1,6 @@
-"""A run made ready: recipe, rows, model and device read, checked and refused in the order of their
-cost.
+"""A run made ready: recipe, rows, model and device.
+
+They are read, checked and refused in the order of their cost.
 """
 
 import json
@@ -193,8 +194,9 @@ def n_training_windows(features: Mapping[str, Features]) -> int:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows, and what the model reads of them: the same for all jobs whose recipes have one
-    `encoding_key`.
+    """Rows, and what the model reads of them.
+
+    They are the same for all jobs whose recipes have one `encoding_key`.
 
     Attributes:
         data: the splits.
@@ -344,8 +346,9 @@ def assembled(
     model_hash: str = "",
     listener: Listener = SILENT,
 ) -> Job:
-    """Returns the job of what was read: the network is built, the rows are encoded, the memory is
-    estimated.
+    """Returns the job of what was read.
+
+    The network is built, the rows are encoded, the memory is estimated.
 
     Args:
         recipe: what to run.
@@ -522,8 +525,9 @@ def _with_unlabelled(recipe: Recipe, data: LoadedData, listener: Listener) -> Lo
 def _find(
     recipe: Recipe, listener: Listener, rows_in_memory: Mapping[str, MemoryFile]
 ) -> tuple[LoadedData, ModelSource]:
-    """Returns the rows and the model's files; an error about missing rows also says what is wrong
-    with the model.
+    """Returns the rows and the model's files.
+
+    An error about missing rows also says what is wrong with the model.
 
     Raises:
         BertctlError: any refusal of data or model.

@@ -1,5 +1,6 @@
-"""The learning-rate range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks",
-section 3.3).
+"""The learning-rate range test (Smith 2017, section 3.3).
+
+The paper is "Cyclical Learning Rates for Training Neural Networks".
 
 The learning rate rises by the same factor from step to step: where the loss falls fastest, the
 model learns; where it explodes, the learning rate is too high.

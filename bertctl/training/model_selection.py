@@ -1,5 +1,6 @@
-"""Which weights a run keeps: the best by the primary metric on the selection split, or the mean of
-the best few.
+"""Which weights a run keeps.
+
+They are the best by the primary metric on the selection split, or the mean of the best few.
 """
 
 import time
@@ -94,15 +95,17 @@ class ModelSelection:
         return result
 
     def offer(self, state: TrainingState, evaluation: Evaluation) -> None:
-        """Keeps the weights for the average at the end, where the recipe asks for one and they are
-        among the best.
+        """Keeps the weights for the average at the end.
+
+        It does where the recipe asks for one and they are among the best.
         """
         if self._averaging is not None:
             self._averaging.offer(state, evaluation, self._job.loaded)
 
     def keep(self) -> bool:
-        """Keeps the weights as the best so far; returns whether this process has written them to
-        the disk.
+        """Keeps the weights as the best so far.
+
+        It returns whether this process has written them to the disk.
         """
         self._best_result = self.results[self._job.selection]
         return self._workers.is_first and self.best.keep()
@@ -134,8 +137,9 @@ class ModelSelection:
             self.best.finish()
 
     def _keep_average(self, state: TrainingState) -> bool:
-        """Averages the weights of the best evaluations, where the recipe asks for it; returns
-        whether the mean is kept.
+        """Averages the weights of the best evaluations, where the recipe asks for it.
+
+        It returns whether the mean is kept.
 
         If so, the network and RUN/model hold the mean; else the network has to get the best weights
         back.

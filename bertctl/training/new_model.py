@@ -1,5 +1,6 @@
-"""A new BERT for a corpus: its vocabulary, trained or given, and random weights, made once and kept
-in the cache.
+"""A new BERT for a corpus, made once and kept in the cache.
+
+Its vocabulary is trained or given, and its weights are random.
 """
 
 import hashlib
@@ -39,8 +40,9 @@ _SIZES = {
 
 
 def new_model(recipe: Recipe, listener: Listener) -> ModelSource:
-    """Returns a BERT with random weights; the same corpus, vocabulary, size and seed give the same
-    one.
+    """Returns a BERT with random weights.
+
+    The same corpus, vocabulary, size and seed give the same one.
 
     Raises:
         BertctlError: a size, a vocabulary or a corpus that can't be used.
@@ -121,8 +123,9 @@ def _texts(corpora: Sequence[Corpus]) -> Iterator[TextChunk]:
 
 
 def _fields(size: str, listener: Listener) -> dict[str, Any]:
-    """Returns fields of a BertConfig, for a size of google-research/bert's miniatures, or out of a
-    JSON file.
+    """Returns fields of a BertConfig.
+
+    They are for a size of google-research/bert's miniatures, or out of a JSON file.
 
     Raises:
         UsageError: no such size, or a file that describes another family.
@@ -161,8 +164,9 @@ def _fields(size: str, listener: Listener) -> dict[str, Any]:
 def _write(
     folder: Path, size: str, fields: dict[str, Any], tokenizer: Tokenizer, *, pairs: bool, seed: int
 ) -> None:
-    """Writes a BERT with random weights beside its tokenizer's files, as `save_pretrained` lays
-    them out.
+    """Writes a BERT with random weights beside its tokenizer's files.
+
+    They lie as `save_pretrained` lays them out.
 
     Raises:
         UsageError: fields that make no BERT.

@@ -132,8 +132,9 @@ def prepare(
 
 
 def _loaded(recipe: Recipe, corpus: CorpusData) -> LoadedData:
-    """Returns the corpus as a run's data: the training documents are numbers alone, their text is
-    packed.
+    """Returns the corpus as a run's data.
+
+    The training documents are numbers alone, their text is packed.
     """
     numbers = cast(Any, range(len(corpus.train.documents) - 1))
     held_out = corpus.validation

@@ -1,5 +1,6 @@
-"""The files of a run but its weights: recipe, environment, history, status, predictions, metrics,
-timings.
+"""The files of a run but its weights.
+
+They are recipe, environment, history, status, predictions, metrics, and timings.
 """
 
 import contextlib
@@ -60,8 +61,9 @@ class RunWriter:
             )
 
     def try_set_status(self, state: State, *, step: int, message: str, reason: str = "") -> None:
-        """Writes status.json on the way out; the error that is being reported matters more than
-        this one.
+        """Writes status.json on the way out.
+
+        The error that is being reported matters more than this one.
         """
         with contextlib.suppress(BertctlError):
             self.set_status(
@@ -77,8 +79,9 @@ class RunWriter:
         metrics: MetricsDocument,
         performance: PerformanceDocument,
     ) -> None:
-        """Writes predictions, the decision where there is one, metrics.json and
-        performance.json.
+        """Writes predictions, the decision, metrics.json and performance.json.
+
+        The decision is written where there is one.
         """
         if not self._writes:
             return

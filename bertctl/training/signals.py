@@ -38,8 +38,9 @@ class Signals:
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Lets a signal raise at any moment: nothing changes here that a checkpoint would have to
-        know.
+        """Lets a signal raise at any moment.
+
+        Nothing changes here that a checkpoint would have to know.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.
@@ -53,8 +54,9 @@ class Signals:
             self._is_interruptible = False
 
     def check(self) -> None:
-        """Raises what was held back; several processes do so at the same step, whichever of them
-        was asked.
+        """Raises what was held back.
+
+        Several processes do so at the same step, whichever of them was asked.
 
         Raises:
             KeyboardInterrupt: Ctrl-C, or `Terminated` for SIGTERM and SIGHUP.

@@ -1,5 +1,6 @@
-"""The one way to start a run that was made ready: its folder chosen or found again, locked, trained
-and scored.
+"""The one way to start a run that was made ready.
+
+Its folder is chosen or found again, locked, and the run is trained and scored.
 
 The command line, the workers of a sweep and `bertctl.finetune` in Python all come through here;
 `jobs/prepare.py` makes runs ready.

@@ -18,8 +18,10 @@ def estimate_memory(
     device: str = "cpu",
     checkpoints: bool = True,
 ) -> int:
-    """Returns the bytes that fine-tuning needs, good to about a fifth: of the device, or what it
-    adds to those that a process on a CPU holds once the model is loaded (`resident_bytes`).
+    """Returns the bytes that fine-tuning needs, good to about a fifth.
+
+    They are those of the device, or what it adds to those that a process on a CPU holds once the
+    model is loaded (`resident_bytes`).
 
     Parameters are fp32, and so are gradients and AdamW's two moments of those that are trained. A
     transformer layer keeps about 34 T H + 5 A T^2 bytes for each example in half precision

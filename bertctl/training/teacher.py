@@ -1,5 +1,6 @@
-"""The teacher of a student: a finished run, and its answers to the rows that the student learns
-from.
+"""The teacher of a student.
+
+It is a finished run, with its answers to the rows that the student learns from.
 
     CACHE/teachers/KEY.npy    (N, C) logits, a row for each row that is learned from, or word
 
@@ -57,8 +58,9 @@ class Teacher:
     def answers(
         self, splits: Sequence[Rows], counts: Sequence[int], listener: Listener = SILENT
     ) -> TeacherAnswers:
-        """Returns the logits for some splits, one behind the other: an entry for each row, of tags
-        for each word.
+        """Returns the logits for some splits, one behind the other.
+
+        There is an entry for each row, of tags for each word.
 
         They lie in files, which are made where they were not computed before.
 

@@ -1,5 +1,6 @@
-"""A time limit for a run: how many steps fit is measured while it trains, and planned anew as the
-pace changes.
+"""A time limit for a run.
+
+How many steps fit is measured while it trains, and planned anew as the pace changes.
 
 The time that is left pays for the steps, for the evaluations between them, and for what comes after
 the last step: the last evaluation, the other splits, the files. A step is counted by the work in
@@ -112,8 +113,9 @@ class TimeLimitOutcome:
         )
 
     def for_metrics(self) -> dict[str, Any]:
-        """Returns what metrics.json has of it: nothing that another clock would change for the same
-        plan.
+        """Returns what metrics.json has of it.
+
+        It is nothing that another clock would change for the same plan.
         """
         return {
             "limit": self.limit,
@@ -205,15 +207,17 @@ class Planner:
         self._pace_before: float | None = None  # of the steps before an interruption
 
     def resume(self, seconds: float, steps: int) -> None:
-        """Takes the seconds of the steps before an interruption, once the work of an epoch is
-        known.
+        """Takes the seconds of the steps before an interruption.
+
+        It does so once the work of an epoch is known.
         """
         if steps:
             self._pace_before = seconds / self._work_between(0, steps)
 
     def begin_epoch(self, work: Floats) -> None:
-        """Takes the (B,) work of the batches of an epoch; those to come are expected to be like
-        it.
+        """Takes the (B,) work of the batches of an epoch.
+
+        Those to come are expected to be like it.
         """
         self._work_ahead = np.concatenate([[0.0], np.cumsum(work)])
 
@@ -227,8 +231,9 @@ class Planner:
             self._measured.append((seconds, work))
 
     def pace(self, steps: int = 0) -> float:
-        """Returns the seconds of a unit of work, by the latest steps: so many, but no fewer than
-        eight.
+        """Returns the seconds of a unit of work, by the latest steps.
+
+        They are so many, but no fewer than eight.
         """
         if not self._measured and self._pace_before is not None:
             return self._pace_before
@@ -241,8 +246,9 @@ class Planner:
         return float(seconds / work)
 
     def seconds_until(self, step: int, last: int, pace: float) -> float:
-        """Returns the seconds from the end of a step to the end of a run that ends with the step
-        `last`.
+        """Returns the seconds from the end of a step to the end of a run.
+
+        The run ends with the step `last`.
         """
         evaluations = 1 + (last - 1) // self._evaluate_every - (step - 1) // self._evaluate_every
         training = pace * self._work_between(step, last)
@@ -257,8 +263,9 @@ class Planner:
         return used + self.seconds_until(step, step, self.pace()) - self._limit
 
     def fitting_steps(self, step: int, planned: int, used: float) -> int:
-        """Returns how many steps the run should have: the planned number unless that misses the
-        limit.
+        """Returns how many steps the run should have.
+
+        It is the planned number unless that misses the limit.
 
         Args:
             step: Steps that were taken.
@@ -279,15 +286,17 @@ class Planner:
         return planned if is_close_enough else steps
 
     def next_check(self, step: int, planned: int) -> int:
-        """Returns the step of the next look at the clock: soon at first, and ever sooner towards
-        the end.
+        """Returns the step of the next look at the clock.
+
+        It comes soon at first, and ever sooner towards the end.
         """
         quarter = (planned - step) // 4
         return step + max(1, min(self.steps_seen, quarter))
 
     def _most_steps_in(self, time_left: float, step: int, pace: float) -> int:
-        """Returns the largest number of steps with which the run ends in time; the present step if
-        none is left.
+        """Returns the largest number of steps with which the run ends in time.
+
+        It is the present step if none is left.
         """
         fewest = step
         most = self._whole_steps
@@ -311,8 +320,9 @@ class Planner:
 
 
 class TimeLimitedSteps(StepPlan):
-    """Number of steps that fit into the time limit of a run, which is asked of a `Planner` while
-    the run goes on.
+    """Number of steps that fit into the time limit of a run.
+
+    It is asked of a `Planner` while the run goes on.
 
     Args:
         job: The run, made ready.
@@ -369,8 +379,9 @@ class TimeLimitedSteps(StepPlan):
         self._mark = time.perf_counter()
 
     def after_step(self, state: TrainingState) -> None:
-        """Notes what the step took and, where a look at the clock is due, plans the number of steps
-        anew.
+        """Notes what the step took.
+
+        Where a look at the clock is due, it plans the number of steps anew.
         """
         now = time.perf_counter()
         self._planner.note_step(now - self._mark, state.position)
@@ -419,8 +430,9 @@ class TimeLimitedSteps(StepPlan):
         return self._used_before + self._used_here()
 
     def _decide(self, state: TrainingState) -> tuple[int, int]:
-        """Returns the number of steps, and the step of the next look at the clock: as the first
-        process sees it.
+        """Returns the number of steps, and the step of the next look at the clock.
+
+        They are as the first process sees them.
         """
         decision = ""
         if self._workers.is_first:
@@ -431,8 +443,9 @@ class TimeLimitedSteps(StepPlan):
         return int(steps), int(next_check)
 
     def _announce(self, steps: int, state: TrainingState) -> None:
-        """Reports what fits into the limit: once it is known, and again where it changes by more
-        than a quarter.
+        """Reports what fits into the limit.
+
+        It does once it is known, and again where it changes by more than a quarter.
         """
         used = self._used()
         if steps == state.step and self._planner.overrun(state.step, used) > 0.05 * self._limit:
@@ -470,8 +483,9 @@ class TimeLimitedSteps(StepPlan):
         )
 
     def _is_sample_due(self, state: TrainingState) -> bool:
-        """Returns whether the scoring should be timed now: after a few steps, and once more halfway
-        to the end.
+        """Returns whether the scoring should be timed now.
+
+        It should after a few steps, and once more halfway to the end.
         """
         if self._planner.costs.is_measured or self._planner.steps_seen < _FEWEST_MEASURED:
             return False
@@ -480,8 +494,9 @@ class TimeLimitedSteps(StepPlan):
         return is_first_time or is_halfway
 
     def _sample_scoring(self, state: TrainingState) -> None:
-        """Times the scoring of a few rows, so that what comes after the last step is known before
-        it comes.
+        """Times the scoring of a few rows.
+
+        What comes after the last step is then known before it comes.
         """
         self._sampled_at = state.step
         n_rows = 0
@@ -533,8 +548,9 @@ class _Work:
         self._hidden_size = int(getattr(job.source.config, "hidden_size", 0) or 768)
 
     def of_batches(self, batches: Plan) -> Floats:
-        """Returns the (B,) work of training batches; of very many, the later ones are as the mean
-        of the first.
+        """Returns the (B,) work of training batches.
+
+        Of very many, the later ones are as the mean of the first.
         """
         computed = np.array([self._of_batch(batch) for batch in batches[:_MOST_BATCHES]])
         others = np.full(len(batches) - len(computed), computed.mean())
@@ -551,8 +567,9 @@ class _Work:
         return float(sum(rows * self._of_width(width) for rows, width in shapes))
 
     def _of_width(self, width: Any) -> Any:
-        """Returns the work of a row: a layer takes 24 d^2 products for a token of d numbers, and 4
-        d for a pair.
+        """Returns the work of a row.
+
+        A layer takes 24 d^2 products for a token of d numbers, and 4 d for a pair.
         """
         return width * (1.0 + width / (6.0 * self._hidden_size))
 

@@ -49,8 +49,9 @@ def stdout_kept() -> Iterator[None]:
 
 
 def tell(trackers: list[Any], send: Callable[[Any], object], listener: Listener) -> None:
-    """Sends something to each tracker; one that fails is ended and left out from then on: no run is
-    lost by it.
+    """Sends something to each tracker.
+
+    A tracker that fails is ended and left out from then on: no run is lost by it.
     """
     for tracker in [*trackers]:
         try:

@@ -69,8 +69,9 @@ class StillImproving:
 def undertrained_losses(
     history: Sequence[Mapping[str, Any]], *, selection: str, best_step: int
 ) -> list[float]:
-    """Returns the validation losses of a training that ended too early; an empty list where nothing
-    says so.
+    """Returns the validation losses of a training that ended too early.
+
+    It is an empty list where nothing says so.
 
     It did if the last evaluation was the best one, the validation loss still fell there, and the
     training loss is hardly lower than it: nothing was learned by heart yet.
@@ -106,8 +107,9 @@ def rising_scores(
     interval_width: float,
     sign: float = 1.0,
 ) -> list[float]:
-    """Returns the scores of a training whose primary metric still rose beyond noise; an empty list
-    where it did not.
+    """Returns the scores of a training whose primary metric still rose beyond noise.
+
+    It is an empty list where it did not.
 
     It did if the last evaluation was the best one and is better than that after two thirds of the
     training by more than two standard errors, and that last third brought a fifth of the whole rise

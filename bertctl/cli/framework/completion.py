@@ -59,8 +59,9 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
 
 
 def run_folders(incomplete: str) -> list[str]:
-    """Returns the run folders beside what is typed: those of the current folder and of `runs/` at
-    first.
+    """Returns the run folders beside what is typed.
+
+    At first they are those of the current folder and of `runs/` at first.
     """
     folder, _, begun = incomplete.rpartition("/")
     try:

@@ -1,5 +1,6 @@
-"""Options that several verbs share, folded into one value: a verb takes the value, a person types
-the options.
+"""Options that several verbs share, folded into one value.
+
+A verb takes the value, a person types the options.
 """
 
 import functools
@@ -109,8 +110,9 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
 
 
 def protect_inputs(arguments: Mapping[str, Any]) -> None:
-    """Refuses an output path that is also an input of this command line: a path that was typed, or
-    stdin's file.
+    """Refuses an output path that is also an input of this command line.
+
+    The input is a path that was typed, or stdin's file.
 
     Raises:
         UsageError: an output that is an input, another output, or a run of a sweep that would be
@@ -150,8 +152,9 @@ def folds(
     after: Sequence[inspect.Parameter],
     fold: Callable[[dict[str, Any]], Any],
 ) -> Decorator:
-    """Returns a decorator of a verb `verb(out, value, ...)` that puts other parameters in place of
-    `value`.
+    """Returns a decorator that puts other parameters in place of `value`.
+
+    It decorates a verb `verb(out, value, ...)`.
 
     Of several such decorators the lowest takes the first value, the others those behind it.
 

@@ -31,8 +31,9 @@ _METAVARS = {"<int>": "N", "<int range>": "N", "<float>": "X", "<str>": "NAME"}
 
 
 def described(docstring: str) -> tuple[str, dict[str, str]]:
-    """Returns the help of a verb, and that of its options by parameter: a docstring without its
-    `Args:`, and those.
+    """Returns the help of a verb, and that of its options by parameter.
+
+    They are a docstring without its `Args:`, and those.
     """
     before, _, rest = inspect.cleandoc(docstring).partition("\n\nArgs:\n")
     section, title, examples = rest.partition("\n\nExamples:\n")
@@ -54,8 +55,9 @@ class VerbCommand(TyperCommand):
         formatter.write(verb_help(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Reads what was typed; for completion without making values of it, because Typer does that
-        with pydantic.
+        """Reads what was typed.
+
+        For completion it makes no values of it, because Typer does that with pydantic.
         """
         if not ctx.resilient_parsing:
             if any(":/" in word for word in args):
@@ -82,8 +84,9 @@ class VerbGroup(TyperGroup):
     command_class = VerbCommand
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Returns the options of the group, all of them flags that are off: Typer needs pydantic to
-        read None.
+        """Returns the options of the group, all of them flags that are off.
+
+        Typer needs pydantic to read None.
         """
         parameters = super().get_params(ctx)
         for parameter in parameters:
@@ -185,8 +188,9 @@ def _bold(text: str) -> str:
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], *, column: int = 0) -> str:
-    """Returns a group of rows, in two columns where that leaves room for the texts, else each text
-    below its flags.
+    """Returns a group of rows.
+
+    It is in two columns where that leaves room for the texts, else each text is below its flags.
 
     Args:
         title: the heading.

@@ -1,5 +1,6 @@
-"""What the logs of GitHub and GitLab understand: parts that are folded, and errors shown at their
-file and line.
+"""What the logs of GitHub and GitLab understand.
+
+They are parts that are folded, and errors shown at their file and line.
 """
 
 import os
@@ -14,8 +15,9 @@ from bertctl.session import command_words
 
 @dataclass
 class LogGroup:
-    """Part of a job's log that is shown as one line until somebody opens it: what a verb says while
-    it works.
+    """Part of a job's log that is shown as one line until somebody opens it.
+
+    It is what a verb says while it works.
 
     Attributes:
         gitlab: whether GitLab reads along, and not GitHub.
@@ -61,8 +63,9 @@ def log_group() -> LogGroup | None:
 
 
 def error_annotations(error: BertctlError) -> list[str]:
-    """Returns GitHub's commands that show an error at the lines of the files it names; none
-    elsewhere.
+    """Returns GitHub's commands that show an error at the lines of the files it names.
+
+    There are none elsewhere.
     """
     from bertctl.reporting import github
     from bertctl.reporting.findings import Check

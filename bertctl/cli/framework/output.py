@@ -85,8 +85,9 @@ class Output(Listener):
         self._talk(("warning: ", "bold yellow"), _one_line(as_options(text)), folded=False)
 
     def answer(self, document: Mapping[str, Any], *parts: Shown) -> None:
-        """Writes the verb's answer to stdout: the parts, strings without markup; with `--json` the
-        document, later.
+        """Writes the verb's answer to stdout.
+
+        The parts are strings without markup. With `--json` the document is written later.
         """
         if self.as_json:
             self._document = document
@@ -102,8 +103,9 @@ class Output(Listener):
                 self.answers.print(_text(drawn) if isinstance(drawn, str) else drawn)
 
     def deliver(self) -> None:
-        """Writes the document, once nothing can fail any more: an error stands in it, beside what
-        was found.
+        """Writes the document, once nothing can fail any more.
+
+        An error stands in it, beside what was found.
         """
         if self._document is not None:
             text = json.dumps(
@@ -115,8 +117,9 @@ class Output(Listener):
             sys.stdout.write(harmless(text, keep="\n") + "\n")
 
     def error(self, error: BertctlError) -> None:
-        """Writes an error to stderr, what was given, then what to type; with `--json` a document to
-        stdout too.
+        """Writes an error to stderr: what was given, then what to type.
+
+        With `--json` it writes a document to stdout too.
         """
         self.close()
         if self.debug:
@@ -134,8 +137,9 @@ class Output(Listener):
             self.deliver()
 
     def commands(self, lines: Iterable[str]) -> None:
-        """Writes workflow commands of our own to stderr, where those in what is said are written
-        out.
+        """Writes workflow commands of our own to stderr.
+
+        Those in what is said are written out.
         """
         if text := "".join(f"{line}\n" for line in lines):
             self._progress.erase()
@@ -178,16 +182,18 @@ class Output(Listener):
         self._progress.finish(phase)
 
     def close(self) -> None:
-        """Takes the bar off the screen, and ends the folded part of a log; safe to call at any
-        time.
+        """Takes the bar off the screen, and ends the folded part of a log.
+
+        It is safe to call at any time.
         """
         self._progress.erase()
         if self._group is not None:
             self.commands(self._group.close())
 
     def _talk(self, *parts: "str | tuple[str, str]", folded: bool = True) -> None:
-        """Writes a line of talk, inside the folded part of a log while there is work, or outside of
-        it.
+        """Writes a line of talk.
+
+        It goes inside the folded part of a log while there is work, or outside of it.
         """
         self._progress.erase()
         if self._group is not None:
@@ -196,8 +202,9 @@ class Output(Listener):
 
     @contextlib.contextmanager
     def third_party_kept(self) -> Iterator["ThirdPartyLog"]:
-        """Warnings and log lines of other libraries go to the run's log instead of the screen
-        (`--verbose`: both).
+        """Sends warnings and log lines of other libraries to the run's log.
+
+        They do not go to the screen, and with `--verbose` to both.
         """
         log = ThirdPartyLog(echo=self.detail if self.verbose else None)
         root = logging.getLogger()
@@ -252,8 +259,9 @@ def plain_table(
     right: tuple[str, ...] = (),
     rows: Iterable[Iterable[str]] = (),
 ) -> "Table":
-    """Returns a table as all tables look: no box, a bold header, the columns named in `right`
-    right-aligned.
+    """Returns a table as all tables look.
+
+    It has no box, a bold header, and the columns named in `right` right-aligned.
 
     A narrow terminal cuts nothing: what has no room is folded, the widest column first.
     """
@@ -288,8 +296,9 @@ def _text(*parts: "str | tuple[str, str]") -> "Text":
 
 
 def _one_line(text: str) -> str:
-    """Returns a line of talk, with its indented lines below it; other ends of lines are those of a
-    text or a name.
+    """Returns a line of talk, with its indented lines below it.
+
+    Other ends of lines are those of a text or a name.
     """
     return re.sub(r"\n(?! )", r"\\n", text)
 
@@ -303,8 +312,9 @@ def console_of(stream: Any) -> "Console":
     from bertctl.reporting.document import filled
 
     class HarmlessConsole(Console):
-        """Shows control characters of texts instead of sending them to the terminal; a string in a
-        table has a line.
+        """Shows control characters of texts instead of sending them to the terminal.
+
+        A string in a table has a line.
 
         Columns of a table in which no row has anything are left out.
         """

@@ -1,5 +1,6 @@
-"""What the verbs that judge (gate, compare, data check) write for pipelines: JUnit, GitHub,
-GitLab.
+"""What the verbs that judge write for pipelines: JUnit, GitHub, GitLab.
+
+The verbs are gate, compare and data check.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,8 +111,9 @@ def publish_checks(
 
 
 def publish_tables(out: Output, title: str, tables: Sequence[github.TextTable]) -> None:
-    """Writes tables into GitHub's step summary where there is one; a summary that can't be written
-    is a warning.
+    """Writes tables into GitHub's step summary where there is one.
+
+    A summary that can't be written is a warning.
     """
     _summarise(out, lambda room: github.tables_summary(title, tables, limit=room))
 

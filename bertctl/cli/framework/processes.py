@@ -33,8 +33,9 @@ NumProcessesOption = Annotated[
 
 
 def in_processes(count: int, out: Output, *, source: str = "", config: Path | None = None) -> None:
-    """Runs this command line in several processes, if they are asked for and this is none of them;
-    then it ends.
+    """Runs this command line in several processes, then ends.
+
+    It does if they are asked for and this is none of them.
 
     Args:
         count: how many processes.
@@ -66,8 +67,9 @@ def in_processes(count: int, out: Output, *, source: str = "", config: Path | No
 
 
 def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
-    """Returns a command line whose inputs each process can read: pipes are read here, once, into
-    files of their names.
+    """Returns a command line whose inputs each process can read.
+
+    Pipes are read here, once, into files of their names.
 
     Args:
         arguments: what was typed after `bertctl`.
@@ -92,8 +94,9 @@ def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
 
 
 def this_worker(out: Output) -> tuple[Workers, Listener]:
-    """Returns this process among those that share the work, and its listener: only the first
-    process is heard.
+    """Returns this process among those that share the work, and its listener.
+
+    Only the first process is heard.
     """
     shared = workers()
     return shared, out if shared.is_first else SILENT

@@ -1,5 +1,6 @@
-"""How far a job is: one bar on a terminal, elsewhere a plain line now and then, both with the time
-that is left.
+"""How far a job is, with the time that is left.
+
+It is one bar on a terminal, and elsewhere a plain line now and then.
 
 Off a terminal a line follows the one before by 30 s and by 5 % of the work, whichever is later; so
 the longest job has at most 20 lines. Where nobody knows how much work there is, and in a part of
@@ -69,8 +70,9 @@ class _Phase:
 
 
 class ProgressDisplay:
-    """Shows how far the phases of a job are; one that begins while another is under way is a part
-    of it.
+    """Shows how far the phases of a job are.
+
+    One that begins while another is under way is a part of it.
 
     Args:
         console: of stderr. It has a bar where it is a terminal, outside of CI and not under an AI
@@ -94,8 +96,9 @@ class ProgressDisplay:
         figures: Mapping[str, float | str],
         share: float | None,
     ) -> str | None:
-        """Takes news of a phase as `Listener.advance` gets them; returns the line to write, where
-        one is due.
+        """Takes news of a phase as `Listener.advance` gets them.
+
+        It returns the line to write, where one is due.
         """
         now = time.monotonic()
         if share is None and total:
@@ -198,8 +201,9 @@ def _listed(*parts: str) -> str:
 
 
 def _percent(phase: _Phase) -> str:
-    """Returns the share of a phase that is done; of one whose last step is done, nothing: a part of
-    it is left.
+    """Returns the share of a phase that is done.
+
+    Of one whose last step is done, nothing: a part of it is left.
     """
     if phase.share is None or (phase.total and phase.done >= phase.total and phase.share < 1):
         return ""

@@ -426,8 +426,9 @@ class RecipeRequest:
         listener: Listener = SILENT,
         task: str = "",
     ) -> "TracedRecipe":
-        """Returns the recipe and where each field's value comes from; for a file of rows the
-        generic one of its task.
+        """Returns the recipe and where each field's value comes from.
+
+        For a file of rows the generic one of its task.
 
         Args:
             name: of the recipe or the file, where it was not typed as such.
@@ -540,8 +541,9 @@ class RunRequest:
 
 
 def picked(*names: str | FieldOption) -> list[FieldOption]:
-    """Returns options: those of a group, by its name, and single ones, by their flags or as they
-    are.
+    """Returns options.
+
+    They are those of a group, by its name, and single ones, by their flags or as they are.
     """
     picked_options: list[FieldOption] = []
     for name in names:
@@ -559,8 +561,9 @@ def without(group: str, *flags: str) -> list[FieldOption]:
 def takes_recipe(
     *names: str | FieldOption, has_recipe_argument: bool = True, sets: bool = True
 ) -> Decorator:
-    """Gives a verb `verb(out, recipe, ...)` options of recipe fields; it gets them as a
-    `RecipeRequest`.
+    """Gives a verb `verb(out, recipe, ...)` options of recipe fields.
+
+    The verb gets them as a `RecipeRequest`.
 
     Args:
         names: see `picked`.
@@ -595,8 +598,9 @@ def takes_recipe(
 
 
 def takes_run(*names: str | FieldOption) -> Decorator:
-    """Gives a verb `verb(out, run, ...)` the argument RUN and the options that `picked` gives, as a
-    `RunRequest`.
+    """Gives a verb `verb(out, run, ...)` the argument RUN and options.
+
+    They are the options that `picked` gives, as a `RunRequest`.
     """
     rows = picked(*names)
 
@@ -610,8 +614,9 @@ def takes_run(*names: str | FieldOption) -> Decorator:
 
 
 def lock(arguments: dict[str, Any]) -> None:
-    """Takes `--locked` out of what was given, and puts the lock in force where that or
-    BERTCTL_LOCKED says so.
+    """Takes `--locked` out of what was given, and puts the lock in force.
+
+    It does where that or BERTCTL_LOCKED says so.
     """
     from bertctl.catalog.lock import LOCKED, enforce
 
@@ -620,8 +625,9 @@ def lock(arguments: dict[str, Any]) -> None:
 
 
 def by_field(rows: Sequence[FieldOption], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Takes the values of the rows out of what was given, and returns those that were typed, by
-    field.
+    """Takes the values of the rows out of what was given.
+
+    It returns those that were typed, by field.
     """
     values = {row.field: row.value(arguments.pop(row.name)) for row in rows}
     return {name: value for name, value in values.items() if value not in (None, [], ())}

@@ -1,5 +1,6 @@
-"""stdin, stdout and stderr that are always there: a reader who leaves is noted, and the work goes
-on.
+"""stdin, stdout and stderr that are always there.
+
+A reader who leaves is noted, and the work goes on.
 """
 
 import codecs
@@ -55,8 +56,9 @@ class _Door(io.FileIO):
 
 
 class _Stream(io.TextIOWrapper):
-    """Stream for text on its way out, where `guarded` without control characters and workflow
-    commands (`words.spoken`).
+    """Stream for text on its way out.
+
+    Where `guarded`, it has no control characters and workflow commands (`words.spoken`).
     """
 
     guarded = False
@@ -86,8 +88,10 @@ def is_set(name: str) -> bool:
 
 
 def wants_colours(stream: TextIO) -> bool:
-    """Returns whether colours fit: on a terminal, or anywhere with FORCE_COLOR; NO_COLOR with any
-    value is stronger. Programs that read the output for a person (AI_AGENT) get none on a terminal.
+    """Returns whether colours fit.
+
+    They do on a terminal, or anywhere with FORCE_COLOR. NO_COLOR with any value is stronger.
+    Programs that read the output for a person (AI_AGENT) get none on a terminal.
     """
     if os.environ.get("NO_COLOR"):
         return False
@@ -97,8 +101,9 @@ def wants_colours(stream: TextIO) -> bool:
 
 
 def scrolling() -> bool:
-    """Returns whether answers run over the terminal while they are made: no bar fits between
-    them.
+    """Returns whether answers run over the terminal while they are made.
+
+    No bar fits between them.
     """
     return any(stream.scrolls for stream in current().part(_Streams).opened)
 
@@ -125,8 +130,9 @@ def open_streams() -> None:
 
 @contextlib.contextmanager
 def buffered() -> Iterator[TextIO]:
-    """Yields what keeps a document until it is complete, and writes it then: an error halfway is a
-    document too.
+    """Yields what keeps a document until it is complete, and writes it then.
+
+    An error halfway is a document too.
     """
     import tempfile
 
@@ -144,8 +150,9 @@ def buffered() -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def data() -> Iterator[TextIO]:
-    """Yields stdout for answers that are data, of which not a letter is changed on their way to a
-    file or a pipe.
+    """Yields stdout for answers that are data.
+
+    Not a letter of them is changed on their way to a file or a pipe.
 
     On a terminal, and in a log that GitHub reads, control characters and workflow commands are
     written out. It raises the OSError of `lost` when its reader has left.
@@ -161,8 +168,9 @@ def data() -> Iterator[TextIO]:
 
 
 def stdout_file() -> Path | None:
-    """Returns the file that stdout was sent to; None for a terminal, a pipe, or where the system
-    does not say.
+    """Returns the file that stdout was sent to.
+
+    None for a terminal, a pipe, or where the system does not say.
     """
     try:
         target = os.fstat(1)

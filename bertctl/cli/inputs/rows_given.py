@@ -1,5 +1,6 @@
-"""Rows as a command line names them: a file, stdin, texts, questions about a text, or a split of
-the run's own data.
+"""Rows as a command line names them.
+
+They are a file, stdin, texts, questions about a text, or a split of the run's own data.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -211,8 +212,9 @@ _OPTIONS = [
 
 
 def takes_rows(*names: str | FieldOption) -> Decorator:
-    """Gives a verb `verb(out, given, ...)` RUN, the rows to answer and options of fields, as
-    `RowsGiven`.
+    """Gives a verb `verb(out, given, ...)` what it answers rows with.
+
+    It gets RUN, the rows and options of fields, as `RowsGiven`.
     """
     fields = picked(
         "--data-dir",

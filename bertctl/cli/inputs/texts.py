@@ -1,5 +1,6 @@
-"""The texts that a command line names (lines, tables, a data set of the catalog), and the options
-that name them.
+"""The texts that a command line names, and the options that name them.
+
+The texts are lines, tables, or a data set of the catalog.
 """
 
 import shlex
@@ -200,8 +201,9 @@ class TextSource:
 
 
 class InputIds:
-    """Ids that an input has for its texts, from where they are read to where the answers are
-    written, in one order.
+    """Ids that an input has for its texts, in one order.
+
+    They go from where they are read to where the answers are written.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
-"""A model that makes vectors of texts, the texts, and where answers go: as they are typed for the
-verbs that compare texts.
+"""A model that makes vectors of texts, the texts, and where answers go.
+
+They are typed so for the verbs that compare texts.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,8 +54,9 @@ class VectorsGiven:
         table: bool = False,
         hidden: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """Writes answers as they come, into a file or as lines to stdout; for a table, and with
-        --json, as a whole.
+        """Writes answers as they come, into a file or as lines to stdout.
+
+        For a table, and with --json, as a whole.
 
         The table leaves out columns that are `hidden`.
 
@@ -123,8 +125,9 @@ _OPTIONS = [
 
 
 def takes_vectors(*left_out: str) -> Decorator:
-    """Gives a verb `verb(out, given, ...)` the options of model, vectors, texts and answers; some
-    left out.
+    """Gives a verb `verb(out, given, ...)` the options of model, vectors, texts and answers.
+
+    Some of them are left out.
     """
     fields = picked(
         "model",

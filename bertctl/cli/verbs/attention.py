@@ -44,8 +44,7 @@ def attention(
         Literal["gradient", "ablation"] | None, typer.Option("--importance")
     ] = None,
 ) -> None:
-    """Show what a model's tokens attend to: one text as a page, or what every head does over a
-    file.
+    """Show what a model's tokens attend to: one text as a page, or every head over a file.
 
     The page of a text shows lines between tokens, all heads, and queries times keys. Layers and
     heads count from 1.

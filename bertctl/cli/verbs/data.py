@@ -187,8 +187,9 @@ def _command_on(files: Mapping[str, Path]) -> list[str]:
 def _recipe(
     out: Output, settings: RecipeRequest, subject: Sequence[str], task: str | None
 ) -> "Recipe":
-    """Returns the recipe that was named, or the generic one of the task around the files that
-    were.
+    """Returns the recipe that was named.
+
+    Without one, it is the generic one of the task around the files that were.
     """
     from bertctl.config.task_names import task_names
     from bertctl.data.file_names import SUFFIXES, suffix_of
@@ -319,15 +320,17 @@ def _tally(report: "DataReport") -> str:
 
 
 def _from_here(path: str) -> str:
-    """Returns a path as it would be typed in the current folder; GitHub and GitLab want it so
-    too.
+    """Returns a path as it would be typed in the current folder.
+
+    GitHub and GitLab want it so too.
     """
     return path.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
 def _as_checks(group: str, report: "DataReport", *, strict: bool) -> list[Check]:
-    """Returns a check per finding, and one more: most viewers take a suite without cases for
-    broken.
+    """Returns a check per finding, and one more.
+
+    Most viewers take a suite without cases for broken.
     """
     rows = (
         ", ".join(f"{facts['rows']:,} {split}" for split, facts in report.splits.items())

@@ -40,8 +40,9 @@ def doctor(
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")] = Path("runs"),
 ) -> None:
-    """Check whether this machine is ready: versions, devices, memory, folders, the hub, and what a
-    recipe needs.
+    """Check whether this machine is ready, and has what a recipe needs.
+
+    The checks are about versions, devices, memory, folders, and the hub.
 
     Nothing is downloaded; with --offline nothing is asked. Where all that a recipe needs is here,
     its run is made ready, as `finetune --dry-run` does it. The exit code is 0 when a run could

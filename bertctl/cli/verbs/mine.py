@@ -23,8 +23,9 @@ def mine(
     strict: Annotated[bool, typer.Option("--strict")] = False,
     approximate: Annotated[bool, typer.Option("--approximate")] = False,
 ) -> None:
-    """Find paraphrases and duplicates: every pair of a file's texts whose similarity is at or above
-    a threshold.
+    """Find paraphrases and duplicates: every pair of a file's texts above a threshold.
+
+    A pair whose similarity equals the threshold is found, too.
 
     Each text is compared with each, and no pair is left out, but for --approximate. The model is
     minilm unless you give --model; it defines the similarity, the cosine for most.

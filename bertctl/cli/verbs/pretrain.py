@@ -60,8 +60,9 @@ def pretrain(
 def corpus_recipe(
     recipe: RecipeRequest, names: list[str], options: dict[str, Any], *, listener: Listener
 ) -> "TracedRecipe":
-    """Returns the recipe as typed, and where its values come from: its name or file, and
-    corpora for it; or corpora alone.
+    """Returns the recipe as typed, and where its values come from.
+
+    What was typed is its name or file, and corpora for it, or corpora alone.
 
     Raises:
         UsageError: nothing was named, or see `RecipeRequest.load`.

@@ -43,8 +43,7 @@ def probe(
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Train a linear classifier on a frozen encoder, and see which layer and pooling suit the task
-    best.
+    """Train a linear classifier on a frozen encoder, and find the best layer and pooling.
 
     Args:
         input: A file with texts and labels, or a recipe (`bertctl recipes ls`).

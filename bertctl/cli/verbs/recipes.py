@@ -1,5 +1,6 @@
-"""`bertctl recipes`: list, show, compare, copy and validate recipes; list models and data sets; all
-without torch.
+"""`bertctl recipes`: list, show, compare, copy and validate recipes.
+
+It also lists models and data sets, all without torch.
 """
 
 import json
@@ -264,8 +265,9 @@ def copy_recipe(name: str, destination: str, *, overwrite: bool = False) -> Path
 
 
 def check_recipe(name_or_path: str) -> BertctlError | None:
-    """Returns the faults of a recipe, the names of its model and data set included; None where
-    nothing is.
+    """Returns the faults of a recipe, or None.
+
+    The names of its model and data set are checked, too.
 
     Nothing is fetched, and files named in the recipe are not looked for: it may be meant for
     another machine.
@@ -315,8 +317,9 @@ def _sentences(error: BertctlError | None) -> Sequence[str]:
 
 
 def _runnable(path: Path) -> str:
-    """Returns the path as a shell word that `finetune` takes for a path, not for a built-in
-    name.
+    """Returns the path as a shell word that `finetune` takes for a path.
+
+    It does not take it for a built-in name.
     """
     text = str(path)
     looks_like_path = "/" in text or path.suffix.lower() in (".yaml", ".yml")

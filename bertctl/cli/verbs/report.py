@@ -25,8 +25,9 @@ def report(
     errors: Annotated[int, typer.Option("--errors", metavar="N", min=0)] = 30,
     explain: Annotated[int, typer.Option("--explain", metavar="N", min=0)] = 0,
 ) -> None:
-    """Show a run in one file: result, curves, confusions, calibration, slices, the most confident
-    errors.
+    """Show a run in one file: result, curves, confusions, calibration, slices, errors.
+
+    The errors are the most confident ones.
 
     Args:
         output: File to write. An existing file is replaced. Default: RUN/report.html for HTML,

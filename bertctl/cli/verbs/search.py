@@ -28,8 +28,9 @@ def search(
     ] = 10,
     approximate: Annotated[bool, typer.Option("--approximate")] = False,
 ) -> None:
-    """Find the texts of an index that are nearest in meaning: exactly, by comparing with each of
-    them.
+    """Find the texts of an index that are nearest in meaning.
+
+    The search is exact: it compares the query with each text.
 
     Args:
         folder: Index, as `bertctl index` makes it; it names the model.

@@ -19,8 +19,9 @@ def similarity(
     second: Annotated[str | None, typer.Argument(metavar="TEXT|FILE")] = None,
     every: Annotated[bool, typer.Option("--all")] = False,
 ) -> None:
-    """Compare texts by meaning: the cosine of their embeddings, -1 to 1, or the model's own
-    measure.
+    """Compare texts by meaning: the cosine of their embeddings, or the model's own measure.
+
+    The cosine goes from -1 to 1.
 
     Two texts, two files row by row, or a file with two columns of texts; where that has people's
     scores as well, their correlation with the similarities. The model is minilm unless --model says

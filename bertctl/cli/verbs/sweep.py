@@ -48,8 +48,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
 ) -> None:
-    """Run a recipe with every setting of a grid and several seeds, and choose the setting by the
-    mean.
+    """Run a recipe with every setting of a grid and several seeds, and choose by the mean.
 
     Run folders are in DIR/cells. The same command runs the missing runs. A failed run does not stop
     the others; the exit code is that of the first.

@@ -15,8 +15,7 @@ def sweep_merge(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
 ) -> None:
-    """Merge the shards of a sweep: copy their runs into one folder and compute the result from all
-    of them.
+    """Merge the shards of a sweep into one folder and compute the result from all their runs.
 
     The shards must belong to one sweep: the same recipe, grid, seeds, data and model. Missing runs
     are reported.

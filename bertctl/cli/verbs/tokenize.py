@@ -139,8 +139,9 @@ def tokenize(
 def _inputs(
     texts: list[str] | None, file: list[str] | None, data: str | None, pair: str | None
 ) -> tuple[list[str], list[str]]:
-    """Returns the files to read and the texts given as arguments: one of the two, or none where a
-    data set is named.
+    """Returns the files to read and the texts given as arguments.
+
+    It is one of the two, or none where a data set is named.
     """
     typed_texts = list(texts or ())
     files = expand_patterns(file or ())

@@ -194,8 +194,9 @@ def say_unscored_test(
 
 
 def _recipe_to_keep(traced: "TracedRecipe", verb: str, every_field: bool) -> str:
-    """Returns the recipe as a file to keep: what was chosen, with paths seen from where the file
-    will lie.
+    """Returns the recipe as a file to keep.
+
+    It has what was chosen, with paths seen from where the file will lie.
     """
     from bertctl.cli.framework.streams import stdout_file
     from bertctl.config.dump import dump_recipe
@@ -247,8 +248,9 @@ def _say_what_fits(job: "Job", out: Output) -> dict[str, Any]:
 
 
 def _plan_table(job: Any) -> Shown:
-    """Returns what a person at a terminal looks for; the complete recipe would push it off the
-    screen.
+    """Returns what a person at a terminal looks for.
+
+    The complete recipe would push it off the screen.
     """
     from bertctl.words import count, human_bytes
 

@@ -135,8 +135,9 @@ def coverage(
     top: Annotated[int, typer.Option("--top-k", "--top", min=1, metavar="N")] = 20,
     lowercase: LowercaseOption = None,
 ) -> None:
-    """Show the words of a corpus that are not a single token, and what a domain vocabulary would
-    gain.
+    """Show words of a corpus that are not a single token, and what new tokens would gain.
+
+    New tokens are those of a domain vocabulary.
 
     Args:
         top: How many words to show.
@@ -354,8 +355,9 @@ def neighbours(
     whole_words: Annotated[bool, typer.Option("--whole-words")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE.html")] = None,
 ) -> None:
-    """Find the tokens nearest to a token, or the places of a corpus where a word is used in the
-    same sense, or another.
+    """Find the tokens nearest to a token, or places where a word is used in the same sense.
+
+    The places are those of a corpus. Places where the word has another sense are found, too.
 
     Args:
         word: A token of the vocabulary, or 'a - b + c' in quotes.
@@ -422,8 +424,9 @@ def neighbours(
 
 @contextmanager
 def _rereadable(source: TextSource) -> Iterator[TextSource]:
-    """Yields the same texts, with a temporary copy in the place of stdin, which can be read only
-    once.
+    """Yields the same texts again and again.
+
+    A temporary copy is in the place of stdin, which can be read only once.
     """
     if "-" not in source.files:
         yield source

@@ -2,10 +2,10 @@
 
 `x.ann` has a span per line, and `x.txt` its text.
 
-T1    PER 0 9    Anna Berg
-T2    LOC 21 26;27 31    Royal Hall     parts with only blanks between them are one span
-T3    LOC 21 25;30 34    Oslo Lyon      parts with words between them are none that tags can mark
-A1    Negation T1                    attributes, relations, events and notes are counted, and not read
+T1	PER 0 9	Anna Berg
+T2	LOC 21 26;27 31	Royal Hall     parts with only blanks between them are one span
+T3	LOC 21 25;30 34	Oslo Lyon      parts with words between them are none that tags can mark
+A1	Negation T1                    attributes, relations, events and notes are counted, and not read
 """
 
 import re

@@ -4,7 +4,7 @@ Title and abstract, then a line with tabs for each span.
 
 1|t|Naloxone reverses the effect of clonidine.
 1|a|In rats, ...
-1    0    8    Naloxone    Chemical    D009270
+1	0	8	Naloxone	Chemical	D009270
 """
 
 import re

@@ -348,7 +348,7 @@ class TextClassification(Task):
     def describe(self, rows: Rows) -> str:
         """Returns how many of each label there are.
 
-        Of many labels it names labels, of the rarest and the most frequent one.
+        Of many labels it names the rarest and the most frequent one.
         """
         counts = self._label_counts(rows)
         by_number = sorted(self.labels, key=counts.__getitem__)

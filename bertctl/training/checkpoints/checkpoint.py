@@ -1,5 +1,6 @@
-"""Checkpoints: everything a run needs to continue at the exact step, as safetensors and JSON, found
-damaged or whole.
+"""Checkpoints: everything a run needs to continue at the exact step.
+
+They are safetensors and JSON, and are found damaged or whole.
 
     RUN/checkpoints/step-00000120/
         model.safetensors       weights
@@ -131,8 +132,9 @@ class Checkpoints:
             raise failure
 
     def latest(self) -> Checkpoint | None:
-        """Returns the newest whole checkpoint of this recipe; damaged ones are reported and left
-        aside.
+        """Returns the newest whole checkpoint of this recipe.
+
+        Damaged ones are reported and left aside.
         """
         for path in sorted(self._folder.checkpoints.glob("step-*"), reverse=True):
             trouble = self._trouble(path)
@@ -169,8 +171,9 @@ class Checkpoints:
         shutil.rmtree(self._folder.checkpoints, ignore_errors=True)
 
     def _begin(self, snapshot: Snapshot) -> tuple[Path, ExitStack]:
-        """Returns the checkpoint's place aside, with the files that the run has already, and what
-        ends it.
+        """Returns the checkpoint's place aside, and what ends it.
+
+        The place has the files that the run has already.
         """
         final = self._folder.checkpoints / f"step-{snapshot.state['outcome']['step']:08d}"
         with ExitStack() as stack:
@@ -273,8 +276,9 @@ def average_file(folder: RunFolder, step: int) -> Path:
 
 
 def put_back(checkpoint: Checkpoint, folder: RunFolder) -> None:
-    """Gives history.jsonl the content it had at the checkpoint, and model/ the weights that were
-    the best then.
+    """Gives history.jsonl and model/ what they had at the checkpoint.
+
+    For model/ these are the weights that were the best then.
     """
     best = checkpoint.path / _BEST
     history = checkpoint.path / folder.history.name

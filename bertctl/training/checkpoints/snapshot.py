@@ -27,8 +27,9 @@ RandomStates = Mapping[str, NDArray[np.uint8]]
 
 
 def random_states(workers: Workers) -> RandomStates:
-    """Returns the states of torch's generators as `cpu.0`, `cuda.0`, `cpu.1`, ...; all processes
-    must call it.
+    """Returns the states of torch's generators as `cpu.0`, `cuda.0`, `cpu.1`, ...
+
+    All processes must call it.
     """
     states = {}
     for device, mine in generator_states().items():
@@ -71,8 +72,9 @@ def restore(
     seed: int,
     listener: Listener = SILENT,
 ) -> TrainingState:
-    """Puts a run back to where a checkpoint stands: weights, optimizer, learning rate, generators,
-    history.
+    """Puts a run back to where a checkpoint stands.
+
+    That is weights, optimizer, learning rate, generators, and history.
 
     Args:
         checkpoint: a whole one.

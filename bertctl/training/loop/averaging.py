@@ -1,5 +1,6 @@
-"""The weights of the best evaluations, kept while a run goes on, and their mean (Izmailov et al.
-2018).
+"""The weights of the best evaluations, and their mean (Izmailov et al. 2018).
+
+They are kept while a run goes on.
 
 They are files in RUN/checkpoints/average, each written atomically; a checkpoint has copies of those
 that count at its step, so that a killed run finds them again.
@@ -95,8 +96,9 @@ class BestWeights:
         model.set_weights(mean_of([average_file(self._folder, step) for _, step in state.ranked]))
 
     def verdict(self, evaluation: Evaluation, state: TrainingState) -> dict[str, Any]:
-        """Returns what metrics.json says of the average: its steps, both values, and whether it is
-        kept.
+        """Returns what metrics.json says of the average.
+
+        It is its steps, both values, and whether it is kept.
         """
         value = evaluation.value
         is_tie = value == state.best_value
@@ -120,8 +122,9 @@ def verdict_sentence(verdict: Mapping[str, Any], metric: str, state: TrainingSta
 
 
 def mean_of(paths: Sequence[Path]) -> "dict[str, Tensor]":
-    """Returns the mean of the tensors of equal names in safetensors files, in fp32; integers as in
-    the first.
+    """Returns the mean of the tensors of equal names in safetensors files, in fp32.
+
+    Integers as in the first.
     """
     from safetensors.torch import load_file
 

@@ -1,5 +1,6 @@
-"""RUN/model: the best weights so far, on the disk at once or kept in memory until they have to be
-there.
+"""RUN/model: the best weights so far.
+
+They are on the disk at once, or kept in memory until they have to be there.
 """
 
 import shutil
@@ -34,8 +35,9 @@ class BestModel:
         self._weights: dict[str, Tensor] | None = None  # better than those on the disk
 
     def keep(self) -> bool:
-        """Keeps the model's weights as the best so far, and returns whether they are on the disk
-        now.
+        """Keeps the model's weights as the best so far.
+
+        It returns whether they are on the disk now.
         """
         if self._when == "each time":
             self._model.save(self._folder.model)
@@ -44,8 +46,9 @@ class BestModel:
         return False
 
     def flush(self) -> None:
-        """Writes them to the disk if they are in memory only: a checkpoint is about to copy
-        them.
+        """Writes the weights to the disk if they are in memory only.
+
+        It is called when a checkpoint is about to copy them.
         """
         if self._weights is not None:
             self._model.save(self._folder.model, weights=self._weights)

@@ -1,5 +1,6 @@
-"""Freezing and gradual unfreezing of layers, and the checks of recipe fields that treat layers
-apart.
+"""Freezing and gradual unfreezing of layers.
+
+It also checks the recipe fields that treat layers apart.
 
 Each is a recipe field, off by default; the field's docstring says where it comes from.
 """
@@ -103,8 +104,9 @@ class Unfreezing:
 
 
 def describe(recipe: Recipe, source: ModelSource, epochs: int) -> list[str]:
-    """Returns what the recipe does beyond plain fine-tuning in so many epochs, one sentence
-    each.
+    """Returns what the recipe does beyond plain fine-tuning, one sentence each.
+
+    It does so in so many epochs.
     """
     training = recipe.training
     sentences = []

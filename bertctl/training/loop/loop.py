@@ -160,8 +160,9 @@ def plan_epoch(recipe: Recipe, features: Features, epoch: int) -> Plan:
 
 
 class StepPlan:
-    """Number of steps that a run is planned for: here that of its recipe; a time limit may change
-    it on the way.
+    """Number of steps that a run is planned for.
+
+    Here that of its recipe; a time limit may change it on the way.
 
     Args:
         steps: Optimizer steps.
@@ -346,8 +347,9 @@ def _evaluate(hooks: Hooks, state: TrainingState) -> None:
 
 
 def _is_new_best(evaluation: Evaluation, hooks: Hooks, state: TrainingState) -> bool:
-    """Returns whether the weights are better than the best so far; a tie goes to the earlier or to
-    the lower loss.
+    """Returns whether the weights are better than the best so far.
+
+    A tie goes to the earlier or to the lower loss.
     """
     if hooks.breaks_ties and evaluation.value == state.best_value:
         return evaluation.loss < state.best_loss

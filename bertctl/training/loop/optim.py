@@ -1,5 +1,6 @@
-"""AdamW and the paper's schedule; where google-research/bert `optimization.py` differs,
-config/schema.py says so.
+"""AdamW and the paper's schedule.
+
+Where google-research/bert `optimization.py` differs, config/schema.py says so.
 """
 
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 
 def build_optimizer(network: "nn.Module", settings: OptimizerSection) -> "AdamW":
-    """Returns AdamW with bias correction and two groups: decayed weights, and biases with
-    normalisation weights.
+    """Returns AdamW with bias correction and two groups.
+
+    They are decayed weights, and biases with normalisation weights.
 
     With a layer decay, two such groups for the head and each layer down to the embeddings, each
     with its own learning rate; the first group is the head's, whose learning rate is the one that
@@ -64,8 +66,9 @@ def _groups(network: "nn.Module", settings: OptimizerSection) -> list[dict[str, 
 
 
 def build_schedule(optimizer: "AdamW", settings: OptimizerSection, *, steps: int) -> "LambdaLR":
-    """Returns a linear warm-up from 0 over the first share of the steps, then a straight line to 0
-    at the last.
+    """Returns a linear warm-up from 0 over the first share of the steps, then a decay.
+
+    The decay is a straight line to 0 at the last step.
 
     Args:
         optimizer: whose rate is scheduled.
@@ -174,8 +177,9 @@ def warmup_steps(settings: OptimizerSection, steps: int) -> int:
 
 
 def _undecayed(network: "nn.Module") -> set[str]:
-    """Names of biases and of every parameter of a normalisation layer, whatever the family calls
-    it.
+    """Names of biases and of every parameter of a normalisation layer.
+
+    They are found whatever the family calls it.
     """
     from torch import nn
 

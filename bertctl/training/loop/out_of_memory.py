@@ -1,5 +1,6 @@
-"""Out of memory: the same step in more and smaller micro-batches, until one example at a time is
-too much.
+"""Out of memory: the same step in more and smaller micro-batches.
+
+That goes on until one example at a time is too much.
 """
 
 import gc
@@ -10,8 +11,9 @@ from bertctl.runtime.heap import trim_heap
 
 
 def give_back_memory() -> None:
-    """Returns unused memory to the system: the micro-batches of the next attempt need blocks of
-    other sizes.
+    """Returns unused memory to the system.
+
+    The micro-batches of the next attempt need blocks of other sizes.
     """
     import torch
 

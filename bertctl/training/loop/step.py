@@ -1,5 +1,6 @@
-"""A training step: the forward and backward passes of one global batch, in micro-batches and among
-processes.
+"""A training step: the forward and backward passes of one global batch.
+
+They are split in micro-batches and among processes.
 
 Letters: B windows in a global batch.
 """
@@ -50,8 +51,9 @@ def step_with_oom_retry(
     rng: WindowRandom,
     micro_batches: MicroBatches,
 ) -> StepResult:
-    """Does a training step; where memory runs out, the same step in twice as many micro-batches,
-    and so on.
+    """Does a training step, again where memory runs out.
+
+    It is then the same step in twice as many micro-batches, and so on.
     """
     while True:
         try:
@@ -80,8 +82,9 @@ def training_step(
     *,
     micro_batches: int,
 ) -> StepResult:
-    """Does the forward and backward passes of one global batch, and the clipping; the optimizer's
-    step is the caller's.
+    """Does the forward and backward passes of one global batch, and the clipping.
+
+    The optimizer's step is the caller's.
 
     Args:
         engine: the network and the processes among which the batch is dealt out.
@@ -125,8 +128,9 @@ def training_step(
 
 
 def _clip(engine: TrainingEngine) -> float:
-    """Scales the gradients down to the largest norm that is allowed, where theirs is larger;
-    returns theirs.
+    """Scales the gradients down to the largest norm that is allowed.
+
+    It does where theirs is larger, and returns theirs.
     """
     import torch
 
@@ -149,8 +153,9 @@ def _clip(engine: TrainingEngine) -> float:
 def _part_by_part(
     engine: TrainingEngine, batches: Sequence[Batch], parts: Sequence[Ints]
 ) -> "tuple[list[str], list[Tensor]]":
-    """Adds up the gradients of micro-batches; returns the names of the losses, and what each batch
-    adds to them.
+    """Adds up the gradients of micro-batches.
+
+    It returns the names of the losses, and what each batch adds to them.
     """
     import torch
 
@@ -186,8 +191,9 @@ def _across_batch(
     counted: Sequence[int],
     sizes: Sequence[int],
 ) -> "tuple[list[str], list[Tensor]]":
-    """Computes the gradients of losses that look across the whole batch; returns their names, and
-    them.
+    """Computes the gradients of losses that look across the whole batch.
+
+    It returns their names, and them.
 
     Several micro-batches are computed twice: once for their outputs, of which the losses and the
     gradients with respect to them are computed, and once more, with the same random numbers, to
@@ -250,8 +256,9 @@ def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractCont
 def _global_counts(
     objective: Objective, batches: Sequence[Batch], parts: Sequence[Ints], workers: Workers
 ) -> dict[str, float]:
-    """Returns what the losses count in all micro-batches of all processes, so that an uneven split
-    changes nothing.
+    """Returns what the losses count in all micro-batches of all processes.
+
+    An uneven split then changes nothing.
     """
     counts = dict.fromkeys(objective.counts(batches[0]), 0.0)
     for batch, part in zip(batches, parts, strict=True):
@@ -263,8 +270,9 @@ def _global_counts(
 
 
 def _gathered(outputs: "Tensor", sizes: Sequence[int], workers: Workers) -> "Tensor":
-    """Returns the outputs of all processes in the order of the batch; gradients flow into this
-    process's own.
+    """Returns the outputs of all processes in the order of the batch.
+
+    Gradients flow into this process's own.
 
     Args:
         outputs: of this process's windows, the first dimension runs over them.

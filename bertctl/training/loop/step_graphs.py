@@ -25,8 +25,9 @@ gradients and returns the losses, (K,)."""
 
 @dataclass(frozen=True)
 class _Recorded:
-    """Passes over tensors that stay where they are: a batch is copied into them, losses are read
-    from them.
+    """Passes over tensors that stay where they are.
+
+    A batch is copied into them, losses are read from them.
     """
 
     graph: Any
@@ -36,8 +37,9 @@ class _Recorded:
 
 @dataclass
 class StepGraphs:
-    """Records passes by the shapes of their batches; the first batch of a shape is computed as
-    usual.
+    """Records passes by the shapes of their batches.
+
+    The first batch of a shape is computed as usual.
 
     Attributes:
         parameters: that are trained.

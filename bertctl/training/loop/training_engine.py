@@ -1,5 +1,6 @@
-"""What a training step is computed with: network, optimizer and schedule, as accelerate puts them
-on their devices.
+"""What a training step is computed with: network, optimizer and schedule.
+
+They are as accelerate puts them on their devices.
 """
 
 import json
@@ -163,8 +164,9 @@ def build_engine(
 
 
 def _is_recordable(job: "Job", workers: Workers) -> bool:
-    """Returns whether the passes of a step are the same kernels for each batch of a shape, and the
-    CPU waits for none.
+    """Returns whether the passes of a step can be recorded.
+
+    They are then the same kernels for each batch of a shape, and the CPU waits for none.
 
     Networks of transformers and class weights have the CPU wait, the scaler of fp16 changes what is
     computed, and the exchange of gradients is not in the passes.
@@ -239,8 +241,9 @@ def _flat(job: "Job") -> dict[str, Any]:
 
 
 def _has_unused_parameters(job: "Job") -> bool:
-    """Returns whether a backward pass leaves a parameter without a gradient: the exchange has to
-    know.
+    """Returns whether a backward pass leaves a parameter without a gradient.
+
+    The exchange has to know.
     """
     import torch
 
