@@ -1,5 +1,6 @@
-"""What all tests share: the real process, the real data beside the checkout, and no way out to the
-hub.
+"""What all tests share.
+
+The real process, the real data beside the checkout, and no way out to the hub.
 """
 
 import compileall
@@ -72,8 +73,9 @@ _OPENED = pytest.StashKey[Nursery]()
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder of public research data sets in their official layouts; tests that need it are skipped
-    without it.
+    """Folder of public research data sets in their official layouts.
+
+    Tests that need it are skipped without it.
     """
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
@@ -83,8 +85,9 @@ def shared_data() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No setting of the person who runs the tests reaches them, and nothing they cache reaches the
-    person.
+    """No setting of the person who runs the tests reaches them.
+
+    Nothing they cache reaches the person.
     """
     with pytest.MonkeyPatch.context() as patch:
         for name in _PERSONAL:
@@ -103,8 +106,9 @@ def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Returns two test processes more than cores: for a fifth of their time they wait, for disks,
-    clocks and hubs.
+    """Returns two test processes more than cores.
+
+    For a fifth of their time they wait, for disks, clocks and hubs.
     """
     return (
         len(
@@ -117,8 +121,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays to the end: no garbage collection needs to look at it
-    again.
+    """What was imported and collected stays to the end.
+
+    No garbage collection needs to look at it again.
     """
     gc.freeze()
     gc.set_threshold(100_000)  # rarer than every 700 objects: a twentieth of the whole time
@@ -157,8 +162,9 @@ def _compile_ahead(config: pytest.Config) -> None:
 
 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
-    """Makes pytest's own test processes come out of the nursery: what they import takes each of them
-    six seconds.
+    """Makes pytest's own test processes come out of the nursery.
+
+    What they import takes each of them six seconds.
     """
     factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist has it
     ahead = threading.Thread(target=_compile_ahead, args=(config,))
@@ -243,8 +249,9 @@ def bertctl(
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a randomly initialised BERT with unequal sizes (so that a mixed-up axis shows) and
-    its tokenizer.
+    """Folder of a randomly initialised BERT and its tokenizer.
+
+    Its sizes are unequal, so that a mixed-up axis shows.
 
     Its vocabulary is the letters, their continuations and a few words, so any lower-case ASCII text
     has pieces. The first test process that wants it makes it.
@@ -328,8 +335,9 @@ class TinyRun:
 def tiny_run(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery
 ) -> TinyRun:
-    """The opinions, learned by heart by the tiny model; 4 held out for validation, all of them in
-    the test file too.
+    """The opinions, learned by heart by the tiny model.
+
+    4 held out for validation, all of them in the test file too.
 
     The first test process that wants it makes it.
     """

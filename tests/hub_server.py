@@ -1,5 +1,6 @@
-"""A hub on this machine that speaks the hub's protocol for reading, and misbehaves where a test
-says so.
+"""A hub on this machine that speaks the hub's protocol for reading.
+
+It misbehaves where a test says so.
 
 It has what huggingface_hub asks for: `/api/models/NAME/revision/REV`, HEAD and GET of
 `NAME/resolve/REV/FILE` with ETag (SHA-256 of large files, Git's hash of small ones), commit,

@@ -1,5 +1,6 @@
-"""The command line in the test's own process: `bertctl` without a process and imports for each
-command.
+"""The command line in the test's own process.
+
+`bertctl` without a process and imports for each command.
 
 What is tested is the same but for signals, the start and the end of a process: `run_command` in a
 session with streams of its own, as `bertctl.cli.main.entry` has them.

@@ -1,5 +1,6 @@
-"""Finished run folders for tests of what reads them, written by hand: every task, no model, no
-training.
+"""Finished run folders for tests of what reads them, written by hand.
+
+Every task, no model, no training.
 """
 
 import json

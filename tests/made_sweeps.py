@@ -1,5 +1,6 @@
-"""Sweep folders for tests of what reads them, written by hand: a plan and finished runs, no model,
-no training.
+"""Sweep folders for tests of what reads them, written by hand.
+
+A plan and finished runs, no model, no training.
 """
 
 import json
@@ -27,8 +28,9 @@ PAPER = [
 
 
 def answers(right: float, *, seed: int, n: int = 200, first: int = 0) -> list[dict[str, Any]]:
-    """Lines of text-classification with about this share right; the same gold labels for any
-    seed.
+    """Lines of text-classification with about this share right.
+
+    The same gold labels for any seed.
     """
     golds = np.random.default_rng(0).random(first + n)[first:] < BASELINE
     hits = np.random.default_rng([seed, first]).random(n) < right

@@ -1,5 +1,6 @@
-"""A process that has imported what takes seconds to import, and forks a `bertctl` process of its
-own for each command.
+"""A process that has imported what takes seconds to import.
+
+It forks a `bertctl` process of its own for each command.
 
 There is one for a test session: the first test process that needs it starts it, and it ends with
 the last of them. A process forked from it early, before torch is imported, runs the code of tests
@@ -140,8 +141,9 @@ _ENDS = ("", _LIGHT)
 
 
 class Child:
-    """A `bertctl` process that the nursery has forked, with the part of Popen's interface that
-    tests use.
+    """A `bertctl` process that the nursery has forked.
+
+    It has the part of Popen's interface that tests use.
 
     Attributes:
         args: what was typed.
@@ -499,8 +501,9 @@ def _import_heavy() -> None:
 
 
 def _make_tables(modules: Sequence[ModuleType]) -> None:
-    """Makes all that is kept for the life of a process: the package's tables, schema and templates,
-    pydantic's validators.
+    """Makes all that is kept for the life of a process.
+
+    The package's tables, schema and templates, pydantic's validators.
     """
     from bertctl.config import problems
     from bertctl.config.dump import dump_recipe
@@ -531,8 +534,9 @@ def _make_tables(modules: Sequence[ModuleType]) -> None:
 
 
 def _expressions_of_weights() -> None:
-    """Compiles transformers' 1,000 regular expressions, and the one it makes of each weight of a
-    BERT of two layers.
+    """Compiles transformers' 1,000 regular expressions.
+
+    It also compiles the one it makes of each weight of a BERT of two layers.
     """
     import torch
     import transformers

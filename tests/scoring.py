@@ -1,5 +1,6 @@
-"""Metrics of plain arrays, by the product's own definitions; and what SQuAD's official scorers
-print.
+"""Metrics of plain arrays, by the product's own definitions.
+
+And what SQuAD's official scorers print.
 """
 
 from collections import Counter

@@ -1,5 +1,6 @@
-"""Folders as sentence-transformers lays them out, around a tiny BERT; and the library itself as the
-oracle.
+"""Folders as sentence-transformers lays them out, around a tiny BERT.
+
+And the library itself as the oracle.
 """
 
 import json

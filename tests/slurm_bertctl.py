@@ -1,5 +1,7 @@
-"""`bertctl` beside a Slurm of one's own: it asks for the queue twice a second, and waits neither for
-NFS nor for the site's next look at its limits.
+"""`bertctl` beside a Slurm of one's own.
+
+It asks for the queue twice a second, and waits neither for NFS nor for the site's next look at its
+limits.
 """
 
 from bertctl.cli.main import entry

@@ -1,5 +1,6 @@
-"""A real Slurm on this machine for tests: a controller and two nodes, started by hand, with
-accounting if asked for.
+"""A real Slurm on this machine for tests.
+
+A controller and two nodes, started by hand, with accounting if asked for.
 
 Needs root and Debian's `slurm-wlm` and `munge`; accounting needs `slurmdbd` and `mariadb-server` as
 well.
@@ -159,8 +160,10 @@ class SlurmCluster:
         until(lambda: self.node_state(node) == "idle")
 
     def lose_node(self, node: str) -> None:
-        """Kills the daemon of a node, its step daemons and the processes of its jobs, as a power
-        cut does, and has the controller notice it at once.
+        """Kills all of a node, as a power cut does.
+
+        These are its daemon, its step daemons and the processes of its jobs. The controller notices
+        it at once.
 
         The controller would notice it by itself after SlurmdTimeout, which is long: a node that a
         busy machine keeps waiting is not lost.
@@ -303,8 +306,9 @@ def running_slurm(*, accounting: bool) -> Iterator[SlurmCluster]:
 
 
 def until(condition: Callable[[], Any], *, process: "subprocess.Popen[str] | None" = None) -> Any:
-    """Returns what the condition gives, once that is something; a process that ends before it is an
-    error.
+    """Returns what the condition gives, once that is something.
+
+    A process that ends before it is an error.
     """
     for _ in range(36_000):
         value = condition()

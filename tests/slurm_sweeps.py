@@ -52,8 +52,9 @@ class Sweep:
         self.words = [*words, "--threads", "1", "--grid", f"optimizer.learning_rate={rates}"]
 
     def start(self, folder: Path, slurm: SlurmCluster, **variables: str) -> "subprocess.Popen[str]":
-        """Starts the command with its runs as jobs, under environment variables of `sbatch`; its
-        output lies in a folder.
+        """Starts the command with its runs as jobs, under environment variables of `sbatch`.
+
+        Its output lies in a folder.
         """
         process = subprocess.Popen(
             ["bertctl", *self.words, "-o", str(folder), "--executor", "slurm"],
@@ -134,8 +135,9 @@ def worker_of(slurm: SlurmCluster, job: str) -> psutil.Process:
 
 
 def is_pending(number: signal.Signals, process: psutil.Process) -> bool:
-    """Returns whether a signal waits for a suspended process, or has woken and ended it: Slurm
-    sends SIGCONT as well.
+    """Returns whether a signal waits for a suspended process, or has woken and ended it.
+
+    Slurm sends SIGCONT as well.
     """
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
@@ -146,8 +148,9 @@ def is_pending(number: signal.Signals, process: psutil.Process) -> bool:
 
 
 def results(folder: Path) -> dict[str, str]:
-    """Returns what a sweep has computed: its table without times, and scores and predictions of
-    all runs.
+    """Returns what a sweep has computed.
+
+    Its table without times, and scores and predictions of all runs.
     """
     document = json.loads((folder / "sweep.json").read_text())
     document.pop("performance")

@@ -17,8 +17,9 @@ SECONDS = 240.0
 
 
 class Training:
-    """Tiny model on 96 opinions, 12 steps of 8 an epoch, each logged, a checkpoint every 4, dropout
-    on; 32 held out.
+    """Tiny model on 96 opinions, 12 steps of 8 an epoch; 32 held out.
+
+    Each step is logged, a checkpoint is written every 4, and dropout is on.
 
     Attributes:
         model: folder of the tiny model.

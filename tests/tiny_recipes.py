@@ -1,5 +1,6 @@
-"""A recipe for tests of the plain functions: the tiny model on a file of opinions, fp32, one
-thread, no dropout.
+"""A recipe for tests of the plain functions.
+
+The tiny model on a file of opinions, fp32, one thread, no dropout.
 """
 
 from pathlib import Path
@@ -10,8 +11,9 @@ from bertctl.config.schema import Recipe
 
 
 def tiny_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
-    """Four epochs of 16 opinions in batches of 8, each logged, no checkpoint; `options` by dotted
-    name say more.
+    """Four epochs of 16 opinions in batches of 8, each logged, no checkpoint.
+
+    `options` by dotted name say more.
     """
     fields = {
         "data.train_file": str(data),

@@ -226,8 +226,9 @@ def _check_opening(job: Job) -> None:
 
 
 def _pace_in_limit(job: Job, reader: "_VectorReader") -> tuple[ReadingPace | None, float]:
-    """Returns how fast the frozen encoder reads, and the seconds that it may read; None and 0
-    without a time limit.
+    """Returns how fast the frozen encoder reads, and the seconds that it may read.
+
+    They are None and 0 without a time limit.
     """
     seconds = seconds_for(job, FROZEN_SHARE)
     if seconds is None:
@@ -248,8 +249,9 @@ def _pace_in_limit(job: Job, reader: "_VectorReader") -> tuple[ReadingPace | Non
 def _readable_in_limit(
     job: Job, splits: Sequence[str], pace: ReadingPace, seconds: float
 ) -> tuple[list[str], float]:
-    """Returns the splits that can be read within a time limit, and the seconds that are left for
-    training rows.
+    """Returns the splits that can be read within a time limit.
+
+    With them come the seconds that are left for training rows.
 
     Raises:
         NoTimeError: Not even the first one can be read.

@@ -57,8 +57,9 @@ def frozen_sample(
     by_word: bool,
     at_most: int = MOST_ROWS,
 ) -> Ints:
-    """Returns (n,) the training rows that the frozen encoder reads, ascending: all, or each label's
-    share.
+    """Returns (n,) the training rows that the frozen encoder reads, ascending.
+
+    They are all, or each label's share.
 
     Args:
         job: Made ready.

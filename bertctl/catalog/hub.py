@@ -129,8 +129,13 @@ def fetch_folder(
     """Returns the files of a hub model repository that match `patterns`, as a folder on this disk.
 
     Args:
+        repo: Id of the repository.
+        revision: Branch, tag or commit; the default branch for None.
+        patterns: Patterns of the files' names.
         needed: names, of each of which one must be in a cached copy for it to be taken without a
             connection: others cache single files too. Of the last ones, one is fetched last.
+        noun: What the files are called in messages.
+        ways: Other ways to get them, for the remedy of an error.
 
     Raises:
         UnavailableError: offline and not cached, no answer, or not there.

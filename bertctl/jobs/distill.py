@@ -176,8 +176,10 @@ def compare_students(
     options: Mapping[str, Any],
     listener: Listener,
 ) -> list[DistillationDocument]:
-    """Scores students and their teacher on the validation rows of the first student's recipe, and
-    writes the distillation.json of each student.
+    """Scores students and their teacher on the validation rows.
+
+    The rows are those of the first student's recipe. It writes the distillation.json of each
+    student.
 
     Args:
         students: The students; all learned from the same teacher.

@@ -1,4 +1,4 @@
-"""The gate: is a run good enough, and not worse than another?
+"""The gate: whether a run is good enough, and not worse than another.
 
 Decided by intervals, not by two floats.
 

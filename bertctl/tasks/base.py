@@ -242,6 +242,8 @@ class Task(ABC):
         """Learns the label names from the training rows, which are still to be checked.
 
         Args:
+            recipe: The recipe, which may name labels.
+            train: The training rows.
             labels: names in the data set's official order, or None.
 
         Raises:
@@ -346,8 +348,9 @@ class Task(ABC):
         return None
 
     def as_teacher(self) -> "Task":
-        """Returns the task whose outputs a student learns: `logits` with an entry for each answer
-        of a teacher. Here those of predictions.
+        """Returns the task whose outputs a student learns.
+
+        Its `logits` have an entry for each answer of a teacher. Here they are those of predictions.
         """
         return self
 

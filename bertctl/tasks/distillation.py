@@ -97,8 +97,9 @@ class Distillation(Objective):
         return self.base.forward(network, batch)
 
     def counts(self, batch: Any) -> Mapping[str, float]:
-        """Returns how many windows have a label, or would have on average, and how many there
-        are.
+        """Returns how many windows have a label, or would have on average.
+
+        With it comes how many windows there are.
         """
         n_windows = len(batch.answers)
         if self.labelled is not None:
@@ -177,8 +178,9 @@ class TagDistillation(Distillation):
 
 
 class SpanDistillation(Distillation):
-    """Distillation of spans: T^2 times the divergence over the positions of a window, as a mean of
-    that of starts and that of ends.
+    """Distillation of spans: T^2 times the divergence over the positions of a window.
+
+    It is the mean of that of starts and that of ends.
 
     Teacher and student read the same windows. Positions of padding have no probability.
     """
@@ -291,8 +293,9 @@ def distillation_of(
 
 
 def _divergences(outputs: Tensor, answers: Tensor, temperature: float) -> Tensor:
-    """Returns T^2 times the (...,) Kullback-Leibler divergences of (..., C) outputs from (..., C)
-    answers, at temperature T.
+    """Returns T^2 times the (...,) Kullback-Leibler divergences of outputs from answers.
+
+    Both are (..., C), at temperature T.
     """
     divergences = functional.kl_div(
         functional.log_softmax(outputs / temperature, dim=-1),

@@ -1,6 +1,7 @@
-"""What a student minimises beside its teacher's answers: how far its attention relates tokens
-otherwise than its teacher's (Wang et al. 2021, "MiniLMv2: Multi-Head Self-Attention Relation
-Distillation for Compressing Pretrained Transformers").
+"""What a student minimises beside its teacher's answers.
+
+It is how far its attention relates tokens otherwise than its teacher's. See Wang et al. 2021,
+"MiniLMv2: Multi-Head Self-Attention Relation Distillation for Compressing Pretrained Transformers".
 
 Letters: B windows in a batch, T tokens, H size of a vector, R relation heads.
 """
@@ -86,8 +87,9 @@ class RelationDistillation(Objective):
 
 
 def relation_divergences(student: Tensor, teacher: Tensor, mask: Tensor, *, heads: int) -> Tensor:
-    """Returns the (B,) Kullback-Leibler divergences of the student's relations from the teacher's,
-    each a mean over relation heads and tokens.
+    """Returns the (B,) Kullback-Leibler divergences of the student's relations.
+
+    They are those from the teacher's, each a mean over relation heads and tokens.
 
     Args:
         student: (B, T, H) vectors of the student.

@@ -11,8 +11,9 @@ from bertctl.tasks.questions.answer_windows import AnswerFeatures
 
 
 def n_answers(features: Features) -> int:
-    """Returns how many answers a teacher gives to a split: one for each prediction; of questions
-    one for each position of each window.
+    """Returns how many answers a teacher gives to a split.
+
+    There is one for each prediction, and for questions one for each position of each window.
     """
     if isinstance(features, AnswerFeatures):
         return int(features.position_starts[-1])

@@ -199,8 +199,10 @@ def _no_time(job: Job, started: float, listener: Listener) -> HeadStart:
 
 
 def _windows_in_time(job: Job, workers: Workers) -> Ints:
-    """Returns the windows that are read, ascending: with a time limit no more than fit in the head
-    start's share of it, and none where these are too few.
+    """Returns the windows that are read, ascending.
+
+    With a time limit they are no more than fit in the head start's share of it, and none where
+    these are too few.
     """
     from bertctl.modeling.heads import last_layer
 
@@ -363,8 +365,9 @@ def _is_tanh_of(outputs: Floats32, inputs: Floats32, dense: Any) -> bool:
 
 
 def sampled_windows(job: Job, *, at_most: int = _MOST_ROWS) -> Ints:
-    """Returns the numbers of the training windows that are read, ascending: all, or a sample with
-    each label's share.
+    """Returns the numbers of the training windows that are read, ascending.
+
+    They are all windows, or a sample with each label's share.
 
     The sample is one that can be read in a tenth of the run's time.
 

@@ -106,8 +106,9 @@ class Job(ReadyRun):
 
     @cached_property
     def training_features(self) -> Features:
-        """Windows that training reads: those of the training rows, then those of rows without
-        labels.
+        """Windows that training reads.
+
+        They are those of the training rows, then those of rows without labels.
         """
         return joined_features(self.features)
 

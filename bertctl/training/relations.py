@@ -1,5 +1,6 @@
-"""Relations of tokens that a student learns from its teacher: what is compared, and what is
-refused.
+"""Relations of tokens that a student learns from its teacher.
+
+It says what is compared, and what is refused.
 """
 
 from bertctl.config.schema import Recipe

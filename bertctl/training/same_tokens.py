@@ -1,5 +1,6 @@
-"""Whether a student reads the same tokens and windows as its teacher, where it learns position by
-position.
+"""Whether a student reads the same tokens and windows as its teacher.
+
+It matters where the student learns position by position.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Shares of a time limit that are spent before the first training step: the head start and the
-baselines.
+"""Shares of a time limit that are spent before the first training step.
+
+They are those of the head start and of the baselines.
 
 Without a limit, how many rows are read follows from the length of the whole run. With one, a few
 rows are read and timed, and no more are read and fitted than the share of the time that is left

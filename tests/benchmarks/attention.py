@@ -1,5 +1,6 @@
-"""Processor time of a training step: families without a fused attention (SDPA), against a BERT of
-the same shape.
+"""Processor time of a training step.
+
+Families without a fused attention (SDPA), against a BERT of the same shape.
 
 The steps are bertctl's own, forward, backward and optimizer, each on one batch of one width; the
 families take turns batch by batch. Weights are random, and thrown away. 1.6 is what a family may

@@ -1,5 +1,6 @@
-"""Scores of the defaults on many data sets: what `bertctl finetune FILE` gives without any option,
-and what peers give.
+"""Scores of the defaults on many data sets.
+
+What `bertctl finetune FILE` gives without any option, and what peers give.
 
 Each set is a training file and a test file, and nothing else is given: a tenth of the training rows
 is held out, as a new user would have it. The peers are the default before `training.preset: auto`
@@ -272,8 +273,9 @@ def probe(trial: Trial) -> Record | None:
 
 
 def cpu_seconds() -> float:
-    """Returns the processor seconds of this process and its children, which a busy machine hardly
-    changes.
+    """Returns the processor seconds of this process and its children.
+
+    A busy machine hardly changes them.
     """
     return sum(os.times()[:4])
 
@@ -337,8 +339,9 @@ def value_of(line: Record, metric: str) -> float | None:
 
 
 def tfidf(trial: Trial) -> Record | None:
-    """Scores TF-IDF of words and pairs of words with logistic regression, or ridge regression for
-    scores.
+    """Scores TF-IDF of words and pairs of words with logistic regression.
+
+    Of scores it takes ridge regression.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -523,8 +526,10 @@ def typed_field(text: str) -> tuple[str, Any]:
 
 
 def table_rows(records: Sequence[Record]) -> list[Record]:
-    """Returns a row for each set: mean and deviation of each peer's scores, the ratio of processor
-    seconds, and the differences that the bars are about.
+    """Returns a row for each set.
+
+    Mean and deviation of each peer's scores, the ratio of processor seconds, and the differences
+    that the bars are about.
     """
     by_set: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -556,8 +561,9 @@ def table_rows(records: Sequence[Record]) -> list[Record]:
 
 
 def cpu_ratio(records: Sequence[Record]) -> float | None:
-    """Returns the processor seconds of `now` as a multiple of those of `old`: the median of the
-    seeds that have both.
+    """Returns the processor seconds of `now` as a multiple of those of `old`.
+
+    The median of the seeds that have both.
     """
     seconds: dict[int, dict[str, float]] = defaultdict(dict)
     for record in records:
@@ -578,8 +584,9 @@ def best_settings(records: Sequence[Record]) -> list[Record]:
 
 
 def paired_differences(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
-    """Returns the mean difference of `now` to the other peers on the same rows, and half of its
-    95 % interval.
+    """Returns the mean difference of `now` to the other peers on the same rows.
+
+    With it comes half of its 95 % interval.
 
     A peer that has no seed was scored once, and is compared with `now` of each seed. Where rows
     have no right or wrong, the frozen encoder's classifier beside the run stands for the probe,
@@ -608,8 +615,9 @@ def paired_differences(records: Sequence[Record]) -> dict[str, tuple[float, floa
 
 
 def beside_differences(records: Sequence[Record]) -> dict[str, tuple[float, float]]:
-    """Returns the mean difference of `now` to the baselines that ran beside it, by the peer they
-    stand for, and the mean half of its 95 % interval.
+    """Returns the mean difference of `now` to the baselines that ran beside it.
+
+    It is by the peer they stand for, with the mean half of its 95 % interval.
     """
     peer_of = {"frozen": "probe", "tfidf": "tfidf"}
     differences: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -764,8 +772,9 @@ def abstracts(data_dir: Path) -> Split:
 
 
 def squad_paragraphs(data_dir: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields the title, the context and the questions of each paragraph of SQuAD's development
-    set.
+    """Yields the title, the context and the questions of each paragraph of SQuAD.
+
+    The paragraphs are those of the development set.
     """
     articles = json.loads((data_dir / "squad" / "dev-v1.1.json").read_text(encoding="utf-8"))[
         "data"

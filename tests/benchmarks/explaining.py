@@ -1,5 +1,6 @@
-"""Rows/s of integrated gradients: `bertctl explain` against what transformers-interpret does, on
-the same classifier.
+"""Rows/s of integrated gradients.
+
+`bertctl explain` against what transformers-interpret does, on the same classifier.
 
 transformers-interpret takes one text after the other: the predicted class, then captum's
 LayerIntegratedGradients of its probability over the token table, 50 steps in one batch. Where

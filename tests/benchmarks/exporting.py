@@ -1,5 +1,6 @@
-"""A run as `predict` computes it against its exports: rows per second, size and the primary metric,
-in fp32 and in int8, on short and on long rows.
+"""A run as `predict` computes it against its exports.
+
+Rows per second, size and the primary metric, in fp32 and in int8, on short and on long rows.
 
 All of them answer the same rows in turns in one process. Long rows are several short ones behind
 one another, up to the longest input of the run.

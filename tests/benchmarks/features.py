@@ -1,5 +1,6 @@
-"""Rows/s of mean-pooled vectors: `bertctl extract-features` against `SentenceTransformer.encode`,
-both with minilm.
+"""Rows/s of mean-pooled vectors.
+
+`bertctl extract-features` against `SentenceTransformer.encode`, both with minilm.
 
 Each side is a process of its own from start to file; the two take turns. What a process needs to
 start is measured with a few rows and taken off, so the rates are those of long files; the wall

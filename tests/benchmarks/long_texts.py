@@ -1,5 +1,7 @@
-"""Accuracy on long reviews by mode: the first tokens alone against all of it in windows, where the
-evidence stands at the start, in the middle, or at the end.
+"""Accuracy on long reviews by mode.
+
+The first tokens alone against all of it in windows, where the evidence stands at the start, in the
+middle, or at the end.
 
 Each review is one sentence of SST-2 among medical sentences, which say nothing about its label.
 Both modes read the same reviews with the same longest input; the difference is paired by review,

@@ -64,8 +64,9 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, float]:
-    """Takes some steps, and returns the median of their processor seconds and the peak memory in
-    bytes.
+    """Takes some steps, and returns their time and memory.
+
+    They are the median of the steps' processor seconds and the peak memory in bytes.
     """
     from bertctl.config.load import load_recipe
     from bertctl.training.estimate import Rehearsal

@@ -1,5 +1,6 @@
-"""Tokens/s of masked-word training: bertctl against transformers' Trainer as `run_mlm.py` sets it
-up.
+"""Tokens/s of masked-word training.
+
+Bertctl against transformers' Trainer as `run_mlm.py` sets it up.
 
 The peer has that script's defaults: texts tokenized, put end to end and cut into blocks of the
 model's 512 tokens, batches of 8, DataCollatorForLanguageModeling, the Trainer's own optimizer and
@@ -70,8 +71,9 @@ class Ours:
 
 
 class Turns(transformers.TrainerCallback):
-    """Times the steps of a Trainer, its waiting for batches too, and lets the others work between
-    them.
+    """Times the steps of a Trainer, its waiting for batches too.
+
+    It lets the others work between them.
     """
 
     def __init__(self, tokens: float, others: list[Ours]) -> None:
@@ -147,8 +149,9 @@ def measure(
 def run_mlm(
     folder: Path, texts: list[str], steps: int, others: list[Ours], scratch: Path, *, new: bool
 ) -> Turns:
-    """Trains as the script does at its defaults, the others in between, and returns what was
-    timed.
+    """Trains as the script does at its defaults, and returns what was timed.
+
+    The others work in between.
     """
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     encoded = tokenizer(texts, return_special_tokens_mask=True)
@@ -192,8 +195,9 @@ def run_mlm(
 
 
 def tiny(texts: list[str], folder: Path) -> Path:
-    """Writes the folder of a tiny BERT with a vocabulary of 8,000 tokens trained on the texts,
-    without weights.
+    """Writes the folder of a tiny BERT without weights.
+
+    It has a vocabulary of 8,000 tokens trained on the texts.
     """
     made = BertWordPieceTokenizer()
     made.train_from_iterator(texts, vocab_size=8000, show_progress=False)

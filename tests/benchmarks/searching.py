@@ -1,5 +1,6 @@
-"""Exact search and mining of vectors: `bertctl` against a plain product of matrices, and
-sentence-transformers.
+"""Exact search and mining of vectors.
+
+`bertctl` against a plain product of matrices, and sentence-transformers.
 
 Both sides get the same vectors of length 1, near duplicates among them, and take turns. What each
 finds stands beside its time: a pair or a row that is not found is no speed.

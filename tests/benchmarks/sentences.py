@@ -1,5 +1,6 @@
-"""Pairs/s of training vectors of texts: bertctl against sentence-transformers' own trainer, for two
-losses.
+"""Pairs/s of training vectors of texts.
+
+Bertctl against sentence-transformers' own trainer, for two losses.
 
 Lines of the file are taken two by two as pairs, with scores drawn at random. Both sides draw
 batches of one size from all pairs, and have AdamW and a linear schedule; the peer has its defaults
@@ -63,8 +64,9 @@ class Ours:
 
 
 class Turns(transformers.TrainerCallback):
-    """Times the steps of a trainer, its waiting for batches too, and lets ours work between
-    them.
+    """Times the steps of a trainer, its waiting for batches too.
+
+    It lets ours work between them.
     """
 
     def __init__(self, batch: int, other: Ours) -> None:

@@ -1,5 +1,6 @@
-"""Seconds from Enter to the answer about one text: `bertctl predict` against transformers'
-pipeline, each a process.
+"""Seconds from Enter to the answer about one text.
+
+`bertctl predict` against transformers' pipeline, each a process.
 
 The processes take turns; the table has the median of each and its ratio to ours. `--beside` adds
 the bertctl of other checkouts. What is measured is mostly what is imported, so let the disk's cache

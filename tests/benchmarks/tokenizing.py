@@ -1,5 +1,6 @@
-"""MB/s of tokenizing with minilm's vocabulary: bertctl against `encode_batch` and `datasets.map`,
-with equal ids.
+"""MB/s of tokenizing with minilm's vocabulary.
+
+Bertctl against `encode_batch` and `datasets.map`, with equal ids.
 """
 
 import argparse
@@ -98,8 +99,9 @@ def measure(
     others: Mapping[str, Way] | None = None,
     portion: int = _PORTION,
 ) -> list[Rate]:
-    """Time `TextEncoder` (as `bertctl`), `Tokenizer.encode_batch` on batches of 1,000, and what
-    else is given.
+    """Times `TextEncoder` (as `bertctl`) and others.
+
+    They are `Tokenizer.encode_batch` on batches of 1,000, and what else is given.
 
     The ways take turns, portion by portion, so that a busy machine slows all of them alike.
 

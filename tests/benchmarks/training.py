@@ -1,5 +1,6 @@
-"""Training examples/s: bertctl's default against a plain transformers loop in fp32, as in
-`run_glue_no_trainer.py`.
+"""Training examples/s: bertctl's default against a plain transformers loop in fp32.
+
+The loop is as in `run_glue_no_trainer.py`.
 
 The arms take turns batch by batch, each in a process of its own, so that none has the other's
 settings or memory. All train the same rows of the recipe's training split with AdamW, clipping and
@@ -75,8 +76,9 @@ def main() -> None:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Makes an arm ready and says what it is; then takes a step for each number that it reads, and
-    says its seconds.
+    """Makes an arm ready and says what it is.
+
+    Then takes a step for each number that it reads, and says its seconds.
     """
     with tempfile.TemporaryDirectory() as scratch:
         model = (
@@ -132,8 +134,9 @@ def serve(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def arm_process(arm: int, folder: Path | None) -> Any:
-    """Starts an arm, with the bertctl of a checkout if one is given; yields what it has said it is,
-    and its process.
+    """Starts an arm, with the bertctl of a checkout if one is given.
+
+    Yields what it has said it is, and its process.
     """
     path = os.pathsep.join(
         [str(each.resolve()) for each in [folder] if each] + [os.environ.get("PYTHONPATH", "")]
@@ -187,8 +190,9 @@ class PlainLoop:
 
 
 def random_bert_base(folder: Path) -> str:
-    """Writes a model folder of bert-base-uncased's shape (that of `BertConfig()`), with minilm's
-    equal vocabulary.
+    """Writes a model folder of bert-base-uncased's shape (that of `BertConfig()`).
+
+    It has minilm's equal vocabulary.
     """
     from bertctl.catalog.models import locate_model
 
@@ -214,8 +218,9 @@ def mixed(recipe: Recipe, rows: np.ndarray, batches: int) -> list[np.ndarray]:
 
 
 def like_lengths(job: Job, rows: np.ndarray, batches: int) -> list[np.ndarray]:
-    """Returns batches as the loop forms them, picked evenly from the shortest to the longest of an
-    epoch.
+    """Returns batches as the loop forms them.
+
+    They are picked evenly from the shortest to the longest of an epoch.
     """
     from bertctl.runtime.batching import training_plan
 

@@ -1,5 +1,6 @@
-"""Training with a large vocabulary: examples/s and peak memory of `bertctl finetune`, each run a
-process.
+"""Training with a large vocabulary.
+
+Examples/s and peak memory of `bertctl finetune`, each run a process.
 
 The model is made: XLM-R's kind with 250,002 pieces, 2 layers and 256 numbers, weights drawn at
 random. Its pieces are the words of the file and others that no text has. `--beside` adds the
@@ -105,8 +106,9 @@ def make_model(folder: Path, texts: Sequence[str], pieces: int) -> None:
 
 
 def trained(place: Path, checkout: Path | None) -> tuple[float, float]:
-    """Returns the examples/s and the peak memory, in bytes, of one epoch with the bertctl of a
-    checkout, if given.
+    """Returns the examples/s and the peak memory, in bytes, of one epoch.
+
+    It runs the bertctl of a checkout, if given.
     """
     path = os.pathsep.join(
         [str(each.resolve()) for each in [checkout] if each] + [os.environ.get("PYTHONPATH", "")]

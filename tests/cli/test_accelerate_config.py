@@ -1,5 +1,6 @@
-"""`--accelerate-config`: what a configuration file of accelerate may ask for, and what is
-refused.
+"""What a configuration file of accelerate may ask for, and what is refused.
+
+The option is `--accelerate-config`.
 """
 
 import json

@@ -105,8 +105,9 @@ def test_the_difference_is_with_less_without(
 
 
 def test_runs_that_diverged_are_in_the_means_and_not_in_the_difference() -> None:
-    """With pretraining two seeds of five diverged: what the other three show does not make it a
-    gain.
+    """With pretraining two seeds of five diverged.
+
+    What the other three show does not make it a gain.
     """
     document = _document(1, means=(0.6, 0.75))
     fewer = document.comparison.model_copy(update={"seeds": [0, 1, 2]})
@@ -126,8 +127,9 @@ def test_what_is_not_told_apart_is_no_gain_and_what_is_not_compared_is_said() ->
 def test_threads_of_the_task_are_none_of_the_pretraining(
     nursery: Nursery, tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """Workers are forked where the pretraining has one thread; had it those of the task, they would
-    wait forever.
+    """Workers are forked where the pretraining has one thread.
+
+    Had it those of the task, they would wait forever.
     """
     corpus = write_corpus(tmp_path / "towns.txt")
     words = [

@@ -1,5 +1,6 @@
-"""JSON documents of every kind of folder, with their values taken out or replaced: never a bug
-(exit 1).
+"""JSON documents of every kind of folder, with their values taken out or replaced.
+
+Never a bug (exit 1).
 """
 
 import copy
@@ -56,8 +57,9 @@ class Folder(NamedTuple):
 
 
 def altered(document: Any, replacements: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
-    """Yields copies of a document in which one value is another, and what was done; of lists the
-    first counts.
+    """Yields copies of a document in which one value is another, and what was done.
+
+    Of lists the first counts.
     """
     for path in paths_of(document):
         for replacement in replacements:

@@ -1,5 +1,6 @@
-"""Answers to questions as people use them: ids, thresholds, places, several questions, rows that
-can't be read.
+"""Answers to questions as people use them.
+
+Ids, thresholds, places, several questions, rows that can't be read.
 """
 
 import json

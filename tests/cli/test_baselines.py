@@ -35,8 +35,9 @@ def write_reviews(path, n=100):
 
 @pytest.fixture(scope="module")
 def words_of_run(tiny_model, tmp_path_factory):
-    """The command of a run that word counts beat, without its folder, and the folder to run it
-    in.
+    """Makes the command of a run that word counts beat, and the folder to run it in.
+
+    The command has no folder.
     """
     folder = tmp_path_factory.mktemp("weak")
     data = write_reviews(folder / "reviews.csv")

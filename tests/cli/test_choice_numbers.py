@@ -1,5 +1,6 @@
-"""Where the numbers of choices begin, through the command line: training, the check of data, and
-scoring agree.
+"""Where the numbers of choices begin, through the command line.
+
+Training, the check of data, and scoring agree.
 """
 
 import json

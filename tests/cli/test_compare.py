@@ -267,8 +267,9 @@ def test_what_can_not_be_compared_is_refused(bertctl, runs, arguments, code, sai
 
 
 def test_scores_of_a_file_are_no_split_of_a_run(bertctl, runs, tmp_path):
-    """No command makes a split `file` of a run, or a split of what is the scores of a file; what
-    fits is said.
+    """No command makes a split `file` of a run, or a split of what is the scores of a file.
+
+    What fits is said.
     """
     scores = shutil.copytree(runs / "s1", tmp_path / "scores")
     (scores / "predictions" / "validation.jsonl").rename(scores / "predictions" / "file.jsonl")

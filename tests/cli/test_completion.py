@@ -1,5 +1,6 @@
-"""What a shell is told when it completes a line: through the real process, asked as the shells
-ask.
+"""What a shell is told when it completes a line.
+
+Through the real process, asked as the shells ask.
 """
 
 import subprocess

@@ -1,5 +1,6 @@
-"""A run folder of somebody else, damaged in one place: every verb that reads it names the file and
-ends with 2 to 4.
+"""A run folder of somebody else, damaged in one place.
+
+Every verb that reads it names the file and ends with 2 to 4.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""`bertctl data check` as a process: exit codes, the three outputs, what it refuses, and that torch
-stays away.
+"""`bertctl data check` as a process.
+
+Exit codes, the three outputs, what it refuses, and that torch stays away.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Students that are killed at several moments and continue, and students of shrunk models, by the
-real process.
+"""Students that are killed at several moments and continue.
+
+Students of shrunk models are tested too, all by the real process.
 """
 
 import json

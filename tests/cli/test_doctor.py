@@ -1,5 +1,6 @@
-"""`bertctl doctor` as a process: what it says of the machine and of a recipe's needs, and the exit
-code of each end.
+"""`bertctl doctor` as a process.
+
+What it says of the machine and of a recipe's needs, and the exit code of each end.
 """
 
 import json
@@ -16,8 +17,9 @@ Run = Callable[..., CompletedProcess[str]]
 
 
 class Hub(ThreadingHTTPServer):
-    """A hub that has everything of the repositories named in `has`, 4 MB each file, and keeps what
-    was asked.
+    """A hub that has everything of the repositories named in `has`, 4 MB each file.
+
+    It keeps what was asked.
     """
 
     daemon_threads = True

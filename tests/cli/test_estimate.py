@@ -1,5 +1,6 @@
-"""`bertctl estimate` as a process: what it says holds for the run that is then made, and nothing is
-kept.
+"""`bertctl estimate` as a process.
+
+What it says holds for the run that is then made, and nothing is kept.
 """
 
 import json

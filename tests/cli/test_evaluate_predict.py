@@ -1,5 +1,6 @@
-"""`bertctl evaluate` and `bertctl predict`: the same numbers as in training, the same answers
-through every door.
+"""`bertctl evaluate` and `bertctl predict`.
+
+The same numbers as in training, the same answers through every door.
 """
 
 import csv
@@ -197,8 +198,9 @@ def test_json_is_one_document_and_quiet_leaves_warnings_only(tiny_run, tmp_path,
 
 
 def _write(path: Path, texts: list[str]) -> None:
-    """The texts as a file of the kind that the suffix says, with a label column that holds unknown
-    labels.
+    """Writes the texts as a file of the kind that the suffix says.
+
+    It has a label column that holds unknown labels.
     """
     table = [{"text": text, "label": "who knows"} for text in texts]
     kind = path.suffixes[0]
@@ -340,8 +342,9 @@ def _peak_kilobytes(run_folder: Path, count: int, folder: Path) -> int:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tiny_run, tmp_path):
-    """16,000 more answers are 2.5 MB of JSON and 16 MB as objects; what is held is a portion of
-    2,048.
+    """16,000 more answers are 2.5 MB of JSON and 16 MB as objects.
+
+    What is held is a portion of 2,048.
     """
     few, many = (_peak_kilobytes(tiny_run.path, count, tmp_path) for count in (4_000, 20_000))
     assert many - few < 8_000
@@ -550,8 +553,9 @@ def test_what_the_server_takes_no_predictions_for_is_refused(name, split):
 
 
 def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path):
-    """On a file where 6 of 16 labels are wrong: the tiny model, which hardly prefers an answer, is
-    too modest there.
+    """On a file where 6 of 16 labels are wrong.
+
+    The tiny model, which hardly prefers an answer, is too modest there.
     """
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
     rows = tiny_run.data.read_text().splitlines()

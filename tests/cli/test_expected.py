@@ -1,5 +1,6 @@
-"""What a person types without reading: a text in the file's place, a model of somebody else in the
-run's place.
+"""What a person types without reading.
+
+A text in the file's place, a model of somebody else in the run's place.
 """
 
 import json

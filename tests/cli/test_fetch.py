@@ -1,5 +1,6 @@
-"""`bertctl fetch` and `--locked` as processes, against a hub on this machine that misbehaves
-(tests/hub_server.py).
+"""`bertctl fetch` and `--locked` as processes, against a hub on this machine.
+
+The hub misbehaves (tests/hub_server.py).
 """
 
 import io
@@ -42,8 +43,9 @@ WEIGHTS = 700_000
 
 @pytest.fixture(scope="session")
 def repos(tiny_model: Path) -> dict[str, Repo]:
-    """BERT-base, in truth the tiny model, among files that nobody reads; and a few rows of
-    SST-2.
+    """BERT-base, in truth the tiny model, among files that nobody reads.
+
+    And a few rows of SST-2.
     """
     row = find_dataset("sst2")
     assert row.hub is not None
@@ -107,8 +109,9 @@ def online(server: HubServer, home: Path, **more: str) -> dict[str, str]:
 
 
 def away(folder: Path) -> dict[str, str]:
-    """The environment of a process in which no socket connects, with a cache of the hub of its
-    own.
+    """The environment of a process in which no socket connects.
+
+    It has a cache of the hub of its own.
     """
     return {"NURSERY_IMPORTS": "no_sockets", "HF_HOME": str(folder / "elsewhere")}
 
@@ -200,8 +203,9 @@ def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(
 
 
 def test_a_model_that_transformers_has_cached_gets_its_pooling(bertctl, hub, tiny_model, tmp_path):
-    """It has no use for modules.json, so that the vectors were means of a model that pools by its
-    first token.
+    """It has no use for modules.json.
+
+    The vectors were means of a model that pools by its first token.
     """
     folder = make_folder("cls", tiny_model, tmp_path / "made")
     files = {
@@ -227,8 +231,9 @@ def test_a_model_that_transformers_has_cached_gets_its_pooling(bertctl, hub, tin
 
 @pytest.mark.parametrize("gone", ["blobs", "snapshots"])
 def test_what_a_cached_model_lacks_is_brought(bertctl, hub, repos, gone, tmp_path):
-    """The cache is of others too, who have no need of a tokenizer; or a copy of it has lost what a
-    link names.
+    """The cache is of others too, who have no need of a tokenizer.
+
+    Or a copy of it has lost what a link names.
     """
     env, words = online(hub, tmp_path / "home"), ("similarity", "a film", "the food", "--model")
     assert bertctl(*words, "bert-base", env=env).returncode == 0
@@ -248,8 +253,9 @@ def test_what_a_cached_model_lacks_is_brought(bertctl, hub, repos, gone, tmp_pat
 def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(
     bertctl, tiny_model, is_online, tmp_path
 ):
-    """Transformers loads the index first: an end there left a model that was refused as damaged,
-    the hub reachable.
+    """Transformers loads the index first.
+
+    An end there left a model that was refused as damaged, the hub reachable.
     """
     from transformers import BertModel
 
@@ -328,8 +334,9 @@ def test_a_repository_of_which_nothing_is_read_is_refused_and_not_the_folder_her
 
 
 def test_a_mirror_with_a_password_is_asked_and_the_password_never_shown(bertctl, hub, tmp_path):
-    """It was a host of no known name, `user:secret@127.0.0.1`; doctor and push showed the
-    password.
+    """It was a host of no known name, `user:secret@127.0.0.1`.
+
+    Doctor and push showed the password.
     """
     address = hub.address.replace("://", "://user:s3cret-word@")
     env = {**online(hub, tmp_path / "home"), "HF_ENDPOINT": address}
@@ -360,8 +367,9 @@ def test_a_mirror_with_a_password_is_asked_and_the_password_never_shown(bertctl,
 def test_a_lock_of_which_all_is_here_is_brought_without_the_hub_and_stays_as_it_is(
     bertctl, hub, repos, tmp_path
 ):
-    """In each job it ended with code 4 while the hub was away, and `is not in the cache` was not
-    so.
+    """In each job it ended with code 4 while the hub was away.
+
+    The message `is not in the cache` was not so.
     """
     env, path = online(hub, tmp_path / "home"), tmp_path / "bertctl.lock"
     assert bertctl("fetch", "sst2", env=env).returncode == 0
@@ -412,8 +420,9 @@ def test_recipes_of_pretraining_are_fetched_with_their_corpora(bertctl, hub, tmp
 
 
 def test_a_hub_that_was_away_for_a_moment_is_not_waited_for_either():
-    """After a refused connection huggingface_hub has a new session, which waited for an hour if it
-    was asked to.
+    """After a refused connection huggingface_hub has a new session.
+
+    That one waited for an hour if it was asked to.
     """
     from httpx2 import Request, Response
     from huggingface_hub import close_session, get_session
@@ -540,8 +549,9 @@ def test_a_branch_that_moves_while_weights_come_gives_one_commit_whole(
 def test_the_splits_of_a_run_are_of_one_commit_wherever_the_branch_moves(
     bertctl, tiny_model, tmp_path
 ):
-    """It trained on rows of one commit and was scored on those of another, and could not be
-    repeated offline.
+    """It trained on rows of one commit and was scored on those of another.
+
+    Such a run could not be repeated offline.
     """
     lines = ["mine:", "  task: text-classification", "  columns: {text: sentence, label: label}"]
     lines += ["  labels: [negative, positive]", "  splits: {train: {}, validation: {}}"]
@@ -821,8 +831,9 @@ class Heard(Listener):
 def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(
     large, name, tmp_path, monkeypatch, own_session
 ):
-    """In this process, whose library has read its variables long ago: they are set where it keeps
-    them.
+    """In this process, whose library has read its variables long ago.
+
+    They are set where it keeps them.
     """
     from huggingface_hub import constants
 
@@ -884,7 +895,8 @@ def test_who_waits_for_a_download_that_is_thrown_away_loads_it_anew(nursery, lar
 
 
 def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
-    """Who waited found neither the part nor the blob, which the first had copied and deleted:
+    """Who waited found neither the part nor the blob, which the first had copied and deleted.
+
     FileNotFoundError.
     """
     env = {**os.environ, **online(large, tmp_path / "home"), "HF_HUB_DISABLE_SYMLINKS": "1"}

@@ -1,5 +1,6 @@
-"""`bertctl finetune few-shot` by the real process: a run like any classifier's, whose draws are
-gone on with.
+"""`bertctl finetune few-shot` by the real process.
+
+A run like any classifier's, whose draws are gone on with.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""`bertctl finetune` through the real process: what it leaves behind, what it says, and that it can
-be done again.
+"""`bertctl finetune` through the real process.
+
+What it leaves behind, what it says, and that it can be done again.
 """
 
 import hashlib
@@ -164,8 +165,9 @@ def test_the_saved_recipe_is_whole_and_replayable(tiny_run):
 
 
 def test_what_is_said_before_and_after(tiny_run):
-    """Device and why, counts, hold-out, steps, the first example as the model reads it; the folder
-    as the last line.
+    """Device and why, counts, hold-out, steps, the first example as the model reads it.
+
+    The folder as the last line.
     """
     talk = tiny_run.process.stderr
     for said in (
@@ -206,8 +208,9 @@ def test_the_answer_is_one_table(tiny_run):
 def test_a_replay_gives_the_same_bytes_and_weights_and_json_is_one_document(
     bertctl, tiny_run, tmp_path
 ):
-    """Also: `--quiet` leaves nothing on stderr but warnings (early on the model answers one thing
-    to everything).
+    """`--quiet` leaves nothing on stderr but warnings, too.
+
+    Early on the model answers one thing to everything.
     """
     result = bertctl("finetune", tiny_run.path / "recipe.yaml", "-o", "again", "--json", "-q")
     assert result.returncode == 0, result.stderr

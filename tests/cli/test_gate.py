@@ -1,5 +1,6 @@
-"""`bertctl gate` through the real process: exit codes, answers, files for pipelines, no torch, in
-time.
+"""`bertctl gate` through the real process.
+
+Exit codes, answers, files for pipelines, no torch, in time.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""`bertctl gate` on splits that chose, constant answers, clusters and several checks, through the
-real process.
+"""`bertctl gate` through the real process, where a verdict needs care.
+
+The cases are splits that chose, constant answers, clusters and several checks.
 """
 
 import json

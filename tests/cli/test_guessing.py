@@ -1,5 +1,6 @@
-"""`bertctl finetune FILE`: the task is guessed and said, or the file is refused with what could be
-meant.
+"""`bertctl finetune FILE`.
+
+The task is guessed and said, or the file is refused with what could be meant.
 """
 
 import csv

@@ -1,5 +1,6 @@
-"""The pre-commit hooks that other repositories use: their entry lines run, on the files that their
-patterns choose.
+"""The pre-commit hooks that other repositories use.
+
+Their entry lines run, on the files that their patterns choose.
 """
 
 import re
@@ -25,8 +26,9 @@ def hooks() -> dict[str, dict[str, Any]]:
 def run_hook(
     hook: dict[str, Any], arguments: list[str], folder: Path, bertctl: Run
 ) -> subprocess.CompletedProcess[str]:
-    """As pre-commit does it: the entry's words, then `args`, then the files that changed unless the
-    hook takes none.
+    """As pre-commit does it.
+
+    The entry's words, then `args`, then the files that changed unless the hook takes none.
     """
     words = shlex.split(hook["entry"])
     assert words[0] == "bertctl"

@@ -1,5 +1,6 @@
-"""Commands after each other in one process: the same to the byte as in processes of their own, and
-the process as it was before.
+"""Commands after each other in one process.
+
+The same to the byte as in processes of their own, and the process as it was before.
 """
 
 import contextlib
@@ -168,8 +169,9 @@ def _state() -> dict[str, Any]:
 
 
 def _open_files() -> list[str]:
-    """Returns what the open descriptors stand for, sorted; without the fonts that matplotlib keeps
-    open for each thread.
+    """Returns what the open descriptors stand for, sorted.
+
+    Without the fonts that matplotlib keeps open for each thread.
     """
     gc.collect()
     names = []

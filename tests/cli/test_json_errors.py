@@ -1,5 +1,6 @@
-"""With --json an error is one document on stdout, whatever the verb and the code; stderr says the
-same to people.
+"""With --json an error is one document on stdout, whatever the verb and the code.
+
+Stderr says the same to people.
 """
 
 import functools
@@ -60,15 +61,17 @@ def test_the_table_has_every_verb() -> None:
 def test_every_verb_answers_every_error_with_one_document(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verb itself is what fails; what it is typed with is read, and its error leaves, as
-    always.
+    """The verb itself is what fails.
+
+    What it is typed with is read, and its error leaves, as always.
     """
     _refused_with_each(verb, typed(verb), tmp_path, monkeypatch, capsys)
 
 
 def test_what_was_found_stands_beside_the_error(bertctl, tmp_path: Path) -> None:
-    """A verdict of `data check` is an error of its exit code, and its findings are what the person
-    wants.
+    """A verdict of `data check` is an error of its exit code.
+
+    Its findings are what the person wants.
     """
     rows = "text,label\n" + "good film,yes\ngood film,no\n" * 4
     (tmp_path / "rows.csv").write_text(rows, encoding="utf-8")
@@ -123,8 +126,9 @@ def _refused_with_each(
 @pytest.mark.in_process
 @pytest.mark.parametrize("verb", REFUSED)
 def test_what_is_refused_in_earnest(verb: str, bertctl) -> None:
-    """A file that is not there (or another refusal of the verb's own), and an option that no verb
-    has.
+    """A file that is not there, and an option that no verb has.
+
+    In place of the first there may be another refusal of the verb's own.
     """
     code = REFUSED[verb][1]
     done = bertctl(*typed(verb), "--json")
@@ -179,8 +183,9 @@ def test_a_rank_that_there_is_not_is_refused_at_once(bertctl) -> None:
 
 
 def test_an_answer_and_then_an_error_are_one_document(bertctl, tiny_run, tmp_path: Path) -> None:
-    """The gate has judged, then a report can't be written; predict has answered 2,048 rows, then
-    one is damaged.
+    """The gate has judged, then a report can't be written.
+
+    Predict has answered 2,048 rows, then one is damaged.
     """
     done = bertctl("gate", tiny_run.path, "--min", "accuracy=0.1", "--junit", tmp_path, "--json")
     assert done.returncode == 4, done.stderr

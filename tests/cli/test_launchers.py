@@ -1,5 +1,6 @@
-"""Processes that others start: torchrun, on one machine and on two, and a job system with its own
-variables.
+"""Processes that others start.
+
+Torchrun, on one machine and on two, and a job system with its own variables.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""One whole message per class of errors: `error: ` and what was given, then what fits and what to
-type, and the code.
+"""One whole message per class of errors.
+
+`error: ` and what was given, then what fits and what to type, and the code.
 
 Everywhere else the tests look for places, names and values only, so that wording can be mended here
 and in the source.
@@ -16,8 +17,9 @@ from bertctl.errors import ExitCode
 
 @pytest.fixture
 def refusal(tmp_path, monkeypatch, capsys):
-    """Gives a function that runs a command line in the test's own folder: its exit code and its
-    standard error.
+    """Gives a function that runs a command line in the test's own folder.
+
+    Its exit code and its standard error.
     """
     monkeypatch.chdir(tmp_path)
 
@@ -120,8 +122,9 @@ def test_diverged_error(refusal, tmp_path, tiny_model):
 
 
 def test_interrupted_run_error(refusal, monkeypatch):
-    """It said that nothing could be saved, after the end of a training and of all runs of a sweep
-    too.
+    """It said that nothing could be saved, after the end of a training.
+
+    It did so after the end of all runs of a sweep too.
     """
 
     def press(*_, **__):
@@ -135,8 +138,9 @@ def test_interrupted_run_error(refusal, monkeypatch):
 
 
 def test_a_working_folder_that_was_deleted_is_named(refusal, tmp_path, monkeypatch):
-    """It was "No such file or directory", or the end of the process with 2 by a library of
-    torch's.
+    """It was "No such file or directory", or the end of the process with 2.
+
+    The latter came from a library of torch's.
     """
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -129,8 +129,9 @@ def _metrics(**values: float) -> dict[str, object]:
 
 
 def test_what_older_runs_call_f1(bertctl: Run, tmp_path: Path) -> None:
-    """Macro with three labels and micro with several per row: they have their names; of two it was
-    the later one.
+    """Macro with three labels and micro with several per row.
+
+    They have their names; of two it was the later one.
     """
     made_run(tmp_path / "three", classified(60, THREE), metrics=_metrics(f1=0.9), primary="f1")
     rows = [

@@ -1,5 +1,6 @@
-"""One job in two processes: the same losses, the same bytes, one voice, the worker's own exit
-code.
+"""One job in two processes.
+
+The same losses, the same bytes, one voice, the worker's own exit code.
 """
 
 import gzip
@@ -47,8 +48,9 @@ def by_two(
     first: tuple[object, ...] = (),
     second: tuple[object, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """One command as two processes that meet as a job system's do; what both said together, and the
-    worse code.
+    """One command as two processes that meet as a job system's do.
+
+    What both said together, and the worse code.
 
     Each process may have some more words of its own.
     """
@@ -132,8 +134,9 @@ def test_two_processes_score_to_the_same_bytes(
 def test_processes_with_different_jobs_are_refused(
     nursery: Nursery, opinions: Path, tiny_model: Path, tmp_path: Path, other: str
 ) -> None:
-    """Where one had fewer rows, the others waited for it without end; another seed trained on other
-    rows, unsaid.
+    """Where one had fewer rows, the others waited for it without end.
+
+    Another seed trained on other rows, unsaid.
     """
     words = (
         "finetune",
@@ -158,8 +161,9 @@ def test_processes_with_different_jobs_are_refused(
 def test_processes_that_go_on_from_other_places_are_refused(
     bertctl: Run, nursery: Nursery, opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """As where the run is on a disk of the first one: with a checkpoint they waited for each other
-    without end.
+    """As where the run is on a disk of the first one.
+
+    With a checkpoint they waited for each other without end.
     """
     words = [
         "finetune",
@@ -228,8 +232,9 @@ def test_processes_that_read_other_vectors_write_none(
 def test_processes_with_other_models_predict_nothing(
     nursery: Nursery, tiny_run: TinyRun, tmp_path: Path, other: str
 ) -> None:
-    """Every second batch was answered by another model; with batches of other sizes some rows by
-    none, or by both.
+    """Every second batch was answered by another model.
+
+    With batches of other sizes some rows by none, or by both.
     """
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
     weights = run / "model" / "model.safetensors"
@@ -251,8 +256,9 @@ def test_processes_with_other_models_predict_nothing(
 
 
 def test_nobody_leaves_the_meeting_before_all_are_there(tmp_path: Path) -> None:
-    """A refusal right after it ended some of three or four processes; the others waited for these
-    for seven days.
+    """A refusal right after it ended some of three or four processes.
+
+    The others waited for these for seven days.
     """
     code = """if True:
         import os, time, torch.distributed as dist
@@ -373,8 +379,9 @@ def test_packed_stdin_is_unpacked_for_several_processes(tiny_run: TinyRun, tmp_p
 def test_a_dash_that_is_not_the_input_stays_one_for_several_processes(
     bertctl: Run, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
-    """A text, and the name of a file of answers, which lay in the folder of stdin's copy and were
-    gone with it.
+    """A text, and the name of a file of answers.
+
+    The file lay in the folder of stdin's copy and was gone with it.
     """
     two = ("--num-processes", "2", "--device", "cpu")
     said = bertctl("predict", tiny_run.path, "--text", "-", *two)

@@ -19,8 +19,9 @@ MB = 2**20
 
 
 def wide_model(folder: Path, intermediate: int) -> Path:
-    """A BERT whose memory is taken by few large tensors: nothing small fails before one of them
-    does.
+    """A BERT whose memory is taken by few large tensors.
+
+    Nothing small fails before one of them does.
     """
     import torch
     from transformers import BertConfig, BertModel, BertTokenizerFast

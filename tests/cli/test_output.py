@@ -1,5 +1,6 @@
-"""stdout is the answer, stderr is the talk: help, versions, pipes, terminals, modes; through the
-real process.
+"""stdout is the answer, stderr is the talk.
+
+Help, versions, pipes, terminals, modes; through the real process.
 """
 
 import io
@@ -79,8 +80,9 @@ for line in lines:
 
 
 def imported(names: tuple[str, ...], *lines: list[str]) -> list[str]:
-    """One process runs the command lines in turn; each with its exit code and the modules that are
-    there after it.
+    """One process runs the command lines in turn.
+
+    Each with its exit code and the modules that are there after it.
     """
     asked = json.dumps([names, *lines])
     result = subprocess.run(
@@ -136,8 +138,9 @@ def test_a_bug_of_ours_is_code_1_with_a_way_to_report_it(monkeypatch, capsys):
 
 
 def test_a_reader_who_leaves_ends_it_quietly(tiny_run, tmp_path, nursery):
-    """`bertctl predict RUN FILE | head -1`: the answer is cut off, and the code says so as for any
-    Unix filter.
+    """`bertctl predict RUN FILE | head -1`.
+
+    The answer is cut off, and the code says so as for any Unix filter.
     """
     texts = tmp_path / "texts.txt"
     texts.write_text("good film\n" * 20_000)
@@ -201,6 +204,7 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
         "warning:",
         "training ",
         "scoring ",
+        "Next: ",
     )
     for line in tiny_run.process.stderr.splitlines():
         assert (
@@ -211,8 +215,9 @@ def test_third_party_talk_stays_off_the_screen(tiny_run):
 @pytest.mark.parametrize("name", ["COLUMNS", "LINES"])
 @pytest.mark.parametrize("size", ["²", "0"])
 def test_a_size_of_the_terminal_that_is_none_is_left_out(monkeypatch, name, size):
-    """With the first rich raised a ValueError, in the error's own message too; in 0 columns it
-    writes nothing.
+    """With the first rich raised a ValueError, in the error's own message too.
+
+    In 0 columns it writes nothing.
     """
 
     class Terminal(io.StringIO):

@@ -1,5 +1,6 @@
-"""A `datasets.yaml` beside the recipe: data sets of a person's own, by name, without touching the
-package.
+"""A `datasets.yaml` beside the recipe.
+
+Data sets of a person's own, by name, without touching the package.
 """
 
 import json

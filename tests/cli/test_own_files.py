@@ -1,5 +1,6 @@
-"""A file says itself how it is read: encoding, separator, header and columns of the training file
-stay with it.
+"""A file says itself how it is read.
+
+Encoding, separator, header and columns of the training file stay with it.
 
 What a run was trained on, and how many of its rows were scored then, decides nothing about a later
 call's file.

@@ -1,5 +1,6 @@
-"""Whatever reads a run's own splits again refuses rows that are not those that the run was made
-with.
+"""Whatever reads a run's own splits again refuses other rows.
+
+They must be those that the run was made with.
 """
 
 import csv
@@ -38,8 +39,9 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """Two runs of one folder: `held` holds out its validation rows, `named` has a file of them and
-    one for testing.
+    """Two runs of one folder.
+
+    `held` holds out its validation rows, `named` has a file of them and one for testing.
     """
 
     folder: Path
@@ -175,8 +177,9 @@ def test_a_file_that_is_gone_is_named(trained: Trained, bertctl: Run) -> None:
 
 @pytest.mark.in_process
 def test_rows_that_did_not_change_are_scored_as_before(trained: Trained, bertctl: Run) -> None:
-    """A training file that has grown is no matter where the validation rows have a file of their
-    own.
+    """A training file that has grown is no matter here.
+
+    The validation rows have a file of their own.
     """
     write(trained.folder / "train.csv", EDITS["grown"](TRAIN))
     before = json.loads((trained.folder / "named" / "metrics.json").read_text())["metrics"][

@@ -103,8 +103,9 @@ def component() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
-    """Environment and script of each step of the action that these inputs run, but for the
-    installation.
+    """Returns environment and script of each step of the action that these inputs run.
+
+    The installation is left out.
     """
     action = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
     given = {name: row["default"] for name, row in action["inputs"].items()}
@@ -134,8 +135,9 @@ def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
 
 
 def test_no_script_of_the_action_holds_an_input_itself() -> None:
-    """An input in a script would be run by the shell, whatever is in it; in the environment it is a
-    text.
+    """An input in a script would be run by the shell, whatever is in it.
+
+    In the environment it is a text.
     """
     steps = yaml.safe_load(ACTION.read_text(encoding="utf-8"))["runs"]["steps"]
     scripts = [step["run"] for step in steps if "run" in step]
@@ -388,8 +390,9 @@ def test_the_containerfile_is_as_hadolint_wants_it() -> None:
 
 @pytest.mark.slow
 def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_path: Path) -> None:
-    """The RUN lines of the first stage in a new virtual environment, /opt/bertctl being a folder of
-    the test.
+    """Runs the RUN lines of the first stage in a new virtual environment.
+
+    In it /opt/bertctl is a folder of the test.
     """
     source, target = tmp_path / "source", tmp_path / "opt"
     source.mkdir()

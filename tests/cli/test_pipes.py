@@ -1,5 +1,6 @@
-"""Inputs that can be read only once: named pipes and descriptors give the same answers as a file,
-in every verb.
+"""Inputs that can be read only once.
+
+Named pipes and descriptors give the same answers as a file, in every verb.
 """
 
 import contextlib

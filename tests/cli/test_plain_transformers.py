@@ -1,5 +1,6 @@
-"""What RUN/model finds in `transformers.pipeline`, beside what `predict` finds: beyond the training
-length too.
+"""What RUN/model finds in `transformers.pipeline`, beside what `predict` finds.
+
+Beyond the training length too.
 """
 
 import json
@@ -15,8 +16,9 @@ PLAIN = ["the", "film", "was", "it", "a", "food"]
 
 @pytest.fixture(scope="module")
 def long_model(tmp_path_factory, tiny_model):
-    """The tiny model with 400 positions, as alike as those of a model that was trained on long
-    texts.
+    """The tiny model with 400 positions.
+
+    They are as alike as those of a model that was trained on long texts.
     """
     import shutil
 

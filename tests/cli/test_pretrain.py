@@ -1,5 +1,6 @@
-"""`bertctl pretrain` by the real process: from nothing and from weights, gone on with, scored,
-refused, made use of.
+"""`bertctl pretrain` by the real process.
+
+From nothing and from weights, gone on with, scored, refused, made use of.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""How far a job is: lines off a terminal, one bar on it, folded groups and annotations in the logs
-of pipelines.
+"""How far a job is.
+
+Lines off a terminal, one bar on it, folded groups and annotations in the logs of pipelines.
 """
 
 import gzip
@@ -227,8 +228,9 @@ def test_a_pipe_has_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Reflowing:
-    """A terminal that folds lines again when its width changes: it keeps whole lines, and the
-    cursor in one of them.
+    """A terminal that folds lines again when its width changes.
+
+    It keeps whole lines, and the cursor in one of them.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
-"""`bertctl push` as a process, against a hub on this machine that speaks the hub's protocol:
-nothing is mocked.
+"""`bertctl push` as a process, against a hub on this machine that speaks the hub's protocol.
+
+Nothing is mocked.
 """
 
 import base64

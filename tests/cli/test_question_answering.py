@@ -1,5 +1,6 @@
-"""Question answering through the real process: train, score, predict in the official layout,
-refuse.
+"""Question answering through the real process.
+
+Train, score, predict in the official layout, refuse.
 """
 
 import json

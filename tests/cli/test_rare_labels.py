@@ -1,5 +1,6 @@
-"""Verbs that cross-validate or draw rows of each label, on labels with few rows: they say what they
-do, and do it.
+"""Verbs that cross-validate or draw rows of each label, on labels with few rows.
+
+They say what they do, and do it.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Every command of the README and of the pages in `bertctl/docs` runs, or its block says what it
-needs, and prints what the page shows below it.
+"""Every command of the README and of the pages in `bertctl/docs` runs.
+
+If not, its block says what it needs. It prints what the page shows below it.
 
 The commands of a page run in order, in one folder, through a shell, as a person would type them.
 The README runs on few rows by default, where only outputs that do not depend on training are

@@ -1,5 +1,6 @@
-"""Recipes that stand on others and on the environment: what they come to, what is refused, that a
-run needs neither.
+"""Recipes that stand on others and on the environment.
+
+What they come to, what is refused, that a run needs neither.
 """
 
 import json

@@ -432,8 +432,9 @@ def run_from(site: Path, folder: Path, *arguments: str) -> subprocess.CompletedP
 
 
 def test_an_installed_package_finds_its_recipes(tmp_path):
-    """The layout of a wheel: the folder that pyproject.toml forces into it, and a stranger's
-    `recipes` beside it.
+    """The layout of a wheel.
+
+    The folder that pyproject.toml forces into it, and a stranger's `recipes` beside it.
     """
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"][
         "build"

@@ -1,5 +1,6 @@
-"""Refusals through the real process: exit code, one clear message with its remedy, nothing on
-stdout, no traceback.
+"""Refusals through the real process.
+
+Exit code, one clear message with its remedy, nothing on stdout, no traceback.
 
 All but the last few refuse before torch is imported, so each takes half a second.
 """
@@ -420,8 +421,9 @@ def silent_hub() -> Iterator[SilentHub]:
 
 
 def test_a_hub_that_never_answers_is_told_of_after_one_wait(bertctl, silent_hub):
-    """Data set and model are both wanted, and the wait is for one answer: 5 s, of the 10 that are
-    promised.
+    """Data set and model are both wanted, and the wait is for one answer.
+
+    5 s, of the 10 that are promised.
     """
     result = bertctl(
         "finetune", "sst2", env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": silent_hub.address}
@@ -526,8 +528,9 @@ def test_ctrl_c_and_sigterm_say_what_was_saved(nursery, opinions, tiny_model, tm
 
 
 def test_a_full_disk_ends_the_run_with_its_state_written(nursery, opinions, tiny_model, tmp_path):
-    """The limit on a file's size stands in for the disk: both stop the weights in the middle of a
-    file.
+    """The limit on a file's size stands in for the disk.
+
+    Both stop the weights in the middle of a file.
     """
     folder = tmp_path / "run"
     limit = (tiny_model / "model.safetensors").stat().st_size // 2

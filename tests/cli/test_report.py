@@ -1,5 +1,6 @@
-"""`bertctl report` as a person types it, and the model card that `finetune` and `evaluate`
-write.
+"""`bertctl report` as a person types it, and the model card.
+
+`finetune` and `evaluate` write the latter.
 """
 
 import json

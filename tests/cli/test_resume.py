@@ -1,5 +1,6 @@
-"""Runs that are killed, stopped and gone on with, by the real process; the long list of faults is
-in tests/slow.
+"""Runs that are killed, stopped and gone on with, by the real process.
+
+The long list of faults is in tests/slow.
 """
 
 import json
@@ -75,8 +76,9 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(training: Training, tmp_p
 def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(
     training: Training, tmp_path: Path
 ) -> None:
-    """An epoch has 12 steps: 3 are less than one, 30 are two and a half, and `--epochs 2` says
-    nothing.
+    """An epoch has 12 steps.
+
+    3 are less than one, 30 are two and a half, and `--epochs 2` says nothing.
     """
     few, most = ("--set", "training.max_steps=3"), ("--set", "training.max_steps=30")
     planned = training.start(tmp_path / "planned", *most, "--dry-run")
@@ -269,8 +271,9 @@ def test_two_processes_stop_at_one_step_and_go_on(training: Training, tmp_path: 
 def test_a_run_that_fails_ends_the_checkpoint_that_is_being_written(
     opinions: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that is full, or a divergence, a step later: the checkpoint is whole, and no part of
-    it is left over.
+    """A disk that is full, or a divergence, a step later.
+
+    The checkpoint is whole, and no part of it is left over.
     """
     write, add_history = Checkpoints._write, RunWriter.add_history
 

@@ -227,8 +227,9 @@ def test_gc_deletes_only_finished_runs_beyond_the_best(runs: Path, bertctl: Run)
 
 
 def test_gc_ranks_runs_among_their_like(tmp_path: Path) -> None:
-    """Another recipe, metric or set of rows is another kind; a loss is better where it is lower;
-    newer wins ties.
+    """Another recipe, metric or set of rows is another kind.
+
+    A loss is better where it is lower; newer wins ties.
     """
     rows = {"data_hashes": {"validation": "other"}}
     for name, value, more in (

@@ -1,5 +1,6 @@
-"""What is said before and while a model is trained: early stopping, epochs, shared rows, labels
-that a sample lost.
+"""What is said before and while a model is trained.
+
+Early stopping, epochs, shared rows, labels that a sample lost.
 """
 
 import json

@@ -20,8 +20,9 @@ PIECES = ["the", "film", "was", "good", "##n", "##e", "##s", "##s", ",", "it", "
 
 @pytest.fixture(scope="module")
 def masked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
-    """The tiny model with a head for masked words, whose weights are large enough to prefer
-    some.
+    """The tiny model with a head for masked words.
+
+    Its weights are large enough to prefer some.
     """
     import torch
     import transformers

@@ -105,8 +105,9 @@ def recorded(name: str, lines: list[str]) -> None:
 
 @pytest.fixture
 def intents(tmp_path):
-    """Questions of 77 intents with long names; one question stands there with two intents, one
-    twice.
+    """Questions of 77 intents with long names.
+
+    One question stands there with two intents, one twice.
     """
     with (tmp_path / "intents.csv").open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out)

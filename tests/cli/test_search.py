@@ -1083,8 +1083,9 @@ def test_a_guessed_column_is_taken_again_where_a_file_has_it(
 
 
 def test_numbers_are_not_put_beside_ids(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
-    """An index of an older version remembers no columns; one with numbers takes ids and counts
-    those that it has.
+    """An index of an older version remembers no columns.
+
+    One with numbers takes ids and counts those that it has.
     """
     (tmp_path / "ids.csv").write_text("key,text\n7,a film\n8,fine food\n")
     (tmp_path / "plain.txt").write_text("bright\nbright\n")

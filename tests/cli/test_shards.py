@@ -1,5 +1,6 @@
-"""`--shard K/N` and `--merge` of predict, evaluate and extract-features: the bytes of one machine,
-and refusals.
+"""`--shard K/N` and `--merge` of predict, evaluate and extract-features.
+
+The bytes of one machine, and refusals.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Ctrl-C, SIGTERM and SIGHUP from the first line to the last: the right code, no traceback, nothing
-lost.
+"""Ctrl-C, SIGTERM and SIGHUP from the first line to the last.
+
+The right code, no traceback, nothing lost.
 
 When a signal is sent is said by what the process does, not by a clock: by the module that it
 imports (Python tells of each), or by the step that a training has logged.
@@ -27,8 +28,9 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 def _stopped_at_import(
     words: list[str], at: int, number: int, folder: Path
 ) -> tuple[int, str, str]:
-    """A real process that gets a signal when it has imported so many modules after
-    `bertctl.cli.main`.
+    """A real process that gets a signal while it imports.
+
+    It gets it when it has imported so many modules after `bertctl.cli.main`.
     """
     process = subprocess.Popen(
         [sys.executable, "-X", "importtime", "-m", "bertctl", *words],

@@ -1,5 +1,6 @@
-"""Texts, labels, column names and names of files of others in a log: they move no cursor and give
-no command.
+"""Texts, labels, column names and names of files of others in a log.
+
+They move no cursor and give no command.
 """
 
 import csv
@@ -106,8 +107,9 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
 
 
 def test_a_terminal_is_not_moved(nursery, nasty: Path, tiny_run, tmp_path: Path) -> None:
-    """Answers that are data go to files and pipes as they are, and to a terminal with their
-    codes.
+    """Answers that are data go to files and pipes as they are.
+
+    To a terminal they go with their codes.
     """
     line = f"bertctl predict {tiny_run.path} {json.dumps('-')} --input-format lines --format csv"
     ours, theirs = pty.openpty()

@@ -1,5 +1,6 @@
-"""Training a BERT, answers and vectors load neither transformers nor scikit-learn, once most of
-their time.
+"""Training a BERT, answers and vectors load neither transformers nor scikit-learn.
+
+Once these took most of their time.
 """
 
 import json
@@ -68,8 +69,9 @@ def test_answers_and_vectors_are_had_without_transformers(
 def test_a_bert_is_trained_without_transformers(
     verb: str, more: list[str], loaded: str, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
-    """Nor are its checkpoints and its evaluation after the training; torch's optimizers load its
-    compiler.
+    """Nor are its checkpoints and its evaluation after the training.
+
+    Torch's optimizers load its compiler.
     """
     commands = [[verb, str(tiny_run.path / "recipe.yaml"), "-o", "x", "-q", *more]]
     command = [sys.executable, "-c", CODE, json.dumps(commands)]

@@ -1,5 +1,6 @@
-"""Models and runs of somebody else: nothing that they name is run or fetched, and what is wrong
-with them is said.
+"""Models and runs of somebody else.
+
+Nothing that they name is run or fetched, and what is wrong with them is said.
 """
 
 import gzip

@@ -1,5 +1,6 @@
-"""The options of each verb are a promise: they are those of `surface.txt`, and the help of each can
-be read.
+"""The options of each verb are a promise.
+
+They are those of `surface.txt`, and the help of each can be read.
 
 After a change that is meant: python -m tests.cli.test_surface > tests/cli/surface.txt
 """
@@ -117,8 +118,10 @@ def test_an_option_that_ends_the_line_wants_its_value(capsys):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_docstring_of_a_verb_describes_options_that_it_has(name):
     command = COMMANDS[name].command
-    text, texts = described(inspect.unwrap(command.callback).__doc__)
-    assert texts.keys() <= {parameter.name for parameter in command.params}
+    verb = inspect.unwrap(command.callback)
+    options = {parameter.name for parameter in command.params}
+    text, texts = described(verb.__doc__)
+    assert texts.keys() <= options | inspect.signature(verb).parameters.keys()
     assert text == command.help
 
 

@@ -1,5 +1,6 @@
-"""A sweep through the real process: the numbers of single runs, kills, signals, shards,
-refusals.
+"""A sweep through the real process.
+
+The numbers of single runs, kills, signals, shards, refusals.
 """
 
 import fcntl
@@ -372,8 +373,9 @@ def test_two_shards_merged_are_the_whole(
 def test_divergence_folds_and_a_cell_that_fails(
     bertctl: Run, many_opinions: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Rate 1.0 diverges, which is a result; 2 frozen layers fit, 9 don't, which is refused before
-    anything runs.
+    """Rate 1.0 diverges, which is a result.
+
+    2 frozen layers fit, 9 don't, which is refused before anything runs.
     """
     words = _words(
         many_opinions, tiny_model, tmp_path / "sweep", grid="optimizer.learning_rate=5e-3,1.0"

@@ -1,5 +1,6 @@
-"""Files of tags as people have them: numbers for names, comments, small letters, nothing to
-learn.
+"""Files of tags as people have them.
+
+Numbers for names, comments, small letters, nothing to learn.
 """
 
 import json

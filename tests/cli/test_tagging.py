@@ -1,5 +1,6 @@
-"""Token classification through the real process: training, scoring and answering in the tags' own
-scheme.
+"""Token classification through the real process.
+
+Training, scoring and answering in the tags' own scheme.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""The scheme of answers, in files of hundreds of sentences: conlleval's scores of what `predict`
-writes.
+"""The scheme of answers, in files of hundreds of sentences.
+
+Conlleval's scores of what `predict` writes.
 """
 
 import json
@@ -21,8 +22,9 @@ SCHEMES = [
 
 
 def sentences(seed: int, count: int, scheme: str) -> list[list[tuple[str, str]]]:
-    """Entities of one to three words of a kind, some of them side by side; `mixed`: every third
-    sentence is in IOB1.
+    """Entities of one to three words of a kind, some of them side by side.
+
+    `mixed`: every third sentence is in IOB1.
     """
     rng = random.Random(seed)  # noqa: S311
     found = []
@@ -48,8 +50,9 @@ def columns(found):
 
 
 def conlleval(gold, predicted):
-    """Accuracy, precision, recall and F1 as conlleval's Python descendants count: by chunks that
-    begin and end.
+    """Accuracy, precision, recall and F1 as conlleval's Python descendants count.
+
+    By chunks that begin and end.
     """
     letters = {"L": "E", "U": "S"}
 

@@ -1,5 +1,6 @@
-"""Training options through the real process: killed and resumed, in two processes, from another
-run, lr-find.
+"""Training options through the real process.
+
+Killed and resumed, in two processes, from another run, lr-find.
 """
 
 import json
@@ -25,8 +26,9 @@ CRAFT = (
 
 
 class CraftyTraining(Training):
-    """The run of tests/stopping.py, with everything switched on: 3 epochs of 12 steps, an
-    evaluation every 6.
+    """The run of tests/stopping.py, with everything switched on.
+
+    3 epochs of 12 steps, an evaluation every 6.
     """
 
     def _command(
@@ -47,8 +49,9 @@ def training(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_average(training: Training, tmp_path: Path) -> None:
-    """Killed in the third epoch: what is trained by then, and which weights are averaged, come from
-    the checkpoint.
+    """Killed in the third epoch.
+
+    What is trained by then, and which weights are averaged, come from the checkpoint.
     """
     run = tmp_path / "run"
     assert training.disturbed(run, signal.SIGKILL, after_steps=26).returncode == -signal.SIGKILL
@@ -144,8 +147,9 @@ def test_two_processes_train_the_same_parts(
 def test_a_run_starts_from_another_one(
     bertctl: Run, tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """As RTE from MNLI: three labels, then two; and once more with the same two, whose head is
-    kept.
+    """As RTE from MNLI.
+
+    Three labels, then two; and once more with the same two, whose head is kept.
     """
     rows = opinions.read_text().splitlines()
     three = tmp_path / "three.csv"

@@ -1,5 +1,6 @@
-"""Texts longer than the model, through the real process: saved models, scores by windows, advice,
-refusals.
+"""Texts longer than the model, through the real process.
+
+Saved models, scores by windows, advice, refusals.
 """
 
 import json
@@ -205,8 +206,9 @@ def test_refusals(
 def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
     bertctl: Run, tiny_model: Path, reviews: Path, tmp_path: Path
 ) -> None:
-    """Its probabilities are those of its weights times the vectors that extract-features gives,
-    windows pooled.
+    """Its probabilities are those of its weights times the vectors.
+
+    The vectors are those that extract-features gives, windows pooled.
     """
     from safetensors.numpy import load_file
     from scipy.special import expit
@@ -229,8 +231,9 @@ def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
 
 
 class WindowTraining(Training):
-    """The run of tests/stopping.py, its texts in windows of 8 tokens, with attention over them and
-    dropout.
+    """The run of tests/stopping.py, its texts in windows of 8 tokens.
+
+    It has attention over them and dropout.
     """
 
     def _command(

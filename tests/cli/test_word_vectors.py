@@ -1,5 +1,6 @@
-"""Text files of word vectors as `--model`: what plain numpy makes of them, in every verb that reads
-vectors.
+"""Text files of word vectors as `--model`.
+
+What plain numpy makes of them, in every verb that reads vectors.
 """
 
 import gzip

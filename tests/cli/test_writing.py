@@ -1,5 +1,6 @@
-"""What commands leave alone: inputs, foreign files, files behind links, whole old versions; and
-what is cleared.
+"""What commands leave alone.
+
+Inputs, foreign files, files behind links, whole old versions; and what is cleared.
 """
 
 import os
@@ -217,8 +218,9 @@ def test_two_outputs_are_two_files(
 def test_links_are_not_followed(
     bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """Outside lies a file, and a folder with a file of each name; whatever stands in the run, they
-    stay as they are.
+    """Outside lies a file, and a folder with a file of each name.
+
+    Whatever stands in the run, they stay as they are.
     """
     outside = tmp_path / "outside"
     shutil.copytree(run, outside)

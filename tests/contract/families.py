@@ -1,5 +1,6 @@
-"""Model families as folders: a tiny random network, and a tokenizer of its kind trained on the
-contract's texts.
+"""Model families as folders.
+
+A tiny random network, and a tokenizer of its kind trained on the contract's texts.
 
 The sizes are unequal, so that a mixed-up axis shows.
 """
@@ -111,8 +112,9 @@ def _roberta_tokenizer() -> Any:
 
 
 def _modernbert_tokenizer() -> Any:
-    """As its hub files are: byte-level BPE with BERT's special tokens, in the library's own
-    class.
+    """As its hub files are.
+
+    Byte-level BPE with BERT's special tokens, in the library's own class.
     """
     trained = _byte_level(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
     special = [(name, trained.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
@@ -324,8 +326,9 @@ def make_family(name: str, folder: Path, *, padding_side: str | None = None) -> 
 
 
 def make_encoder(name: str, folder: Path, **fields: Any) -> Path:
-    """A folder with a tiny random network of any family that has a head in transformers, and BERT's
-    tokenizer.
+    """Makes a folder with a tiny random network of any family, and BERT's tokenizer.
+
+    The family has a head in transformers.
 
     Args:
         name: the family's `model_type`.
@@ -339,8 +342,9 @@ def make_encoder(name: str, folder: Path, **fields: Any) -> Path:
 
 
 def make_encoder_of_its_kind(name: str, folder: Path) -> Path:
-    """The same with a tokenizer of the family's kind; BERT's where that is it, or where its own has
-    no fast form.
+    """The same with a tokenizer of the family's kind.
+
+    BERT's where that is it, or where its own has no fast form.
     """
     tokenizer = _KINDS.get(name, lambda: _bert_tokenizer("BertTokenizerFast"))()
     tokenizer.save_pretrained(folder)
@@ -352,8 +356,9 @@ def make_encoder_of_its_kind(name: str, folder: Path) -> Path:
 
 
 def _save_network(config: Any, folder: Path) -> None:
-    """Saves a random encoder whose states differ from text to text by as much as those of a trained
-    one.
+    """Saves a random encoder whose states differ from text to text.
+
+    They differ by as much as those of a trained one.
 
     As transformers draws them, a network this small says the same of every text to 1e-5: whatever
     is wrong with it would be within the tolerance.

@@ -1,5 +1,6 @@
-"""Eight rows for each task, to be learned by heart, and how plain transformers is asked about
-them.
+"""Eight rows for each task, and how plain transformers is asked about them.
+
+The rows are to be learned by heart.
 """
 
 from collections.abc import Callable, Mapping
@@ -123,8 +124,9 @@ def tags_agree(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
 
 
 def answer_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
-    """The span with the highest sum of start and end, at most 30 tokens long, by looking at every
-    one.
+    """The span with the highest sum of start and end, at most 30 tokens long.
+
+    It is found by looking at every one.
     """
     encoded = tokenizer(
         line["question"], line["context"], return_offsets_mapping=True, return_tensors="pt"
@@ -324,8 +326,9 @@ def assert_same(ours: Answered, theirs: Answered) -> None:
 
 
 def _without_ties(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the runners-up only the probabilities: after a few steps neighbours are as likely as each
-    other.
+    """Of the runners-up only the probabilities.
+
+    After a few steps neighbours are as likely as each other.
     """
     runners_up = (
         {"n_best": [one["probability"] for one in answer["n_best"]]} if "n_best" in answer else {}

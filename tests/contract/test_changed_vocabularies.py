@@ -1,5 +1,6 @@
-"""Models under another vocabulary: grown by words, shrunk to a corpus; what is read the same gives
-the same states.
+"""Models under another vocabulary.
+
+Grown by words, shrunk to a corpus; what is read the same gives the same states.
 """
 
 import json
@@ -28,8 +29,9 @@ BEFORE = ["the film was very good", "a bad food", "it was not dull"]
 
 
 def with_head(name: str, folder: Path, **fields: Any) -> Path:
-    """A folder of a family of BERT's tokenizer, with its masked-word head; every weight is
-    random.
+    """A folder of a family of BERT's tokenizer, with its masked-word head.
+
+    Every weight is random.
     """
     tokenizer = FAMILIES["bert"].tokenizer()
     tokenizer.save_pretrained(folder)
@@ -148,8 +150,9 @@ def test_the_fast_route_is_still_taken(tmp_path: Path) -> None:
 def test_tokens_that_files_beside_the_vocabulary_tell_of_are_its_own(
     tmp_path: Path, older: bool
 ) -> None:
-    """As a slow tokenizer of transformers 4 was saved, and one of before 4.34: they keep their
-    rows.
+    """As a slow tokenizer of transformers 4 was saved, and one of before 4.34.
+
+    They keep their rows.
     """
     old = with_head("bert", tmp_path / "old")
     tokenizer, network = opened(old)
@@ -252,8 +255,9 @@ def test_the_head_shrinks_with_its_table(tmp_path: Path) -> None:
 
 
 def _trained(kind: str, lines: list[str]) -> Tokenizer:
-    """A tokenizer with a few hundred tokens that the words of a corpus are made of in several
-    steps.
+    """A tokenizer with a few hundred tokens.
+
+    The words of a corpus are made of them in several steps.
     """
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     if kind == "Unigram":
@@ -291,8 +295,9 @@ def test_what_leads_to_a_piece_stays(kind: str) -> None:
 
 
 def test_what_any_text_breaks_into_stays() -> None:
-    """The mark of a space by itself, and the bytes of characters that are no tokens: without them
-    texts are unknown.
+    """The mark of a space by itself, and the bytes of characters that are no tokens.
+
+    Without them texts are unknown.
     """
     space, letters = "\u2581", [f"<0x{byte:02X}>" for byte in range(256)]
     unigram = Tokenizer(

@@ -144,8 +144,9 @@ def _metadata(folder: Path) -> dict[bytes, bytes]:
 
 
 def _keys_of(feature: Any, columns: bool = False) -> set[str]:
-    """Returns the keys of a feature and of those in it, without the names of columns and of
-    fields.
+    """Returns the keys of a feature and of those in it.
+
+    The names of columns and of fields are left out.
     """
     if isinstance(feature, list):
         return set().union(*map(_keys_of, feature))

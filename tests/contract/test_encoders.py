@@ -1,5 +1,6 @@
-"""Encoders as people bring them, of any family, with any tool's files: each works, or is refused
-with a sentence.
+"""Encoders as people bring them, of any family, with any tool's files.
+
+Each works, or is refused with a sentence.
 """
 
 import json
@@ -35,8 +36,9 @@ SENTENCES = (
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Make:
-    """Makes a tiny encoder of a family with BERT's tokenizer; each is made once, and tests change
-    copies of it.
+    """Makes a tiny encoder of a family with BERT's tokenizer.
+
+    Each is made once, and tests change copies of it.
     """
     made: dict[str, Path] = {}
 
@@ -366,8 +368,9 @@ def test_a_model_that_was_saved_for_a_look_inside_is_trained(
 def test_pairs_are_put_together_as_tokenizer_json_says_whoever_reads_it(
     encoder: Make, tmp_path: Path
 ) -> None:
-    """Answers come from the file alone, training from transformers' class, which would take its own
-    way.
+    """Answers come from the file alone.
+
+    Training comes from transformers' class, which would take its own way.
     """
     folder = encoder("bert", tmp_path / "model")
     document = json.loads((folder / "tokenizer.json").read_text())
@@ -628,8 +631,9 @@ OF_EACH_KIND = ("bert", "roberta", "albert", "gpt2")
 def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
     family: str, own: str, tmp_path: Path
 ) -> None:
-    """All of them, tokenizer.json alone, the files of the slow form; in training, in features, in
-    `tokenize`, saved.
+    """All of them, tokenizer.json alone, the files of the slow form.
+
+    In training, in features, in `tokenize`, saved.
     """
     full = make_family(family, tmp_path / "full")
     document = json.loads((full / "tokenizer.json").read_text())

@@ -1,5 +1,6 @@
-"""The contract over all families of transformers, as one release has them: another says what it has
-more or less.
+"""The contract over all families of transformers, as one release has them.
+
+Another says what it has more or less.
 """
 
 import contextlib

@@ -1,5 +1,6 @@
-"""Every registered task, and one that only this test registers, through the verbs that people
-use.
+"""Every registered task through the verbs that people use.
+
+One of them is a task that only this test registers.
 """
 
 import json
@@ -56,8 +57,9 @@ def test_every_task_takes_every_verb() -> None:
 
 
 def _tier(task: str) -> Any:
-    """By default the toy task, that of two inputs and one with windows; before a release the others
-    too.
+    """By default the toy task, that of two inputs and one with windows.
+
+    Before a release the others too.
     """
     marks = () if task in (TOY, "question-answering", *OF_TWO_PASSES) else pytest.mark.slow
     return pytest.param(task, marks=marks)

@@ -1,5 +1,6 @@
-"""Every family of transformers with each of its heads: a graph that answers alike in any batch, or a
-refusal with its reason.
+"""Every family of transformers with each of its heads.
+
+A graph that answers alike in any batch, or a refusal with its reason.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,6 @@
-"""The contract over model families: each with its own tokenizer and inputs, for every task whose
-head it has.
+"""The contract over model families.
+
+Each with its own tokenizer and inputs, for every task whose head it has.
 """
 
 import json
@@ -30,8 +31,9 @@ STEPS = 6
 
 
 def has_head(family: str, task: str) -> bool:
-    """Whether transformers has a network of this family for the task, and the contract asks for
-    it.
+    """Returns whether transformers has a network of this family for the task.
+
+    The contract has to ask for it, too.
     """
     config = transformers.AutoConfig.for_model(family)
     tasks = FAMILIES[family].tasks
@@ -92,8 +94,9 @@ class Case:
 
 
 def train(model: Path, task: str, folder: Path, **options: object) -> Result:
-    """A few steps on all 8 rows at once, dropout off: each is to lower the loss of the same
-    rows.
+    """A few steps on all 8 rows at once, dropout off.
+
+    Each is to lower the loss of the same rows.
     """
     data = folder / "rows.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in EXAMPLES[task].rows))
@@ -123,8 +126,9 @@ def train(model: Path, task: str, folder: Path, **options: object) -> Result:
 
 
 def _tier(case: tuple[str, str]) -> Any:
-    """Two unlike families are tried for every task by default, the others for the one that they
-    learn.
+    """Two unlike families are tried for every task by default.
+
+    The others are tried for the one that they learn.
 
     BERT does every task in test_tasks.py.
     """

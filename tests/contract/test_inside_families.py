@@ -1,5 +1,6 @@
-"""Families looked into: parameters by the headers of their files, masked words as the pipeline
-fills them.
+"""Families looked into.
+
+Parameters by the headers of their files, masked words as the pipeline fills them.
 """
 
 import json
@@ -107,8 +108,9 @@ def test_layers_are_attention_and_feed_forward(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["bert", "distilbert", "albert", "roberta"])
 def test_flops_are_those_that_torch_counts(name: str, tmp_path: Path) -> None:
-    """But for the pooler, which reads one token, and ALBERT's narrow embeddings, a product of their
-    own.
+    """They are, but for the pooler and ALBERT's narrow embeddings.
+
+    The pooler reads one token, and the embeddings are a product of their own.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -330,8 +332,9 @@ def test_whole_words_are_those_that_begin_with_a_space_where_that_is_marked(tmp_
 
 
 def test_a_letter_of_bert_is_no_mark_of_a_space(tmp_path: Path) -> None:
-    """The letter G with a dot above, of Maltese, is what byte-level vocabularies write for a
-    space.
+    """It is the letter G with a dot above, of Maltese.
+
+    Byte-level vocabularies write it for a space.
     """
     folder = make_encoder_of_its_kind("bert", tmp_path / "bert")
     document = json.loads((folder / "tokenizer.json").read_text())

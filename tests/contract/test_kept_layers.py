@@ -1,5 +1,6 @@
-"""Models that start from some layers of another: what plain transformers loads answers as the
-network in memory does, for every family.
+"""Models that start from some layers of another.
+
+What plain transformers loads answers as the network in memory does, for every family.
 """
 
 import re

@@ -1,5 +1,6 @@
-"""LoRA for every family of transformers and every head that it has: trained, saved, and loaded by
-peft on a base with another random head.
+"""LoRA for every family of transformers and every head that it has.
+
+Trained, saved, and loaded by peft on a base with another random head.
 """
 
 import json
@@ -84,8 +85,9 @@ def logits(network: Any, job: Job) -> torch.Tensor:
 
 
 def largest_difference(values: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest one over the size of the largest number, or over 1; BigBird's -1e6 for what is no
-    answer does not count.
+    """The largest one over the size of the largest number, or over 1.
+
+    BigBird's -1e6 for what is no answer does not count.
     """
     is_answer = expected > -1e5
     scale = max(1.0, float(expected[is_answer].abs().max()))

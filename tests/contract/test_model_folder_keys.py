@@ -1,5 +1,6 @@
-"""Every file and key that transformers and peft write into a model's folder, and what bertctl does
-with it.
+"""Every file and key that transformers and peft write into a model's folder.
+
+It also says what bertctl does with it.
 
 A release that writes another one fails the first tests: whoever meets it decides whether it is
 read, kept or refused.

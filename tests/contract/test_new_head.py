@@ -1,5 +1,6 @@
-"""Starting from another run: the same labels keep its head, other labels get a new one even where
-the sizes agree.
+"""Starting from another run.
+
+The same labels keep its head, other labels get a new one even where the sizes agree.
 """
 
 from pathlib import Path

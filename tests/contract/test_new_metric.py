@@ -39,8 +39,9 @@ MAE = Metric("mae", _mae, "mean absolute error", higher_is_better=False, is_frac
 
 @dataclass(frozen=True)
 class Trained:
-    """Two runs of regression whose best weights the new metric picks, and the recipe of the
-    first.
+    """Two runs of regression, and the recipe of the first.
+
+    The new metric picks their best weights.
     """
 
     recipe: Recipe

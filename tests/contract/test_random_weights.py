@@ -1,5 +1,6 @@
-"""No verb answers with a weight that was not in the model's files: every head of every family is
-refused.
+"""No verb answers with a weight that was not in the model's files.
+
+Every head of every family is refused.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Every key of a sentence-transformers folder is read, changes no vector, or is refused by its
-name.
+"""Every key of a sentence-transformers folder has its effect.
+
+It is read, changes no vector, or is refused by its name.
 """
 
 import json
@@ -236,8 +237,9 @@ def _written_keys() -> Iterator[tuple[str, list[str]]]:
 
 
 def _written_folders(tiny_model: Path, tmp_path: Path) -> Iterator[Path]:
-    """Folders as the library saves them: each measure, prompts, a default prompt, every module that
-    is computed.
+    """Folders as the library saves them.
+
+    Each measure, prompts, a default prompt, every module that is computed.
     """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Dense, Normalize, Transformer

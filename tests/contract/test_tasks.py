@@ -1,5 +1,6 @@
-"""What every registered task must do: overfit, save, load in plain transformers, agree, and not
-mind its batch.
+"""What every registered task must do.
+
+Overfit, save, load in plain transformers, agree, and not mind its batch.
 """
 
 import contextlib
@@ -58,8 +59,9 @@ def _tier(task: str) -> Any:
 def finished(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Result:
-    """A run that has learned its 8 examples by heart (training and validation rows are the same
-    file).
+    """A run that has learned its 8 examples by heart.
+
+    Training and validation rows are the same file.
     """
     task: str = request.param
     folder = tmp_path_factory.mktemp(task)
@@ -243,8 +245,9 @@ def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Re
 
 
 def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> None:
-    """A prediction file is a JSONL file of rows like any other: it can be scored again with its
-    gold column.
+    """A prediction file is a JSONL file of rows like any other.
+
+    It can be scored again with its gold column.
     """
     task = open_run(finished.folder.path).task.name
     trained = open_run(finished.folder.path, options=dict(EXAMPLES[task].again))

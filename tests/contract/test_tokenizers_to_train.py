@@ -1,5 +1,6 @@
-"""Tokenizers of families that are trained without transformers: as it reads them, and as it saves
-them.
+"""Tokenizers of families that are trained without transformers.
+
+As it reads them, and as it saves them.
 """
 
 import json

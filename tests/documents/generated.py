@@ -1,6 +1,7 @@
-"""The generated files of the package: pages of the documentation (recipe fields, verbs, findings,
-agents, the table of pages), and the JSON Schemas of a recipe and of the documents that runs,
-indexes and locks consist of.
+"""The generated files of the package.
+
+Pages of the documentation (recipe fields, verbs, findings, agents, the table of pages), and the
+JSON Schemas of a recipe and of the documents that runs, indexes and locks consist of.
 
     python -m tests.documents.generated        # writes them anew
 

@@ -35,8 +35,9 @@ _COLOURS = {
 def screen(
     command: list[str], folder: Path, *, columns: int, until: str | None = None
 ) -> list[list[tuple[str, str]]]:
-    """Runs a command on a pseudo-terminal and returns the lines of its screen as (text, style)
-    pairs.
+    """Runs a command on a pseudo-terminal and returns the lines of its screen.
+
+    They are (text, style) pairs.
 
     Args:
         command: arguments of `bertctl`.

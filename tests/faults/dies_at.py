@@ -1,5 +1,6 @@
-"""Imported by a `bertctl` process of the tests: kills it, and all it started, just before its n-th
-change to a file.
+"""Imported by a `bertctl` process of the tests.
+
+Kills it, and all it started, just before its n-th change to a file.
 
 DIES_AT says n (0: never); DIES_COUNT is a file that says how many changes there were.
 """

@@ -1,5 +1,6 @@
-"""A hundred model folders that nobody should trust: name -> what is different from the small model,
-file by file.
+"""A hundred model folders that nobody should trust.
+
+Name -> what is different from the small model, file by file.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Imported by a process of the tests: it ends where a socket is to connect to another machine, and
-says to which.
+"""Imported by a process of the tests.
+
+It ends where a socket is to connect to another machine, and says to which.
 """
 
 import socket

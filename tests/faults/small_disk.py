@@ -1,5 +1,6 @@
-"""Imported by a `bertctl` process of the tests: no file may have more than SMALL_DISK bytes, as on
-a full disk.
+"""Imported by a `bertctl` process of the tests.
+
+No file may have more than SMALL_DISK bytes, as on a full disk.
 """
 
 import os

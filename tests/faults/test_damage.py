@@ -1,5 +1,6 @@
-"""A training run that is damaged, stopped, out of disk or doubled, and then gone on with: the same
-bytes in the end.
+"""A training run that is damaged, stopped, out of disk or doubled, and then gone on with.
+
+The same bytes in the end.
 """
 
 import random
@@ -44,8 +45,9 @@ def training(
 
 @pytest.fixture(scope="module")
 def stopped(training: Training, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was stopped after step 30, with two checkpoints and best weights; tests work on
-    copies.
+    """A run that was stopped after step 30, with two checkpoints and best weights.
+
+    Tests work on copies.
     """
     run = tmp_path_factory.mktemp("stopped") / "run"
     training.disturbed(run, signal.SIGTERM, after_steps=30)
@@ -89,8 +91,9 @@ def damage(path: Path, how: str) -> None:
 def test_damaged_runs(
     training: Training, stopped: Path, tmp_path: Path, file: str, how: str
 ) -> None:
-    """What a resume needs is refused before the first step, and what it does not need does no
-    harm.
+    """What a resume needs is refused before the first step.
+
+    What it does not need does no harm.
     """
     run = shutil.copytree(stopped, tmp_path / "run")
     damage(run / file, how)
@@ -124,8 +127,9 @@ def test_damaged_checkpoints(
 
 @pytest.mark.parametrize("most", [20_000, 150_000])
 def test_a_full_disk(training: Training, tmp_path: Path, most: int) -> None:
-    """A limit on the size of each file stands for the full disk: the system's answer is an error of
-    the same kind.
+    """A limit on the size of each file stands for the full disk.
+
+    The system's answer is an error of the same kind.
 
     The weights (93 kB) do not fit below the first limit, the optimizer's moments (185 kB) not below
     the second.

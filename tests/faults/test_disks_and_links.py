@@ -1,5 +1,6 @@
-"""Full disks and planted links, for every verb that writes: no half file, nothing outside is
-touched.
+"""Full disks and planted links, for every verb that writes.
+
+No half file, nothing outside is touched.
 """
 
 import json
@@ -88,8 +89,9 @@ def test_a_full_disk(yard: Yard, tmp_path: Path, name: str, most: int) -> None:
 
 @pytest.mark.parametrize(("verb", "name"), LINKS)
 def test_a_link_in_a_run(yard: Yard, tmp_path: Path, verb: str, name: str) -> None:
-    """The verb takes away the link, refuses it, or leaves it alone; what it leads to stays as it
-    is.
+    """The verb takes away the link, refuses it, or leaves it alone.
+
+    What it leads to stays as it is.
     """
     whole, _, _ = yard.whole("text-classification")
     shutil.copytree(whole / "made", tmp_path / "made")

@@ -1,5 +1,6 @@
-"""226 kills, at any change of a file and at any moment: the next command ends as if nothing had
-happened.
+"""226 kills, at any change of a file and at any moment.
+
+The next command ends as if nothing had happened.
 """
 
 import json
@@ -189,8 +190,9 @@ class Yard:
         after: float | None = None,
         disk: int | None = None,
     ) -> Any:
-        """Runs a command, which dies before a change of a file, or after some seconds, or has a
-        disk of few bytes.
+        """Runs a command that is disturbed.
+
+        It dies before a change of a file, or after some seconds, or has a disk of few bytes.
         """
         env = {**self._nursery.env, "NURSERY_IMPORTS": "dies_at", "DIES_AT": str(dies_at)}
         if disk is not None:
@@ -206,8 +208,9 @@ class Yard:
         return child
 
     def whole(self, name: str) -> tuple[Path, int, float]:
-        """Returns the folder in which nothing happened, how many changes there were, and how many
-        seconds it took.
+        """Returns the folder in which nothing happened.
+
+        With it come how many changes there were, and how many seconds it took.
         """
         if name not in self._whole:
             folder = self._folder / name.replace(" ", "-")
@@ -262,8 +265,9 @@ def _is_json(content: bytes) -> bool:
 
 
 def unequal(folder: Path, whole: Path) -> list[str]:
-    """Returns what is not as it is where nothing happened: left over, missing, other bytes, other
-    losses.
+    """Returns what is not as it is where nothing happened.
+
+    Left over, missing, other bytes, other losses.
     """
     ours, theirs = files(folder), files(whole)
     found = [f"left over: {name}" for name in ours.keys() - theirs] + [

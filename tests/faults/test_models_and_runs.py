@@ -1,5 +1,6 @@
-"""What strangers hand over, through every verb that reads it: hostile models, and run folders
-damaged in one place.
+"""What strangers hand over, through every verb that reads it.
+
+Hostile models, and run folders damaged in one place.
 """
 
 import pytest
@@ -16,8 +17,9 @@ PIECES = 10
 
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_hostile_models(piece: int) -> None:
-    """No exit code 1, nothing run, nothing written elsewhere, 30 s and 2 GB at most:
-    tests/fuzz/worker.py looks.
+    """No exit code 1, nothing run, nothing written elsewhere, 30 s and 2 GB at most.
+
+    Tests/fuzz/worker.py looks.
     """
     from tests.faults.hostile_models import HOSTILE
 
@@ -31,8 +33,10 @@ def test_hostile_models(piece: int) -> None:
 
 @pytest.mark.parametrize("piece", range(PIECES))
 def test_damaged_runs(piece: int) -> None:
-    """Each through gate, compare, report, predict, evaluate, extract-features and finetune --resume
-    (or probe).
+    """Each goes through all verbs that read runs.
+
+    They are gate, compare, report, predict, evaluate, extract-features and finetune --resume (or
+    probe).
     """
     figures = taken(seed=3, inputs=RUNS // PIECES, first=piece * RUNS // PIECES, kind="runs")
     assert figures.inputs == RUNS // PIECES

@@ -1,5 +1,6 @@
-"""A training by two processes that are killed or stopped, one or all: nobody stays behind, nothing
-is lost.
+"""A training by two processes that are killed or stopped, one or all.
+
+Nobody stays behind, nothing is lost.
 """
 
 import signal
@@ -47,8 +48,9 @@ def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:
 def struck(
     training: Training, run: Path, whom: str, number: signal.Signals, steps: int
 ) -> tuple[int, str]:
-    """Starts a run, sends the signal after so many steps; returns exit code and talk when nobody is
-    left.
+    """Starts a run, sends the signal after so many steps.
+
+    Returns exit code and talk when nobody is left.
     """
     process = training.popen(run, "--num-processes", "2")
     training.wait_for_steps(run, steps, process)

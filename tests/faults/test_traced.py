@@ -1,5 +1,6 @@
-"""A stranger's run under `strace`: no connection is tried, and nothing is touched that was not
-named.
+"""A stranger's run under `strace`.
+
+No connection is tried, and nothing is touched that was not named.
 """
 
 import os

@@ -1,5 +1,6 @@
-"""`python -m tests.fuzz --inputs 100000 --seed 1 --jobs 2`: the long run, its figures, and what
-failed by its cause.
+"""`python -m tests.fuzz --inputs 100000 --seed 1 --jobs 2`.
+
+The long run, its figures, and what failed by its cause.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-"""Workers that share the inputs out, are watched, and are replaced when one of them dies or takes
-too long.
+"""Workers that share the inputs out, and are watched.
+
+They are replaced when one of them dies or takes too long.
 """
 
 import json
@@ -91,8 +92,9 @@ def taken(
     minutes: float = math.inf,
     nursery: Nursery | None = None,
 ) -> Figures:
-    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once;
-    stops in time.
+    """Takes so many inputs, from `first` on, through the command line in `jobs` processes at once.
+
+    Stops in time.
 
     The processes come out of the nursery, if there is one.
     """

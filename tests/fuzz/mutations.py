@@ -293,8 +293,9 @@ def layout_of(name: str) -> str:
 
 
 def _of_tree(document: Any, random: Random) -> Any:
-    """Returns a tree in which a node was replaced, dropped, doubled, renamed or wrapped; the tree
-    itself is changed.
+    """Returns a tree in which a node was replaced, dropped, doubled, renamed or wrapped.
+
+    The tree itself is changed.
     """
     places = list(_places(document))
     if not places or random.random() < 0.04:

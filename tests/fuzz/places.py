@@ -1,5 +1,6 @@
-"""Contents of a folder that are no bytes: nothing, a link, a pipe; and the writing of folders made
-of them.
+"""Contents of a folder that are no bytes.
+
+Nothing, a link, a pipe; and the writing of folders made of them.
 """
 
 import os

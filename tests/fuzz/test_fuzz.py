@@ -1,5 +1,6 @@
-"""Damaged inputs through the command line: never a traceback, never for long, never much memory,
-nothing outside.
+"""Damaged inputs through the command line.
+
+Never a traceback, never for long, never much memory, nothing outside.
 """
 
 import pytest
@@ -45,8 +46,9 @@ def test_a_hundred_thousand_inputs() -> None:
 
 
 def test_what_was_found_once(nursery: Nursery) -> None:
-    """Every input of found.py, by its own content, not by a number that another fuzzer would make
-    something else of.
+    """Every input of found.py, by its own content.
+
+    A number would make another fuzzer make something else of it.
     """
     figures = taken(seed=0, inputs=len(FOUND), kind="found", nursery=nursery)
     assert figures.failed == [], by_cause(figures)

@@ -1,5 +1,6 @@
-"""Real runs of the small model, trained once, which the fuzzer then damages: each task, a probe,
-one that was stopped.
+"""Real runs of the small model, trained once, which the fuzzer then damages.
+
+Each task, a probe, one that was stopped.
 
 python -m tests.fuzz.trained FOLDER
 """

@@ -1,5 +1,6 @@
-"""What a process touches: an audit hook that notes writes outside one folder, connections,
-programs, code.
+"""What a process touches.
+
+An audit hook that notes writes outside one folder, connections, programs, code.
 """
 
 import os

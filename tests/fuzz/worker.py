@@ -1,5 +1,6 @@
-"""A process that takes one damaged input after another through the command line's `main`, and says
-what went wrong.
+"""A process that takes one damaged input after another.
+
+They go through the command line's `main`, and it says what went wrong.
 
     python -c 'from tests.fuzz.worker import begin; begin()' FOLDER SEED FIRST BEFORE STEP KIND
 
@@ -94,8 +95,9 @@ def damaged(target: Target, random: Random, here: Path) -> tuple[str, Path]:
 
 
 class Boundary:
-    """The command line inside this process: each command with streams of its own, its code, and
-    what was seen of it.
+    """The command line inside this process.
+
+    Each command with streams of its own, its code, and what was seen of it.
     """
 
     def __init__(self) -> None:

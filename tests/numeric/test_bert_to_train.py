@@ -1,5 +1,6 @@
-"""BERT and its like are trained without transformers to the same bits, and saved as transformers
-saves them.
+"""BERT and its like are trained without transformers to the same bits.
+
+They are saved as transformers saves them.
 """
 
 import json
@@ -113,8 +114,9 @@ def _both(source: ModelSource, kind: str, **more: Any) -> list[Model]:
 
 
 def _steps(model: Model, kind: str, precision: str) -> tuple[list[float], dict[str, float]]:
-    """Losses of three steps of training with dropout, an answer after them, and the weights'
-    sums.
+    """Returns losses of three steps of training with dropout.
+
+    With them come an answer after them, and the weights' sums.
     """
     network: Any = model.network
     assert use_packed_encoder(network, Compute("cpu", precision, 1, ""))

@@ -1,5 +1,6 @@
-"""Intervals and verdicts of examples that hang together: simulated documents with intra-class
-correlations of 0 to 0.3.
+"""Intervals and verdicts of examples that hang together.
+
+Simulated documents with intra-class correlations of 0 to 0.3.
 
 The functions are those that a run and its gate call. What is asked: 93 to 97 percent but for three
 standard errors of the simulation itself.
@@ -30,8 +31,9 @@ def _hits(rng, sizes, share, correlation):
 
 
 def _documents(rng, clusters, n):
-    """Sizes of so many documents, n examples in all, the largest several times as long as the
-    smallest.
+    """Draws sizes of so many documents, n examples in all.
+
+    The largest is several times as long as the smallest.
     """
     weights = rng.lognormal(0, 0.5, clusters)
     return 1 + rng.multinomial(n - clusters, weights / weights.sum())

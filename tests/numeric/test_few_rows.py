@@ -1,5 +1,6 @@
-"""Gates on few rows and few clusters: how often a model just below its limit passes, and what
-intervals hold.
+"""Gates on few rows and few clusters.
+
+How often a model just below its limit passes, and what intervals hold.
 
 Every metric is simulated with 6, 18, 60 and 300 rows that stand by themselves or come in 2, 5 or 25
 clusters, whose members have a quarter of their variance in common. A gate asks for 0.001 more than

@@ -1,5 +1,6 @@
-"""How often a gate lets a model pass that is exactly at its limit: after a choice, and against the
-constant answer.
+"""How often a gate lets a model pass that is exactly at its limit.
+
+After a choice, and against the constant answer.
 """
 
 import math
@@ -18,8 +19,9 @@ MOST = 0.035
 
 
 def _right(rng, evaluations, n, share=0.85):
-    """(evaluations, n) right answers of models of the same quality that were trained one from the
-    other.
+    """Draws (evaluations, n) right answers of models of the same quality.
+
+    The models were trained one from the other.
     """
     hard = math.sqrt(0.7) * rng.normal(size=n) + math.sqrt(0.3) * rng.normal(size=(evaluations, n))
     return hard < stats.norm.ppf(share)

@@ -1,5 +1,6 @@
-"""A new head that starts as a regression on the frozen encoder: its numbers, and the run that
-begins with it.
+"""A new head that starts as a regression on the frozen encoder.
+
+Its numbers, and the run that begins with it.
 """
 
 import json

@@ -61,8 +61,9 @@ def test_no_premise_is_on_both_sides(shared_data: Path) -> None:
     "labels", [["a", "b"] * 30, list(range(60))], ids=["stratified", "not stratified"]
 )
 def test_rows_without_groups_are_dealt_out_as_ever(labels: list[object]) -> None:
-    """Each row its own group gives the rows that no groups give; a group on one side moves
-    nobody.
+    """Each row its own group gives the rows that no groups give.
+
+    A group on one side moves nobody.
     """
     rows = Rows(
         "train",

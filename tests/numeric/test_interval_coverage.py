@@ -189,8 +189,9 @@ def test_intervals_cover_93_to_97_percent(name, n):
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [150, 400, 872])
 def test_the_difference_that_estimate_promises_is_found_in_four_of_five_cases(n):
-    """Two runs that answer a tenth of the examples differently, compared by McNemar's test as
-    `compare` does.
+    """Two runs answer a tenth of the examples differently.
+
+    They are compared by McNemar's test as `compare` does.
     """
     rng = np.random.default_rng(11)
     apart = detectable_shares(n)["runs"]

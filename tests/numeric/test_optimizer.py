@@ -1,5 +1,6 @@
-"""AdamW and its schedule, and the stated differences from google-research/bert's optimization.py,
-as differences.
+"""AdamW and its schedule, beside google-research/bert's optimization.py.
+
+The stated differences are tested as differences.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Any two training options together do what each of them says: two steps of all pairs, recomputed
-plainly.
+"""Any two training options together do what each of them says.
+
+Two steps of all pairs, recomputed plainly.
 
 The table below has every field of the recipe's sections about training. A field that shapes the
 loss, the gradient or the update is tried with every other such field; the others say where they act
@@ -175,8 +176,9 @@ class Part(nn.Module):
 
 
 class Network(nn.Module):
-    """Embeddings, two layers, a pooler and a head with BERT's names, in 64 bits, so that rounding
-    decides no sign.
+    """Embeddings, two layers, a pooler and a head with BERT's names.
+
+    They are in 64 bits, so that rounding decides no sign.
     """
 
     base_model_prefix = "bert"
@@ -276,8 +278,9 @@ class _Plain:
 
 
 def plain_loss(logits: Tensor, gold: Tensor, kind: str, training: TrainingSection) -> Tensor:
-    """Computes the loss by the fields' own words: each label's share is smoothed, then the true
-    label weighs.
+    """Computes the loss by the fields' own words.
+
+    Each label's share is smoothed, then the true label weighs.
     """
     weights = torch.tensor(training.class_weights or [1.0] * CLASSES, dtype=torch.float64)
     share = training.label_smoothing
@@ -306,8 +309,10 @@ def depth_of(name: str) -> int:
 
 
 def recomputed(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
-    """Trains plainly: one loss over all rows, its gradient, its norm, AdamW by its formulas
-    (Loshchilov & Hutter).
+    """Trains plainly.
+
+    It has one loss over all rows, its gradient, its norm, and AdamW by its formulas (Loshchilov &
+    Hutter).
     """
     training, optimizer = settings.training, settings.optimizer
     parameters: dict[str, nn.Parameter] = dict(network.named_parameters())

@@ -1,5 +1,6 @@
-"""The numbers of pretraining: transformers' losses and steps, pairs, masks that no split of a batch
-changes.
+"""The numbers of pretraining.
+
+Transformers' losses and steps, pairs, masks that no split of a batch changes.
 """
 
 import json
@@ -41,8 +42,9 @@ DEMO = Path("bertctl/catalog/demo_corpus").resolve()
 
 
 def corpus_recipe(corpus: Path, **options: Any) -> Recipe:
-    """A tiny new BERT on a corpus, fp32, one thread, no dropout; `options` by dotted name say
-    otherwise.
+    """A tiny new BERT on a corpus, fp32, one thread, no dropout.
+
+    `options` by dotted name say otherwise.
     """
     fields = {
         "pretraining.corpus": [str(corpus)],

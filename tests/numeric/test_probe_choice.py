@@ -12,8 +12,9 @@ from tests.conftest import Run
 def test_probe_cola_recommends_one_that_finds_unacceptable_sentences(
     bertctl: Run, shared_data: Path, tmp_path: Path
 ) -> None:
-    """1,043 sentences, chosen by cross-validation on the 8,551 of training: Matthews 0.136, where
-    it was 0.04.
+    """1,043 sentences, chosen by cross-validation on the 8,551 of training.
+
+    Matthews 0.136, where it was 0.04.
     """
     words = ["probe", "cola", "--data-dir", shared_data / "glue", "--model", "minilm"]
     done = bertctl(*words, "--layers", "all", "--pooling", "cls,mean", "-o", tmp_path / "run")

@@ -1,5 +1,6 @@
-"""Regression learns the same on every scale of scores, and a saved model answers on the
-person's.
+"""Regression learns the same on every scale of scores.
+
+A saved model answers on the person's.
 """
 
 import json
@@ -40,8 +41,9 @@ def _train(bertctl: Run, run: Path, train: Path, *more: object) -> list[dict[str
 def test_the_scale_of_the_scores_does_not_matter(
     bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """400 to 406 in steps of 1 are learned as 0 to 6 are; model/ gives these scores in plain
-    transformers.
+    """400 to 406 in steps of 1 are learned as 0 to 6 are.
+
+    Model/ gives these scores in plain transformers.
     """
     found = {}
     for first in (0, 400):
@@ -90,8 +92,9 @@ def test_the_scale_of_the_scores_does_not_matter(
 def _fine_tuned(
     shared_data: Path, folder: Path, *, low: float, high: float, rows: int
 ) -> tuple[float, float]:
-    """Returns the Spearman correlation and the mean squared error in units of the scores' variance,
-    on held-out pairs.
+    """Returns the Spearman correlation and the mean squared error on held-out pairs.
+
+    The latter is in units of the scores' variance.
 
     Trains minilm on pairs of STS-B whose scores, 0 to 5, are given on another scale.
     """
@@ -134,8 +137,9 @@ def _fine_tuned(
 
 @pytest.mark.slow
 def test_stsb_at_every_scale(shared_data: Path, tmp_path: Path) -> None:
-    """1,400 pairs, 3 epochs: 0.830 at each; before scores were standardised 0.785 at 0 to 5, and
-    0.000 at 0 to 100.
+    """1,400 pairs, 3 epochs.
+
+    0.830 at each; before scores were standardised 0.785 at 0 to 5, and 0.000 at 0 to 100.
     """
     found = {}
     for low, high in ((0, 1), (0, 5), (0, 100), (-500, 500), (0, 1e6)):

@@ -1,5 +1,6 @@
-"""Metrics of sentence vectors against those of the field: sentence-transformers' evaluators, and
-their definitions.
+"""Metrics of sentence vectors against those of the field.
+
+Sentence-transformers' evaluators, and their definitions.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,8 +37,9 @@ class PairSet:
 
 
 def made_set(seed: int) -> PairSet:
-    """Queries of several passages, passages of several queries, rows twice, and a passage equal to
-    its query.
+    """Queries of several passages, and passages of several queries.
+
+    There are rows twice, and a passage equal to its query.
     """
     rng = np.random.default_rng(seed)
     n_rows = int(rng.integers(20, 160))

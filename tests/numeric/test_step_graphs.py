@@ -1,5 +1,6 @@
-"""Passes that a GPU starts at once give the numbers of those that are started one by one; other
-tests need no GPU.
+"""Passes that a GPU starts at once give the numbers of those that are started one by one.
+
+Other tests need no GPU.
 """
 
 from dataclasses import replace
@@ -29,8 +30,9 @@ _RECIPES = ("sst2", "stsb", "wnut17", "squad", "codah")
 def test_recorded_passes_give_the_numbers_of_others(
     name: str, precision: str, shared_data: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """To the last bit, with dropout and micro-batches, for shapes that are met once, twice and more
-    often.
+    """They do to the last bit, with dropout and micro-batches.
+
+    The shapes are met once, twice and more often.
     """
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
@@ -50,8 +52,9 @@ def test_recorded_passes_give_the_numbers_of_others(
 def _train(
     recipe: Recipe, folder: Path, *, recorded: int | None
 ) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Losses and gradients' norms of three batches, six times, and the weights then; so often they
-    may be recorded.
+    """Losses and gradients' norms of three batches, six times, and the weights then.
+
+    So often they may be recorded.
     """
     job = prepare(recipe)
     engine = build_engine(job, RunFolder(folder), ALONE)

@@ -1,5 +1,6 @@
-"""Sweeps of equal settings: how often two of them are called different, and what is said of the
-best of many.
+"""Sweeps of equal settings.
+
+How often two of them are called different, and what is said of the best of many.
 """
 
 import math
@@ -21,8 +22,9 @@ N = 400
 
 
 def _runs(rng, settings, seeds, deviation, n=N, share=0.85):
-    """Right answers to the same examples, (settings, n, seeds), and the runs' true accuracies with
-    this deviation.
+    """Draws right answers to the same examples, (settings, n, seeds).
+
+    With them come the runs' true accuracies, which have this deviation.
     """
     accuracy = np.clip(share + deviation * rng.normal(size=(settings, 1, seeds)), 0.02, 0.98)
     hard = rng.normal(size=(1, n, 1)) * math.sqrt(0.7) + rng.normal(
@@ -55,8 +57,9 @@ def test_equal_settings_are_called_different_in_at_most_6_percent(seeds, deviati
 
 
 def _runs_of_equal_seeds(rng, seeds, deviation, in_common):
-    """Returns right answers of two equal settings, (2, N, seeds), whose runs of a seed have so much
-    in common.
+    """Returns right answers of two equal settings, (2, N, seeds).
+
+    Their runs of a seed have so much in common.
     """
     of_seed = rng.normal(size=(1, 1, seeds)) * math.sqrt(in_common)
     of_run = rng.normal(size=(2, 1, seeds)) * math.sqrt(1 - in_common)

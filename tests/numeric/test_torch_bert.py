@@ -1,5 +1,6 @@
-"""BERT and its like by torch alone give what transformers gives, to the last bit, or are left to
-transformers.
+"""BERT and its like by torch alone give what transformers gives.
+
+They do to the last bit, or are left to transformers.
 """
 
 import json
@@ -57,8 +58,9 @@ def _made(folder: Path, family: str, head: str, **fields: Any) -> tuple[ModelSou
 
 
 def _loaded(kind: Any, folder: Path) -> Any:
-    """As transformers loads it, but that no weight begins beside 16 bytes because the file's
-    does.
+    """Loads a model as transformers does.
+
+    But no weight begins beside 16 bytes because the file's does.
     """
     network = kind.from_pretrained(folder, dtype="float32").eval()
     for parameter in network.parameters():
@@ -167,8 +169,9 @@ def test_weights_in_half_precision_and_in_parts_are_read(tmp_path: Path) -> None
 def test_answers_are_the_same_wherever_weights_begin_in_a_file(
     tiny_model: Path, tmp_path: Path, plain: bool
 ) -> None:
-    """A product by one row, as of this head, is rounded otherwise where numbers begin beside a
-    multiple of 16 bytes.
+    """A product by one row, as of this head, may be rounded otherwise.
+
+    It is where numbers begin beside a multiple of 16 bytes.
     """
     source, _ = _made(tmp_path, "Bert", "MultipleChoice", vocab_size=120)
     for name in ("tokenizer.json", "tokenizer_config.json"):

@@ -1,5 +1,6 @@
-"""The loop's numbers: recorded losses, replay to the byte, accumulation that changes nothing, what
-diverges.
+"""The loop's numbers.
+
+Recorded losses, replay to the byte, accumulation that changes nothing, what diverges.
 """
 
 import json
@@ -48,8 +49,9 @@ def test_accumulation_sees_the_same_batches_and_losses(
 def test_a_last_batch_that_is_smaller_is_averaged_over_its_own_examples(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """16 examples in batches of 10, in 5 parts: 10 and 6; the uneven parts of the 6 must change
-    nothing.
+    """16 examples in batches of 10, in 5 parts.
+
+    10 and 6; the uneven parts of the 6 must change nothing.
     """
     whole, in_parts = RunFolder.create(tmp_path / "whole"), RunFolder.create(tmp_path / "parts")
     common = {"training.batch_size": 10, "training.epochs": 2}
@@ -139,8 +141,9 @@ def test_evaluation_every_n_steps(tiny_model: Path, opinions: Path, tmp_path: Pa
 def test_a_sweep_stops_a_collapse_at_the_ends_of_two_epochs_in_a_row(
     tiny_model: Path, opinions: Path, tmp_path: Path, every: int | None, stopped: bool
 ) -> None:
-    """An epoch has two steps: scored every three, the ends of the third epoch and of the sixth one
-    are known alone.
+    """An epoch has two steps.
+
+    Scored every three, the ends of the third epoch and of the sixth one are known alone.
     """
     fields = {
         "training.epochs": 8,

@@ -1,5 +1,6 @@
-"""Attention of a training step in fp32 between bf16 layers: the library's numbers, and evaluation
-as it was.
+"""Attention of a training step in fp32 between bf16 layers.
+
+The library's numbers, and evaluation as it was.
 """
 
 from typing import Any

@@ -1,5 +1,6 @@
-"""What makes a training step faster changes no number that it should not: packed layers, used rows
-of a word table.
+"""What makes a training step faster changes no number that it should not.
+
+Packed layers, used rows of a word table.
 """
 
 from collections.abc import Iterator
@@ -132,8 +133,9 @@ def test_gradients_are_those_of_the_library(family: str, frozen: int) -> None:
 @pytest.mark.parametrize("family", _FAMILIES)
 @pytest.mark.parametrize("head", ["TokenClassification", "MultipleChoice"])
 def test_gradients_are_those_of_the_library_under_each_head(family: str, head: str) -> None:
-    """Of the last layer only what the head reads is computed: all tokens, or the first of each
-    window.
+    """Of the last layer only what the head reads is computed.
+
+    All tokens, or the first of each window.
     """
     network, batch = _network(family, head), _batch(head=head)
     loss, expected = _gradients(network, batch=batch)
@@ -219,8 +221,9 @@ def test_a_dropout_that_leaves_out_nearly_all_is_drawn(share: float) -> None:
 
 @pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification"])
 def test_dropout_is_the_same_in_both_passes(head: str) -> None:
-    """A gradient's product with a direction is how much the loss changes along it, the masks being
-    those of a seed.
+    """A gradient's product with a direction is how much the loss changes along it.
+
+    The masks are those of a seed.
     """
     network, batch = _network("Bert", head, dropout=0.2), _batch(head=head)
     use_packed_encoder(network, _compute())
@@ -279,8 +282,9 @@ def _put_together(network: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def test_rows_that_are_not_used_change_nothing() -> None:
-    """Losses and used rows are the same to the bit; the others are decayed by the product of the
-    steps' decays.
+    """Losses and used rows are the same to the bit.
+
+    The others are decayed by the product of the steps' decays.
     """
     losses, weights, plain = _trained(used=False)
     fewer_losses, fewer_weights, fewer = _trained(used=True)

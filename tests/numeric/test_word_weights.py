@@ -1,5 +1,6 @@
-"""Words of short and long sentences weigh the same in training, although batches hold sentences of
-like lengths.
+"""Words of short and long sentences weigh the same in training.
+
+They do although batches hold sentences of like lengths.
 """
 
 import json
@@ -14,8 +15,9 @@ from tests.conftest import Run
 def test_the_losses_of_an_epoch_are_the_mean_over_its_words(
     bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """A rate of nothing leaves the model as it is: what training saw on the whole is what
-    evaluation sees.
+    """A rate of nothing leaves the model as it is.
+
+    What training saw on the whole is what evaluation sees.
     """
     rng = np.random.default_rng(0)
     words = ["film", "food", "good", "bad", "the", "was"]

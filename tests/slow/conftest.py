@@ -24,8 +24,9 @@ def browser():
 
 @pytest.fixture
 def visit(browser, tmp_path):
-    """Open a page; what it asked for, what the console said, and the page as it stood at the
-    end.
+    """Open a page.
+
+    What it asked for, what the console said, and the page as it stood at the end.
     """
 
     def open_page(page: Path, *flags: str, width: int = 1280) -> tuple[list[str], list[str], str]:

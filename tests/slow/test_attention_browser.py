@@ -1,5 +1,6 @@
-"""The page of attention in a real browser: it asks for nothing, complains of nothing, and does what
-a person does.
+"""The page of attention in a real browser.
+
+It asks for nothing, complains of nothing, and does what a person does.
 
 Screenshots of both colour schemes, on paper and on a narrow screen, are left in the folder that
 BERTCTL_SCREENSHOTS names.
@@ -54,8 +55,9 @@ def page(reader: AttentionReader, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def driven(folder: Path, page: Path, steps: str, *, width: int = 1200) -> Path:
-    """A page that shows another one and does things in it: `steps` fills `seen`, by the document
-    `d`.
+    """A page that shows another one and does things in it.
+
+    `steps` fills `seen`, by the document `d`.
     """
     source = page.read_text(encoding="utf-8").replace("&", "&amp;").replace('"', "&quot;")
     script = f"""

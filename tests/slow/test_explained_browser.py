@@ -1,5 +1,6 @@
-"""The page of `explain` in a real browser: nothing asked for, nothing complained of, nothing run
-that a text holds.
+"""The page of `explain` in a real browser.
+
+Nothing asked for, nothing complained of, nothing run that a text holds.
 """
 
 from pathlib import Path

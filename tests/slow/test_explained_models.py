@@ -1,5 +1,6 @@
-"""`explain` on MiniLM, fine-tuned on sentences of SST-2: sums, captum's numbers, a planted cue,
-other weights.
+"""`explain` on MiniLM, fine-tuned on sentences of SST-2.
+
+Sums, captum's numbers, a planted cue, other weights.
 """
 
 import csv

@@ -37,8 +37,9 @@ print(json.dumps([time.perf_counter() - begun, peak, data.train.ids.nbytes, len(
 def big_file(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """Texts of ten sentences of words as long and as frequent as English ones, none of them
-    twice.
+    """Texts of ten sentences of words, none of them twice.
+
+    The words are as long and as frequent as English ones.
     """
     draw = random.Random(3)  # noqa: S311
     lengths = [1 + i.bit_length() // 2 + draw.randint(0, 3) for i in range(30_000)]

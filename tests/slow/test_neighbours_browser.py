@@ -1,5 +1,6 @@
-"""The page of neighbours in a real browser: it asks for nothing, complains of nothing, and shows
-texts as texts.
+"""The page of neighbours in a real browser.
+
+It asks for nothing, complains of nothing, and shows texts as texts.
 """
 
 import re

@@ -1,5 +1,6 @@
-"""`vocab grow` with 5,000 medical words: shorter texts, and a better start than transformers' own
-resizing.
+"""`vocab grow` with 5,000 medical words.
+
+Shorter texts, and a better start than transformers' own resizing.
 """
 
 from pathlib import Path
@@ -23,8 +24,9 @@ def lines_of(file: Path) -> list[str]:
 
 
 def learn_masked_words(folder: Path, lines: list[str]) -> Path:
-    """MiniLM with a tied head, trained on masked words: enough to know which words are common and
-    which go together.
+    """MiniLM with a tied head, trained on masked words.
+
+    Enough to know which words are common and which go together.
     """
     source = locate_model("minilm")
     torch.manual_seed(0)

@@ -1,5 +1,6 @@
-"""The report in a real browser: nothing asked for, nothing complained of, nothing wider than the
-screen.
+"""The report in a real browser.
+
+Nothing asked for, nothing complained of, nothing wider than the screen.
 
 Screenshots in both colour schemes and at both widths are left in the folder that
 BERTCTL_SCREENSHOTS names.
@@ -24,8 +25,9 @@ WIDTHS = (400, 1280)
 
 
 def _framed(tmp_path: Path, page: Path, width: int) -> Path:
-    """A page that shows another one at a width: Chromium's own window is never narrower than
-    500.
+    """A page that shows another one at a width.
+
+    Chromium's own window is never narrower than 500.
     """
     measure = (
         "<script>onload = () => { const d = f.contentDocument.documentElement, b = "

@@ -1,5 +1,6 @@
-"""An index of a million vectors is searched in bounded memory; the first of equally near rows come
-first.
+"""An index of a million vectors is searched in bounded memory.
+
+The first of equally near rows come first.
 """
 
 import subprocess

@@ -1,5 +1,6 @@
-"""Vectors of texts, on MiniLM and real pairs: what they are worth before training, and what
-training brings.
+"""Vectors of texts, on MiniLM and real pairs.
+
+What they are worth before training, and what training brings.
 """
 
 import json

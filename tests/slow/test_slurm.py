@@ -1,5 +1,6 @@
-"""A real Slurm, without and with accounting: a controller and two nodes on this machine
-(tests/slurm_cluster.py).
+"""A real Slurm, without and with accounting.
+
+A controller and two nodes on this machine (tests/slurm_cluster.py).
 
 Needs `apt install slurm-wlm munge` (for accounting `slurmdbd mariadb-server` as well), root, and
 for sweeps the extra `slurm`. Whatever becomes of a job, the results are the bytes of one process,
@@ -230,8 +231,9 @@ def test_a_lost_node_takes_no_finished_run_with_it(
     results_here: Callable[..., dict[str, str]],
     tmp_path: Path,
 ) -> None:
-    """Slurm requeues the jobs of a lost node by default (JobRequeue=1), and finished runs were
-    trained again.
+    """Slurm requeues the jobs of a lost node by default (JobRequeue=1).
+
+    Finished runs were trained again.
     """
     expected = results_here(three_runs)
     folder = tmp_path / "sweep"
@@ -395,8 +397,9 @@ def test_the_line_of_the_documentation_that_sweeps(
 
 
 def _batch_file(name: str, replacements: Mapping[str, str]) -> str:
-    """Returns the batch file of the documentation whose job has a name, changed for this
-    machine.
+    """Returns the batch file of the documentation whose job has a name.
+
+    It is changed for this machine.
     """
     page = _page("many-devices.md")
     scripts = re.findall(r"```sh\n(#!/bin/bash\n.*?)```", page, flags=re.DOTALL)

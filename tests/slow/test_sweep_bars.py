@@ -1,5 +1,6 @@
-"""What a sweep promises, on MiniLM and MRPC: overhead, divergence, the same table after a kill,
-best.yaml.
+"""What a sweep promises, on MiniLM and MRPC.
+
+Overhead, divergence, the same table after a kill, best.yaml.
 """
 
 import json

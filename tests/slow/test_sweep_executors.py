@@ -1,5 +1,6 @@
-"""A sweep as tasks of a Ray cluster, a node of which is killed, and as jobs of submitit: the table
-of one process.
+"""A sweep as tasks of a Ray cluster, a node of which is killed, and as jobs of submitit.
+
+The table of one process.
 """
 
 import json

@@ -94,8 +94,9 @@ def test_all_real_data_has_the_reference_s_ids(english: list[str]) -> None:
 
 
 def test_all_of_unicode_has_the_reference_s_ids() -> None:
-    """Every code point of the planes with characters; the empty planes between them are one like
-    the other.
+    """Every code point of the planes with characters.
+
+    The empty planes between them are one like the other.
     """
     encoder = TextEncoder(MINILM)
     encoder.route = find_route(MINILM)
@@ -221,8 +222,9 @@ def test_sst2_for_training_in_two_seconds(shared_data: Path) -> None:
 
 
 def test_one_text_in_three_tenths_of_a_second() -> None:
-    """The best of several, in CPU time of the process and its children, which other jobs do not
-    change.
+    """The best of several counts, in CPU time of the process and its children.
+
+    Other jobs do not change it.
     """
     command = [
         sys.executable,

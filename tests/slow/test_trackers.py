@@ -1,5 +1,7 @@
-"""Trackers for real: a local MLflow server with SQLite behind it, W&B offline, Trackio's local
-store, TensorBoard's files read back.
+"""Trackers for real.
+
+A local MLflow server with SQLite behind it, W&B offline, Trackio's local store, TensorBoard's files
+read back.
 
     pip install mlflow wandb trackio tensorboard; pytest -n 0 -m slow tests/slow/test_trackers.py
 

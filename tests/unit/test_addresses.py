@@ -1,5 +1,6 @@
-"""Addresses where a local path is needed: refused by every option, argument, field and variable,
-with what to type.
+"""Addresses where a local path is needed.
+
+Refused by every option, argument, field and variable, with what to type.
 """
 
 import functools
@@ -50,8 +51,9 @@ def test_other_paths_are_none(path: str) -> None:
 def test_a_folder_that_is_called_like_a_scheme(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an earlier version wrote below `s3:` can be read; the address is refused all the
-    same.
+    """What an earlier version wrote below `s3:` can be read.
+
+    The address is refused all the same.
     """
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()

@@ -339,8 +339,9 @@ def test_the_precision_of_a_label_never_answered_is_undefined():
 
 
 def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
-    """A model that does not answer it has none either, so it can't be the one by which weights are
-    chosen.
+    """A model that does not answer it has none either.
+
+    So it can't be the one by which weights are chosen.
     """
     answers = TagAnswers(("O", "B-A", "I-A", "B-B", "I-B"), mark_entities=True)
     found = answers.baseline("B-A", [{"id": 0, "gold": ["O", "B-B"]}])
@@ -437,8 +438,9 @@ def test_the_error_of_scores_is_that_of_clusters():
 
 
 def test_the_table_of_questions_is_scored_as_the_metrics():
-    """SQuAD 1.1 counts an answer of punctuation as a gold one of punctuation, SQuAD 2.0 does
-    not.
+    """SQuAD 1.1 counts an answer of punctuation as a gold one of punctuation.
+
+    SQuAD 2.0 does not.
     """
     golds, given = [["!", "yes"], ["no"], ["no"]], ["?", "no", "yes"]
     lines = [

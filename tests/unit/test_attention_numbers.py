@@ -1,5 +1,6 @@
-"""Attention as transformers gives it, patterns as plain loops count them, importance as scissors
-measure it.
+"""Attention as transformers gives it, patterns and importance.
+
+Plain loops count the patterns, and scissors measure the importance.
 """
 
 import math

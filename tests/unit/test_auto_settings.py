@@ -1,5 +1,6 @@
-"""`training.preset: auto`: what it chooses, what wins over it, and that it stands resolved in what
-a run leaves.
+"""What `training.preset: auto` chooses, and what wins over it.
+
+It stands resolved in what a run leaves.
 """
 
 import json

@@ -17,8 +17,9 @@ WAYS = ["the first way", "the second way"]
 
 
 class Hub:
-    """A hub on this machine that answers as `reply` says (a status, or seconds of silence) and
-    keeps what was asked.
+    """A hub on this machine that answers as `reply` says.
+
+    That is a status, or seconds of silence. It keeps what was asked.
     """
 
     def __init__(self, reply: Callable[[str], float]) -> None:

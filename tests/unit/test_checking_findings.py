@@ -1,5 +1,6 @@
-"""The table of what data check says: every finding that a check can make has its severity, words
-and remedy.
+"""The table of what data check says.
+
+Every finding that a check can make has its severity, words and remedy.
 """
 
 import ast

@@ -1,5 +1,6 @@
-"""Faults planted into clean copies of WNUT-17, SQuAD and CODAH: each is found, and nothing else is
-said of the copy.
+"""Faults planted into clean copies of WNUT-17, SQuAD and CODAH.
+
+Each is found, and nothing else is said of the copy.
 
 Every plant changes a copy of the set in memory, and names the code that has to appear. What else
 appears must be named too, as what the plant brings along.

@@ -47,8 +47,9 @@ def check_files(
     task: str = "text-classification",
     **recipe: Any,
 ) -> list[Finding]:
-    """Write both splits as CSV and check them as the command does, without a tokenizer unless one
-    is named.
+    """Writes both splits as CSV and checks them as the command does.
+
+    It does without a tokenizer unless one is named.
     """
     for name, rows in (("train", train), ("validation", validation)):
         with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:

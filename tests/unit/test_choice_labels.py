@@ -1,5 +1,6 @@
-"""Labels of multiple choice: where their numbers begin, what stands beside them, and the forms of
-published sets.
+"""Labels of multiple choice.
+
+Where their numbers begin, what stands beside them, and the forms of published sets.
 """
 
 import csv

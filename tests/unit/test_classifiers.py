@@ -225,8 +225,9 @@ def test_rows_of_which_none_can_be_held_out_are_refused() -> None:
 
 
 def test_the_strength_is_the_best_for_the_metric_that_is_asked_for():
-    """Of 12 % positives the strongest regularisation finds none: as accurate as any other, and
-    worth nothing.
+    """Of 12 % positives the strongest regularisation finds none.
+
+    As accurate as any other, and worth nothing.
     """
     vectors, _ = problem(2)
     noise = np.random.default_rng(1).normal(0, 1.5, len(vectors))

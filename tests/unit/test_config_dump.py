@@ -1,5 +1,6 @@
-"""`dump_recipe` reads back equal; `recipe_hash` covers what decides the numbers and nothing
-else.
+"""`dump_recipe` reads back equal.
+
+`recipe_hash` covers what decides the numbers and nothing else.
 """
 
 import tempfile

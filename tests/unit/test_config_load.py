@@ -36,8 +36,9 @@ def problems(path: str, **more: object) -> list[str]:
 
 
 def assert_told(found: list[str], *expected: tuple[str, ...]) -> None:
-    """Each sentence begins with its place and names all that is to be known there; the wording is
-    free.
+    """Each sentence begins with its place and names all that is to be known there.
+
+    The wording is free.
     """
     assert len(found) == len(expected)
     for sentence, (place, *facts) in zip(found, expected, strict=True):

@@ -1,5 +1,6 @@
-"""A recipe that is written to a file to be kept runs elsewhere: paths are seen from that file,
-nothing is pinned.
+"""A recipe that is written to a file to be kept runs elsewhere.
+
+Paths are seen from that file, nothing is pinned.
 """
 
 import subprocess

@@ -1,5 +1,6 @@
-"""What pretraining reads: packed once, opened afterwards, whoever was killed or came at the same
-time.
+"""What pretraining reads.
+
+Packed once, opened afterwards, whoever was killed or came at the same time.
 """
 
 import itertools

@@ -260,8 +260,9 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
     "row", [row for row in builtin_datasets().values() if row.hub], ids=lambda row: row.name
 )
 def test_hub_sources_are_parquet_of_one_commit(row):
-    """No loading script, no branch that moves; two whose commit nobody has written down say which
-    branch.
+    """No loading script, no branch that moves.
+
+    Two whose commit nobody has written down say which branch.
     """
     if row.name in ("wnut17", "bc5cdr"):
         assert row.hub.revision == "refs/convert/parquet"

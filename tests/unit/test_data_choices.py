@@ -1,5 +1,6 @@
-"""Files of multiple choice: every layout gives the same rows, and what can't be right is refused
-with its line.
+"""Files of multiple choice.
+
+Every layout gives the same rows, and what can't be right is refused with its line.
 """
 
 import json
@@ -296,8 +297,9 @@ def test_a_file_without_header_that_is_not_codahs_says_how_to_name_columns(tmp_p
 
 
 def test_labels_that_fit_in_two_ways_are_refused(tmp_path):
-    """A larger file of the same exercises is read as texts, so its answers would mean something
-    else.
+    """A larger file of the same exercises is read as texts.
+
+    Its answers would mean something else.
     """
     rows = [("1", ["1", "0", "2"]), ("0", ["2", "1", "0"]), ("2", ["0", "2", "1"])]
     path = jsonl(

@@ -1,5 +1,6 @@
-"""Which column is which: the usual names, ambiguity, columns that aren't there; `load_data` on own
-files.
+"""Which column is which.
+
+The usual names, ambiguity, columns that aren't there; `load_data` on own files.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Corpora: what a document and a sentence is in each layout, which documents are held out, which
-lines are refused.
+"""What a document and a sentence of a corpus is in each layout.
+
+It also tests which documents are held out, and which lines are refused.
 """
 
 import gzip

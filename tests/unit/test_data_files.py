@@ -1,5 +1,6 @@
-"""A person's own files: every format reads the same, what is detected is said, what is wrong is
-refused.
+"""A person's own files.
+
+Every format reads the same, what is detected is said, what is wrong is refused.
 """
 
 import csv

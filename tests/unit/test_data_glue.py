@@ -165,8 +165,9 @@ USUAL_SPLITS = {"train": "train.tsv", "validation": "dev.tsv", "test": "test.tsv
 
 
 def _content(split: str) -> tuple[list[str], list[str]]:
-    """Texts and second sentences that differ from split to split; no text ends with a tab or a line
-    end.
+    """Texts and second sentences that differ from split to split.
+
+    No text ends with a tab or a line end.
     """
     return [f"{text}{split[:3]}" for text in TEXTS[:4]] + TEXTS[4:], PAIRS
 
@@ -190,8 +191,9 @@ def write_official(name: str, folder: Path) -> None:
 
 
 def write_hub(name: str, folder: Path) -> None:
-    """The Parquet files as the hub has them: `ClassLabel` numbers, -1 in test splits (real ones in
-    MRPC's), `idx`.
+    """The Parquet files as the hub has them.
+
+    `ClassLabel` numbers, -1 in test splits (real ones in MRPC's), `idx`.
     """
     from datasets import ClassLabel, Dataset, Features, Value
 
@@ -306,8 +308,9 @@ print(json.dumps(found))
 
 @pytest.fixture
 def stand_in_hub(parquet) -> Iterator[tuple[str, list[str]]]:
-    """A local server with the hub's addresses for the pinned revision; also the list of what was
-    asked for.
+    """A local server with the hub's addresses for the pinned revision.
+
+    Also the list of what was asked for.
     """
     asked: list[str] = []
     prefix = f"/datasets/nyu-mll/glue/resolve/{find_dataset('sst2').hub.revision}/"

@@ -1,5 +1,6 @@
-"""The bundled corpus: what its README promises, and that it gives away nothing of the data set
-`demo`.
+"""The bundled corpus.
+
+What its README promises, and that it gives away nothing of the data set `demo`.
 """
 
 import re

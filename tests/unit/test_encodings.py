@@ -1,5 +1,6 @@
-"""An encoding is advised where the bytes have words by it, and a file of UTF-8 is not read by
-another one.
+"""An encoding is advised where the bytes have words by it.
+
+A file of UTF-8 is not read by another one.
 """
 
 import pytest

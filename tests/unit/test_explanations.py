@@ -178,8 +178,9 @@ def test_rollout_is_the_product_of_the_layers_with_their_residual_path(trained: 
 def test_rollout_ends_at_the_states_that_the_head_reads(
     tiny_model: Path, tmp_path: Path, reads: str
 ) -> None:
-    """ModernBERT's head may read the mean of all tokens; a decoder's reads the last one, though
-    [CLS] is first.
+    """ModernBERT's head may read the mean of all tokens.
+
+    A decoder's reads the last one, though [CLS] is first.
     """
     shutil.copytree(tiny_model, tmp_path / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)

@@ -1,5 +1,6 @@
-"""Vectors of a small random model through the whole pipeline, against one text at a time in plain
-transformers.
+"""Vectors of a small random model through the whole pipeline.
+
+They are compared with one text at a time in plain transformers.
 """
 
 import functools

@@ -22,8 +22,9 @@ N_LAYERS = 5
 
 @pytest.fixture(scope="module")
 def network() -> BertModel:
-    """Five layers, so that the last four are not all; sizes that differ, so that a mixed-up axis
-    shows.
+    """Five layers, so that the last four are not all.
+
+    Sizes that differ, so that a mixed-up axis shows.
     """
     torch.manual_seed(3)
     config = BertConfig(

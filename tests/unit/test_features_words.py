@@ -1,5 +1,6 @@
-"""A probe on words: their vectors by hand, entities by fine-tuning's scorer, and what other verbs
-make of it.
+"""A probe on words.
+
+Their vectors by hand, entities by fine-tuning's scorer, and what other verbs make of it.
 """
 
 import json

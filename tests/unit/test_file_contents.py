@@ -1,5 +1,6 @@
-"""What a file is stands in its bytes: it is read as that and said to be, or refused with what to
-type.
+"""What a file is stands in its bytes.
+
+It is read as that and said to be, or refused with what to type.
 """
 
 import bz2

@@ -1,5 +1,6 @@
-"""Rows of an index are read by their offsets: few bytes of many rows, and never those of another
-row.
+"""Rows of an index are read by their offsets.
+
+Few bytes of many rows, and never those of another row.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""What label cells say: a column is what nearly all of its cells are; structure is read, or refused
-by its line.
+"""What label cells say.
+
+A column is what nearly all of its cells are; structure is read, or refused by its line.
 """
 
 import csv

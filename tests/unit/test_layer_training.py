@@ -1,5 +1,6 @@
-"""Training that treats layers apart: learning rates, freezing, unfreezing and re-initialisation,
-layer by layer.
+"""Training that treats layers apart.
+
+Learning rates, freezing, unfreezing and re-initialisation, layer by layer.
 """
 
 import itertools

@@ -1,5 +1,6 @@
-"""Texts longer than the model, by hand: what is read of them, one loss, exact gradients, bounded
-memory.
+"""Texts longer than the model, by hand.
+
+What is read of them, one loss, exact gradients, bounded memory.
 """
 
 import itertools
@@ -160,8 +161,9 @@ def test_a_batch_has_the_first_windows_of_all_before_the_others(tokenizer: Token
 
 
 def trained_like(job: Job) -> Any:
-    """The network's logits of documents, computed plainly: all windows at once, all their
-    activations kept.
+    """The network's logits of documents, computed plainly.
+
+    All windows at once, all their activations kept.
     """
     network, features = job.loaded.network, job.features["train"]
 
@@ -220,8 +222,9 @@ def plainly(run: Any, *, use_reentrant: bool, **inputs: torch.Tensor) -> Any:
 def test_dropout_is_drawn_again_as_it_was(
     precision: str, tiny_model: Path, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Chunks that are computed twice give the gradients of chunks whose activations are kept, to
-    the last bit.
+    """Chunks that are computed twice give the gradients of chunks that are kept.
+
+    They do to the last bit.
     """
     more = {
         "model.dropout": 0.3,
@@ -279,8 +282,9 @@ def test_a_text_that_fits_has_the_same_bits_beside_long_ones(
 
 
 def attention_scores(vectors: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """As the documents have it: a query over D values, and one number each for the first and the
-    last window.
+    """As the documents have it.
+
+    A query over D values, and one number each for the first and the last window.
     """
     size = vectors.shape[1]
     scores = vectors @ query[:size] * size**0.5

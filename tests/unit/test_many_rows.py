@@ -1,5 +1,6 @@
-"""Columns of many rows: they read like lists, and whatever is computed of them is the same as of
-lists.
+"""Columns of many rows.
+
+They read like lists, and whatever is computed of them is the same as of lists.
 """
 # ruff: noqa: S311 - the rows of tests are no secrets
 

@@ -1,5 +1,6 @@
-"""Texts with a masked word put in: blanks where the tokens have them, and pieces at the words they
-go on with.
+"""Texts with a masked word put in.
+
+Blanks where the tokens have them, and pieces at the words they go on with.
 """
 
 import pytest

@@ -12,8 +12,9 @@ MASK, IDS = 4, np.arange(5, 1000)
 def _drawn(
     windows: int, length: int, *, words: int = 1, **settings: object
 ) -> tuple[np.ndarray, ...]:
-    """Tokens, what stands in their places, and which were chosen, of windows whose words have so
-    many tokens.
+    """Returns tokens of windows whose words have so many tokens.
+
+    With them come what stands in their places, and which were chosen.
     """
     masking = Masking(MaskingSection(**settings), MASK, IDS)
     begins = np.arange(length) % words == 0
@@ -64,8 +65,9 @@ def test_spans_are_runs_of_whole_words_with_one_fate() -> None:
 
 
 def test_spans_that_are_tried_are_as_long_as_span_berts() -> None:
-    """Their lengths have the probabilities 0.2 x 0.8^(n - 1) for n up to 10, scaled to 1 (Joshi et
-    al. 2020, 3.1).
+    """Their lengths have the probabilities 0.2 x 0.8^(n - 1) for n up to 10, scaled to 1.
+
+    See Joshi et al. 2020, 3.1.
     """
     masking, rng = Masking(MaskingSection(spans=True), MASK, IDS), np.random.default_rng(3)
     spans = masking._spans(np.ones(100_000, dtype=np.int64), 100_000, rng)[:100_000]

@@ -174,8 +174,9 @@ def test_a_temperature_changes_no_answer_and_lowers_the_error_of_one_too_sure():
 @pytest.mark.parametrize("size", [1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 40.0])
 @pytest.mark.parametrize(("answer", "word"), [(0, "right"), (1, "wrong")])
 def test_examples_that_set_no_temperature_are_refused(size, answer, word):
-    """Of sure answers that are all right the loss is 0 at many temperatures: none of them is the
-    one.
+    """Of sure answers that are all right the loss is 0 at many temperatures.
+
+    None of them is the one.
     """
     logits = np.tile([size, -size], (50, 1))
     with pytest.raises(DataError, match=f"all {word}"):
@@ -233,8 +234,9 @@ def test_the_refusal_of_a_floor_says_what_it_takes():
 
 
 def test_a_precision_is_claimed_where_the_exact_test_says_so():
-    """36 right answers are the fewest: 0.9 ** 36 is below 0.025, half of the level for each of two
-    starts.
+    """36 right answers are the fewest.
+
+    0.9 ** 36 is below 0.025, half of the level for each of two starts.
     """
     probability, gold = np.linspace(1, 0, 100), np.arange(100) < 36
     found = sure_precision_threshold(probability, gold, 0.9)
@@ -247,8 +249,9 @@ def test_a_precision_is_claimed_where_the_exact_test_says_so():
 
 
 def _texts(rng, n, share, distance):
-    """Logit-normal answers of a model: two normal distributions, the positive one `2 distance` to
-    the right.
+    """Logit-normal answers of a model.
+
+    Two normal distributions, the positive one `2 distance` to the right.
     """
     gold = rng.random(n) < share
     return expit(rng.normal(size=n) + np.where(gold, distance, -distance)), gold
@@ -279,8 +282,9 @@ def test_a_claimed_precision_is_seldom_missed_on_new_texts(n, share, distance, f
 
 @pytest.mark.slow
 def test_a_threshold_for_f1_is_no_worse_than_a_half_on_fifty_texts():
-    """The best one on 50 texts loses 0.012 where the model is calibrated; drawn towards 0.5 it
-    gains 0.02 elsewhere.
+    """The best one on 50 texts loses 0.012 where the model is calibrated.
+
+    Drawn towards 0.5 it gains 0.02 elsewhere.
     """
     rng = np.random.default_rng(6)
     for share, distance, plain_loses in ((0.5, 1.0, True), (0.68, 0.8, False), (0.1, 1.0, False)):

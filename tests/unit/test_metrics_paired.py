@@ -1,5 +1,6 @@
-"""Paired differences against statsmodels and scipy on made tables, and how often they are wrong in
-simulated ones.
+"""Paired differences against statsmodels and scipy on made tables.
+
+It is also counted how often they are wrong in simulated ones.
 """
 
 import math
@@ -44,8 +45,9 @@ def test_mcnemar_without_a_discordant_example_knows_of_no_difference():
 
 
 def _likeliest_score(only_a, only_b, n, shift):
-    """The score at a difference, its likeliest share found by a general optimizer instead of
-    Tango's formula.
+    """Computes the score at a difference.
+
+    Its likeliest share is found by a general optimizer instead of Tango's formula.
     """
 
     def unlikelihood(q):
@@ -113,8 +115,9 @@ def _shares(only_a, only_b, n):
 
 @pytest.mark.parametrize(("n", "share"), [(60, 0.03), (150, 0.02), (150, 0.06)])
 def test_equal_models_have_an_interval_below_zero_in_at_most_2_5_percent(n, share):
-    """Computed, not simulated; the score interval alone would say so of 4 to nothing, one time in
-    16.
+    """Computed, not simulated.
+
+    The score interval alone would say so of 4 to nothing, one time in 16.
     """
     wrong = sum(
         chance

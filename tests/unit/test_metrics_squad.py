@@ -1,5 +1,6 @@
-"""Exact match and F1 against values worked out by hand and a second, slower reading of SQuAD's
-definitions.
+"""Exact match and F1 against values worked out by hand.
+
+They are also compared with a second, slower reading of SQuAD's definitions.
 """
 
 import math
@@ -23,8 +24,9 @@ from tests.scoring import answer_metrics, official_scores
 
 
 def _plain(text):
-    """Word by word: punctuation out first, so that "U.S." is one word, then articles, then
-    blanks.
+    """Word by word.
+
+    Punctuation out first, so that "U.S." is one word, then articles, then blanks.
     """
     kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
     parts = re.split(r"(\W+)", kept)
@@ -127,8 +129,9 @@ def test_answers_in_scripts_without_spaces_are_compared_by_characters(prediction
 
 
 def test_english_answers_are_compared_as_ever_whatever_stands_between():
-    """A name in Chinese letters is one word, and quotation marks count, as in the official
-    scorer.
+    """A name in Chinese letters is one word, and quotation marks count.
+
+    The official scorer has it so.
     """
     gold = [["the Yuan dynasty (大元)"], ["大元"], ["Kublai Khan"], ["“Great Khan”"]]
     predictions = ["大元", "大", "Khan", "Great Khan"]

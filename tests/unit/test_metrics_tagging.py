@@ -14,8 +14,9 @@ Sentences = list[list[str]]
 
 
 def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int, int]]:
-    """The main loop of conlleval.pl: gold, answered and right chunks by type, and words and right
-    words as `tags`.
+    """The main loop of conlleval.pl.
+
+    Gold, answered and right chunks by type, and words and right words as `tags`.
 
     It never lists chunks: it walks over the words of the whole file and counts beginnings and
     common ends.
@@ -127,8 +128,9 @@ def test_counts_are_those_of_conlleval_for_entities_marked_at_their_ends(pair):
 
 
 def with_ends(tags: list[str]) -> list[tuple[str, int, int]]:
-    """Entities where S stands alone and E ends: what is open goes on only under I or E of its
-    type.
+    """Entities where S stands alone and E ends.
+
+    What is open goes on only under I or E of its type.
     """
     found: list[tuple[str, int, int]] = []
     is_open = False

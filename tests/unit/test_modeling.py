@@ -1,5 +1,6 @@
-"""Models from folders: what is refused before loading, what a save leaves, and what is loaded
-again.
+"""Models from folders.
+
+What is refused before loading, what a save leaves, and what is loaded again.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Nearest rows and near pairs by blocks, against all at once; indexes of more vectors than a block
-has.
+"""Nearest rows and near pairs by blocks, against all at once.
+
+Indexes of more vectors than a block has.
 """
 
 from pathlib import Path

@@ -1,5 +1,6 @@
-"""Objectives in the loop: the numbers are the same however a global batch is split, whatever the
-losses count.
+"""Objectives in the loop.
+
+The numbers are the same however a global batch is split, whatever the losses count.
 """
 
 import threading
@@ -49,16 +50,18 @@ class Texts:
 
 @dataclass(frozen=True)
 class MaskedBatch(Batch):
-    """The labels are the second loss's; `hidden` holds the token at each masked position, -100
-    elsewhere.
+    """The labels are the second loss's.
+
+    `hidden` holds the token at each masked position, -100 elsewhere.
     """
 
     hidden: Tensor
 
 
 class MaskedAndNext(Objective):
-    """As BERT's pretraining: masked tokens and a yes or no for each text, each with a mean of its
-    own.
+    """As BERT's pretraining.
+
+    Masked tokens and a yes or no for each text, each with a mean of its own.
     """
 
     def batch(self, features: Texts, indices: NDArray[np.int64], rng: WindowRandom) -> MaskedBatch:
@@ -86,8 +89,9 @@ class MaskedAndNext(Objective):
 
 
 class Contrastive(Objective):
-    """Each text against all others of the batch: the vector of its first half is to be found by
-    that of its second.
+    """Each text against all others of the batch.
+
+    The vector of its first half is to be found by that of its second.
     """
 
     spans_batch: ClassVar[bool] = True
@@ -300,8 +304,9 @@ def test_masks_change_from_step_to_step_and_epoch_to_epoch() -> None:
 
 @pytest.mark.parametrize("processes", [2, 3])
 def test_a_loss_across_the_batch_sees_all_of_it(processes: int) -> None:
-    """32 texts among 3 processes are 11, 11 and 10: arrays of one length are exchanged all the
-    same.
+    """32 texts among 3 processes are 11, 11 and 10.
+
+    Arrays of one length are exchanged all the same.
     """
     loss, whole = stepped(Contrastive())
     split_loss, split = stepped(Contrastive(), micro_batches=4)

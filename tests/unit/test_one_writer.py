@@ -1,5 +1,6 @@
-"""One writer: no other file of the package opens a file for writing, but those few that are counted
-here.
+"""One writer of files in the whole package.
+
+No other file opens a file for writing, but those few that are counted here.
 """
 
 import ast
@@ -80,8 +81,9 @@ def test_no_other_file_opens_a_file_for_writing() -> None:
 
 
 def test_an_input_that_is_gone_is_in_nobodys_way(tmp_path: Path) -> None:
-    """As in a notebook that makes, trains on and deletes one file after the other: numbers of files
-    come back.
+    """As in a notebook that makes, trains on and deletes one file after the other.
+
+    Numbers of files come back.
     """
     given, output = tmp_path / "rows.csv", tmp_path / "output.csv"
     given.touch()

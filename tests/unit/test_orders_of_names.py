@@ -1,5 +1,6 @@
-"""Ids and numbered names in the order of their numbers: labels by their ids, runs and files by the
-number in a name.
+"""Ids and numbered names in the order of their numbers.
+
+Labels by their ids, runs and files by the number in a name.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Help, messages and remedies are in plain English: none of the turns of phrase that readers stumble
-over occurs in a string of the package.
+"""Help, messages and remedies are in plain English.
+
+None of the turns of phrase that readers stumble over occurs in a string of the package.
 """
 
 import ast
@@ -61,8 +62,9 @@ def test_the_strings_of_help_and_messages_are_looked_at() -> None:
 
 
 def package_strings() -> Iterator[tuple[Path, int, str]]:
-    """Yields the strings of more than one word that people may read, with file and line: those of
-    the code, the docstrings that are help, and the values of the YAML files.
+    """Yields the strings of more than one word that people may read, with file and line.
+
+    Those of the code, the docstrings that are help, and the values of the YAML files.
     """
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -76,8 +78,10 @@ def package_strings() -> Iterator[tuple[Path, int, str]]:
 
 
 def _docstrings_of_code(path: Path, tree: ast.Module) -> set[int]:
-    """Returns the ids of the string nodes that are documentation of code, not help: all docstrings
-    but those of verbs and recipe fields; and of the pieces of f-strings, which are looked at whole.
+    """Returns the ids of the string nodes that are documentation of code, not help.
+
+    All docstrings but those of verbs and recipe fields; and of the pieces of f-strings, which are
+    looked at whole.
     """
     is_verb_file = path.parent.name == "verbs"
     unread: set[int] = set()

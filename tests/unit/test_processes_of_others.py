@@ -1,5 +1,6 @@
-"""Processes that srun, accelerate or a person starts: their ranks, their threads, and what a lone
-one is told.
+"""Processes that srun, accelerate or a person starts.
+
+Their ranks, their threads, and what a lone one is told.
 """
 
 import os
@@ -155,8 +156,9 @@ def test_processes_without_a_launcher_share_the_cores_of_their_machine(
 def test_the_threads_are_those_that_are_said(
     monkeypatch: pytest.MonkeyPatch, tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """Accelerate sets torch's threads where several processes meet and OMP_NUM_THREADS is not
-    set.
+    """Accelerate sets torch's threads in some cases.
+
+    It does where several processes meet and OMP_NUM_THREADS is not set.
     """
     make_accelerator = training_engine._accelerator
     threads_before = torch.get_num_threads()

@@ -115,8 +115,9 @@ def test_processes_that_share_a_job_take_the_first_ones() -> None:
 def test_a_library_that_leaves_bf16_unused_is_noticed(
     bertctl: Run, cache: Path, tiny_model: Path
 ) -> None:
-    """The flag stands in /proc/cpuinfo all the same; who asks for bf16 gets it, by torch's own
-    products.
+    """The flag stands in /proc/cpuinfo all the same.
+
+    Who asks for bf16 gets it, by torch's own products.
     """
     if not has_bf16():
         pytest.skip("this CPU has no bf16")
@@ -132,8 +133,9 @@ def test_a_library_that_leaves_bf16_unused_is_noticed(
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_a_process_that_is_forked_after_it_computes_in_threads(cache: Path, threads: int) -> None:
-    """As a worker of a sweep: OpenMP's threads are not there any more after a fork, and nothing
-    would wake it.
+    """As a worker of a sweep.
+
+    OpenMP's threads are not there any more after a fork, and nothing would wake it.
     """
     code = f"""
 import os, signal, torch

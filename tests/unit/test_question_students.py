@@ -1,5 +1,6 @@
-"""Students of question answering: the loss by hand, the teacher's scores of each position, and
-which windows are refused.
+"""Students of question answering.
+
+The loss by hand, the teacher's scores of each position, and which windows are refused.
 """
 
 import json

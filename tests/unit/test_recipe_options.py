@@ -1,5 +1,6 @@
-"""The options that stand for recipe fields: what a row becomes, and what a verb gets of what was
-typed.
+"""The options that stand for recipe fields.
+
+What a row becomes, and what a verb gets of what was typed.
 """
 
 from pathlib import Path

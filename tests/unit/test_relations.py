@@ -1,5 +1,7 @@
-"""Relations of tokens that students learn: the divergence by hand, the vectors that are compared,
-that runs continue to the same bytes, and what is refused.
+"""Relations of tokens that students learn.
+
+The divergence by hand, the vectors that are compared, that runs continue to the same bytes, and
+what is refused.
 """
 
 import json

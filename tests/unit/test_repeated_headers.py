@@ -1,5 +1,6 @@
-"""A header that stands twice, as in files joined by `cat`, is refused by file and line, or left out
-and counted.
+"""A header that stands twice, as in files joined by `cat`.
+
+It is refused by file and line, or left out and counted.
 """
 
 import gzip

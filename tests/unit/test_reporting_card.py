@@ -1,5 +1,6 @@
-"""The model card: metadata that the hub's library reads back, and nothing that differs between
-equal runs.
+"""The model card.
+
+Metadata that the hub's library reads back, and nothing that differs between equal runs.
 """
 
 import json

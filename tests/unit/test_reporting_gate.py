@@ -1,5 +1,6 @@
-"""The gate's verdicts: by interval, paired and unpaired, refusals, and how often it errs in
-simulated builds.
+"""The gate's verdicts.
+
+By interval, paired and unpaired, refusals, and how often it errs in simulated builds.
 """
 
 import json
@@ -211,8 +212,9 @@ def test_a_part_of_speech_is_a_slice(tmp_path):
 
 
 def test_a_drop_is_tested_paired(tmp_path):
-    """The same examples are hard for both models: 8 lost and 1 won are clear to McNemar, invisible
-    unpaired.
+    """The same examples are hard for both models.
+
+    8 lost and 1 won are clear to McNemar, invisible unpaired.
     """
     gold, base, losses = _answers(n=872, right=0.85, seed=3)
     worse = base.copy()
@@ -590,8 +592,9 @@ def test_the_error_rates_of_a_paired_f1():
 
 
 def test_the_error_rates_of_a_minimum_are_computed():
-    """A model exactly at the limit fails, and passes, in about 2.5 % each; far below it never
-    passes.
+    """A model exactly at the limit fails, and passes, in about 2.5 % each.
+
+    Far below it never passes.
     """
     from scipy import stats
 

@@ -1,5 +1,6 @@
-"""The report of every task, as HTML and as Markdown: what stands in it, and that a text of the data
-stays a text.
+"""The report of every task, as HTML and as Markdown.
+
+What stands in it, and that a text of the data stays a text.
 """
 
 import json
@@ -38,8 +39,9 @@ HOSTILE = {
 
 
 class Page(HTMLParser):
-    """Tags opened, their attributes, the text of table cells; complains about tags that don't
-    match.
+    """Tags opened, their attributes, the text of table cells.
+
+    Complains about tags that don't match.
     """
 
     def __init__(self, text):

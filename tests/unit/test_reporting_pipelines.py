@@ -1,5 +1,6 @@
-"""JUnit, GitHub and GitLab: the forms they take, their limits, and texts of the data that try to
-break out.
+"""JUnit, GitHub and GitLab.
+
+The forms they take, their limits, and texts of the data that try to break out.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""A graph that names rows which are not there, or has vectors of another size, is damaged: no bug
-of ours.
+"""A graph that names rows which are not there, or has vectors of another size, is damaged.
+
+No bug of ours.
 """
 
 from pathlib import Path

@@ -124,8 +124,9 @@ def test_a_run_loads_in_sentence_transformers_with_equal_vectors(
 def test_a_run_says_what_stands_before_queries_and_before_documents(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    """The library takes neither the default prompt nor that of passages for a side that its folder
-    does not name.
+    """The library takes neither the default prompt nor that of passages for some sides.
+
+    They are those that its folder does not name.
     """
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
     prompts = {"all": "so ", "passage": "p "}

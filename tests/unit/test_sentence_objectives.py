@@ -1,5 +1,6 @@
-"""Losses of vectors of texts: by hand, whatever the batch is cut into, and who is nobody's
-negative.
+"""Losses of vectors of texts.
+
+By hand, whatever the batch is cut into, and who is nobody's negative.
 """
 
 import threading
@@ -306,8 +307,9 @@ class _Dropping(Encoder):
 
 
 def test_what_is_computed_twice_drops_the_same_numbers_twice() -> None:
-    """With other numbers the gradient would not be that of the loss: a small step along it would
-    not lower it so.
+    """With other numbers the gradient would not be that of the loss.
+
+    A small step along it would not lower it so.
     """
     given, of = objective("multiple-negatives"), features(3)
     network = _Dropping()

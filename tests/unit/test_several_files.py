@@ -1,5 +1,6 @@
-"""Several files that are read as one: the rows, numbers and chunks of the concatenated file, and
-refusals.
+"""Several files that are read as one.
+
+The rows, numbers and chunks of the concatenated file, and refusals.
 """
 
 import gzip

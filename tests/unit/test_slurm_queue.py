@@ -1,5 +1,6 @@
-"""Slurm's queue by `squeue`, signals that come several times, and runs that another job has
-finished meanwhile.
+"""Slurm's queue by `squeue`, and what happens to jobs.
+
+Signals come several times, and another job has finished runs meanwhile.
 """
 
 import json
@@ -37,8 +38,9 @@ class _Warnings(Listener):
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of programs: `squeue` prints the file `jobs`, and `scancel` makes every job
-    CANCELLED.
+    """A folder of programs.
+
+    `squeue` prints the file `jobs`, and `scancel` makes every job CANCELLED.
     """
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -268,7 +270,8 @@ def test_the_step_of_the_newest_checkpoint(tmp_path: Path) -> None:
     ],
 )
 def test_a_job_with_a_short_time_limit_is_told_later(time_limit: str, seconds: int) -> None:
-    """Told 90 s before a limit of a minute, jobs stopped while they started, and the run was given
-    up.
+    """It was told 90 s before a limit of a minute.
+
+    Jobs stopped while they started, and the run was given up.
     """
     assert seconds_before_limit(time_limit) == seconds

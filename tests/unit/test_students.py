@@ -1,5 +1,7 @@
-"""Runs that learn from a teacher: what they learn, that they go on to the same bytes, that the
-teacher answers once, and what is refused.
+"""Runs that learn from a teacher.
+
+What they learn, that they go on to the same bytes, that the teacher answers once, and what is
+refused.
 """
 
 import json

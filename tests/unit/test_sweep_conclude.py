@@ -137,8 +137,9 @@ def test_a_shard_says_that_others_are_missing(tmp_path: Path) -> None:
 def test_of_two_shards_in_one_folder_the_later_result_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One has read all runs but the last, and another one that has them all is done before it
-    writes.
+    """One has read all runs but the last.
+
+    Another one that has them all is done before it writes.
     """
     folder = made_sweep(tmp_path / "sweep", RATES[:2], [0.9, 0.8], seeds=1, n=40)
     last = folder / "cells/0001000000000000"

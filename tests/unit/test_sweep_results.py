@@ -84,8 +84,9 @@ def test_a_diverged_run_whose_majority_is_not_known_counts_with_the_worst_score(
 
 @pytest.mark.parametrize("state", ["failed", "missing"])
 def test_what_will_be_run_again_may_still_be_the_best(tmp_path: Path, state: str) -> None:
-    """The first setting wins once its second seed is there: the model of its first one stays until
-    then.
+    """The first setting wins once its second seed is there.
+
+    The model of its first one stays until then.
     """
     folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.7], seeds=2, states={(0, 1): state})
     cells = read_cells(folder)[1]
@@ -345,8 +346,10 @@ def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) 
 
 
 def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None:
-    """By hand: variance over examples and over seeds, less what is in both, and Satterthwaite's
-    degrees of freedom.
+    """The variance is computed by hand.
+
+    It is that over examples and over seeds, less what is in both, with Satterthwaite's degrees of
+    freedom.
     """
     found = document_of(made_sweep(tmp_path, RATES[:2], [0.85, 0.8]))["comparison"]
     tables = [
@@ -401,8 +404,9 @@ def test_what_to_expect_is_corrected_for_the_choice_and_both_numbers_are_said(
 
 
 def test_a_diverged_setting_takes_nothing_from_what_to_expect(tmp_path: Path) -> None:
-    """It is worth what the other is, so whichever a draw of examples chooses, that is to be
-    expected.
+    """It is worth what the other is.
+
+    Whichever a draw of examples chooses, that is to be expected.
     """
     folder = made_sweep(
         tmp_path, RATES[:2], [0.8] * 2, seeds=1, states={(1, 0): "diverged"}, plan={"baseline": {}}
@@ -413,8 +417,9 @@ def test_a_diverged_setting_takes_nothing_from_what_to_expect(tmp_path: Path) ->
 
 
 def test_what_to_expect_of_a_metric_that_is_no_mean(tmp_path: Path) -> None:
-    """F1: of one setting nothing is chosen, so that the mean over draws is near the mean over
-    seeds.
+    """The metric is F1.
+
+    Of one setting nothing is chosen, so that the mean over draws is near the mean over seeds.
     """
     primary = {"split": "validation", "name": "f1", "higher_is_better": True}
     plan, cells = read_cells(made_sweep(tmp_path, RATES[:1], [0.8], plan={"primary": primary}))

@@ -1,5 +1,6 @@
-"""A job of Slurm asks for no time of its own, as no partition would take a month, and is not
-requeued.
+"""A job of Slurm asks for no time of its own, and is not requeued.
+
+No partition would take a month.
 """
 
 from pathlib import Path

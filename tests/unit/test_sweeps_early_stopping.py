@@ -56,8 +56,9 @@ def test_one_answer_to_everything_stops_a_run_only_when_it_has_stopped_learning(
 
 
 def test_a_head_that_starts_well_may_come_up_to_chance() -> None:
-    """A head that begins as a regression has losses near 0 in the first steps, before the encoder
-    moves.
+    """A head that begins as a regression has losses near 0 in the first steps.
+
+    The encoder moves only after them.
     """
     assert not divergence(_after([0.02] * 5 + [0.4] * 10))
     assert divergence(_after([0.02] * 5 + [1.2] * 10)), (

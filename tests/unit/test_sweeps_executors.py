@@ -1,5 +1,6 @@
-"""What becomes of jobs that are lost, or run where the sweep's folder is not seen. tests/slow has
-the real engines.
+"""What becomes of jobs that are lost, or run where the sweep's folder is not seen.
+
+tests/slow has the real engines.
 """
 
 import json
@@ -40,8 +41,9 @@ class _Heard(Listener):
 def _run(
     monkeypatch: pytest.MonkeyPatch, folder: Path, results: dict[str, list[Any]]
 ) -> tuple[list[CellReply], list[str]]:
-    """The replies of cells `a` and `b`, whose jobs give these results one after the other; and what
-    was said.
+    """The replies of cells `a` and `b`, whose jobs give these results one after the other.
+
+    And what was said.
     """
 
     def result(cell: str) -> Any:

@@ -1,5 +1,6 @@
-"""Layouts of tags as people have them: of spaCy, ner-annotator, Kaggle, OntoNotes, doccano, Label
-Studio.
+"""Layouts of tags as people have them.
+
+Of spaCy, ner-annotator, Kaggle, OntoNotes, doccano, Label Studio.
 """
 
 import csv

@@ -1,5 +1,6 @@
-"""Question answering in numbers: windows, targets, decoding against loops over every pair,
-thresholds, loss.
+"""Question answering in numbers.
+
+Windows, targets, decoding against loops over every pair, thresholds, loss.
 """
 
 import io
@@ -423,8 +424,9 @@ def test_long_questions_are_cut_at_the_end_and_counted():
 
 
 def _scored(odds, texts, gold):
-    """Outputs of one window each, whose best answer is a word of its context, with these null
-    odds.
+    """Outputs of one window each, with these null odds.
+
+    Their best answer is a word of its context.
     """
     rows = Rows(
         "x",
@@ -519,8 +521,9 @@ def test_official_files_are_written():
 
 @pytest.mark.slow
 def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
-    """10,570 questions after the forward passes: here with random scores, 5 s on two quiet
-    cores.
+    """10,570 questions after the forward passes.
+
+    Here with random scores, 5 s on two quiet cores.
     """
     from bertctl.modeling.source import inspect_model
     from bertctl.tokenization.reference import load_tokenizer
@@ -550,8 +553,9 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
 
 @pytest.mark.parametrize(("stride", "is_said"), [(6, False), (128, True)])
 def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
-    """A stride that is larger than the room beside a question had its windows called
-    overlapping.
+    """A stride may be larger than the room beside a question.
+
+    Its windows were called overlapping.
     """
     features = _task(doc_stride=stride).encode(_rows(), _bert(), max_length=30)
     ends = {

@@ -1,5 +1,6 @@
-"""Sentence embeddings as a task: what rows are, what is refused, and what is found among all texts
-of a split.
+"""Sentence embeddings as a task.
+
+What rows are, what is refused, and what is found among all texts of a split.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""Token classification: windows and context, words without pieces, schemes in and out, answers and
-their layouts.
+"""Token classification.
+
+Windows and context, words without pieces, schemes in and out, answers and their layouts.
 """
 
 import io
@@ -70,8 +71,9 @@ def recipe(**section: object) -> Recipe:
 
 
 def first_pieces(features: WordFeatures, tokenizer: Tokenizer) -> list[str]:
-    """The piece at each word's place, in the unit that answers for it, in the order of the
-    words.
+    """The piece at each word's place, in the order of the words.
+
+    It is in the unit that answers for the word.
     """
     found = {}
     for unit in range(len(features)):

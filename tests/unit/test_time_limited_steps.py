@@ -1,5 +1,6 @@
-"""A time limit: how many steps fit, on simulated machines, and what the learning rate does
-meanwhile.
+"""A time limit.
+
+How many steps fit, on simulated machines, and what the learning rate does meanwhile.
 """
 
 from collections.abc import Callable
@@ -27,8 +28,9 @@ CLOSING = 1.0
 def simulate(
     limit: float, step_seconds: float, speed: Callable[[float], float]
 ) -> tuple[float, int]:
-    """Returns when a simulated run ends, and its steps: batches of unlike size, evaluations, a slow
-    first step.
+    """Returns when a simulated run ends, and its steps.
+
+    Batches of unlike size, evaluations, a slow first step.
     """
     rng = np.random.default_rng(0)
     scoring_work = 0.03 * BATCHES

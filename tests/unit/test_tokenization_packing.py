@@ -1,5 +1,6 @@
-"""Packed texts: the ids and openings of words of the tokenizer itself, the same places on a disk
-and in memory.
+"""Packed texts have the tokenizer's own ids and openings of words.
+
+They have the same places on a disk and in memory.
 """
 
 import random
@@ -19,8 +20,9 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def _texts(words: int) -> list[str]:
-    """So many words, of few letters and of many, with marks, accents, other scripts and what tokens
-    look like.
+    """Makes so many words, of few letters and of many.
+
+    They have marks, accents, other scripts and what tokens look like.
     """
     draw = random.Random(7)  # noqa: S311 - the same words each time
     odd = [
@@ -89,8 +91,9 @@ def _sentence_piece() -> Tokenizer:
 
 
 def _sentence_piece_uncut() -> Tokenizer:
-    """As Gemma's: the normalizer writes the marks, and the pre-tokenizer finds no space to cut
-    at.
+    """A tokenizer as Gemma's.
+
+    The normalizer writes the marks, and the pre-tokenizer finds no space to cut at.
     """
     trained = _sentence_piece()
     trained.normalizer = normalizers.Replace(" ", "▁")
@@ -108,8 +111,9 @@ def _bits(packed: PackedText) -> list[int]:
 
 
 def _expected(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Ids, and whether the library gives a token another word than the one before it in its
-    text.
+    """Returns ids, and whether a token begins another word.
+
+    The library gives it another word than the one before it in its text.
     """
     encodings = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
     words = [[*e.word_ids] for e in encodings]

@@ -1,5 +1,6 @@
-"""Texts that go to the faster library have the reference's ids, whatever is in them; the others do
-not go there.
+"""Texts that go to the faster library have the reference's ids, whatever is in them.
+
+The others do not go there.
 """
 
 import csv
@@ -108,8 +109,9 @@ def test_pairs_too(batch: list[tuple[str, str]]) -> None:
 
 @pytest.fixture(scope="module")
 def cased(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """A cased vocabulary in which some accented letters have pieces, some only at the beginning of
-    one.
+    """A cased vocabulary in which some accented letters have pieces.
+
+    Some have them only at the beginning of one.
     """
     file = tmp_path_factory.mktemp("cased") / "vocab.txt"
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789éñ"
@@ -168,8 +170,9 @@ def test_the_faster_library_does_differ_outside_the_class(route: Route, text: st
 
 
 def test_a_letter_that_only_begins_a_piece_is_not_routed(cased: Tokenizer) -> None:
-    """`##über` is a piece and `##ü` is not: the faster library takes `aü` as `a`, the reference as
-    unknown.
+    """`##über` is a piece and `##ü` is not.
+
+    The faster library takes `aü` as `a`, the reference as unknown.
     """
     route = find_route(cased)
     assert route is not None

@@ -1,5 +1,7 @@
-"""Overlapping windows: every item in one, none larger than the room, each answered for where it
-sees most context.
+"""Overlapping windows of items.
+
+Every item is in one, none is larger than the room, and each is answered for where it sees most
+context.
 """
 
 import numpy as np

@@ -1,5 +1,6 @@
-"""What `bertctl vocab` says; the known facts of bert-base-uncased's vocabulary, which the bundled
-model has.
+"""What `bertctl vocab` says.
+
+The known facts of bert-base-uncased's vocabulary, which the bundled model has.
 """
 
 import json

@@ -1,5 +1,6 @@
-"""A model that gives every example the same answer: warned of, an error under `strict`, noted at
-the ends of epochs.
+"""A model that gives every example the same answer.
+
+Warned of, an error under `strict`, noted at the ends of epochs.
 """
 
 import re

@@ -31,8 +31,9 @@ def test_a_line_and_a_parabola_are_read_off_exactly(costs: tuple[float, float, f
 
 
 def test_the_error_is_about_what_the_scatter_makes() -> None:
-    """Noise of 10 % of the mean step: in 400 repetitions the error that is told is about the one
-    that is made.
+    """Noise of 10 % of the mean step.
+
+    In 400 repetitions the error that is told is about the one that is made.
     """
     every = shapes(3, 1000)
     truth = 0.05 + every @ [1e-4, 0.0]
@@ -112,8 +113,9 @@ def test_a_whole_run_is_estimated_and_nothing_is_left(
 def test_weights_that_wait_for_their_mean_need_a_place(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """Beside the run, and in each of the two checkpoints that are kept and of a third that is being
-    written.
+    """They need it beside the run, and in each checkpoint.
+
+    These are the two checkpoints that are kept and a third that is being written.
     """
     options = {
         "data.train_file": str(opinions),

@@ -1,5 +1,6 @@
-"""Training fields by hand: weighted and smoothed losses, averaged weights, the preset, the
-learning-rate range test.
+"""Training fields by hand.
+
+Weighted and smoothed losses, averaged weights, the preset, the learning-rate range test.
 """
 
 import json
@@ -170,8 +171,9 @@ def recipe_of(tiny_model: Path, data: Path, **fields: Any) -> Any:
 def test_training_minimises_the_weighted_loss_and_evaluation_tells_the_plain_one(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    """A rate of nearly 0 leaves the weights as they are, so that both losses are those of the same
-    network.
+    """A rate of nearly 0 leaves the weights as they are.
+
+    Both losses are then those of the same network.
     """
     still = {"optimizer.learning_rate": 1e-30, "training.epochs": 1, "training.batch_size": 16}
     ends = {}
@@ -269,8 +271,9 @@ class Copier(Listener):
 def test_the_average_is_kept_where_it_is_better_and_that_is_said(
     tiny_model: Path, opinions: Path, tmp_path: Path, fields: dict[str, Any], kept: bool
 ) -> None:
-    """Rates that are too high swing around the minimum, which the mean is nearer to; low ones are
-    on the way there.
+    """Rates that are too high swing around the minimum, which the mean is nearer to.
+
+    Low ones are on the way there.
     """
     more = {
         "training.average_best": 3,
@@ -433,8 +436,9 @@ def test_the_smoothed_loss_by_hand() -> None:
 
 
 def test_the_rates_of_a_known_curve() -> None:
-    """The loss stays, falls from 1e-5 to 1e-2 along half a cosine, and rises: it falls fastest
-    between the two.
+    """The loss stays, falls from 1e-5 to 1e-2 along half a cosine, and rises.
+
+    It falls fastest between the two.
     """
     rates = np.geomspace(1e-7, 1.0, 701)
     position = np.clip((np.log10(rates) + 5) / 3, 0, 1)

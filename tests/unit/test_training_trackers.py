@@ -15,8 +15,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:`log_with=")  # MLflow need not 
 
 
 class _Tracker:
-    """Stands for MLflow: fails at one call; one that is not ended would refuse the next run of the
-    process.
+    """Stands for MLflow.
+
+    Fails at one call; one that is not ended would refuse the next run of the process.
     """
 
     name = "mlflow"

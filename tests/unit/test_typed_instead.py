@@ -1,5 +1,6 @@
-"""What people type who know other programs leads to what there is here: the table, and what is made
-of it.
+"""What people type who know other programs leads to what there is here.
+
+The table, and what is made of it.
 """
 
 import re

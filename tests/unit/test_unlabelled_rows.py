@@ -1,5 +1,6 @@
-"""Rows without labels beside the training rows: what students learn from them, that answers are
-computed once, and what is refused.
+"""Rows without labels beside the training rows.
+
+What students learn from them, that answers are computed once, and what is refused.
 """
 
 from pathlib import Path

@@ -46,6 +46,8 @@ def adapt(
     After Ctrl-C or a crash the same command continues where it stopped.
 
     Args:
+        out: Prints the answer and messages.
+        recipe: The recipe and the options of its fields, as they were typed.
         given: Files and folders of text, a recipe of `pretrain` perhaps before them; most of its
             options are taken.
         then: The task: a recipe of `finetune`, or a file with labelled rows.

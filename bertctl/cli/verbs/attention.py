@@ -50,6 +50,8 @@ def attention(
     heads count from 1.
 
     Args:
+        out: Prints the answer and messages.
+        run: The run, as it was typed.
         text: Text to look at; a second one makes a pair. Or a file of texts to measure each head
             on.
         pair: Second text.

@@ -32,6 +32,8 @@ def cluster(
     The model is minilm unless --model says another.
 
     Args:
+        out: Prints the answer and messages.
+        arguments: The model, the rows and where answers go, as they were typed.
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
         method: hdbscan chooses the number of clusters and leaves out texts that are in none (-1).
         clusters: How many clusters to make (kmeans, agglomerative).

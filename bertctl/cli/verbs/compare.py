@@ -27,6 +27,7 @@ def compare(
     data, examples that changed sides, and speed.
 
     Args:
+        out: Prints the answer and messages.
         runs: Finished runs (or metrics.json files); the first is the reference.
         split: Split to look at. Default: validation, or the one that chose the weights.
         examples: Number of examples that changed sides to show per run.

@@ -57,6 +57,9 @@ def check(
     faults.
 
     Args:
+        out: Prints the answer and messages.
+        files: Files for pipelines to write, as they were typed.
+        settings: Options of recipe fields, as they were typed.
         subject: A built-in recipe or a YAML file; or your own files: training, then validation,
             then test rows. A second file that is called test has test rows.
         task: Task of files of your own. Default: guessed, else text-classification.
@@ -119,6 +122,7 @@ def cp(
     """Copy a data set that comes with bertctl to files of your own, to look at, edit and train on.
 
     Args:
+        out: Prints the answer and messages.
         name: Name of a bundled data set: demo, demo-ner, demo-qa, demo-corpus.
         folder: Folder for its files.
         overwrite: Replace files that are there.

@@ -47,6 +47,9 @@ def distill(
     like any other. At the end teacher and student are scored and timed on the same rows.
 
     Args:
+        out: Prints the answer and messages.
+        flags: Options of how a run is started, as they were typed.
+        recipe: The recipe and the options of its fields, as they were typed.
         teacher: Run folder of the teacher.
         layers: Layers of the student: that many of the teacher's, evenly spaced from the first on.
             Several numbers train as many students, one after another.

@@ -42,6 +42,7 @@ def docs(out: Output, topic: TopicArgument = None, grep: GrepOption = None) -> N
     """Show a page of the documentation, list the pages, or search them.
 
     Args:
+        out: Prints the answer and messages.
         topic: Page to show, or words to search for in all pages.
         grep: Print every line that this regular expression matches, with its page and line number.
 

@@ -50,6 +50,8 @@ def doctor(
     when its data or settings are wrong.
 
     Args:
+        out: Prints the answer and messages.
+        settings: Options of recipe fields, as they were typed.
         recipe: Recipe whose needs are checked too: its name, or a YAML file.
         output: Folder that runs go to.
 

@@ -26,6 +26,8 @@ def estimate(
     A sweep of the BERT paper's grid is 18 runs per seed: --cells 18.
 
     Args:
+        out: Prints the answer and messages.
+        recipe: The recipe and the options of its fields, as they were typed.
         place: Folder that the run would go to. Its disk is measured.
         steps: Batches to time, each twice.
         cells: Number of runs of a sweep, by which the estimates are multiplied.

@@ -61,17 +61,24 @@ def evaluate(
     export, go to a folder of their own: that of -o, or RUN-on-FILE beside RUN.
 
     Args:
+        out: Prints the answer and messages.
+        run: The run, as it was typed.
         files: A labelled file of your own: CSV, TSV, JSONL or Parquet. Several files, or a pattern
             such as 'part-*.jsonl', are scored as one.
         split: Split of the run's own data. Default: its validation splits.
         file: The same as FILE; repeatable.
         output: Folder for the scores of FILE, or of an export. Must be empty, or add --overwrite.
             Default: beside RUN, such as RUN-on-new for new.csv.
+        overwrite: Replace what an earlier command left in the folder.
         calibrate: Fit a temperature on the split, which calibrates the probabilities of later
             predictions.
         threshold: Choose on the split the probability from which later predictions take the
             positive label: for F1, or for recall at a precision that new examples keep, P at least,
                 with 95 % confidence.
+        shard: The share of the work to do, as K/N.
+        merge: Merge the answers of all shards.
+        on_error: What to do about a record that can't be read.
+        num_processes: Number of processes that share the work.
 
     Examples:
         bertctl evaluate runs/sst2-1a2b3c4d --split test

@@ -43,6 +43,8 @@ def explain(
     and with them alone, compared with words in random order.
 
     Args:
+        out: Prints the answer and messages.
+        arguments: The model, the rows and where answers go, as they were typed.
         method: integrated-gradients, gradient-x-input, leave-one-out (the word is taken out), or
             rollout (where attention leads, whatever the label); repeatable. Default:
             integrated-gradients.
@@ -53,6 +55,7 @@ def explain(
         output: File for the explanations. An existing file is replaced. Default: stdout.
         layout: text for people, jsonl, or one HTML page with the first 500 rows. Default: text on
             stdout; in a file html by its suffix, else jsonl.
+        on_error: What to do about a record that can't be read.
 
     Examples:
         bertctl explain runs/sst2-1a2b3c4d "a fine film without a dull moment"

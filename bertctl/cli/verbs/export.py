@@ -37,6 +37,8 @@ def export(
     thresholds. If an answer differs, no folder is left and the exit code is 7.
 
     Args:
+        out: Prints the answer and messages.
+        run: The run, as it was typed.
         output: Folder to make. Must be empty, or add --overwrite.
         to: Format of the graph: onnx for ONNX Runtime, or openvino.
         rows: Rows to compare on. Default: the run's validation rows.

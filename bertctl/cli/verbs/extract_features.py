@@ -63,6 +63,8 @@ def extract_features(
     """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
 
     Args:
+        out: Prints the answer and messages.
+        settings: Options of recipe fields, as they were typed.
         input: Lines, CSV, TSV, JSONL, Parquet or CoNLL columns (.gz too), - for stdin, or a data
             set's name.
 
@@ -95,6 +97,10 @@ def extract_features(
             time.
         resume: Continue where an earlier attempt stopped.
         overwrite: Start again instead of continuing an unfinished OUT.
+        shard: The share of the work to do, as K/N.
+        merge: Merge the answers of all shards.
+        on_error: What to do about a record that can't be read.
+        num_processes: Number of processes that share the work.
 
     Examples:
         bertctl extract-features reviews.csv -o reviews.npy --model minilm

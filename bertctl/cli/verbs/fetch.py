@@ -37,6 +37,7 @@ def fetch(
     what the lock in this folder lists. Interrupted downloads resume.
 
     Args:
+        out: Prints the answer and messages.
         names: Recipes, also YAML files; models; data sets, with all their splits. A recipe goes
             first.
         to: Folder for the files and the lock, which can be carried to a machine without a network:
@@ -48,6 +49,7 @@ def fetch(
             pipeline.
         model: Model of the recipes, as --model of finetune. Default for a file of rows: a model
             among the names.
+        sets: Values of recipe fields, as NAME=VALUE.
 
     Examples:
         bertctl fetch sst2 minilm --split test

@@ -31,6 +31,8 @@ def fill_mask(
     A text is answered with a table, a file with a line of JSON for each of its texts.
 
     Args:
+        out: Prints the answer and messages.
+        source: The texts and how they are read, as they were typed.
         model: Model name, folder or hub id, with the masked-word head.
         given: A text with [MASK] (or what the model calls it) in one or more places; or a file of
             texts, - for stdin.

@@ -35,6 +35,9 @@ def finetune(
     the recipe.
 
     Args:
+        out: Prints the answer and messages.
+        flags: Options of how a run is started, as they were typed.
+        recipe: The recipe and the options of its fields, as they were typed.
         strict: Exit with code 6 where the model predicts one label for every example.
 
     Examples:

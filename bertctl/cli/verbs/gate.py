@@ -50,6 +50,8 @@ def gate(
     such allowance. A run that is not above the best constant answer does not pass.
 
     Args:
+        out: Prints the answer and messages.
+        files: Files for pipelines to write, as they were typed.
         run: Folder of a finished run, or a metrics.json.
         minimum: The metric must be at least X; repeatable.
         maximum: The metric must be at most X; repeatable.

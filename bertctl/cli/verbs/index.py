@@ -27,6 +27,8 @@ def index(
     The model is minilm unless --model says another; the index knows which one made it.
 
     Args:
+        out: Prints the answer and messages.
+        arguments: The model, the rows and where answers go, as they were typed.
         corpus: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
 
             Several files, or a pattern such as 'part-*.parquet', are read as one.

@@ -33,6 +33,7 @@ def inspect(
     Two models stand side by side.
 
     Args:
+        out: Prints the answer and messages.
         model: Model name, folder, hub id, or run.
         other: A second one, to compare.
         file: Texts on which the layers of the two are compared, by linear CKA: lines, CSV, TSV,

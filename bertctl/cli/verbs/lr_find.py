@@ -38,6 +38,8 @@ def lr_find(
     5e-5, and the better choice.
 
     Args:
+        out: Prints the answer and messages.
+        recipe: The recipe and the options of its fields, as they were typed.
         output: Write the losses here, and a picture beside it as .png and .svg. An existing file is
             replaced.
         low: Learning rate of the first step.

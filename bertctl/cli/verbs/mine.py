@@ -31,6 +31,8 @@ def mine(
     minilm unless you give --model; it defines the similarity, the cosine for most.
 
     Args:
+        out: Prints the answer and messages.
+        arguments: The model, the rows and where answers go, as they were typed.
         file: Lines, CSV, TSV, JSONL or Parquet (.gz too), - for stdin, or a data set's name.
         threshold: Similarity from which two texts are a pair. Default: 0.8 for cosines, where 1 is
             equal vectors.

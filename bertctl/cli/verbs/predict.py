@@ -42,6 +42,8 @@ def predict(
     Each answer is a line of JSON; --format csv makes a table, --json one array.
 
     Args:
+        out: Prints the answer and messages.
+        arguments: The model, the rows and where answers go, as they were typed.
         output: File for the answers (glue: folder). Default: stdout.
 
             An existing file is replaced. In a folder of --format glue it needs --overwrite.
@@ -53,6 +55,10 @@ def predict(
         top_k: Answer with the N likeliest labels, as `top`, not with all.
         keep_columns: Columns of the file to write, too. Default: all.
         batch_size: Examples per forward pass.
+        shard: The share of the work to do, as K/N.
+        merge: Merge the answers of all shards.
+        on_error: What to do about a record that can't be read.
+        num_processes: Number of processes that share the work.
 
     Examples:
         bertctl predict runs/sst2-1a2b3c4d "a fine film" --top-k 3

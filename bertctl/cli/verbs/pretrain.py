@@ -41,6 +41,9 @@ def pretrain(
     other: its model is a --model of finetune, extract-features, probe, fill-mask and score.
 
     Args:
+        out: Prints the answer and messages.
+        flags: Options of how a run is started, as they were typed.
+        recipe: The recipe and the options of its fields, as they were typed.
         given: Files and folders of text: a sentence per line with empty lines between documents, or
             a document per line; JSONL, Parquet, CSV and TSV with a text column; each also as .gz. A
             recipe may stand before them, or alone if it names its corpus.
@@ -62,7 +65,7 @@ def corpus_recipe(
 ) -> "TracedRecipe":
     """Returns the recipe as typed, and where its values come from.
 
-    What was typed is its name or file, and corpora for it, or corpora alone.
+    The name or file of the recipe was typed, and corpora for it, or corpora alone.
 
     Raises:
         UsageError: nothing was named, or see `RecipeRequest.load`.

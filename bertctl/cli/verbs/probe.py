@@ -46,8 +46,12 @@ def probe(
     """Train a linear classifier on a frozen encoder, and find the best layer and pooling.
 
     Args:
+        out: Prints the answer and messages.
+        settings: Options of recipe fields, as they were typed.
         input: A file with texts and labels, or a recipe (`bertctl recipes ls`).
+        output: Folder of the run that is made.
         task: What the labels of a file are. Default: guessed.
+        overwrite: Replace what an earlier command left in the folder.
 
     Examples:
         bertctl probe reviews.csv --model minilm --layers all --pooling cls,mean,max

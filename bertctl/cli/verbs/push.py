@@ -24,6 +24,8 @@ def push(
     refused.
 
     Args:
+        out: Prints the answer and messages.
+        run: The run, as it was typed.
         hub_id: Repository on the hub, org/name. It is created where there is none.
         private: Make the repository private where it is created.
         with_predictions: Upload the prediction files too; they hold the texts of your data.

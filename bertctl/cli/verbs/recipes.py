@@ -58,6 +58,7 @@ def ls(
     With -q only their names are printed, one per line.
 
     Args:
+        out: Prints the answer and messages.
         models: List the models by name instead.
         data: List the data sets by name instead.
         long: With --models: layers, tokenizer, pretraining objective and its source too.
@@ -85,6 +86,8 @@ def show(
     """Print a recipe with all its fields, each under a line that explains it.
 
     Args:
+        out: Prints the answer and messages.
+        recipe: Name or file of the recipe, and options of its fields.
         origin: Say instead where each value comes from: default, base or file (with line), or
             option.
 
@@ -143,6 +146,7 @@ def diff(
     chooses, such as `auto`.
 
     Args:
+        out: Prints the answer and messages.
         one: A recipe: built-in name, YAML file or run folder.
         other: The one to compare it with.
 
@@ -173,6 +177,7 @@ def cp(
     """Copy a built-in recipe to a file of your own, to edit and run.
 
     Args:
+        out: Prints the answer and messages.
         recipe: Name of a built-in recipe.
         destination: File to write, or a folder for NAME.yaml.
         overwrite: Replace DEST.
@@ -198,6 +203,7 @@ def validate(
     No file in them is read.
 
     Args:
+        out: Prints the answer and messages.
         recipes: Names of built-in recipes, or files.
     """
     errors_by_recipe = {recipe: check_recipe(recipe) for recipe in dict.fromkeys(recipes)}

@@ -30,6 +30,8 @@ def report(
     The errors are the most confident ones.
 
     Args:
+        out: Prints the answer and messages.
+        run: The run, as it was typed.
         output: File to write. An existing file is replaced. Default: RUN/report.html for HTML,
             stdout for Markdown.
         format: HTML page that opens anywhere, or Markdown for a pull request. Default: by the

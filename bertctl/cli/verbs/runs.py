@@ -35,6 +35,8 @@ def ls(
     its process is gone without a word. With -q only the folders are printed, one per line.
 
     Args:
+        out: Prints the answer and messages.
+        folder: Folder that holds the runs.
         sort: What the list is sorted by: the newest first, of each recipe the best score first, the
             smallest first.
 
@@ -66,6 +68,7 @@ def rm(
     is being written stays.
 
     Args:
+        out: Prints the answer and messages.
         runs: Run folders.
 
     Examples:
@@ -102,7 +105,9 @@ def gc(
     run. No link is followed.
 
     Args:
+        out: Prints the answer and messages.
         keep_best: How many stay of each recipe.
+        folder: Folder that holds the runs.
         dry_run: Name the runs and delete nothing.
 
     Examples:

@@ -34,6 +34,8 @@ def score(
     share of rows in which the good one is likelier.
 
     Args:
+        out: Prints the answer and messages.
+        source: The texts and how they are read, as they were typed.
         model: Model name, folder or hub id, with the masked-word head.
         given: A text, or a file of texts, - for stdin.
         pair: A second text: which one is likelier?

@@ -33,6 +33,8 @@ def search(
     The search is exact: it compares the query with each text.
 
     Args:
+        out: Prints the answer and messages.
+        arguments: The model, the rows and where answers go, as they were typed.
         folder: Index, as `bertctl index` makes it; it names the model.
         query: Text to search for, or a file of texts.
         top_k: How many texts to find for each.

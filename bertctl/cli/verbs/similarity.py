@@ -28,6 +28,8 @@ def similarity(
     another.
 
     Args:
+        out: Prints the answer and messages.
+        arguments: The model, the rows and where answers go, as they were typed.
         first: A text, or a file of texts.
         second: The one to compare it with.
         every: Compare each text of the one with each of the other; those of one file with each

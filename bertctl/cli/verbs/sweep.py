@@ -54,6 +54,8 @@ def sweep(
     the others; the exit code is that of the first.
 
     Args:
+        out: Prints the answer and messages.
+        recipe: The recipe and the options of its fields, as they were typed.
         grid: Settings to try: `auto`, `paper`, `glue`, or fields with their values.
 
             auto, the default: around what training.preset=auto chooses. paper: batch size 16, 32;

@@ -21,6 +21,7 @@ def sweep_merge(
     are reported.
 
     Args:
+        out: Prints the answer and messages.
         folders: Folders that `bertctl sweep --shard` was given with -o.
         output: Folder for the whole sweep. The same command adds to the sweep in it.
 

@@ -56,10 +56,14 @@ def tokenize(
     """Show what the model reads: the tokens and ids of texts, or statistics of a whole corpus.
 
     Args:
+        out: Prints the answer and messages.
+        source: The texts and how they are read, as they were typed.
         texts: Texts, or files of texts: lines, CSV, TSV, JSONL or Parquet (.gz too), also
             'part-*.txt'; - is stdin.
         file: A file, whatever its name; repeatable.
         pair: Second text of the pair.
+        model: The tokenizer's model, as it was typed.
+        lowercase: Whether texts are read in lower case.
         layout: Format of the answer. Default: the aligned view on a terminal (tokens for files),
             jsonl in a pipe.
         output: File to write. An existing file is replaced. Default: stdout.

@@ -66,7 +66,10 @@ def search(
     """Find tokens by name, glob or id; exit code 3 where there is none.
 
     Args:
+        out: Prints the answer and messages.
         pattern: A token, a glob such as 'embed*', or an id.
+        model: The tokenizer's model, as it was typed.
+        lowercase: Whether texts are read in lower case.
 
     Examples:
         bertctl vocab search 'embed*'
@@ -140,7 +143,11 @@ def coverage(
     New tokens are those of a domain vocabulary.
 
     Args:
+        out: Prints the answer and messages.
+        source: The texts and how they are read, as they were typed.
+        model: The tokenizer's model, as it was typed.
         top: How many words to show.
+        lowercase: Whether texts are read in lower case.
 
     Examples:
         bertctl vocab coverage abstracts.txt --top-k 50
@@ -186,8 +193,10 @@ def diff(
     """Show how two vocabularies differ: tokens only in one, tokens under other ids.
 
     Args:
+        out: Prints the answer and messages.
         first: A model, folder, tokenizer.json or vocab.txt.
         second: The one to compare it with.
+        lowercase: Whether texts are read in lower case.
         top: How many tokens of each side to show.
     """
     from bertctl.tokenization import vocab
@@ -226,6 +235,8 @@ def train(
     """Train a new WordPiece vocabulary on texts; its folder can then be given to --model.
 
     Args:
+        out: Prints the answer and messages.
+        source: The texts and how they are read, as they were typed.
         size: Upper limit of tokens, special ones included.
         output: Folder for the vocabulary. Must be empty, or add --overwrite.
         lowercase: Whether texts are lower-cased and accents stripped first.
@@ -284,6 +295,8 @@ def grow(
     mean of the tokens that it broke into. Texts without them keep their hidden states, bit by bit.
 
     Args:
+        out: Prints the answer and messages.
+        source: The texts and how they are read, as they were typed.
         model: Model name, folder, run or hub id.
         output: New folder for the model. Must be empty, or add --overwrite.
         words: How many words, at most.
@@ -327,6 +340,8 @@ def shrink(
     states, bit by bit; words that it lacks break into smaller tokens.
 
     Args:
+        out: Prints the answer and messages.
+        source: The texts and how they are read, as they were typed.
         model: Model name, folder, run or hub id.
         output: New folder for the model. Must be empty, or add --overwrite.
         overwrite: Replace the model that an earlier such command has written there.
@@ -360,6 +375,7 @@ def neighbours(
     The places are those of a corpus. Places where the word has another sense are found, too.
 
     Args:
+        out: Prints the answer and messages.
         word: A token of the vocabulary, or 'a - b + c' in quotes.
         model: Model name, folder, run or hub id.
         context: A text with the word in the sense that is meant; its places in --file are compared

@@ -303,8 +303,9 @@ class QuestionAnswering(Task):
 
 
 class PositionScores(QuestionAnswering):
-    """Question answering whose outputs are the scores of all positions, as a student learns
-    them.
+    """Question answering whose outputs are the scores of all positions.
+
+    A student learns them.
     """
 
     def encode(self, rows: Rows, tokenizer: Tokenizer, *, max_length: int) -> PositionFeatures:

@@ -41,6 +41,7 @@ def greet(out: Any, name: Annotated[str, typer.Argument()] = "you") -> None:
     """Greet somebody.
 
     Args:
+        out: Prints the answer and messages.
         name: Who is greeted.
     """
     out.answer({"greeting": f"hello {name}"}, f"hello {name}")
