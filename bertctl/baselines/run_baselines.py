@@ -123,11 +123,14 @@ class RunBaselines:
             else:
                 self._listener.say(sentence)
         if weaker:
-            self._listener.say(self._ways_out(weaker))
+            is_cut = metrics.time_limit is not None
+            self._listener.say(self._ways_out(weaker, is_cut=is_cut))
 
-    def _ways_out(self, weaker: Sequence[str]) -> str:
+    def _ways_out(self, weaker: Sequence[str], *, is_cut: bool) -> str:
         recipe = self._folder.recipe
         epochs = self._job.recipe.training.epochs
+        if is_cut:
+            return "to get above it: a longer `training.time_limit=`"
         longer = (
             f"train longer (`training.epochs={2 * epochs:g}`), with the rate that `bertctl lr-find "
             f"{recipe}` suggests"

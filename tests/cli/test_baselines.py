@@ -9,6 +9,7 @@ import pytest
 from bertctl.api import finetune
 from bertctl.baselines.run_baselines import make_baselines
 from bertctl.config.load import load_recipe
+from bertctl.run_documents.metrics_document import MetricsDocument
 from bertctl.run_folder import RunFolder
 from bertctl.training.job import prepare
 from bertctl.writing import write_json, write_jsonl
@@ -142,6 +143,20 @@ def test_an_interrupted_run_keeps_its_baselines(weak_run, tmp_path):
     baselines = make_baselines(job, RunFolder(run), Heard())
 
     assert baselines.metrics({}, {})["baselines"]["tfidf"]["rows"] == 12345
+
+
+def test_a_run_that_its_time_limit_cut_is_told_to_take_more_time(weak_run, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(weak_run[0], run)
+    document = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    limited = {"limit": "30s", "steps": 1, "whole_steps": 9, "epochs": 0.1, "whole_epochs": 1}
+    metrics = MetricsDocument.model_validate(document | {"time_limit": limited})
+    heard = Heard()
+    job = prepare(load_recipe(str(weak_run[0] / "recipe.yaml")))
+
+    make_baselines(job, RunFolder(run), heard).announce(metrics)
+
+    assert heard.said[-1] == "to get above it: a longer `training.time_limit=`"
 
 
 def test_texts_without_a_word_cost_the_run_one_warning(bertctl, tiny_model, tmp_path):
