@@ -479,7 +479,7 @@ def test_a_whole_verb_folds_its_talk_and_no_groups_does_not(
     closed = [i for i, line in enumerate(said) if line == "::endgroup::"]
     assert len(opened) == len(closed) >= 1
     assert all(first < last for first, last in zip(opened, closed, strict=True))
-    assert said[-1] == "written to scores", "the last line stands outside"
+    assert said[-2:] == ["written to scores", "Next: bertctl report scores"], "they stand outside"
     assert "::" not in bertctl(*words, "--no-groups", env=github).stderr
     assert "::" not in bertctl(*words).stderr
 
