@@ -27,6 +27,7 @@ FULL = [
         if name.startswith(("features", "tokenize", "predict", "report"))
         for most in (1, 600)
     ),
+    *(("export", most) for most in (1, 600, 30_000, 200_000)),
 ]
 """A job of test_kills.py, and how many bytes a file may have."""
 
