@@ -18,7 +18,6 @@ from typing import Annotated, Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
-from scipy.special import expit, logit
 
 from bertctl.arrays import Array, Bools, Floats
 from bertctl.errors import UnavailableError, UsageError
@@ -168,6 +167,8 @@ def fit_decision(
         changes["temperature"] = temperature
         if decision.threshold is not None:  # the same logit, under its new probability
             scale = (decision.temperature or 1.0) / temperature
+            from scipy.special import expit, logit
+
             changes["threshold"] = float(expit(logit(decision.threshold) * scale))
     if rule is not None:
         temperature = changes.get("temperature", decision.temperature) or 1.0

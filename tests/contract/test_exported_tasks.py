@@ -55,6 +55,28 @@ def trained(model: Path, folder: Path, task: str, rows: Any, **fields: object) -
     return folder / "run"
 
 
+def assert_answers_alike(run: Path, export: Path, rows: Any) -> None:
+    """An export answers rows as its run does, all that is no probability or score equal."""
+    device = {"runtime.device": "cpu", "runtime.precision": "fp32"}
+    expected = bertctl.predict(bertctl.load_run(run, device), rows)
+    answers = bertctl.predict(export, rows)
+
+    assert len(answers) == len(expected)
+    for ours, theirs in zip(answers, expected, strict=True):
+        assert rounded(ours) == rounded(theirs)
+
+
+def rounded(value: Any) -> Any:
+    """A value in which every number with a fraction has three decimals, and -0 is 0."""
+    if isinstance(value, float):
+        return round(value, 3) + 0.0
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return value
+
+
 def exported(run: Path, file_format: str, **more: Any) -> ExportDocument:
     """The document of an export that is proved; nothing else is left."""
     output = run.parent / file_format
@@ -77,6 +99,8 @@ def test_every_task_is_exported(
     settings: Mapping[str, object] = {**example.settings}
     run = trained(tiny_model, tmp_path, task, [*example.rows], **settings)
     document = exported(run, file_format)
+    if task != "sentence-embeddings":
+        assert_answers_alike(run, tmp_path / file_format, [*example.rows])
     assert document.task == task
     assert document.proof.rows == len(example.rows)
     outputs = {
@@ -101,6 +125,7 @@ def test_long_texts_are_read_in_windows(
     assert document.windows is not None
     assert document.windows.pooling == pooling
     assert document.proof.windows > document.proof.rows
+    assert_answers_alike(run, tmp_path / file_format, LONG)
     assert (tmp_path / file_format / "windows.safetensors").is_file()
 
 
@@ -136,6 +161,7 @@ def test_probes_are_exported(
         "text-classification", settings, train=LONG, validation=LONG, output=tmp_path / "run"
     )
     document = exported(tmp_path / "run", file_format)
+    assert_answers_alike(tmp_path / "run", tmp_path / file_format, LONG)
     assert document.windows is not None
     assert document.labels == ["a", "b"]
 
