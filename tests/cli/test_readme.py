@@ -32,6 +32,7 @@ _TRAINS = re.compile(
 )
 _VERDICTS = {0, ExitCode.GATE_NOT_MET, ExitCode.GATE_INCONCLUSIVE}
 VERBS_TABLE = re.compile(r"^\| `(?P<verb>[a-z-]+)", re.MULTILINE)
+RUN_ELSEWHERE = {"run by: tests/slow/test_install.py", "run by: tests/slow/test_serving.py"}
 NEEDS = {
     "needs: GLUE's files, or the hub",
     "needs: the hub",
@@ -53,7 +54,7 @@ PAGES = [page for page in (README, *sorted(FOLDER.glob("*.md"))) if runnable(pag
 def test_commands_are_found_and_marks_are_known() -> None:
     every = [README, *FOLDER.glob("*.md")]
     marks = {one.mark for page in every for one in commands(page) if not one.file}
-    assert marks <= {"", VARYING, "run by: tests/slow/test_install.py", *NEEDS}
+    assert marks <= {"", VARYING, *RUN_ELSEWHERE, *NEEDS}
     counts = {page.stem: len(runnable(page)) for page in PAGES}
     assert {"README", "tutorial", "write-a-gate", "pipelines", "fetch", "sweeps"} <= set(counts)
     assert sum(counts.values()) > 150
