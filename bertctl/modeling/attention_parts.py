@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bertctl.errors import UsageError
+from bertctl.modeling.families import family_of
 from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 
@@ -25,6 +26,11 @@ _PAIRS = {
     "q": "v",
 }
 """What families call the layer of queries -> what they call that of values beside it."""
+
+_NOT_BY_TOKEN = ("ibert", "longformer", "squeezebert")
+"""Families whose layers of these names give something else than a vector for each token: quantised
+numbers, padded blocks, channels.
+"""
 
 _OF_DECODERS = ("decoder", "crossattention")
 
@@ -68,10 +74,10 @@ def stored_parts(source: ModelSource) -> tuple[list[AttentionParts], int]:
     tensors = stored_weights(source.folder)
     names = [name.removesuffix(".weight") for name in tensors if name.endswith(".weight")]
     layers = attention_parts(names)
-    if not layers:
+    if not layers or family_of(source.config) in _NOT_BY_TOKEN:
         raise UsageError(
-            f"distillation.relations: {source.name} ({source.config.get('model_type')}) makes "
-            "queries and values without linear layers of their own, so there is nothing to compare",
+            f"distillation.relations: {source.name} ({source.config.get('model_type')}) does "
+            "not make queries and values by plain linear layers, so there is nothing to compare",
             remedy="Leave distillation.relations out, or name models such as BERT, RoBERTa, "
             "ELECTRA, DistilBERT, MPNet or DeBERTa.",
         )
