@@ -101,8 +101,8 @@ def _no_person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 def _common(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that all processes of this test session have in common."""
-    own = tmp_path_factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    personal = tmp_path_factory.getbasetemp()
+    return personal.parent if "PYTEST_XDIST_WORKER" in os.environ else personal
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -155,10 +155,12 @@ def _compile_ahead(config: pytest.Config) -> None:
         # process tells of.
         with contextlib.suppress(AttributeError, OSError, SyntaxError, ValueError):
             folder = rewrite.get_cache_dir(path)
-            kept = folder / (path.stem + rewrite.PYC_TAIL)
-            if rewrite.try_makedirs(folder) and rewrite._read_pyc(path, kept) is None:
+            retained = folder / (path.stem + rewrite.PYC_TAIL)
+            if rewrite.try_makedirs(folder) and rewrite._read_pyc(path, retained) is None:
                 source_hash, code = rewrite._rewrite_test(path, config)
-                rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source_hash, kept)
+                rewrite._write_pyc(
+                    config.stash[rewrite.assertstate_key], code, source_hash, retained
+                )
 
 
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
@@ -220,17 +222,17 @@ def bertctl(
         cwd: Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         words = list(map(str, arguments))
-        whole = {**os.environ, **(env or {})}
-        if nursery.suits(whole):
+        complete = {**os.environ, **(env or {})}
+        if nursery.suits(complete):
             stdin = None
             if input is not None:
                 stdin = tmp_path_factory.mktemp("streams") / "stdin"
                 stdin.write_text(input, encoding="utf-8")
-            if is_here and "NURSERY_IMPORTS" not in whole:
+            if is_here and "NURSERY_IMPORTS" not in complete:
                 from tests.in_process import run_here
 
-                return run_here(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
-            return nursery.run(words, cwd=cwd or tmp_path, env=whole, stdin=stdin)
+                return run_here(words, cwd=cwd or tmp_path, env=complete, stdin=stdin)
+            return nursery.run(words, cwd=cwd or tmp_path, env=complete, stdin=stdin)
         return subprocess.run(
             [sys.executable, "-m", "bertctl", *words],
             input=input,
@@ -240,7 +242,7 @@ def bertctl(
             encoding="utf-8",
             timeout=3600,
             cwd=cwd or tmp_path,
-            env=whole,
+            env=complete,
             check=False,
         )
 
@@ -342,7 +344,9 @@ def tiny_run(
     The first test process that wants it makes it.
     """
     folder = _common(tmp_path_factory) / "tiny-run"
-    data, run, said = folder / "opinions.csv", folder / "run", folder / "said.json"
+    data = folder / "opinions.csv"
+    run = folder / "run"
+    message = folder / "said.json"
     arguments = ["--train-file", data, "--test-file", data, "--model", tiny_model, "-o", run]
     settings = [
         "--max-length",
@@ -369,14 +373,14 @@ def tiny_run(
         "--checkpoint-every",
         "off",
     ]
-    words = [*command, *(word for one in sets for word in ("--set", one))]
+    words = [*command, *(word for entry in sets for word in ("--set", entry))]
     with _alone(folder) as is_made:
         if not is_made:
             _write_opinions(data)
             made = nursery.run(words, cwd=folder)
             assert made.returncode == 0, made.stderr
-            said.write_text(json.dumps([made.stdout, made.stderr]), encoding="utf-8")
-    done = subprocess.CompletedProcess(words, 0, *json.loads(said.read_text(encoding="utf-8")))
+            message.write_text(json.dumps([made.stdout, made.stderr]), encoding="utf-8")
+    done = subprocess.CompletedProcess(words, 0, *json.loads(message.read_text(encoding="utf-8")))
     return TinyRun(run, data, done)
 
 

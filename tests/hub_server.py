@@ -86,7 +86,8 @@ class HubServer(ThreadingHTTPServer):
         self.sent: Counter[str] = Counter()
         self.starts: list[tuple[str, int]] = []
         self.tokens: list[tuple[str, str | None]] = []
-        self.stalled, self.go_on = threading.Event(), threading.Event()
+        self.stalled = threading.Event()
+        self.go_on = threading.Event()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients may leave."""
@@ -134,7 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
             repo = self.server.repos.get("/".join(parts[1:4])) if len(parts) == 6 else None
             return self._describe("/".join(parts[1:4]), repo, body=body)
         kind, rest = ("datasets", parts[1:]) if parts[0] == "datasets" else ("models", parts)
-        name, verb = "/".join(rest[:2]), rest[2:3]
+        name = "/".join(rest[:2])
+        verb = rest[2:3]
         repo = self.server.repos.get(f"{kind}/{name}")
         if (
             body
@@ -191,7 +193,8 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _file(self, repo: Repo, file: str, place: str, verb: str, body: bool) -> None:
-        content, etag = repo.files[file], repo.etag(file)
+        content = repo.files[file]
+        etag = repo.etag(file)
         redirected = (
             verb == "resolve" and len(content) >= repo.large
         )  # as the hub does with LFS: to a signed address

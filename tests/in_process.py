@@ -40,11 +40,11 @@ def run_here(
     with (
         tempfile.TemporaryFile() as stdout,
         tempfile.TemporaryFile() as stderr,
-        open(stdin or os.devnull, "rb") as given,  # noqa: PTH123 - may be os.devnull
+        open(stdin or os.devnull, "rb") as supplied,  # noqa: PTH123 - may be os.devnull
     ):
         with (
             _process_state_kept(),
-            _descriptors_lead_to(given, stdout, stderr),
+            _descriptors_lead_to(supplied, stdout, stderr),
             warnings_as_in_a_new_process(),
         ):
             os.environ.clear()

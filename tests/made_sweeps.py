@@ -36,11 +36,11 @@ def answers(right: float, *, seed: int, n: int = 200, first: int = 0) -> list[di
     hits = np.random.default_rng([seed, first]).random(n) < right
     lines = []
     for i, (gold, hit) in enumerate(zip(golds, hits, strict=True)):
-        given = bool(gold) == bool(hit)
-        p = 0.9 if given else 0.1
+        supplied = bool(gold) == bool(hit)
+        p = 0.9 if supplied else 0.1
         line = {"id": str(first + i), "text": f"text {first + i}", "gold": LABELS[int(gold)]}
         line |= {
-            "prediction": LABELS[int(given)],
+            "prediction": LABELS[int(supplied)],
             "probabilities": {LABELS[0]: 1 - p, LABELS[1]: p},
         }
         lines.append(

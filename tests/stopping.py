@@ -78,7 +78,7 @@ class Training:
             task,
             *options,
             *map(str, extra),
-            *(w for one in sets for w in ("--set", one)),
+            *(w for entry in sets for w in ("--set", entry)),
         ]
 
     def popen(
@@ -162,9 +162,9 @@ def history_losses(run: Path) -> list[float]:
     return [line["loss"] for line in lines if "loss" in line]
 
 
-def difference(one: Path, other: Path) -> str | None:
+def difference(entry: Path, other: Path) -> str | None:
     """What is not the same, to the byte, in two finished runs; None where all is."""
-    if history_losses(one) != history_losses(other):
+    if history_losses(entry) != history_losses(other):
         return "the losses"
     names = [
         "metrics.json",
@@ -173,7 +173,7 @@ def difference(one: Path, other: Path) -> str | None:
         "model/config.json",
     ]
     for name in names:
-        digests = {hashlib.sha256((run / name).read_bytes()).hexdigest() for run in (one, other)}
+        digests = {hashlib.sha256((run / name).read_bytes()).hexdigest() for run in (entry, other)}
         if len(digests) > 1:
             return name
     return None

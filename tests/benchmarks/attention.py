@@ -27,7 +27,8 @@ from bertctl.training.estimate import Rehearsal
 from bertctl.training.job import prepare
 
 MOST = 1.6
-_WIDTH, _HEADS = 192, 4
+_WIDTH = 192
+_HEADS = 4
 _SHAPE = {
     "hidden_size": _WIDTH,
     "num_attention_heads": _HEADS,
@@ -55,12 +56,12 @@ _OWN: dict[str, dict[str, Any]] = {
 
 def shape(family: str) -> dict[str, Any]:
     """The fields of BERT's shape that the family's config has, by its own names."""
-    own = _OWN.get(family, {})
+    personal = _OWN.get(family, {})
     known = encoder_config(family, 99).to_dict()
     return (
-        own
-        if "d_model" in own
-        else {n: v for n, v in _SHAPE.items() if n in known or n in _SIZES} | own
+        personal
+        if "d_model" in personal
+        else {n: v for n, v in _SHAPE.items() if n in known or n in _SIZES} | personal
     )
 
 
@@ -73,8 +74,8 @@ def without_kernel() -> list[str]:
 
 
 def _network_class(family: str) -> Any:
-    found = transformers.AutoModel._model_mapping[type(encoder_config(family, 99))]
-    return found[0] if isinstance(found, tuple) else found
+    actual = transformers.AutoModel._model_mapping[type(encoder_config(family, 99))]
+    return actual[0] if isinstance(actual, tuple) else actual
 
 
 def main() -> None:
@@ -105,7 +106,7 @@ def main() -> None:
                 step()
                 seconds[name].append(time.process_time() - started)
     best = {
-        name: min(taken[1:]) for name, taken in seconds.items()
+        name: min(second[1:]) for name, second in seconds.items()
     }  # in the first round kernels are made
     print(
         f"bertctl, {options.rows} rows of {options.tokens} tokens, precision {options.precision}, "
@@ -114,8 +115,8 @@ def main() -> None:
     print(f"{'family':16} {'ms a step':>9} {'to BERT':>8}")
     for name, least in best.items():
         ratio = least / best["bert"]
-        why = slow_step({"model_type": name}) or only_fp32({"model_type": name})
-        verdict = "" if ratio <= MOST else why or "OVER, AND NOTHING SAYS WHY"
+        reason = slow_step({"model_type": name}) or only_fp32({"model_type": name})
+        verdict = "" if ratio <= MOST else reason or "OVER, AND NOTHING SAYS WHY"
         print(f"{name:16} {1000 * least:>9.0f} {ratio:>8.2f}  {verdict}")
 
 

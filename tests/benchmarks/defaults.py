@@ -351,7 +351,8 @@ def tfidf(trial: Trial) -> Record | None:
     task = trial.benchmark.task
     if task not in ("text-classification", "text-regression"):
         return None
-    train, test = trial.rows("train"), trial.rows("test")
+    train = trial.rows("train")
+    test = trial.rows("test")
     started = time.perf_counter()
     is_regression = task == "text-regression"
     head = Ridge() if is_regression else LogisticRegression(max_iter=1000)
@@ -393,7 +394,8 @@ def plain_loop(trial: Trial) -> Record | None:
 
     if trial.benchmark.task not in ("text-classification", "text-regression"):
         return None
-    train, test = trial.rows("train"), trial.rows("test")
+    train = trial.rows("train")
+    test = trial.rows("test")
     is_regression = trial.benchmark.task == "text-regression"
     names = sorted({row["label"] for row in train})
     targets = [float(row["label"]) if is_regression else names.index(row["label"]) for row in train]
@@ -414,7 +416,8 @@ def plain_loop(trial: Trial) -> Record | None:
             texts, pairs, truncation=True, max_length=128, padding=True, return_tensors="pt"
         )
 
-    batch_size, epochs = 8, 3
+    batch_size = 8
+    epochs = 3
     n_batches = -(-len(train) // batch_size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.0)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, epochs * n_batches)
@@ -497,10 +500,10 @@ def peer_runs(peer: str, options: argparse.Namespace) -> Iterator[tuple[str, Pee
     """Yields what a peer runs, each with its name in the results file."""
     if peer == "sweep":
         for setting in SWEEP:
-            shown = ",".join(
+            output = ",".join(
                 f"{name.partition('.')[2]}={value:g}" for name, value in setting.items()
             )
-            yield f"sweep {shown}", finetuned(setting | {"evaluation.baselines": False})
+            yield f"sweep {output}", finetuned(setting | {"evaluation.baselines": False})
         return
     if peer == "now":
         yield options.name, finetuned(dict(typed_field(text) for text in options.fields))
@@ -597,19 +600,19 @@ def paired_differences(records: Sequence[Record]) -> dict[str, tuple[float, floa
         if "right" in record:
             row_scores = np.array(list(record["right"]), dtype=int)
             by_peer[record["peer"]][record["seed"]] = row_scores
-    own = by_peer.pop("now", {})
+    personal = by_peer.pop("now", {})
     intervals = {}
     for peer, of_seed in by_peer.items():
         if peer in ONCE:
             first = next(iter(of_seed.values()))
-            of_seed = dict.fromkeys(own, first) | of_seed
-        rows_of_seeds = [own[seed] - of_seed[seed] for seed in own if seed in of_seed]
+            of_seed = dict.fromkeys(personal, first) | of_seed
+        rows_of_seeds = [personal[seed] - of_seed[seed] for seed in personal if seed in of_seed]
         if peer.startswith("sweep ") or not rows_of_seeds:
             continue
         mean_of_row = np.mean(rows_of_seeds, axis=0)
         half = 1.96 * float(mean_of_row.std()) / len(mean_of_row) ** 0.5
         intervals[peer] = (float(mean_of_row.mean()), half)
-    if not own:
+    if not personal:
         intervals |= beside_differences(records)
     return intervals
 

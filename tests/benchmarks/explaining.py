@@ -32,15 +32,16 @@ def written_out(network: Any, ids: torch.Tensor, empty: torch.Tensor, label: int
     """Integrated gradients of a text, (T,), as captum computes them."""
     table = network.get_input_embeddings()
     with torch.no_grad():
-        here, there = table(ids), table(empty)
-        network(inputs_embeds=here), network(inputs_embeds=there)  # the convergence delta
+        here = table(ids)
+        others = table(empty)
+        network(inputs_embeds=here), network(inputs_embeds=others)  # the convergence delta
     nodes, weights = np.polynomial.legendre.leggauss(STEPS)
     shares = torch.tensor((1 + nodes) / 2, dtype=torch.float32)[:, None, None]
-    points = (there + shares * (here - there)).requires_grad_()
+    points = (others + shares * (here - others)).requires_grad_()
     scores = network(inputs_embeds=points).logits.softmax(dim=1)[:, label]
     (gradients,) = torch.autograd.grad(scores.sum(), points)
     part = torch.tensor(weights / 2, dtype=torch.float32)[:, None, None]
-    return ((gradients * part).sum(dim=0) * (here - there)[0]).sum(dim=1)
+    return ((gradients * part).sum(dim=0) * (here - others)[0]).sum(dim=1)
 
 
 def by_captum(network: Any, ids: torch.Tensor, empty: torch.Tensor, label: int) -> torch.Tensor:
@@ -50,8 +51,8 @@ def by_captum(network: Any, ids: torch.Tensor, empty: torch.Tensor, label: int) 
     method = LayerIntegratedGradients(
         lambda given: network(given).logits.softmax(dim=1)[:, label], network.get_input_embeddings()
     )
-    found, _ = method.attribute(ids, baselines=empty, n_steps=STEPS, return_convergence_delta=True)
-    return found.sum(dim=2)[0]
+    actual, _ = method.attribute(ids, baselines=empty, n_steps=STEPS, return_convergence_delta=True)
+    return actual.sum(dim=2)[0]
 
 
 def one_by_one(folder: Path) -> tuple[str, Callable[[Sequence[str]], None]]:
@@ -59,12 +60,11 @@ def one_by_one(folder: Path) -> tuple[str, Callable[[Sequence[str]], None]]:
     try:
         import captum
 
-        integrate, name = (
-            by_captum,
-            f"captum {captum.__version__}, {STEPS} steps, one row at a time",
-        )
+        integrate = by_captum
+        name = f"captum {captum.__version__}, {STEPS} steps, one row at a time"
     except ImportError:
-        integrate, name = written_out, f"written out, {STEPS} steps, one row at a time"
+        integrate = written_out
+        name = f"written out, {STEPS} steps, one row at a time"
     network = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
 
@@ -129,7 +129,8 @@ def main() -> None:
     reference = min(wall[next(iter(sides))]), min(busy[next(iter(sides))])
     print(f"{rows} rows, best of {rounds}{'':24}{'rows/s':>8}{'ratio':>8}{'CPU s':>8}{'ratio':>8}")
     for name in sides:
-        seconds, cpu = min(wall[name]), min(busy[name])
+        seconds = min(wall[name])
+        cpu = min(busy[name])
         print(
             f"{name:44}{rows / seconds:8.2f}{reference[0] / seconds:7.2f}x{cpu:8.1f}{reference[1] / cpu:7.2f}x"
         )

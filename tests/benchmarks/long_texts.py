@@ -45,7 +45,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few reviews, to see that it works")
     options = parser.parse_args()
     if options.quick:
-        options.rows, options.scored, options.words, options.epochs = 16, 16, 30, 1
+        options.rows = 16
+        options.scored = 16
+        options.words = 30
+        options.epochs = 1
     lines = [
         line.rpartition("\t")[::2] for line in options.file.read_text(encoding="utf-8").splitlines()
     ]
@@ -79,7 +82,7 @@ def main() -> None:
             files = {"train": rows[: options.rows], "validation": rows[options.rows :]}
             for split, part in files.items():
                 text = "".join(
-                    json.dumps({"text": one, "label": label}) + "\n" for one, label in part
+                    json.dumps({"text": entry, "label": label}) + "\n" for entry, label in part
                 )
                 (Path(folder) / f"{split}.jsonl").write_text(text, encoding="utf-8")
             head = _run(Path(folder), f"{place}-head", options)
@@ -92,10 +95,12 @@ def main() -> None:
 def show(place: str, pooling: str, compared: dict[str, Any]) -> None:
     """Prints a line of the table."""
     head, window = (run["value"] for run in compared["metrics"]["accuracy"])
-    found = next(one for one in compared["differences"] if one["metric"] == "accuracy")
-    interval = f"{found['low']:+.4f} to {found['high']:+.4f}"
+    first = next(
+        difference for difference in compared["differences"] if difference["metric"] == "accuracy"
+    )
+    interval = f"{first['low']:+.4f} to {first['high']:+.4f}"
     print(
-        f"{place:10}{head:8.4f}{pooling:>10}{window:7.4f}{found['value']:+12.4f}  {interval}",
+        f"{place:10}{head:8.4f}{pooling:>10}{window:7.4f}{first['value']:+12.4f}  {interval}",
         flush=True,
     )
 
@@ -105,7 +110,7 @@ def _review(
 ) -> str:
     """Returns a sentence among about so many words of others."""
     others: list[str] = []
-    while sum(len(one.split()) for one in others) < words:
+    while sum(len(other.split()) for other in others) < words:
         sentences = documents[int(rng.integers(len(documents)))].lower().split(". ")
         others.append(sentences[int(rng.integers(len(sentences)))])
     at = {"start": 0, "middle": len(others) // 2, "end": len(others)}[place]

@@ -16,7 +16,10 @@ import numpy as np
 from bertctl.arrays import Floats32
 from bertctl.search.nearest import Nearest, block_rows, pairs_above
 
-SIZE, TOP, THRESHOLD, ALIKE = 384, 10, 0.8, 300
+SIZE = 384
+TOP = 10
+THRESHOLD = 0.8
+ALIKE = 300
 
 
 def main() -> None:
@@ -32,15 +35,22 @@ def main() -> None:
         "--quick", action="store_true", help="few vectors once, to see that it works"
     )
     options = parser.parse_args()
-    rows, asked, mined, rounds = options.rows, options.queries, options.mined, options.rounds
+    rows = options.rows
+    requests = options.queries
+    mined = options.mined
+    rounds = options.rounds
     if options.quick:
-        rows, asked, mined, rounds = 3000, 20, 600, 1
-    vectors, near = unit(rows, 0), unit(mined, 1)
+        rows = 3000
+        requests = 20
+        mined = 600
+        rounds = 1
+    vectors = unit(rows, 0)
+    near = unit(mined, 1)
     near[:ALIKE] = near[0] + 0.01 * unit(ALIKE, 2)
     near /= np.linalg.norm(near, axis=1, keepdims=True)
-    queries = unit(asked, 3)
+    queries = unit(requests, 3)
     sides: dict[str, dict[str, Callable[[], int]]] = {
-        f"search {asked:,} queries, {rows:,} rows": {
+        f"search {requests:,} queries, {rows:,} rows": {
             "bertctl": lambda: search(vectors, queries),
             "product and argsort": lambda: brute_force(vectors, queries),
         },
@@ -53,20 +63,20 @@ def main() -> None:
         first, second = sides.values()
         first["sentence-transformers"] = lambda: semantic_search(vectors, queries)
         second["sentence-transformers"] = lambda: paraphrase_mining(near)
-    for what, each in sides.items():
-        seconds: dict[str, list[float]] = {name: [] for name in each}
-        found = {}
+    for subject, entry in sides.items():
+        seconds: dict[str, list[float]] = {name: [] for name in entry}
+        results = {}
         for _ in range(rounds):
-            for name, side in each.items():
+            for name, side in entry.items():
                 started = time.perf_counter()
-                found[name] = side()
+                results[name] = side()
                 seconds[name].append(time.perf_counter() - started)
         ours = min(seconds["bertctl"])
-        print(f"\n{what}")
+        print(f"\n{subject}")
         for name, measured in seconds.items():
             print(
                 f"{name:24} {min(measured):8.2f} s  {min(measured) / ours:6.1f} times ours  "
-                f"{found[name]:9,} found"
+                f"{results[name]:9,} found"
             )
 
 
@@ -78,10 +88,11 @@ def unit(rows: int, seed: int) -> Floats32:
 
 def search(vectors: Floats32, queries: Floats32) -> int:
     """Returns how many rows were found, by blocks as an index is read."""
-    found, size = Nearest(queries, TOP), block_rows(len(queries))
+    actual = Nearest(queries, TOP)
+    size = block_rows(len(queries))
     for first in range(0, len(vectors), size):
-        found.see(vectors[first : first + size], first)
-    return found.rows.size
+        actual.see(vectors[first : first + size], first)
+    return actual.rows.size
 
 
 def brute_force(vectors: Floats32, queries: Floats32) -> int:

@@ -52,7 +52,7 @@ def main() -> None:
         for _ in range(1 + (1 if options.quick else options.rounds)):
             for name, (command, folder) in arms.items():
                 seconds[name].append(timed(command, folder, Path(scratch)))
-    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}
+    medians = {name: statistics.median(second[1:]) for name, second in seconds.items()}
     print(f"{'one text':36}{'median':>10}{'ours is':>11}")
     for name, median in medians.items():
         print(f"{name:36}{median:8.2f} s{median / medians['bertctl predict']:9.2f} x")
@@ -71,7 +71,7 @@ def trained(folder: Path) -> Path:
 def timed(command: list[str], checkout: Path | None, elsewhere: Path) -> float:
     """Returns the seconds of a process, with the bertctl of a checkout if one is given."""
     path = os.pathsep.join(
-        [str(each.resolve()) for each in [checkout] if each] + [os.environ.get("PYTHONPATH", "")]
+        [str(entry.resolve()) for entry in [checkout] if entry] + [os.environ.get("PYTHONPATH", "")]
     )
     started = time.perf_counter()
     # Not here: the folder in which a process starts comes first among those that it imports from.

@@ -156,7 +156,8 @@ def _portions(texts: Sequence[str], size: int) -> Iterator[tuple[Sequence[str], 
         used += len(text.encode()) + 1
         if used >= size:
             yield texts[first : i + 1], used
-            first, used = i + 1, 0
+            first = i + 1
+            used = 0
     if used:
         yield texts[first:], used
 

@@ -59,7 +59,7 @@ def main() -> None:
     if options.arm is not None:
         serve(options)
         return
-    places = {
+    positions = {
         f"transformers, fp32, padded to {options.max_length}": (PADDED, None),
         "transformers, fp32, padded to the longest": (LONGEST, None),
         "bertctl, layers of transformers": (THEIR_LAYERS, None),
@@ -69,7 +69,7 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         arms = {
             name: stack.enter_context(arm_process(arm, folder))
-            for name, (arm, folder) in places.items()
+            for name, (arm, folder) in positions.items()
         }
         seconds = in_turns(arms, options.batches)
     show(seconds)
@@ -139,7 +139,7 @@ def arm_process(arm: int, folder: Path | None) -> Any:
     Yields what it has said it is, and its process.
     """
     path = os.pathsep.join(
-        [str(each.resolve()) for each in [folder] if each] + [os.environ.get("PYTHONPATH", "")]
+        [str(entry.resolve()) for entry in [folder] if entry] + [os.environ.get("PYTHONPATH", "")]
     )
     command = [sys.executable, __file__, *sys.argv[1:], "--arm", str(arm)]
     environment = {**os.environ, "PYTHONPATH": path, "TQDM_DISABLE": "1"}
@@ -243,15 +243,17 @@ def in_turns(arms: dict[str, tuple[str, Any]], batches: int) -> dict[str, tuple[
             process = arms[name][1]
             process.stdin.write(f"{turn}\n")
             counted[name] += np.array(process.stdout.readline().split(), dtype=np.float64)
-    return {name: (said, counted[name][0] / counted[name][1]) for name, (said, _) in arms.items()}
+    return {
+        name: (message, counted[name][0] / counted[name][1]) for name, (message, _) in arms.items()
+    }
 
 
-def show(found: dict[str, tuple[str, float]]) -> None:
+def show(expected: dict[str, tuple[str, float]]) -> None:
     """Prints a line per arm; the last one is ours."""
-    said, ours = found[list(found)[-1]]
-    print(said)
+    message, ours = expected[list(expected)[-1]]
+    print(message)
     print(f"{'':44}{'examples/s':>12}{'ours is':>10}")
-    for name, (_, rate) in found.items():
+    for name, (_, rate) in expected.items():
         print(f"{name:44}{rate:12.1f}{ours / rate:8.2f} x")
 
 

@@ -49,7 +49,7 @@ def main() -> None:
         **{f"bertctl of {folder}": folder for folder in options.beside},
         "bertctl": None,
     }
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in arms}
+    actual: dict[str, list[tuple[float, float]]] = {name: [] for name in arms}
     with tempfile.TemporaryDirectory() as scratch:
         place = Path(scratch)
         for name, some in (
@@ -60,11 +60,11 @@ def main() -> None:
         make_model(place / "model", [line.split("\t")[0] for line in lines[1:]], pieces)
         for _ in range(1 if options.quick else options.rounds):
             for name, checkout in arms.items():
-                found[name].append(trained(place, checkout))
-    ours = [statistics.median(each) for each in zip(*found["bertctl"], strict=True)]
+                actual[name].append(trained(place, checkout))
+    ours = [statistics.median(entry) for entry in zip(*actual["bertctl"], strict=True)]
     print(f"{'':28}{'examples/s':>12}{'ours':>9}{'memory':>12}{'ours':>9}")
-    for name, each in found.items():
-        rate, memory = (statistics.median(one) for one in zip(*each, strict=True))
+    for name, value in actual.items():
+        rate, memory = (statistics.median(entry) for entry in zip(*value, strict=True))
         print(
             f"{name:28}{rate:12.0f}{ours[0] / rate:7.1f} x{memory / 1e6:9.0f} "
             f"MB{ours[1] / memory:7.2f} x"
@@ -73,10 +73,8 @@ def main() -> None:
 
 def make_model(folder: Path, texts: Sequence[str], pieces: int) -> None:
     """Saves a model with so many pieces, among them the words of some texts and their letters."""
-    drawn, words = (
-        np.random.default_rng(0),
-        Counter(word for text in texts for word in text.split()),
-    )
+    drawn = np.random.default_rng(0)
+    words = Counter(word for text in texts for word in text.split())
     known = dict.fromkeys(
         [
             *(f"▁{word}" for word in words),
@@ -111,7 +109,7 @@ def trained(place: Path, checkout: Path | None) -> tuple[float, float]:
     It runs the bertctl of a checkout, if given.
     """
     path = os.pathsep.join(
-        [str(each.resolve()) for each in [checkout] if each] + [os.environ.get("PYTHONPATH", "")]
+        [str(entry.resolve()) for entry in [checkout] if entry] + [os.environ.get("PYTHONPATH", "")]
     )
     command = [
         sys.executable,
@@ -128,8 +126,8 @@ def trained(place: Path, checkout: Path | None) -> tuple[float, float]:
     subprocess.run(
         [*command, *more], check=True, cwd=place, env=environment, stdout=subprocess.DEVNULL
     )
-    said = json.loads((place / "run" / "performance.json").read_text(encoding="utf-8"))
-    return float(said["examples_per_second"]), float(said["peak_memory_bytes"])
+    document = json.loads((place / "run" / "performance.json").read_text(encoding="utf-8"))
+    return float(document["examples_per_second"]), float(document["peak_memory_bytes"])
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def command(tiny_model: Path, opinions: Path) -> list[object]:
         "text-classification",
         *files,
         *FIELDS,
-        *(w for one in SETS for w in ("--set", one)),
+        *(w for entry in SETS for w in ("--set", entry)),
     ]
 
 

@@ -93,15 +93,15 @@ def _document(
 def test_the_difference_is_with_less_without(
     first: int, higher: bool, verdict: str, value: float, ends: tuple[float, float]
 ) -> None:
-    found = compare_arms(_document(first, higher=higher))
-    assert found["verdict"] == verdict
-    difference = found["difference"]
+    arms = compare_arms(_document(first, higher=higher))
+    assert arms["verdict"] == verdict
+    difference = arms["difference"]
     assert (difference["value"], difference["low"], difference["high"]) == pytest.approx(
         (value, *ends)
     )
-    assert found["arms"]["with"]["mean"] == (0.8 if (first == 1) == higher else 0.75)
-    assert found["sentence"].startswith(f"{verdict}: ")
-    assert "5 seeds, 200 examples" in found["sentence"]
+    assert arms["arms"]["with"]["mean"] == (0.8 if (first == 1) == higher else 0.75)
+    assert arms["sentence"].startswith(f"{verdict}: ")
+    assert "5 seeds, 200 examples" in arms["sentence"]
 
 
 def test_runs_that_diverged_are_in_the_means_and_not_in_the_difference() -> None:
@@ -111,17 +111,17 @@ def test_runs_that_diverged_are_in_the_means_and_not_in_the_difference() -> None
     """
     document = _document(1, means=(0.6, 0.75))
     fewer = document.comparison.model_copy(update={"seeds": [0, 1, 2]})
-    found = compare_arms(document.model_copy(update={"comparison": fewer}))
-    assert (found["verdict"], found["difference"]["value"]) == ("no gain", pytest.approx(0.05))
-    assert found["sentence"].endswith("; 4 runs that diverged in the means alone")
+    arms = compare_arms(document.model_copy(update={"comparison": fewer}))
+    assert (arms["verdict"], arms["difference"]["value"]) == ("no gain", pytest.approx(0.05))
+    assert arms["sentence"].endswith("; 4 runs that diverged in the means alone")
     assert "diverged" not in compare_arms(_document(1))["sentence"]
 
 
 def test_what_is_not_told_apart_is_no_gain_and_what_is_not_compared_is_said() -> None:
     assert compare_arms(_document(1, verdict="undecided"))["verdict"] == "no gain"
-    found = compare_arms(_document(1, verdict="not compared"))
-    assert (found["verdict"], found["difference"]) == ("not compared", None)
-    assert found["sentence"] == "not compared: no seed in common"
+    arms = compare_arms(_document(1, verdict="not compared"))
+    assert (arms["verdict"], arms["difference"]) == ("not compared", None)
+    assert arms["sentence"] == "not compared: no seed in common"
 
 
 def test_threads_of_the_task_are_none_of_the_pretraining(
@@ -159,8 +159,8 @@ def test_threads_of_the_task_are_none_of_the_pretraining(
     ]
     words += ["--set", "runtime.threads=1", "--then-set", "runtime.threads=2"]
     started = nursery.start([*map(str, words)], cwd=tmp_path, env=nursery.env)
-    said = started.communicate(3600)
-    assert started.returncode == 0, said
+    output = started.communicate(3600)
+    assert started.returncode == 0, output
 
 
 @pytest.mark.parametrize("lost", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -190,15 +190,16 @@ def test_a_model_with_and_without_reading_first(
     assert models == [str(tiny_model), str(tmp_path / "out/pretrain")]
     cells = {cell["name"]: cell for cell in plan["cells"]}
     for arm, number in (("without", 0), ("with", 1)):
-        own = [
+        personal = [
             tmp_path / "out/sweep/cells" / name
             for name, cell in cells.items()
             if cell["setting"] == number
         ]
         values = [
-            json.loads((path / "metrics.json").read_text())["metrics"]["validation"] for path in own
+            json.loads((path / "metrics.json").read_text())["metrics"]["validation"]
+            for path in personal
         ]
-        mean = sum(found[answer["primary"]["name"]]["value"] for found in values) / 2
+        mean = sum(value[answer["primary"]["name"]]["value"] for value in values) / 2
         assert answer["arms"][arm]["mean"] == pytest.approx(mean)
     document = (tmp_path / "out/adapt.json").read_bytes()
     if lost:  # as a kill would leave it
@@ -228,14 +229,14 @@ def test_what_can_not_be_judged_is_refused_before_anything_is_trained(
         "-o",
         "out",
     )
-    for given, code, said in (
+    for supplied, code, message in (
         (("--then", opinions, "--seeds", 1), 2, "one seed can't tell a gain from luck"),
         (("--then", "pretrain-demo"), 2, "'pretrain-demo' is a recipe of pretrain"),
         (("--then", opinions, "--then-set", "data.text_column=nowhere"), 3, "nowhere"),
         (("--then", "nowhere.csv"), 4, "nowhere.csv"),
     ):
-        done = bertctl(*words, *given)
-        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        done = bertctl(*words, *supplied)
+        assert (done.returncode, message in done.stderr) == (code, True), done.stderr
         assert not (tmp_path / "out").exists()
 
 

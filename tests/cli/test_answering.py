@@ -59,7 +59,7 @@ def asked(tmp_path_factory, tiny_model, nursery) -> Path:
             "fp32",
             "--checkpoint-every",
             "off",
-            *(word for one in sets for word in ("--set", one)),
+            *(word for entry in sets for word in ("--set", entry)),
         ],
         cwd=folder,
     )
@@ -68,12 +68,12 @@ def asked(tmp_path_factory, tiny_model, nursery) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("places", [(3, 9), (5, 2090), (2060, 2095)])
+@pytest.mark.parametrize("positions", [(3, 9), (5, 2090), (2060, 2095)])
 def test_two_questions_with_one_id_are_refused_wherever_they_stand(
-    bertctl, asked, tmp_path, places
+    bertctl, asked, tmp_path, positions
 ):
     rows = [question(number) for number in range(2100)]
-    rows[places[1]]["id"] = rows[places[0]]["id"]
+    rows[positions[1]]["id"] = rows[positions[0]]["id"]
     (tmp_path / "new.jsonl").write_text(lines(rows))
     document = {
         "data": [
@@ -87,8 +87,8 @@ def test_two_questions_with_one_id_are_refused_wherever_they_stand(
     for name, where in (("new.jsonl", ":{}"), ("new.json", ", row {}")):
         done = bertctl("predict", asked, name, "--format", "squad", "-o", "answers.json")
         assert done.returncode == 3, done.stderr
-        first, second = (name + where.format(place + 1) for place in places)
-        assert f"{second}: the id 'q{places[0]}' is at {first} already" in done.stderr
+        first, second = (name + where.format(place + 1) for place in positions)
+        assert f"{second}: the id 'q{positions[0]}' is at {first} already" in done.stderr
         assert "numbered" not in done.stderr
         assert not (tmp_path / "answers.json").exists()
 
@@ -172,9 +172,9 @@ def test_answers_have_their_places_and_settings_of_their_own(bertctl, asked, tmp
 
 
 def test_windows_are_said_in_the_log_and_in_the_card(asked):
-    said = asked.with_name("said").read_text()
+    text = asked.with_name("said").read_text()
     assert (
-        "validation: 24 of 24 examples are longer than 20 tokens: they are read in windows" in said
+        "validation: 24 of 24 examples are longer than 20 tokens: they are read in windows" in text
     )
     card = (asked / "model/README.md").read_text()
     assert (

@@ -14,7 +14,8 @@ from tests.nursery import Nursery
 
 pytestmark = pytest.mark.in_process
 
-TEXT, PAIR = "the film was good", "it was a bad film"
+TEXT = "the film was good"
+PAIR = "it was a bad film"
 
 
 def _data_of(page: Path) -> dict:
@@ -110,20 +111,23 @@ def next_token_model(folder: Path) -> Path:
     }
     model = BertModel(BertConfig(vocab_size=len(words), hidden_size=36, **sizes))
     noise = np.random.default_rng(0).normal(size=(36, 12))
-    places = np.linalg.qr(noise - noise.mean(axis=0))[
+    positions = np.linalg.qr(noise - noise.mean(axis=0))[
         0
     ].T  # 12 x 36: orthogonal, and LayerNorm only scales them
-    embeddings, attention = model.embeddings, model.encoder.layer[0].attention.self
+    embeddings = model.embeddings
+    attention = model.encoder.layer[0].attention.self
     state = {
         embeddings.word_embeddings.weight: np.zeros((len(words), 36)),
         embeddings.token_type_embeddings.weight: np.zeros((2, 36)),
-        embeddings.position_embeddings.weight: places,
+        embeddings.position_embeddings.weight: positions,
     }
     for parameter, value in state.items():
         parameter.data[:] = parameter.new_tensor(value)
     third = slice(24, 36)
-    attention.query.weight.data[third] = 4 * attention.query.weight.new_tensor(places)
-    attention.key.weight.data[third] = attention.key.weight.new_tensor(np.roll(places, -1, axis=0))
+    attention.query.weight.data[third] = 4 * attention.query.weight.new_tensor(positions)
+    attention.key.weight.data[third] = attention.key.weight.new_tensor(
+        np.roll(positions, -1, axis=0)
+    )
     model.save_pretrained(folder)
     return folder
 
@@ -135,11 +139,11 @@ def test_a_head_that_looks_at_the_next_token_is_found(bertctl: Run, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["patterns"]["texts"], answer["patterns"]["tokens"]) == (3, 15)
-    heads = {(one["layer"], one["head"]): one for one in answer["heads"]}
+    heads = {(head["layer"], head["head"]): head for head in answer["heads"]}
     assert len(heads) == 6
     assert heads[1, 3]["next"] > 0.99
     assert heads[1, 3]["distance"] == pytest.approx(1, abs=0.01)
-    assert {place for place, one in heads.items() if one["pattern"] == "next"} == {(1, 3)}
+    assert {place for place, head in heads.items() if head["pattern"] == "next"} == {(1, 3)}
     assert "other" not in heads[1, 3], "there are no pairs"
     page = (tmp_path / "heads.html").read_text(encoding="utf-8")
     assert "<script" not in page
@@ -223,13 +227,15 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusals(bertctl: Run, tiny_model: Path, tmp_path: Path, name: str) -> None:
+def test_a_layer_head_or_file_that_does_not_fit_is_refused_and_nothing_is_written(
+    bertctl: Run, tiny_model: Path, tmp_path: Path, name: str
+) -> None:
     (tmp_path / "texts.txt").write_text("good\n")
     (tmp_path / "empty.txt").write_text("\n \n")
-    words, said = REFUSALS[name]
+    words, message = REFUSALS[name]
     done = bertctl("attention", tiny_model, *words)
     assert done.returncode == (3 if name == "a model that is none" else 2), done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert done.stdout == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "texts.txt"]
 
@@ -239,12 +245,12 @@ def test_refusals_that_need_no_torch(tiny_model: Path, tmp_path: Path, nursery: 
         "import sys; from bertctl.cli.main import main; codes = [main(words) for words in {!r}]"
     )
     program += "; sys.exit(90 if 'torch' in sys.modules or set(codes) != {{2}} else 2)"
-    given = (
+    supplied = (
         ["good", "--layers", "7"],
         ["good", "--heads", "4"],
         [" "],
         ["good", "--max-length", "99"],
     )
-    lines = [["attention", str(tiny_model), *words] for words in given]
+    lines = [["attention", str(tiny_model), *words] for words in supplied]
     done = nursery.run_code(program.format(lines), cwd=tmp_path)
     assert done.returncode == 2, done.stderr

@@ -353,8 +353,8 @@ def test_metrics_alone_are_judged_by_the_difference_in_them(bertctl, weak_run):
     process = bertctl("gate", run / "metrics.json", "--beats", "tfidf", "--json")
 
     assert process.returncode == 7
-    whole = json.loads(bertctl("gate", run, "--beats", "tfidf", "--json").stdout)
-    assert json.loads(process.stdout)["checks"][0]["change"] == whole["checks"][0]["change"]
+    document = json.loads(bertctl("gate", run, "--beats", "tfidf", "--json").stdout)
+    assert json.loads(process.stdout)["checks"][0]["change"] == document["checks"][0]["change"]
 
 
 @pytest.mark.parametrize(

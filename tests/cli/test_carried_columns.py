@@ -99,9 +99,9 @@ def test_every_verb_answers_by_the_ids_of_the_file(bertctl, tiny_run, tmp_path, 
 
     output = tmp_path / ("scores/predictions/file.jsonl" if verb == "evaluate" else "out.jsonl")
     key = "query_id" if verb == "search" else "id"
-    found = {line[key] for line in lines(output.read_text())}
-    assert found <= {"00", "01", "02"}
-    assert len(found) >= 2
+    actual = {line[key] for line in lines(output.read_text())}
+    assert actual <= {"00", "01", "02"}
+    assert len(actual) >= 2
 
 
 def test_features_have_the_ids_of_the_file(bertctl, tiny_run, tmp_path):
@@ -122,11 +122,11 @@ def test_features_have_the_ids_of_the_file(bertctl, tiny_run, tmp_path):
 
 
 def test_fields_of_answers_give_way_to_columns_of_their_name(bertctl, tiny_run, tmp_path):
-    own = {"prediction": "old", "probability": "0.1", "tokens": "9", "probability_pos": "7"}
-    path = write(tmp_path / "rows.csv", [{**ROWS[0], **own}])
+    fields = {"prediction": "old", "probability": "0.1", "tokens": "9", "probability_pos": "7"}
+    path = write(tmp_path / "rows.csv", [{**ROWS[0], **fields}])
     done = bertctl("predict", tiny_run.path, path, "--format", "csv")
     [answer] = table(done.stdout)
-    assert {name: answer[name] for name in own} == own
+    assert {name: answer[name] for name in fields} == fields
     assert answer["prediction_bertctl"] in ("pos", "neg")
     assert 0 < float(answer["probability_pos_bertctl"]) < 1
     assert "its own 'prediction', 'probability', 'tokens'" in done.stderr

@@ -35,9 +35,9 @@ def test_a_file_that_does_not_say_it_is_refused_by_training_and_by_the_check(
     checked = bertctl("data", "check", name, "--model", tiny_model)
     assert checked.returncode == 3
     assert "count from 0 or from 1" in checked.stdout
-    told = bertctl("finetune", name, "--dry-run", *options, "--set", "data.first_choice=1")
-    assert told.returncode == 0, told.stderr
-    assert "2: 0)" in told.stderr, "labels 1 and 2 are the first and the second choice"
+    done = bertctl("finetune", name, "--dry-run", *options, "--set", "data.first_choice=1")
+    assert done.returncode == 0, done.stderr
+    assert "2: 0)" in done.stderr, "labels 1 and 2 are the first and the second choice"
 
 
 def test_numbered_columns_say_it_and_it_is_told(bertctl, tiny_model, tmp_path):

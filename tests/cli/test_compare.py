@@ -51,7 +51,8 @@ def _write(path, *, task, lines, metrics, seed, rate, digest):
 def _labels_run(path, *, seed, right, n=N, digest="aaaaaaaaaa"):
     gold = np.random.default_rng(0).integers(0, 2, n)
     rng = np.random.default_rng([seed, 1])
-    answers, losses = np.where(rng.random(n) < right, gold, 1 - gold), rng.exponential(0.3, n)
+    answers = np.where(rng.random(n) < right, gold, 1 - gold)
+    losses = rng.exponential(0.3, n)
     metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
     metrics["loss"] = loss_metric(losses, np.ones(n), resamples=200, seed=0)
     lines = [
@@ -130,23 +131,25 @@ def test_differences_are_paired_and_adjusted(bertctl, runs):
     result = bertctl("compare", "a", "b", "c", "--json", "--examples", "3", cwd=runs)
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
-    accuracies = [one for one in document["differences"] if one["metric"] == "accuracy"]
-    assert [one["run"] for one in accuracies] == ["b", "c"]
+    accuracies = [
+        difference for difference in document["differences"] if difference["metric"] == "accuracy"
+    ]
+    assert [accuracy["run"] for accuracy in accuracies] == ["b", "c"]
     p_values = [mcnemar(*_by_hand(runs / run, runs / "a")) for run in "bc"]
-    assert [one["p"] for one in accuracies] == pytest.approx(p_values)
+    assert [accuracy["p"] for accuracy in accuracies] == pytest.approx(p_values)
     every = document["differences"]
-    assert [one["p_adjusted"] for one in every] == pytest.approx(
-        holm([one["p"] for one in every])
+    assert [entry["p_adjusted"] for entry in every] == pytest.approx(
+        holm([entry["p"] for entry in every])
     ), "over all metrics"
-    assert [one["verdict"] for one in accuracies] == ["better", "undecided"]
-    assert all(one["paired"] for one in document["differences"])
-    assert {one["metric"] for one in document["differences"]} == {
+    assert [accuracy["verdict"] for accuracy in accuracies] == ["better", "undecided"]
+    assert all(difference["paired"] for difference in document["differences"])
+    assert {difference["metric"] for difference in document["differences"]} == {
         "accuracy",
         "f1",
         "matthews",
         "loss",
     }
-    assert [(one["won"], one["lost"]) for one in document["changed_sides"]] == [
+    assert [(side["won"], side["lost"]) for side in document["changed_sides"]] == [
         _by_hand(runs / run, runs / "a") for run in "bc"
     ]
     assert len(document["changed_sides"][0]["examples"]) == 3
@@ -198,9 +201,9 @@ def test_a_person_sees_tables_and_no_text_breaks_them(bertctl, runs):
     assert "McNemar, exact" in result.stdout
     assert "\\n" not in result.stdout.partition("examples that changed sides")[0]
     tables = [line.split("  ") for line in result.stdout.splitlines()]
-    shown = [[cell.strip() for cell in line if cell.strip()] for line in tables]
-    assert ["training", "1 min 40 s", "3 min 20 s"] in shown
-    assert ["peak memory", "1.7 GB", "1.7 GB"] in shown
+    output = [[cell.strip() for cell in line if cell.strip()] for line in tables]
+    assert ["training", "1 min 40 s", "3 min 20 s"] in output
+    assert ["peak memory", "1.7 GB", "1.7 GB"] in output
     assert "\x1b" not in result.stdout
     assert not any(line.lstrip().startswith("::") for line in result.stdout.splitlines())
 
@@ -216,14 +219,16 @@ def test_a_bare_metrics_file_is_compared_unpaired(bertctl, runs):
     result = bertctl("compare", "a", "b/metrics.json", "--json", cwd=runs)
     document = json.loads(result.stdout)
     assert document["differences"]
-    assert not any(one["paired"] for one in document["differences"])
+    assert not any(difference["paired"] for difference in document["differences"])
     assert document["changed_sides"] == []
     assert "can't be paired" in result.stderr
 
 
 def test_scores_have_differences_but_no_sides(bertctl, runs):
     document = json.loads(bertctl("compare", "s1", "s2", "--json", cwd=runs).stdout)
-    verdicts = {one["metric"]: one["verdict"] for one in document["differences"]}
+    verdicts = {
+        difference["metric"]: difference["verdict"] for difference in document["differences"]
+    }
     assert verdicts == {"pearson": "worse", "spearman": "worse", "mse": "worse"}
     assert document["changed_sides"] == []
 
@@ -240,7 +245,8 @@ def test_p_of_a_correlation_does_not_move_with_the_scale_of_a_runs_scores(
     ]
 
     before, after = (
-        {one["metric"]: one for one in document["differences"]} for document in documents
+        {difference["metric"]: difference for difference in document["differences"]}
+        for document in documents
     )
     for metric in ("pearson", "spearman"):
         assert after[metric]["p"] == before[metric]["p"] < 0.05
@@ -249,7 +255,7 @@ def test_p_of_a_correlation_does_not_move_with_the_scale_of_a_runs_scores(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["a"], 2, "one run"),
         (["a", "nothing"], 4, "does not exist"),
@@ -259,10 +265,10 @@ def test_p_of_a_correlation_does_not_move_with_the_scale_of_a_runs_scores(
         (["a", "b", "--split", "test"], 2, "split 'test'"),
     ],
 )
-def test_what_can_not_be_compared_is_refused(bertctl, runs, arguments, code, said):
+def test_what_can_not_be_compared_is_refused(bertctl, runs, arguments, code, message):
     result = bertctl("compare", *arguments, cwd=runs)
     assert result.returncode == code
-    assert said in result.stderr
+    assert message in result.stderr
     assert result.stdout == ""
 
 
@@ -356,7 +362,7 @@ def test_what_is_searched_is_compared_and_gated_by_query(bertctl, tmp_path):
             tmp_path / name, lines, task="sentence-embeddings", primary="mrr_at_10", value=value
         )
     document = json.loads(bertctl("compare", "a", "b", "--json", cwd=tmp_path).stdout)
-    (difference,) = (one for one in document["differences"] if one["metric"] == "mrr_at_10")
+    (difference,) = (entry for entry in document["differences"] if entry["metric"] == "mrr_at_10")
     assert (difference["n"], difference["paired"]) == (31, True)
     assert difference["value"] == pytest.approx((30 - 1) / 2 / 31)
     (changes,) = document["changed_sides"]

@@ -47,9 +47,9 @@ def bash(line: str, folder: Path) -> list[str]:
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(words) - 1),
     }
-    code, said, imported = ask(folder, env)
+    code, message, imported = ask(folder, env)
     assert (code, imported) == (0, "[]\n"), imported
-    return said.split()
+    return message.split()
 
 
 @pytest.mark.parametrize(
@@ -98,10 +98,10 @@ def test_other_shells_get_a_line_about_each_option(shell, tmp_path):
         "_BERTCTL_COMPLETE": f"complete_{shell}",
         "_TYPER_COMPLETE_ARGS": "bertctl finetune sst2 --res",
     }
-    code, said, imported = ask(tmp_path, {**env, "_TYPER_COMPLETE_FISH_ACTION": "get-args"})
+    code, message, imported = ask(tmp_path, {**env, "_TYPER_COMPLETE_FISH_ACTION": "get-args"})
     assert (code, imported) == (0, "['rich']\n")
-    assert "--resume-if-any" in said
-    assert "Continue from the last checkpoint" in said
+    assert "--resume-if-any" in message
+    assert "Continue from the last checkpoint" in message
 
 
 def test_fish_is_told_whether_files_would_do(tmp_path):
@@ -112,9 +112,9 @@ def test_fish_is_told_whether_files_would_do(tmp_path):
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_each_shell_is_shown(shell, tmp_path):
-    code, said, _ = ask(tmp_path, {"_BERTCTL_COMPLETE": f"source_{shell}"})
+    code, message, _ = ask(tmp_path, {"_BERTCTL_COMPLETE": f"source_{shell}"})
     assert code == 0
-    assert "_BERTCTL_COMPLETE" in said
+    assert "_BERTCTL_COMPLETE" in message
 
 
 def test_bash_itself_completes_a_line(tmp_path):
@@ -140,9 +140,9 @@ def test_bash_itself_completes_a_line(tmp_path):
 
 
 def test_completion_is_among_the_options_of_the_command(bertctl):
-    shown = bertctl("--help").stdout
-    assert "--install-completion" in shown
-    assert "--show-completion" in shown
+    stdout = bertctl("--help").stdout
+    assert "--install-completion" in stdout
+    assert "--show-completion" in stdout
 
 
 def test_a_shell_that_is_not_known_is_a_refusal(tmp_path):

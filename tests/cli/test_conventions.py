@@ -161,14 +161,14 @@ def test_how_many_has_one_name():
 
 def test_files_are_arguments():
     words = ("FILE", "FILES", "INPUT", "CORPUS")
-    given = {
+    verbs = {
         verb
         for verb in COMMANDS
         for parameter in parameters(verb).values()
         if parameter.param_type_name == "argument"
         and any(word in str(parameter.metavar) for word in words)
     }
-    assert given - {"recipes show"} == POSITIONAL
+    assert verbs - {"recipes show"} == POSITIONAL
     assert len(POSITIONAL) == 25
 
     by_option = {verb for verb in COMMANDS if "file" in parameters(verb)}

@@ -103,7 +103,7 @@ ONLY_REPORT = (
 @pytest.mark.in_process
 def test_a_damaged_file_is_named_and_is_never_a_bug(bertctl, tmp_path):
     sound = made_run(tmp_path / "sound", classified(40))
-    said = []
+    messages = []
     for number, (name, damage, code, words) in enumerate((*DAMAGES, *ONLY_REPORT)):
         run = made_run(tmp_path / str(number), classified(40))
         content = damage
@@ -112,13 +112,13 @@ def test_a_damaged_file_is_named_and_is_never_a_bug(bertctl, tmp_path):
         (run / name).write_bytes(content)
         for verb, *words_typed in VERBS[-1:] if number >= len(DAMAGES) else VERBS:
             done = bertctl(verb, *(word.format(run=run, sound=sound) for word in words_typed))
-            said.append((verb, name, done.returncode, done.stderr))
+            messages.append((verb, name, done.returncode, done.stderr))
             # what `compare` can't pair it compares unpaired, and says so
-            noted = verb == "compare" and name.startswith("predictions") and done.returncode == 0
-            assert noted or done.returncode == code, (verb, name, content[:80], done.stderr)
+            recorded = verb == "compare" and name.startswith("predictions") and done.returncode == 0
+            assert recorded or done.returncode == code, (verb, name, content[:80], done.stderr)
             assert words in " ".join(done.stderr.split()), (verb, name, done.stderr)
             assert "Traceback" not in done.stderr
-    assert len(said) == 3 * 19 + 6
+    assert len(messages) == 3 * 19 + 6
 
 
 def _token(run: Path) -> None:
@@ -134,7 +134,7 @@ def _pipe(run: Path) -> None:
 
 @pytest.mark.in_process
 @pytest.mark.parametrize(
-    ("damage", "words", "code", "said"),
+    ("damage", "words", "code", "message"),
     [
         (
             lambda run: (run / "performance.json").write_text('{"seconds": {}}'),
@@ -153,7 +153,7 @@ def _pipe(run: Path) -> None:
     ],
     ids=["figures", "environment", "a pipe", "a key that a library prints"],
 )
-def test_what_mutated_runs_have_shown(bertctl, tiny_run, tmp_path, damage, words, code, said):
+def test_what_mutated_runs_have_shown(bertctl, tiny_run, tmp_path, damage, words, code, message):
     run = tmp_path / "run"
     shutil.copytree(tiny_run.path, run)
     damage(run)
@@ -164,20 +164,20 @@ def test_what_mutated_runs_have_shown(bertctl, tiny_run, tmp_path, damage, words
     )
     done = bertctl(*verb)
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert not done.stdout or code == 0
 
 
 def test_a_manifest_without_an_end_is_not_read(tmp_path):
-    said = []
+    messages = []
     (tmp_path / "checkpoints/step-00000004").mkdir(parents=True)
     (tmp_path / "checkpoints/step-00000004/manifest.json").symlink_to("/dev/zero")
 
     class Heard:
-        warn = said.append
+        warn = messages.append
 
     assert Checkpoints(RunFolder(tmp_path), "", listener=Heard()).latest() is None
-    assert "manifest.json is not a regular file" in said[0]
+    assert "manifest.json is not a regular file" in messages[0]
 
 
 def test_a_pooling_that_is_none_is_refused(tmp_path):

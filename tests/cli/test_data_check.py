@@ -25,12 +25,12 @@ def write(path: Path, rows: list[tuple[str, str]], header: str = "text,label") -
 def rows(start: int, stop: int) -> list[tuple[str, str]]:
     """Texts of unlike made-up words: no two of them are near each other."""
     syllables = ("ka", "lo", "mi", "ren", "tas", "vel", "dor", "pin", "sul", "gar", "mon", "tek")
-    found = []
+    results = []
     for i in range(start, stop):
         numbers = [(i + 3) ** 3 * k * k + 7 * k * (i + 1) ** 2 for k in range(1, 9)]
         words = ["".join(syllables[n // d % 12] for d in (1, 13, 171)) for n in numbers]
-        found.append((" ".join(words), "pos" if i % 2 else "neg"))
-    return found
+        results.append((" ".join(words), "pos" if i % 2 else "neg"))
+    return results
 
 
 @pytest.fixture
@@ -127,11 +127,9 @@ def test_junit_github_and_gitlab(bertctl, clean, tmp_path: Path) -> None:
         clean[0],
         [*rows(0, 30), ("no label here", ""), ("a <script>alert(1)</script> & more", "pos")],
     )
-    summary, junit, quality = (
-        tmp_path / "summary.md",
-        tmp_path / "junit.xml",
-        tmp_path / "quality.json",
-    )
+    summary = tmp_path / "summary.md"
+    junit = tmp_path / "junit.xml"
+    quality = tmp_path / "quality.json"
     done = bertctl(
         "data",
         "check",
@@ -178,11 +176,11 @@ def test_junit_github_and_gitlab(bertctl, clean, tmp_path: Path) -> None:
 def _findings(bertctl, *arguments: object, code: int = 0) -> dict[str, dict[str, Any]]:
     done = bertctl("data", "check", *arguments, "--json")
     assert done.returncode == code, done.stderr
-    found = json.loads(done.stdout)["findings"]
-    assert len({(finding["code"], finding["split"]) for finding in found}) == len(found), (
+    findings = json.loads(done.stdout)["findings"]
+    assert len({(finding["code"], finding["split"]) for finding in findings}) == len(findings), (
         "each is said once"
     )
-    return {finding["code"]: finding for finding in found}
+    return {finding["code"]: finding for finding in findings}
 
 
 def test_as_many_labels_as_rows_are_fine_where_each_row_has_several(
@@ -205,10 +203,10 @@ def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(
         tmp_path / "train.csv",
         [(f"{' '.join(reversed(some))} and {i}", "|".join(some)) for i, some in enumerate(chosen)],
     )
-    found = _findings(bertctl, "train.csv", "--model", "none/such")
-    assert "127 labels, or 7 with it between" in found["several-labels-in-one"]["message"]
-    assert "label_separator='|'" in found["several-labels-in-one"]["remedy"]
-    assert not {"too-many-labels", "rare-label"} & set(found)
+    findings = _findings(bertctl, "train.csv", "--model", "none/such")
+    assert "127 labels, or 7 with it between" in findings["several-labels-in-one"]["message"]
+    assert "label_separator='|'" in findings["several-labels-in-one"]["remedy"]
+    assert not {"too-many-labels", "rare-label"} & set(findings)
     write(tmp_path / "train.csv", [(f"text {i}", ["a", "b", "a "][i % 3]) for i in range(20)])
     assert "several-labels-in-one" not in _findings(bertctl, "train.csv", "--model", "none/such")
     separated = ("--set", "text_classification.label_separator=|")
@@ -216,10 +214,10 @@ def test_several_labels_in_one_field_are_a_separator_and_not_many_labels(
         tmp_path / "train.csv",
         [("one text", "joy|fear"), ("one text", "fear"), *(("x", n) for n in names)],
     )
-    found = _findings(bertctl, "train.csv", "--model", "none/such", *separated)
-    assert "several-labels-in-one" not in found
-    assert "Decide on one label" in found["conflicting-labels"]["remedy"]
-    assert "multi_label" not in found["conflicting-labels"]["remedy"], "it is multi-label"
+    findings = _findings(bertctl, "train.csv", "--model", "none/such", *separated)
+    assert "several-labels-in-one" not in findings
+    assert "Decide on one label" in findings["conflicting-labels"]["remedy"]
+    assert "multi_label" not in findings["conflicting-labels"]["remedy"], "it is multi-label"
 
 
 def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) -> None:
@@ -228,12 +226,12 @@ def test_another_language_than_the_vocabularys_is_told(bertctl, tmp_path: Path) 
         "steigen {}"
     )
     write(tmp_path / "train.csv", [(german.format(i), ["a", "b"][i % 2]) for i in range(20)])
-    found = _findings(bertctl, "train.csv")
+    findings = _findings(bertctl, "train.csv")
     assert (
         "are not a single token to bert-base, such as 'beschlossen'"
-        in found["words-in-pieces"]["message"]
+        in findings["words-in-pieces"]["message"]
     )
-    assert "bert-base-multilingual" in found["words-in-pieces"]["remedy"]
+    assert "bert-base-multilingual" in findings["words-in-pieces"]["remedy"]
     write(
         tmp_path / "train.csv",
         [(f"the government decided yesterday to raise taxes {i}", "ab"[i % 2]) for i in range(20)],
@@ -246,17 +244,19 @@ def test_a_copy_of_train_is_an_error_and_words_that_give_labels_away_are_one_fin
 ) -> None:
     rows = [(f"sign{i % 11} and {i * 7919 % 1000} more", f"class{i % 11}") for i in range(330)]
     write(tmp_path / "train.csv", rows)
-    found = _findings(bertctl, "train.csv", "train.csv", "--model", "none/such", code=3)
-    assert found["duplicate-across-splits"]["severity"] == "error"
-    assert "rows of their own for validation" in found["duplicate-across-splits"]["remedy"]
-    assert found["leaky-word"]["message"] == "words in the text give 11 of 11 labels (100.0 %) away"
-    assert len(found["leaky-word"]["examples"]) == 11
+    findings = _findings(bertctl, "train.csv", "train.csv", "--model", "none/such", code=3)
+    assert findings["duplicate-across-splits"]["severity"] == "error"
+    assert "rows of their own for validation" in findings["duplicate-across-splits"]["remedy"]
+    assert (
+        findings["leaky-word"]["message"] == "words in the text give 11 of 11 labels (100.0 %) away"
+    )
+    assert len(findings["leaky-word"]["examples"]) == 11
     write(
         tmp_path / "dev.csv",
         [*rows[:30], *((f"sign{i % 11} or {i} less", f"class{i % 11}") for i in range(30))],
     )
-    found = _findings(bertctl, "train.csv", "dev.csv", "--model", "none/such")
-    assert found["duplicate-across-splits"]["severity"] == "warning"
+    findings = _findings(bertctl, "train.csv", "dev.csv", "--model", "none/such")
+    assert findings["duplicate-across-splits"]["severity"] == "warning"
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,9 @@ def test_an_encoding_is_advised_where_it_helps(
     lines = ["text,label", *(f"{text.format(i)},{'ab'[i % 2]}" for i in range(20))]
     (tmp_path / "train.csv").write_bytes("\n".join(lines).encode(written))
     how = ("--encoding", read) if read else ()
-    found = _findings(bertctl, "train.csv", "--model", "none/such", *how, code=0 if read else 3)
+    findings = _findings(bertctl, "train.csv", "--model", "none/such", *how, code=0 if read else 3)
     assert (
-        found["control-character" if read else "unreadable"]["remedy"]
+        findings["control-character" if read else "unreadable"]["remedy"]
         .partition(", such as")[0]
         .endswith(says)
     )
@@ -288,17 +288,19 @@ def test_a_damaged_byte_in_utf8_is_no_other_encoding(bertctl, tmp_path: Path) ->
     (tmp_path / "train.csv").write_bytes(
         b"\n".join([b"text,label", *lines[:10], b"caf\xe2\x80,a", *lines[10:]])
     )
-    found = _findings(bertctl, "train.csv", "--model", "none/such", code=3)
-    assert "Line 12 alone is not UTF-8; 20 other lines" in found["unreadable"]["remedy"]
-    assert "--encoding" not in found["unreadable"]["remedy"]
+    findings = _findings(bertctl, "train.csv", "--model", "none/such", code=3)
+    assert "Line 12 alone is not UTF-8; 20 other lines" in findings["unreadable"]["remedy"]
+    assert "--encoding" not in findings["unreadable"]["remedy"]
 
 
 def test_utf8_that_is_read_as_another_encoding_is_an_error(bertctl, tmp_path: Path) -> None:
     lines = ["text,label", *(f"Zürich \u201ewar\u201c {i},{'ab'[i % 2]}" for i in range(20))]
     (tmp_path / "train.csv").write_text("\n".join(lines), encoding="utf-8")
-    found = _findings(bertctl, "train.csv", "--model", "none/such", "--encoding", "latin-1", code=3)
-    assert "is UTF-8, and is read as latin-1" in found["unreadable"]["message"]
-    assert "--encoding utf-8" in found["unreadable"]["remedy"]
+    findings = _findings(
+        bertctl, "train.csv", "--model", "none/such", "--encoding", "latin-1", code=3
+    )
+    assert "is UTF-8, and is read as latin-1" in findings["unreadable"]["message"]
+    assert "--encoding utf-8" in findings["unreadable"]["remedy"]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +349,9 @@ def test_a_lone_training_file_is_checked_whole(bertctl, clean) -> None:
         ([], 2, "Missing argument"),
     ],
 )
-def test_refusals(arguments: list[str], code: int, says: str, bertctl, clean) -> None:
+def test_what_is_no_data_set_is_refused_with_its_code_and_no_answer(
+    arguments: list[str], code: int, says: str, bertctl, clean
+) -> None:
     done = bertctl("data", "check", *arguments, "--offline")
     assert done.returncode == code, done.stderr
     assert says in done.stderr
@@ -388,8 +392,8 @@ def test_a_file_that_is_called_test_is_checked_as_test(
         ]
         (tmp_path / name).write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
     done = bertctl("data", "check", *names, "--model", "none/such", "--offline", "--json")
-    found = json.loads(done.stdout)["splits"]
-    assert {name: Path(split["source"]).name for name, split in found.items()} == dict(
+    actual = json.loads(done.stdout)["splits"]
+    assert {name: Path(split["source"]).name for name, split in actual.items()} == dict(
         zip(splits, names, strict=True)
     )
     assert ("by their names" in done.stderr) == (

@@ -32,24 +32,24 @@ def test_steps_disk_and_memory_are_those_of_the_run(
     done = bertctl("estimate", *arguments, "--cells", 18, "--json")
     assert done.returncode == 0, done.stderr
     assert sorted(tmp_path.rglob("*")) == before
-    said = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     run = tmp_path / "run"
     made = bertctl("finetune", *arguments, "-o", run)
     assert made.returncode == 0, made.stderr
     steps = json.loads((run / "metrics.json").read_text())["steps"]
-    assert said["steps"] == steps
+    assert document["steps"] == steps
     weights = (run / "model" / "model.safetensors").stat().st_size
-    checkpoint = said["disk_bytes"]["checkpoint"]
+    checkpoint = document["disk_bytes"]["checkpoint"]
     assert (
         3.5 * weights < checkpoint < 4.1 * weights
     )  # weights, the best weights, two moments of what is trained
     model = sum(
         path.stat().st_size for path in (run / "model").iterdir() if path.name != "README.md"
     )
-    assert abs(said["disk_bytes"]["model"] - model) < 0.01 * model
-    assert said["disk_bytes"]["while_running"] >= said["disk_bytes"]["run"] + 2 * checkpoint
+    assert abs(document["disk_bytes"]["model"] - model) < 0.01 * model
+    assert document["disk_bytes"]["while_running"] >= document["disk_bytes"]["run"] + 2 * checkpoint
     peak = json.loads((run / "performance.json").read_text())["peak_memory_bytes"]
-    assert 0.7 * peak < said["peak_memory_bytes"]["process"] < 1.3 * peak
+    assert 0.7 * peak < document["peak_memory_bytes"]["process"] < 1.3 * peak
     planned = json.loads(bertctl("finetune", *arguments, "--dry-run", "--json").stdout)[
         "memory_bytes"
     ]
@@ -58,11 +58,11 @@ def test_steps_disk_and_memory_are_those_of_the_run(
     assert (
         0.7 * peak < float(line.split()[2]) * {"MB": 1e6, "GB": 1e9}[line.split()[3]] < 1.5 * peak
     )
-    assert said["detectable"]["validation"]["runs"] == pytest.approx(
+    assert document["detectable"]["validation"]["runs"] == pytest.approx(
         2.802 * (0.1 / 2) ** 0.5, abs=1e-3
     )
-    assert said["sweep"]["cells"] == 18
-    assert said["sweep"]["disk_bytes"] == 18 * said["disk_bytes"]["run"]
+    assert document["sweep"]["cells"] == 18
+    assert document["sweep"]["disk_bytes"] == 18 * document["disk_bytes"]["run"]
 
 
 def test_a_person_gets_a_table_with_the_sweep(
@@ -97,9 +97,9 @@ def test_an_absurd_number_of_epochs_takes_no_longer(
     arguments = ("text-classification", "--train-file", opinions, "--model", tiny_model, *SETTINGS)
     done = bertctl("estimate", *arguments, "--steps", 1, "--epochs", 2**31, "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["steps"] == 4 * 2**31
-    assert said["seconds"]["train"]["estimate"] > 1e6
+    document = json.loads(done.stdout)
+    assert document["steps"] == 4 * 2**31
+    assert document["seconds"]["train"]["estimate"] > 1e6
 
 
 @pytest.mark.in_process

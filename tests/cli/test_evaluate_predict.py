@@ -34,7 +34,8 @@ from bertctl.training.job import prepare
 
 pytestmark = pytest.mark.in_process
 
-GOOD, BAD = "the film was good fine 9", "it was bad food dull 9"
+GOOD = "the film was good fine 9"
+BAD = "it was bad food dull 9"
 TEXTS = [GOOD, BAD, "", "very dull, not good", "fine " * 40, "good"]
 
 
@@ -54,10 +55,8 @@ def opened(tiny_run) -> TrainedRun:
 
 
 def test_evaluate_gives_the_numbers_of_the_training(bertctl, copied_run):
-    before, predictions = (
-        (copied_run / "metrics.json").read_bytes(),
-        copied_run / "predictions" / "validation.jsonl",
-    )
+    before = (copied_run / "metrics.json").read_bytes()
+    predictions = copied_run / "predictions" / "validation.jsonl"
     answers = predictions.read_bytes()
     result = bertctl("evaluate", copied_run, "--json")
     assert result.returncode == 0, result.stderr
@@ -125,7 +124,7 @@ def test_a_file_of_ones_own_is_scored_into_a_folder_of_its_own(bertctl, tiny_run
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("--split", "tst"), 2, "did you mean test?"),
         (("--file", "unseen.csv"), 3, "unseen.csv:3: the label 'meh'"),
@@ -134,7 +133,7 @@ def test_a_file_of_ones_own_is_scored_into_a_folder_of_its_own(bertctl, tiny_run
         (("--file", "pairs.csv"), 2, "pairs.csv was read as pairs"),
     ],
 )
-def test_what_evaluate_refuses(arguments, code, said, tiny_run, tmp_path, monkeypatch, capsys):
+def test_what_evaluate_refuses(arguments, code, message, tiny_run, tmp_path, monkeypatch, capsys):
     """Through the same boundary, inside this process."""
     (tmp_path / "unseen.csv").write_text("text,label\na,pos\nb,meh\n")
     (tmp_path / "unlabelled.csv").write_text("text,when\na,today\n")
@@ -143,7 +142,7 @@ def test_what_evaluate_refuses(arguments, code, said, tiny_run, tmp_path, monkey
     assert main(["evaluate", str(tiny_run.path), *arguments]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert said in captured.err
+    assert message in captured.err
     assert "Traceback" not in captured.err
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "pairs.csv",
@@ -178,9 +177,9 @@ def test_lines_from_stdin_are_answered_in_order(bertctl, tiny_run):
 
 def test_answers_in_bf16_are_as_many_as_there_are_texts(bertctl, tiny_run):
     texts = [
-        f"the {one} was {other} {i}"
+        f"the {entry} was {other} {i}"
         for i in range(40)
-        for one in ("film", "food")
+        for entry in ("film", "food")
         for other in ("a", "not", "z")
     ]
     words = ["predict", tiny_run.path, "-", "--precision", "bf16", "--json"]
@@ -192,9 +191,9 @@ def test_json_is_one_document_and_quiet_leaves_warnings_only(tiny_run, tmp_path,
     """Through the same boundary, inside this process."""
     _write(tmp_path / "rows.csv", [GOOD, BAD])
     assert main(["predict", str(tiny_run.path), str(tmp_path / "rows.csv"), "--json", "-q"]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert [answer["prediction"] for answer in json.loads(said.out)] == ["pos", "neg"]
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert [answer["prediction"] for answer in json.loads(captured.out)] == ["pos", "neg"]
 
 
 def _write(path: Path, texts: list[str]) -> None:
@@ -303,14 +302,15 @@ def test_plain_transformers_gives_the_same_names_and_probabilities(bertctl, tiny
         for line in (tiny_run.path / "predictions/validation.jsonl").read_text().splitlines()
     ]
     for row in rows:
-        scores = {one["label"]: one["score"] for one in theirs([row["text"]])[0]}
+        scores = {entry["label"]: entry["score"] for entry in theirs([row["text"]])[0]}
         assert scores == pytest.approx(row["probabilities"], abs=1e-5)
         assert max(scores, key=lambda label: scores[label]) == row["prediction"]
 
 
 def _peak_kilobytes(run_folder: Path, count: int, folder: Path) -> int:
     """Largest resident size of a process that predicts so many lines."""
-    source, out = folder / f"{count}.txt", folder / f"{count}.jsonl"
+    source = folder / f"{count}.txt"
+    out = folder / f"{count}.jsonl"
     source.write_text("a good film it was\n" * count)
     command = [
         sys.executable,
@@ -331,9 +331,9 @@ def _peak_kilobytes(run_folder: Path, count: int, folder: Path) -> int:
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stderr is not None
-    said = process.stderr.read()
+    reading = process.stderr.read()
     process.stderr.close()
-    assert process.returncode == 0, said
+    assert process.returncode == 0, reading
     with out.open() as lines:
         assert sum(1 for _ in lines) == count
     assert isinstance(usage, resource.struct_rusage)

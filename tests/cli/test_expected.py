@@ -32,7 +32,7 @@ def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["bad.csv"], 4, "bad.csv does not exist"),
         (["new/bad"], 4, "new/bad does not exist"),
@@ -43,11 +43,11 @@ def test_a_text_is_answered(tiny_run: TinyRun, bertctl: Run) -> None:
     ],
 )
 def test_what_is_no_text_is_refused(
-    words: list[str], code: int, said: str, tiny_run: TinyRun, bertctl: Run
+    words: list[str], code: int, message: str, tiny_run: TinyRun, bertctl: Run
 ) -> None:
     refused = bertctl("predict", tiny_run.path, *words)
     assert (refused.returncode, refused.stdout) == (code, "")
-    assert said in refused.stderr
+    assert message in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_what_is_no_text_is_refused(
 def test_a_missing_file_is_no_text_though_its_name_has_a_blank(
     command: str, typed: str, tiny_run: TinyRun, bertctl: Run
 ) -> None:
-    places = {"RUN": tiny_run.path, "MODEL": tiny_run.path / "model"}
-    refused = bertctl(*(places.get(word, word) for word in command.split()), typed)
+    positions = {"RUN": tiny_run.path, "MODEL": tiny_run.path / "model"}
+    refused = bertctl(*(positions.get(word, word) for word in command.split()), typed)
     assert (refused.returncode, refused.stdout) == (4, "")
     assert f"{typed.removeprefix('./')} does not exist" in refused.stderr
 
@@ -137,10 +137,8 @@ def test_a_fine_tuned_model_is_used_like_a_run(
 
 def test_scores_by_label_come_with_v(tiny_run: TinyRun, bertctl: Run, tmp_path: Path) -> None:
     words = ("evaluate", tiny_run.path, "--file", tiny_run.data, "--overwrite")
-    plain, verbose = (
-        bertctl(*words, "-o", "plain"),
-        bertctl(*words, "-o", "verbose", "-v", env={"COLUMNS": "80"}),
-    )
+    plain = bertctl(*words, "-o", "plain")
+    verbose = bertctl(*words, "-o", "verbose", "-v", env={"COLUMNS": "80"})
     assert "by label" not in plain.stdout
     assert verbose.stdout.startswith(plain.stdout.rstrip("\n"))
     head, *rows = verbose.stdout.partition("file, by label")[2].strip().splitlines()
@@ -155,7 +153,7 @@ def labels_of(run: TinyRun) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("head", "words", "said"),
+    ("head", "words", "message"),
     [
         ("TokenClassification", ["Anna was good"], {"words": ["Anna", "was", "good"]}),
         (
@@ -166,7 +164,7 @@ def labels_of(run: TinyRun) -> list[str]:
     ],
 )
 def test_models_with_other_heads(
-    head: str, words: list[str], said: dict, tiny_model: Path, bertctl: Run, tmp_path: Path
+    head: str, words: list[str], message: dict, tiny_model: Path, bertctl: Run, tmp_path: Path
 ) -> None:
     import transformers
 
@@ -176,5 +174,5 @@ def test_models_with_other_heads(
     getattr(transformers, f"BertFor{head}")(config).save_pretrained(tmp_path / "model")
     transformers.AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "model")
     [answer] = answers(bertctl("predict", "model", *words))
-    assert said.items() <= answer.items()
+    assert message.items() <= answer.items()
     assert bertctl("predict", "model", "a", "--top-k", "2").returncode == 2

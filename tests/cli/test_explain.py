@@ -37,12 +37,12 @@ def test_colours_are_for_a_terminal_that_wants_them(
         }
         main, side = os.openpty()
         words = ["explain", str(tiny_run.path), "the film was good", "-q"]
-        whole = env if colour else env | {"NO_COLOR": "1"}
-        assert nursery.start(words, cwd=tmp_path, env=whole, stdout=side).communicate()
+        complete = env if colour else env | {"NO_COLOR": "1"}
+        assert nursery.start(words, cwd=tmp_path, env=complete, stdout=side).communicate()
         os.close(side)
-        shown = os.read(main, 1 << 16).decode()
+        text = os.read(main, 1 << 16).decode()
         os.close(main)
-        assert ("\x1b[1;32mgood" in shown or "\x1b[32mgood" in shown) is colour, shown
+        assert ("\x1b[1;32mgood" in text or "\x1b[32mgood" in text) is colour, text
 
 
 def test_a_file_of_rows_becomes_lines_of_json_and_the_same_ones_again(
@@ -138,7 +138,7 @@ def test_the_report_explains_its_most_confident_errors(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "nothing to explain"),
         (("a film", "--split", "test"), "exclude each other"),
@@ -152,11 +152,11 @@ def test_the_report_explains_its_most_confident_errors(
     ],
 )
 def test_what_can_not_be_meant_is_refused(
-    words: tuple[str, ...], said: str, bertctl: Run, tiny_run: TinyRun
+    words: tuple[str, ...], message: str, bertctl: Run, tiny_run: TinyRun
 ) -> None:
     done = bertctl("explain", tiny_run.path, *words)
     assert done.returncode == ExitCode.USAGE, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_long_text_is_explained_as_far_as_it_is_read_from_the_beginning(

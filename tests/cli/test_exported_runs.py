@@ -82,8 +82,8 @@ def test_predict_answers_a_file_as_the_run_does(
 def test_neither_torch_nor_transformers_is_imported(
     arguments: list[str], tiny_run: TinyRun, tiny_export: Path, tmp_path: Path
 ) -> None:
-    places = {"export": tiny_export, "data": tiny_run.data}
-    words = [word.format(**places) for word in arguments]
+    positions = {"export": tiny_export, "data": tiny_run.data}
+    words = [word.format(**positions) for word in arguments]
     heavy = {"torch", "transformers", "sklearn", "datasets", "accelerate", "pandas"}
     code = (
         "import sys; from bertctl.cli.main import main\n"
@@ -121,8 +121,8 @@ def test_evaluate_scores_as_the_run_and_leaves_the_export_alone(
     theirs = read_json(tiny_run.path / "metrics.json")["metrics"]["validation"]
     assert ours["accuracy"] == theirs["accuracy"]
     assert ours["loss"]["value"] == pytest.approx(theirs["loss"]["value"], abs=1e-5)
-    judged = bertctl("gate", tmp_path / "scores", "--min", "accuracy=0.1", "--policy", "point")
-    assert judged.returncode == 0, judged.stderr
+    done = bertctl("gate", tmp_path / "scores", "--min", "accuracy=0.1", "--policy", "point")
+    assert done.returncode == 0, done.stderr
 
 
 def test_python_scores_an_export_without_writing(tiny_run: TinyRun, tiny_export: Path) -> None:
@@ -140,11 +140,11 @@ def test_gate_and_compare_read_an_export(
 ) -> None:
     limits = ["--max-drop", "accuracy=0.01", "--policy", "point"]
 
-    judged = bertctl("gate", tiny_export, "--baseline", tiny_run.path, *limits, "--json")
+    done = bertctl("gate", tiny_export, "--baseline", tiny_run.path, *limits, "--json")
     compared = bertctl("compare", tiny_run.path, tiny_export, "--json")
 
-    assert judged.returncode == 0, judged.stderr
-    [check] = json.loads(judged.stdout)["checks"]
+    assert done.returncode == 0, done.stderr
+    [check] = json.loads(done.stdout)["checks"]
     assert check["change"]["value"] == 0.0
     assert compared.returncode == 0, compared.stderr
 
@@ -174,10 +174,10 @@ def test_an_index_of_an_export_is_searched_with_it(
     bertctl: Run, tiny_run: TinyRun, tiny_export: Path
 ) -> None:
     made = bertctl("index", tiny_run.data, "--model", tiny_export, "-o", "index")
-    found = bertctl("search", "index", "it was bad food dull 0", "--json")
+    done = bertctl("search", "index", "it was bad food dull 0", "--json")
 
     assert made.returncode == 0, made.stderr
-    [first, *_] = json.loads(found.stdout)["answers"]
+    [first, *_] = json.loads(done.stdout)["answers"]
     assert first["text"] == "it was bad food dull 0"
     assert first["score"] == pytest.approx(1.0, abs=1e-5)
 
@@ -332,11 +332,11 @@ def test_what_an_export_cannot_do_is_refused_with_a_sentence(
     tiny_export: Path,
 ) -> None:
     before = hashes(tiny_export)
-    places = {"export": tiny_export, "data": tiny_run.data}
+    positions = {"export": tiny_export, "data": tiny_run.data}
     features = ["extract-features", "{data}", "--model", "{export}", "-o", "x.npy"]
     words = [*features, *arguments[1:]] if arguments[0] == "{features}" else arguments
 
-    refused = bertctl(*(word.format(**places) for word in words))
+    refused = bertctl(*(word.format(**positions) for word in words))
 
     assert refused.returncode == code, refused.stderr
     assert message in refused.stderr

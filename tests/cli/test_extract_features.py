@@ -58,7 +58,7 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("a.txt", "-o", "a.pkl"), 2, "'.pkl'"),
         (("a.txt", "-o", "a.npy", "--layers", "-1,9"), 2, "no layer 9"),
@@ -75,13 +75,15 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
         (("empty.txt", "-o", "a.npy"), 3, "no rows"),
     ],
 )
-def test_bad_input_is_refused_with_what_fits(bertctl, tiny_model, tmp_path, arguments, code, said):
+def test_bad_input_is_refused_with_what_fits(
+    bertctl, tiny_model, tmp_path, arguments, code, message
+):
     (tmp_path / "a.txt").write_text("good film\n")
     (tmp_path / "empty.txt").write_text("")
     length = () if "--max-length" in arguments else ("--max-length", 40)
     result = bertctl("extract-features", *arguments, "--model", tiny_model, *length)
     assert result.returncode == code, result.stderr
-    assert said in result.stderr
+    assert message in result.stderr
     assert not (tmp_path / "a.npy").exists()
 
 
@@ -116,7 +118,7 @@ def test_as_much_of_a_text_is_read_as_the_folder_says_unless_it_is_said(
     config.write_text(json.dumps(json.loads(config.read_text()) | {"max_seq_length": 7}))
     text = "the film was good and the food was not"
     (tmp_path / "texts.txt").write_text(f"{text}\n")
-    found = {}
+    results = {}
     for length in ((), ("--max-length", 7), ("--max-length", 9)):
         words = (
             "extract-features",
@@ -130,8 +132,8 @@ def test_as_much_of_a_text_is_read_as_the_folder_says_unless_it_is_said(
         )
         done = bertctl(*words, "--pooling", "model", "--precision", "fp32")
         assert done.returncode == 0, done.stderr
-        found[length] = np.load(tmp_path / "v.npy")
-    of_folder, same, more = found.values()
+        results[length] = np.load(tmp_path / "v.npy")
+    of_folder, same, more = results.values()
     np.testing.assert_array_equal(of_folder, same)
     assert np.abs(of_folder - more).max() > 1e-3
     fields = {"runtime.precision": "fp32"}
@@ -162,8 +164,10 @@ def test_words_after_a_prompt_stand_where_they_do_in_the_text(
         "query",
     )
     assert done.returncode == 0, done.stderr
-    named = [one["token"] for one in json.loads((tmp_path / "v.jsonl").read_text())["features"]]
-    assert named == ["", "", "", "the", "food", "was", "good"]
+    tokens = [
+        feature["token"] for feature in json.loads((tmp_path / "v.jsonl").read_text())["features"]
+    ]
+    assert tokens == ["", "", "", "the", "food", "was", "good"]
 
 
 def test_a_split_of_a_data_set_by_its_name(bertctl, tiny_model, tmp_path):
@@ -220,12 +224,12 @@ def test_killed_in_the_middle_and_resumed_it_ends_equal(bertctl, nursery, tiny_m
             break
         time.sleep(0.01)
     process.communicate()
-    whole = json.loads(sidecar.read_text())["rows"]
-    if process.returncode == 0 or whole == 60_000:
+    rows = json.loads(sidecar.read_text())["rows"]
+    if process.returncode == 0 or rows == 60_000:
         pytest.skip("this machine was done before it could be killed")
-    assert 0 < whole < 60_000
-    seen = np.load(tmp_path / "cut.npy.parts" / "0" / "vectors.npy", mmap_mode="r")
-    assert len(seen) >= whole, "the rows can be read although it was killed"
+    assert 0 < rows < 60_000
+    arrays = np.load(tmp_path / "cut.npy.parts" / "0" / "vectors.npy", mmap_mode="r")
+    assert len(arrays) >= rows, "the rows can be read although it was killed"
     assert not (tmp_path / "cut.npy").exists()
     resumed = bertctl("extract-features", *common, "-o", "cut.npy", "--resume")
     assert resumed.returncode == 0, resumed.stderr
@@ -278,6 +282,6 @@ def test_the_stride_that_reads_long_texts_whole_fits_their_windows(bertctl, tiny
     words = ("extract-features", "a.txt", "--model", tiny_model, "--max-length", 32)
     cut = bertctl(*words, "-o", "a.npy")
     remedy = cut.stderr.split("lose ")[1].split("; ")[1].split(" reads")[0]
-    whole = bertctl(*words, "-o", "b.npy", *remedy.split())
-    assert whole.returncode == 0, whole.stderr
-    assert " lose " not in whole.stderr
+    done = bertctl(*words, "-o", "b.npy", *remedy.split())
+    assert done.returncode == 0, done.stderr
+    assert " lose " not in done.stderr

@@ -137,8 +137,8 @@ def carried(made: Path, tmp_path: Path) -> Path:
 
 def files_of(cache: Path) -> dict[str, bytes]:
     """Everything that stands under its final name."""
-    found = [path for path in cache.rglob("snapshots/*/*") if path.is_file()]
-    return {path.name: path.read_bytes() for path in found}
+    paths = [path for path in cache.rglob("snapshots/*/*") if path.is_file()]
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def test_what_a_run_reads_is_brought_and_nothing_else(bertctl, hub, repos, tmp_path):
@@ -164,13 +164,13 @@ def test_what_a_run_reads_is_brought_and_nothing_else(bertctl, hub, repos, tmp_p
     assert model["files"]["config.json"]["bytes"] == len(repos[MODEL].files["config.json"])
     assert [Path(name).name.partition("-")[0] for name in data["files"]] == ["train", "validation"]
     assert set(hub.sent) == {*model["files"], *data["files"]}
-    said = (
+    message = (
         done.stdout
         + done.stderr
         + "".join(path.read_text("latin-1") for path in tmp_path.rglob("*.lock"))
     )
-    assert TOKEN not in said
-    assert "s3cret" not in said
+    assert TOKEN not in message
+    assert "s3cret" not in message
     assert (
         f"/google-bert/bert-base-uncased/resolve/{COMMIT}/config.json",
         f"Bearer {TOKEN}",
@@ -194,8 +194,8 @@ def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(
     with serving({"models/org/cls": Repo(files, COMMIT)}) as server:
         words = ["similarity", "a good film", "it was bad", "--json", "--model"]
         env = online(server, tmp_path / "home")
-        known, found = [bertctl(*words, model, env=env) for model in (folder, "org/cls")]
-        assert (found.returncode, found.stdout) == (0, known.stdout), found.stderr
+        known, actual = [bertctl(*words, model, env=env) for model in (folder, "org/cls")]
+        assert (actual.returncode, actual.stdout) == (0, known.stdout), actual.stderr
         assert bertctl("fetch", "org/cls", env=env).returncode == 0
     [part] = json.loads((tmp_path / "bertctl.lock").read_text())["parts"]
     assert "1_Pooling/config.json" in part["files"]
@@ -220,13 +220,14 @@ def test_a_model_that_transformers_has_cached_gets_its_pooling(bertctl, hub, tin
     for path in (tmp_path / "home").rglob("snapshots/*/*"):
         if path.name in ("modules.json", "1_Pooling", "sentence_bert_config.json"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    known, found = bertctl(*words, folder, env=env), bertctl(*words, "org/cls", env=env)
-    assert (found.returncode, found.stdout) == (0, known.stdout), found.stderr
+    known = bertctl(*words, folder, env=env)
+    actual = bertctl(*words, "org/cls", env=env)
+    assert (actual.returncode, actual.stdout) == (0, known.stdout), actual.stderr
 
     assert bertctl(*words, "bert-base", env=env).returncode == 0
-    asked = len(hub.asked)
+    count = len(hub.asked)
     assert bertctl(*words, "bert-base", env=env).returncode == 0
-    assert len(hub.asked) == asked, "that it has none is known"
+    assert len(hub.asked) == count, "that it has none is known"
 
 
 @pytest.mark.parametrize("gone", ["blobs", "snapshots"])
@@ -235,7 +236,8 @@ def test_what_a_cached_model_lacks_is_brought(bertctl, hub, repos, gone, tmp_pat
 
     Or a copy of it has lost what a link names.
     """
-    env, words = online(hub, tmp_path / "home"), ("similarity", "a film", "the food", "--model")
+    env = online(hub, tmp_path / "home")
+    words = ("similarity", "a film", "the food", "--model")
     assert bertctl(*words, "bert-base", env=env).returncode == 0
     for name in ("tokenizer_config.json",) if gone == "blobs" else ("tokenizer.json", "vocab.txt"):
         for path in (tmp_path / "home").rglob(f"snapshots/*/{name}"):
@@ -259,7 +261,8 @@ def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(
     """
     from transformers import BertModel
 
-    folder, repo = tmp_path / "parts", "org/parts"
+    folder = tmp_path / "parts"
+    repo = "org/parts"
     shutil.copytree(tiny_model, folder)
     (folder / "model.safetensors").unlink()
     BertModel.from_pretrained(tiny_model).save_pretrained(folder, max_shard_size="50KB")
@@ -269,9 +272,9 @@ def test_a_part_of_the_weights_that_others_have_not_loaded_is_brought(
         env = online(hub, tmp_path / "home")
         done = bertctl("fetch", repo, env=env)
         assert done.returncode == 0, done.stderr
-        [there] = (tmp_path / "home").rglob(f"snapshots/*/{part}")
-        there.resolve().unlink()
-        there.unlink()
+        [others] = (tmp_path / "home").rglob(f"snapshots/*/{part}")
+        others.resolve().unlink()
+        others.unlink()
         offline = () if is_online else ("--offline",)
         done = bertctl("similarity", "a film", "the food", "--model", repo, *offline, env=env)
     assert done.returncode == (0 if is_online else 4), done.stderr
@@ -355,8 +358,8 @@ def test_a_mirror_with_a_password_is_asked_and_the_password_never_shown(bertctl,
     }
     (tmp_path / "run" / "status.json").write_text(json.dumps(status))
     for words in (["doctor"], ["doctor", "--json"], ["push", "run", "me/x"], ["fetch", "o/x"]):
-        for each in (env, down, {**down, "HF_TOKEN": ""}):
-            done = bertctl(*words, env=each)
+        for entry in (env, down, {**down, "HF_TOKEN": ""}):
+            done = bertctl(*words, env=entry)
             assert "s3cret-word" not in done.stdout + done.stderr
     assert (
         "nobody is logged in at http://127.0.0.1:9"
@@ -371,7 +374,8 @@ def test_a_lock_of_which_all_is_here_is_brought_without_the_hub_and_stays_as_it_
 
     The message `is not in the cache` was not so.
     """
-    env, path = online(hub, tmp_path / "home"), tmp_path / "bertctl.lock"
+    env = online(hub, tmp_path / "home")
+    path = tmp_path / "bertctl.lock"
     assert bertctl("fetch", "sst2", env=env).returncode == 0
     before = path.stat()
     done = bertctl("fetch", env={**env, "HF_ENDPOINT": "http://127.0.0.1:9"})
@@ -400,11 +404,11 @@ def test_recipes_of_pretraining_are_fetched_with_their_corpora(bertctl, hub, tmp
     (tmp_path / "own.txt").write_text(
         "\n\n".join(f"the film was good. it was {n} long." for n in range(40))
     )
-    own = (
+    text = (
         "task: pretraining\npretraining: {corpus: [own.txt]}\nmodel: {name: bert-base, max_length: "
         "32}\n"
     )
-    (tmp_path / "own.yaml").write_text(own)
+    (tmp_path / "own.yaml").write_text(text)
     done = bertctl("fetch", "pretrain-demo", "own.yaml", env=env)
     assert done.returncode == 0, done.stderr
     parts = json.loads((tmp_path / "bertctl.lock").read_text())["parts"]
@@ -447,7 +451,7 @@ def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repo
     )
     assert not hub.sent
     assert not (tmp_path / "bertctl.lock").exists()
-    asked = len(hub.asked)
+    count = len(hub.asked)
     keys = [
         bertctl("fetch", *names, "--cache-key", env=env).stdout
         for names in (["sst2"], ["sst2"], ["sst2", "mrpc"])
@@ -455,7 +459,7 @@ def test_sizes_before_a_byte_is_loaded_and_a_line_for_a_cache(bertctl, hub, repo
     assert keys[0] == keys[1] != keys[2]
     assert keys[0].startswith("bertctl-")
     assert keys[0].count("\n") == 1
-    assert len(hub.asked) == asked
+    assert len(hub.asked) == count
 
 
 @pytest.mark.slow
@@ -477,8 +481,8 @@ def test_a_carried_folder_serves_at_another_path_without_a_network(bertctl, carr
     done = bertctl(*words, cwd=carried, env=away(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "train: 40 examples" in done.stderr
-    named = bertctl(*words, env={**away(tmp_path), "BERTCTL_LOCKED": str(carried)})
-    assert named.returncode == 0, named.stderr
+    completed = bertctl(*words, env={**away(tmp_path), "BERTCTL_LOCKED": str(carried)})
+    assert completed.returncode == 0, completed.stderr
     assert bertctl("fetch", "--check", cwd=carried, env=away(tmp_path)).returncode == 0
 
 
@@ -609,8 +613,11 @@ def test_what_is_damaged_is_found_and_brought_anew(bertctl, hub, carried, tmp_pa
     table.unlink()
     checked = bertctl("fetch", "--check", "--json", cwd=carried, env=away(tmp_path))
     assert checked.returncode == 4
-    said = json.loads(checked.stdout)
-    assert [str(file) in said["problems"][1], "sst2/train-00000" in said["problems"][0]] == [
+    document = json.loads(checked.stdout)
+    assert [
+        str(file) in document["problems"][1],
+        "sst2/train-00000" in document["problems"][0],
+    ] == [
         True,
         True,
     ]
@@ -622,7 +629,7 @@ def test_what_is_damaged_is_found_and_brought_anew(bertctl, hub, carried, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["finetune", "mrpc"], "nyu-mll/glue/mrpc"),
         (["finetune", "sst2", "--model", "minilm", "--train-file", "x.csv"], None),
@@ -632,7 +639,7 @@ def test_what_is_damaged_is_found_and_brought_anew(bertctl, hub, carried, tmp_pa
         (["evaluate", "org/thing", "--file", "x.csv"], "the model org/thing"),
     ],
 )
-def test_what_the_lock_has_not_is_refused_by_every_verb(bertctl, carried, words, said, tmp_path):
+def test_what_the_lock_has_not_is_refused_by_every_verb(bertctl, carried, words, message, tmp_path):
     (carried / "x.csv").write_text("text,label\na film,pos\n")
     done = bertctl(
         *words,
@@ -640,8 +647,8 @@ def test_what_the_lock_has_not_is_refused_by_every_verb(bertctl, carried, words,
         cwd=carried,
         env={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "none")},
     )
-    assert done.returncode in ((2, 4) if said is None else (4,)), done.stderr
-    assert said is None or said in done.stderr or "no such file" in done.stderr
+    assert done.returncode in ((2, 4) if message is None else (4,)), done.stderr
+    assert message is None or message in done.stderr or "no such file" in done.stderr
 
 
 def test_files_of_a_persons_own_stand_in_the_lock_by_hash(bertctl, opinions, tiny_model, tmp_path):
@@ -678,7 +685,7 @@ def test_how_a_folder_of_ones_own_pools_is_locked_too(bertctl, tiny_model, file,
 
 @pytest.mark.in_process
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"schema": 2}, "schema"),
         ({"schema": None}, "schema"),
@@ -690,7 +697,7 @@ def test_how_a_folder_of_ones_own_pools_is_locked_too(bertctl, tiny_model, file,
         ({"parts": 3}, "parts"),
     ],
 )
-def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said, tmp_path):
+def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, message, tmp_path):
     part = {
         "kind": "model",
         "name": "org/x",
@@ -701,12 +708,12 @@ def test_a_lock_that_is_not_one_is_refused_with_what_to_do(bertctl, change, said
     }
     document = {"schema": 1, "folder": "", "parts": [], **change}
     if isinstance(document["parts"], list):
-        document["parts"] = [{**part, **one} for one in document["parts"]]
+        document["parts"] = [{**part, **entry} for entry in document["parts"]]
     (tmp_path / "bertctl.lock").write_text(json.dumps(document))
     for words in (["finetune", "demo", "--locked"], ["fetch", "--check"]):
         done = bertctl(*words)
         assert done.returncode == 3, done.stderr
-        assert said in done.stderr
+        assert message in done.stderr
         assert "bertctl fetch RECIPE" in done.stderr
 
 
@@ -722,12 +729,12 @@ def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
         assert done.returncode == 4
         assert f"no such lock: {tmp_path / 'bertctl.lock'}" in done.stderr
         assert "bertctl fetch RECIPE" in done.stderr
-    for words, said in (
+    for words, message in (
         (["fetch", "sst3"], "sst2"),
         (["fetch", "demo", "--list", "--check"], "exclude"),
     ):
         done = bertctl(*words)
-        assert (done.returncode, said in done.stderr) == (2, True)
+        assert (done.returncode, message in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("name", ["org/na me", "org/é", f"org/{97 * 'x'}"])
@@ -847,30 +854,31 @@ def test_a_hub_that_misbehaves_leaves_nothing_half_and_is_gone_on_with(
     }
     for constant, value in values.items():
         monkeypatch.setattr(constants, constant, value)
-    large.fault, code, said = {**QUICK, **DRIPS, **LONG}[name]
+    large.fault, code, message = {**QUICK, **DRIPS, **LONG}[name]
     if name in DRIPS:
         monkeypatch.setattr(patience, "ANSWER_SECONDS", 1.0)
         monkeypatch.setattr(patience, "PIECE_SECONDS", 1.0)
-    heard, place = Heard(), Lock(tmp_path / "bertctl.lock")
+    listener = Heard()
+    place = Lock(tmp_path / "bertctl.lock")
     needs = list(needs_of_name("google-bert/bert-base-uncased"))
     with nullcontext() if code == 0 else pytest.raises(UnavailableError) as refused:
-        fetch(wanted_of(needs), needs, place, heard)
+        fetch(wanted_of(needs), needs, place, listener)
     if refused is not None:
         assert refused.value.exit_code == code
-        heard.say(f"{refused.value.message}\n{refused.value.remedy}")
-    assert said in heard.said
+        listener.say(f"{refused.value.message}\n{refused.value.remedy}")
+    assert message in listener.said
     for secret in (TOKEN, "s3cret"):
-        assert secret not in heard.said
-    whole = large.repos[MODEL].files
+        assert secret not in listener.said
+    files = large.repos[MODEL].files
     here = files_of(tmp_path)
-    assert here == {file: whole[file] for file in here}
+    assert here == {file: files[file] for file in here}
     assert place.path.exists() == ("model.safetensors" in here) == (code == 0)
 
     large.fault = None
     monkeypatch.setattr(patience, "ANSWER_SECONDS", 3600.0)
     monkeypatch.setattr(patience, "PIECE_SECONDS", 3600.0)
-    fetch(wanted_of(needs), needs, place, heard)
-    assert files_of(tmp_path)["model.safetensors"] == whole["model.safetensors"]
+    fetch(wanted_of(needs), needs, place, listener)
+    assert files_of(tmp_path)["model.safetensors"] == files["model.safetensors"]
     assert not list(tmp_path.rglob("*.incomplete"))
 
 
@@ -910,8 +918,8 @@ def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
     large.go_on.set()
     first.communicate()
     second.send_signal(signal.SIGCONT)
-    said = second.communicate()[1]
-    assert (first.returncode, second.returncode) == (0, 0), said
+    output = second.communicate()[1]
+    assert (first.returncode, second.returncode) == (0, 0), output
     assert (
         files_of(tmp_path / "home")["model.safetensors"]
         == large.repos[MODEL].files["model.safetensors"]
@@ -923,15 +931,13 @@ def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
 def test_a_part_that_is_no_file_is_neither_followed_nor_waited_for(bertctl, large, kind, tmp_path):
     blobs = tmp_path / "home" / "hub" / "models--google-bert--bert-base-uncased" / "blobs"
     blobs.mkdir(parents=True)
-    part, own = (
-        blobs / f"{large.repos[MODEL].etag('model.safetensors')}.bertctl.incomplete",
-        tmp_path / "own.txt",
-    )
-    own.write_text("mine")
-    part.symlink_to(own) if kind == "link" else os.mkfifo(part)
+    part = blobs / f"{large.repos[MODEL].etag('model.safetensors')}.bertctl.incomplete"
+    personal = tmp_path / "own.txt"
+    personal.write_text("mine")
+    part.symlink_to(personal) if kind == "link" else os.mkfifo(part)
     done = bertctl("fetch", "google-bert/bert-base-uncased", env=online(large, tmp_path / "home"))
     assert done.returncode == 4, done.stderr
-    assert own.read_text() == "mine"
+    assert personal.read_text() == "mine"
 
 
 def _wait_for_waiting(path: Path) -> None:
@@ -952,8 +958,8 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(nursery, large, kills, tmp_
     """No byte is loaded twice, but those of the chunk that was not written yet."""
     env = {**os.environ, **online(large, tmp_path / "home")}
     command = ["fetch", "google-bert/bert-base-uncased"]
-    places = sorted(random.Random(7).sample(range(1, WEIGHTS), kills))  # noqa: S311 - no secret
-    for at in places:
+    positions = sorted(random.Random(7).sample(range(1, WEIGHTS), kills))  # noqa: S311 - no secret
+    for at in positions:
         large.fault = Fault("stalls", at=at)
         large.stalled.clear()
         process = nursery.start(command, env=env, cwd=tmp_path)
@@ -972,7 +978,7 @@ def test_a_fetch_that_is_killed_goes_on_where_it_was(nursery, large, kills, tmp_
     )
     starts = [start for file, start in large.starts if file == "model.safetensors"]
     assert len(starts) == kills + 1
-    for at, start in zip(places, starts[1:], strict=True):
+    for at, start in zip(positions, starts[1:], strict=True):
         assert at - CHUNK_BYTES <= start <= at
     assert not list((tmp_path / "home").rglob("*.incomplete"))
 
@@ -987,15 +993,15 @@ def test_a_fetch_that_is_interrupted_says_that_what_came_stays(nursery, large, n
     assert large.stalled.wait(3600)
     _wait_for_part(tmp_path / "home", at - CHUNK_BYTES)
     process.send_signal(number)
-    said = process.communicate()[1]
+    output = process.communicate()[1]
     large.go_on.set()
     assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
     [part] = (tmp_path / "home").rglob("*.incomplete")
-    kept = (
+    text = (
         f"{human_bytes(part.stat().st_size)} of model.safetensors are kept\nThe same command "
         "continues from there.\n"
     )
-    assert kept in said
+    assert text in output
 
 
 def _wait_for_part(home: Path, size: int) -> None:

@@ -32,7 +32,7 @@ SETS = (
 
 
 def _words(model: Path, rows: Path, *more: object) -> list[str]:
-    sets = (word for one in SETS for word in ("--set", one))
+    sets = (word for entry in SETS for word in ("--set", entry))
     return [
         *map(str, ("finetune", "few-shot", "--train-file", rows, "--model", model, *more)),
         *sets,
@@ -41,7 +41,8 @@ def _words(model: Path, rows: Path, *more: object) -> list[str]:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    path, lines = tmp_path / "rows.csv", ["text,label"]
+    path = tmp_path / "rows.csv"
+    lines = ["text,label"]
     for i in range(20):
         lines += [
             f"the film was good {'very ' * (i % 3)}fine {i},pos",
@@ -52,8 +53,8 @@ def rows(tmp_path: Path) -> Path:
 
 
 def _metrics(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "metrics.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((run / "metrics.json").read_text())
+    return document
 
 
 def test_a_run_that_is_scored_told_and_used_like_any_classifier(
@@ -62,13 +63,13 @@ def test_a_run_that_is_scored_told_and_used_like_any_classifier(
     made = bertctl(*_words(tiny_model, rows, "-o", "run"))
     assert made.returncode == 0, made.stderr
     metrics = _metrics(tmp_path / "run")
-    found = metrics["few_shot"]
-    assert found["sentence"] in made.stdout.replace("\n", " ")
-    assert [row["seed"] for row in found["draws"]] == [42, 43]
-    assert found["draws"][0]["few_shot"] == metrics["metrics"]["validation"]["accuracy"]["value"]
+    actual = metrics["few_shot"]
+    assert actual["sentence"] in made.stdout.replace("\n", " ")
+    assert [row["seed"] for row in actual["draws"]] == [42, 43]
+    assert actual["draws"][0]["few_shot"] == metrics["metrics"]["validation"]["accuracy"]["value"]
     for arm in ("few_shot", "frozen"):
-        assert found["mean"][arm] == pytest.approx(sum(row[arm] for row in found["draws"]) / 2)
-    assert found["verdict"] in ("pays", "does not pay")
+        assert actual["mean"][arm] == pytest.approx(sum(row[arm] for row in actual["draws"]) / 2)
+    assert actual["verdict"] in ("pays", "does not pay")
     assert not (tmp_path / "run/checkpoints").exists()
 
     scored = bertctl("evaluate", "run", "--json")
@@ -94,7 +95,7 @@ def test_a_run_that_is_scored_told_and_used_like_any_classifier(
     other = bertctl(*_words(tiny_model, rows, "-o", "other", "-q"), "--set", "training.max_steps=2")
     assert other.returncode == 0, other.stderr
     assert [row["frozen"] for row in _metrics(tmp_path / "other")["few_shot"]["draws"]] == [
-        row["frozen"] for row in found["draws"]
+        row["frozen"] for row in actual["draws"]
     ]
 
 
@@ -117,9 +118,9 @@ def test_a_killed_run_goes_on_with_the_draw_that_is_not_finished(
     while not (run / "checkpoints/draw-2.json").exists() and child.poll() is None:
         time.sleep(0.01)
     child.send_signal(number)
-    _, said = child.communicate(timeout=600)
+    _, message = child.communicate(timeout=600)
     if child.returncode != 0:  # or it had finished before the signal came
-        assert number == signal.SIGKILL or "--resume" in said
+        assert number == signal.SIGKILL or "--resume" in message
         resumed = bertctl(*_words(tiny_model, rows, "-o", run, "--resume"))
         assert resumed.returncode == 0, resumed.stderr
         assert "draw 2 of 2" not in resumed.stderr
@@ -157,7 +158,7 @@ def test_long_texts_are_learned_from_as_they_are_read(
 
 @pytest.mark.in_process
 @pytest.mark.parametrize(
-    ("content", "sets", "code", "said"),
+    ("content", "sets", "code", "message"),
     [
         ("text,pair,label\na,b,x\nc,d,y\ne,f,x\ng,h,y\n", (), 2, "one label for each single text"),
         (
@@ -190,7 +191,7 @@ def test_what_can_not_be_learned_is_refused(
     content: str,
     sets: tuple[str, ...],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     (tmp_path / "bad.csv").write_text(content)
     words = (
@@ -205,9 +206,9 @@ def test_what_can_not_be_learned_is_refused(
         "-o",
         "run",
     )
-    done = bertctl(*words, *(word for one in sets for word in ("--set", one)), "--json")
+    done = bertctl(*words, *(word for entry in sets for word in ("--set", entry)), "--json")
     assert done.returncode == code, done.stderr
-    assert said in json.loads(done.stdout)["error"]["message"]
+    assert message in json.loads(done.stdout)["error"]["message"]
     assert not (tmp_path / "run").exists()
 
 
@@ -271,15 +272,15 @@ def test_the_verdict_needs_three_points_and_an_interval_without_zero(
     job: Any = SimpleNamespace(
         recipe=recipe, primary=primary, selection="validation", draws=[range(8)]
     )
-    found = judged(job, ours, frozen, None)
-    assert found["verdict"] == verdict, found["sentence"]
-    assert found["sentence"].startswith(f"{verdict}: ")
-    assert "fewer than 6 draws" not in found["sentence"]
+    actual = judged(job, ours, frozen, None)
+    assert actual["verdict"] == verdict, actual["sentence"]
+    assert actual["sentence"].startswith(f"{verdict}: ")
+    assert "fewer than 6 draws" not in actual["sentence"]
     few = judged(job, (0.95, 0.94, 0.95, 0.94, 0.96), frozen[:5], None)
     assert few["verdict"] == "does not pay"
     assert few["sentence"].endswith("; fewer than 6 draws can't show it")
-    assert [row["seed"] for row in found["draws"]] == [*range(5, 12)]
-    assert found["deviation"]["few_shot"] == pytest.approx(statistics.stdev(ours))
-    assert found["difference"]["value"] == pytest.approx(
+    assert [row["seed"] for row in actual["draws"]] == [*range(5, 12)]
+    assert actual["deviation"]["few_shot"] == pytest.approx(statistics.stdev(ours))
+    assert actual["difference"]["value"] == pytest.approx(
         statistics.mean(ours) - statistics.mean(frozen)
     )

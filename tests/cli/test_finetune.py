@@ -29,7 +29,7 @@ def lines(path: Path) -> list[dict]:
 
 
 def test_the_run_folder_holds_what_is_promised_and_nothing_else(tiny_run):
-    found = {
+    actual = {
         str(path.relative_to(tiny_run.path)) for path in tiny_run.path.rglob("*") if path.is_file()
     }
     model = {
@@ -46,7 +46,7 @@ def test_the_run_folder_holds_what_is_promised_and_nothing_else(tiny_run):
         "performance.json",
         "history.jsonl",
     }
-    assert found == run | model | {"predictions/validation.jsonl", "model/README.md", ".lock"}
+    assert actual == run | model | {"predictions/validation.jsonl", "model/README.md", ".lock"}
 
 
 def test_status_says_done_with_the_last_step(tiny_run):
@@ -153,7 +153,8 @@ def test_performance_has_the_timings(tiny_run):
 def test_the_saved_recipe_is_whole_and_replayable(tiny_run):
     saved = tiny_run.path / "recipe.yaml"
     recipe = load_recipe(str(saved))
-    document, fields = yaml.safe_load(saved.read_text()), recipe.model_dump()
+    document = yaml.safe_load(saved.read_text())
+    fields = recipe.model_dump()
     assert document == {name: fields[name] for name in document}
     assert {"task", "data", "model", "training", "optimizer", "evaluation", "runtime"} <= set(
         document
@@ -170,7 +171,7 @@ def test_what_is_said_before_and_after(tiny_run):
     The folder as the last line.
     """
     talk = tiny_run.process.stderr
-    for said in (
+    for message in (
         "text from 'text', label from 'label' (guessed)",
         "no validation file: 4 of the 16 training rows are held out for validation (seed 42, "
         "stratified by label)",
@@ -186,7 +187,7 @@ def test_what_is_said_before_and_after(tiny_run):
         "step 1: validation accuracy ",
         "examples/s",
     ):
-        assert said in talk
+        assert message in talk
     assert talk.splitlines()[-2:] == [
         f"run folder: {tiny_run.path}",
         f"Next: bertctl predict {tiny_run.path} FILE",
@@ -220,7 +221,8 @@ def test_a_replay_gives_the_same_bytes_and_weights_and_json_is_one_document(
     for name in ("model/model.safetensors", "model/config.json", "predictions/validation.jsonl"):
         assert _sha(again / name) == _sha(tiny_run.path / name), name
     assert json.loads(result.stdout) == {"run": "again", **read(again / "metrics.json")}
-    first, second = read(tiny_run.path / "environment.json"), read(again / "environment.json")
+    first = read(tiny_run.path / "environment.json")
+    second = read(again / "environment.json")
     assert first["recipe_hash"] == second["recipe_hash"]
     assert first["model_hash"] == second["model_hash"]
 
@@ -278,9 +280,9 @@ def test_a_dry_run_prints_a_recipe_for_other_machines(
     assert read["model"] == {"name": "./model", "max_length": 32, "head_start": "probe"}
     assert read["optimizer"]["learning_rate"] == 5e-4, "as auto chose it"
     assert "runtime" not in read, "device, precision and threads are left to the machine"
-    shown = load_recipe("shown.yaml")
-    assert shown.data.train_file == str(opinions)
-    assert shown.model.name == str(tmp_path / "model")
+    recipe = load_recipe("shown.yaml")
+    assert recipe.data.train_file == str(opinions)
+    assert recipe.model.name == str(tmp_path / "model")
 
 
 PAIRS = [
@@ -339,10 +341,8 @@ def test_pairs_with_other_labels_from_the_weights_of_another_run(bertctl, tiny_r
         with safe_open(path, "np") as file:
             return file.get_tensor("bert.embeddings.position_embeddings.weight")
 
-    new, old = (
-        layer(tmp_path / "pairs/model/model.safetensors"),
-        layer(tiny_run.path / "model/model.safetensors"),
-    )
+    new = layer(tmp_path / "pairs/model/model.safetensors")
+    old = layer(tiny_run.path / "model/model.safetensors")
     assert np.abs(new - old).max() < 1e-3, "one step away from the run it started from"
     wrong = bertctl("predict", "pairs", "-", input="good film\n")
     assert wrong.returncode == 2
@@ -394,7 +394,7 @@ def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp
     )
     gold = [["good", "film"], [], ["bad"]]
     objects = [{"text": f"film {i}", "labels": labels} for i, labels in enumerate(gold)]
-    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(one) + "\n" for one in objects))
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in objects))
     arguments = [
         "--train-file",
         "train.csv",
@@ -431,6 +431,6 @@ def test_several_labels_from_a_separator_and_from_lists(bertctl, tiny_model, tmp
     theirs = pipeline(
         "text-classification", str(tmp_path / "run" / "model"), device=-1, top_k=None
     )(["film 0"])[0]
-    assert {one["label"]: one["score"] for one in theirs} == pytest.approx(
+    assert {entry["label"]: entry["score"] for entry in theirs} == pytest.approx(
         rows[0]["probabilities"], abs=5e-3
     )

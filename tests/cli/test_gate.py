@@ -25,7 +25,8 @@ def make_run(path, *, seed, right, n=872):
     """A finished run as `finetune` leaves it, but for its model."""
     gold = np.random.default_rng(0).integers(0, 2, n)
     rng = np.random.default_rng([seed, 1])
-    answers, losses = np.where(rng.random(n) < right, gold, 1 - gold), rng.exponential(0.3, n)
+    answers = np.where(rng.random(n) < right, gold, 1 - gold)
+    losses = rng.exponential(0.3, n)
     metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
     metrics["loss"] = loss_metric(losses, np.ones(n), resamples=200, seed=0)
     folder = RunFolder.create(path)
@@ -101,7 +102,7 @@ def test_the_exit_code_is_the_verdict(bertctl, runs, arguments, code, verdict):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["good"], 2, "nothing to check"),
         (["good", "--min", "accurracy=0.9"], 2, "did you mean accuracy"),
@@ -113,10 +114,10 @@ def test_the_exit_code_is_the_verdict(bertctl, runs, arguments, code, verdict):
         (["nothing", "--min", "accuracy=0.9"], 4, "does not exist"),
     ],
 )
-def test_what_can_not_be_judged_is_refused(bertctl, runs, arguments, code, said):
+def test_what_can_not_be_judged_is_refused(bertctl, runs, arguments, code, message):
     result = bertctl("gate", *arguments, cwd=runs["good"].parent)
     assert result.returncode == code
-    assert said.lower() in result.stderr.lower()
+    assert message.lower() in result.stderr.lower()
     assert result.stdout == ""
 
 

@@ -15,16 +15,17 @@ pytestmark = pytest.mark.in_process
 
 
 def _metrics(lines, task, names, **more):
-    found = {
+    actual = {
         name: contributions_of(lines, task, name).metric(resamples=200).as_json() for name in names
     }
-    return {"metrics": {"validation": found}, "baseline": {}, **more}
+    return {"metrics": {"validation": actual}, "baseline": {}, **more}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    good, task = classified(400), "text-classification"
+    good = classified(400)
+    task = "text-classification"
     chosen = {"epoch": {"split": "validation", "of": 4}, "threshold": {"split": "other"}}
     made_run(folder / "plain", good, metrics=_metrics(good, task, ["accuracy", "f1"]))
     made_run(
@@ -66,8 +67,8 @@ def test_what_the_split_chose_widens_the_interval_and_is_said(bertctl, runs):
     low = wilson_interval(round(400 * value), 400)[0]
     limit = f"accuracy={low - 0.005:.4f}"
     assert not _gate(bertctl, runs, "plain", "--min", limit, code=0)["notes"]
-    found = _gate(bertctl, runs, "chosen", "--min", limit, code=8)
-    (check,) = found["checks"]
+    gate = _gate(bertctl, runs, "chosen", "--min", limit, code=8)
+    (check,) = gate["checks"]
     assert check["low"] == pytest.approx(low), "the plain interval stays"
     assert check["corrected"]["low"] == pytest.approx(
         value - (value - low) * 2.4977 / 1.95996, abs=1e-4
@@ -76,8 +77,8 @@ def test_what_the_split_chose_widens_the_interval_and_is_said(bertctl, runs):
         "a choice makes scores too good, not too bad"
     )
     assert "best of 4" in check["message"]
-    assert any("epoch (best of 4)" in note and "--split test" in note for note in found["notes"])
-    assert "threshold" not in " ".join(found["notes"]), "it was chosen on another split"
+    assert any("epoch (best of 4)" in note and "--split test" in note for note in gate["notes"])
+    assert "threshold" not in " ".join(gate["notes"]), "it was chosen on another split"
 
 
 def test_a_test_split_that_has_chosen_is_not_said_to_need_no_allowance(bertctl, runs):
@@ -134,7 +135,8 @@ def test_the_constant_answer_is_the_one_that_is_best_by_the_metric(bertctl, runs
     for name, best in (("f1", "0.3333"), (f"precision:{LABELS[1]}", "0.2000")):
         (check,) = _gate(bertctl, runs, "rare-label", "--min", f"{name}=0.1", code=8)["checks"]
         assert f"not clearly better than the best constant answer's {best}" in check["message"]
-    some, both = [LABELS[0]], list(LABELS)
+    some = [LABELS[0]]
+    both = list(LABELS)
     several = [
         line | {"gold": (some, both)[i % 2], "prediction": both if i else some}
         for i, line in enumerate(good)
@@ -148,8 +150,10 @@ def test_the_constant_answer_is_the_one_that_is_best_by_the_metric(bertctl, runs
 
 
 def test_recall_that_a_constant_answer_has_in_full_is_judged_by_its_limit_alone(bertctl, runs):
-    lines, task = classified(400), "text-classification"
-    recall, both = f"recall:{LABELS[1]}", ["accuracy", f"recall:{LABELS[1]}"]
+    lines = classified(400)
+    task = "text-classification"
+    recall = f"recall:{LABELS[1]}"
+    both = ["accuracy", f"recall:{LABELS[1]}"]
     baseline = {"baseline": {"validation": {"accuracy": 0.5, recall: 1.0}}}
     made_run(runs / "recall", lines, metrics=_metrics(lines, task, both) | baseline)
     for policy in ("strict", "lenient", "point"):
@@ -164,11 +168,11 @@ def test_recall_that_a_constant_answer_has_in_full_is_judged_by_its_limit_alone(
 
 def test_clusters_are_counted_and_several_checks_are_warned_of(bertctl, runs):
     limits = ["--min", "accuracy=0.5", "--min-slice", "source=a:accuracy=0.5"]
-    found = _gate(bertctl, runs, "grouped", *limits, code=0)
-    assert [check["clusters"] for check in found["checks"]] == [20, 20]
-    assert "on 400 examples in 20 clusters" in found["checks"][0]["message"]
-    assert any("20 clusters are few" in note for note in found["notes"])
-    assert any("exactly at all 2 limits" in note and "up to 5 %" in note for note in found["notes"])
+    gate = _gate(bertctl, runs, "grouped", *limits, code=0)
+    assert [check["clusters"] for check in gate["checks"]] == [20, 20]
+    assert "on 400 examples in 20 clusters" in gate["checks"][0]["message"]
+    assert any("20 clusters are few" in note for note in gate["notes"])
+    assert any("exactly at all 2 limits" in note and "up to 5 %" in note for note in gate["notes"])
     drop = _gate(
         bertctl, runs, "other", "--baseline", "grouped", "--max-drop", "accuracy=0.2", code=0
     )
@@ -228,7 +232,7 @@ def test_rows_that_confirm_choose_nothing_and_are_what_the_gate_looks_at(
         _gate(bertctl, tmp_path, "run", *limits, "--split", split, code=0)
         for split in ("confirm", "validation")
     ]
-    assert [bool(found["notes"]) for found in on_both] == [False, True]
+    assert [bool(actual["notes"]) for actual in on_both] == [False, True]
     again = bertctl("evaluate", "run", "--split", "confirm", "--json", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["metrics"]["confirm"] == metrics["metrics"]["confirm"]

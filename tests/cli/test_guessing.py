@@ -84,13 +84,11 @@ SQUAD = {
 }
 HEX = [f"{i:04x}" for i in ROWS]
 ENDS = {f"ending{i}": [f"{word} {i}" for word in cycle("good", "bad")] for i in range(4)}
-CLASSES, SCORES, TAGGED, ASKED, CHOSEN = (
-    "text-classification",
-    "text-regression",
-    "token-classification",
-    "question-answering",
-    "multiple-choice",
-)
+CLASSES = "text-classification"
+SCORES = "text-regression"
+TAGGED = "token-classification"
+ASKED = "question-answering"
+CHOSEN = "multiple-choice"
 
 RIGHT = {
     "reviews.csv": (CLASSES, "review stars", table(",", "review,stars", TEXTS, cycle(1, 2, 3, 5))),
@@ -251,11 +249,11 @@ def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: P
         "finetune", name, "--model", tiny_model, "--max-length", "32", "--dry-run", "--json"
     )
     assert planned.returncode == 0, planned.stderr
-    [said] = [
+    [message] = [
         line for line in planned.stderr.splitlines() if line.startswith(f"{name} looks like {task}")
     ]
-    assert all(column in said for column in columns.split())
-    assert f"bertctl finetune TASK --train-file {name}" in said
+    assert all(column in message for column in columns.split())
+    assert f"bertctl finetune TASK --train-file {name}" in message
     recipe = json.loads(planned.stdout)["recipe"]
     assert recipe["task"] == task
     if name == "toxic.csv":
@@ -268,14 +266,14 @@ def test_a_file_is_enough(name: str, bertctl: Run, tiny_model: Path, tmp_path: P
 def test_an_unclear_file_is_refused_with_the_choices(
     name: str, bertctl: Run, tmp_path: Path
 ) -> None:
-    content, said = UNCLEAR[name]
+    content, message = UNCLEAR[name]
     (tmp_path / name).write_text(content, encoding="utf-8")
     refused = bertctl("finetune", name)
     assert refused.returncode == 2, refused.stderr
-    shown = " ".join(refused.stderr.split())
-    assert all(part in shown for part in said), shown
-    assert f"bertctl finetune TASK --train-file {name}" in shown
-    assert CHOSEN in shown
+    text = " ".join(refused.stderr.split())
+    assert all(part in text for part in message), text
+    assert f"bertctl finetune TASK --train-file {name}" in text
+    assert CHOSEN in text
 
 
 def test_a_wrong_label_among_choices_is_told_of_and_makes_no_other_task(

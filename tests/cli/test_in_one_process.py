@@ -178,8 +178,8 @@ def _open_files() -> list[str]:
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # that of the listing itself
             names.append(str(path.readlink()))
-    own = [name for name in names if "/mpl-data/fonts/" not in name]
-    return sorted(re.sub(r"\[\d+\]", "[]", name) for name in own)
+    selected_names = [name for name in names if "/mpl-data/fonts/" not in name]
+    return sorted(re.sub(r"\[\d+\]", "[]", name) for name in selected_names)
 
 
 def _here(words: Sequence[str]) -> tuple[int, str, str]:
@@ -191,11 +191,11 @@ def _here(words: Sequence[str]) -> tuple[int, str, str]:
         contextlib.redirect_stderr(stderr),
     ):
         code = main(words)
-    said = []
+    messages = []
     for stream in (stdout, stderr):
         stream.flush()
-        said.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
-    return code, *said
+        messages.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return code, *messages
 
 
 def _in_a_thread(words: Sequence[str]) -> tuple[int, str, str]:
@@ -238,8 +238,8 @@ def test_commands_in_one_process_are_as_in_many(
             before = _state()
             code, stdout, stderr = take(_typed(command, tiny_run.path, tiny_model))
             after = _state()
-            found = Outcome(code, stdout, stderr, _files(folder))
-            assert found.unlike(expected[command]) == [], command
+            outcome = Outcome(code, stdout, stderr, _files(folder))
+            assert outcome.unlike(expected[command]) == [], command
             for part in before.keys() - left_out:
                 assert after[part] == before[part], f"{part} after {command}"
 

@@ -80,8 +80,8 @@ def test_inspect_of_a_run_says_what_was_trained(bertctl: Run, tiny_run: TinyRun,
     assert done.returncode == 0, done.stderr
     document = json.loads(bertctl("inspect", "frozen", "--json").stdout)
     parts = document["parts"]
-    kept = parts["embeddings"] + sum(parts["layers"][0].values())
-    assert document["trainable"] == document["parameters"] - kept
+    retained = parts["embeddings"] + sum(parts["layers"][0].values())
+    assert document["trainable"] == document["parameters"] - retained
     assert f"{document['trainable']:,}" in bertctl("inspect", "frozen").stdout
 
 
@@ -99,7 +99,7 @@ def test_two_models_stand_side_by_side(
 ):
     done = bertctl("inspect", tiny_model, tiny_run.path, "--file", opinions, "--json", "-q")
     document = json.loads(done.stdout)
-    assert [one["trained_as"] for one in document["models"]] == [
+    assert [model["trained_as"] for model in document["models"]] == [
         "BertModel",
         "BertForSequenceClassification",
     ]
@@ -112,9 +112,9 @@ def test_two_models_stand_side_by_side(
 
 
 def test_a_text_is_walked_through_the_embeddings(bertctl: Run, tiny_model: Path):
-    shown = bertctl("inspect", tiny_model, "--embeddings", "good film", "--pair", "bad")
+    done = bertctl("inspect", tiny_model, "--embeddings", "good film", "--pair", "bad")
     for words in ("|token|  |segment|  |position|", "film", "1 x 6 x 36", "0: the embeddings"):
-        assert words in shown.stdout
+        assert words in done.stdout
     cut = bertctl("inspect", tiny_model, "--embeddings", "x " * 100, "--json")
     assert len(json.loads(cut.stdout)["tokens"]) == 41
     assert "first 41 are read" in cut.stderr
@@ -122,21 +122,21 @@ def test_a_text_is_walked_through_the_embeddings(bertctl: Run, tiny_model: Path)
 
 def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp_path: Path):
     text = "the [MASK] was [MASK]"
-    [one] = json.loads(bertctl("fill-mask", masked, text, "--top-k", "2", "--json").stdout)[
+    [element] = json.loads(bertctl("fill-mask", masked, text, "--top-k", "2", "--json").stdout)[
         "masks"
     ][:1]
-    assert len(one) == 2
-    assert one[0]["score"] >= one[1]["score"]
+    assert len(element) == 2
+    assert element[0]["score"] >= element[1]["score"]
     table = bertctl("fill-mask", masked, text, "--top-k", "2").stdout
     assert "mask 2" in table
-    assert one[0]["text"] in table
+    assert element[0]["text"] in table
     lines = [text, "a [MASK]", "it was <script> [MASK]"]
     (tmp_path / "cloze.txt").write_text("\n".join(lines) + "\n")
     streamed = bertctl("fill-mask", masked, "cloze.txt", "--top-k", "2").stdout
     answers = [json.loads(line) for line in streamed.splitlines()]
     assert [answer["text"] for answer in answers] == lines
     assert [answer["id"] for answer in answers] == [0, 1, 2]
-    assert [each["ids"] for each in answers[0]["masks"][0]] == [each["ids"] for each in one]
+    assert [entry["ids"] for entry in answers[0]["masks"][0]] == [entry["ids"] for entry in element]
     assert (
         bertctl("fill-mask", masked, "-", "--top-k", "2", input="\n".join(lines)).stdout == streamed
     )
@@ -157,23 +157,27 @@ def test_masks_are_filled_in_a_text_and_in_files(bertctl: Run, masked: Path, tmp
     assert json.loads(done.stdout)["files"] == ["answers.csv"]
     rows = list(csv.DictReader(io.StringIO((tmp_path / "answers.csv").read_text())))
     masks = [json.loads(row["masks"]) for row in rows]
-    assert [(row["id"], row["text"], len(each)) for row, each in zip(rows, masks, strict=True)] == [
+    assert [
+        (row["id"], row["text"], len(entry)) for row, entry in zip(rows, masks, strict=True)
+    ] == [
         ("0", lines[0], 2),
         ("1", lines[1], 1),
         ("2", lines[2], 1),
     ]
     assert all(
-        {one["word"] for one in mask} == {"good", "goodness"} for each in masks for mask in each
+        {entry["word"] for entry in mask} == {"good", "goodness"}
+        for entry in masks
+        for mask in entry
     )
 
 
 def test_neighbours_as_a_table_a_document_and_a_page(bertctl: Run, tmp_path: Path):
-    shown = bertctl("vocab", "neighbours", "king - man + woman", "minilm", "--top-k", "3")
-    assert "queen" in shown.stdout.splitlines()[1]
+    done = bertctl("vocab", "neighbours", "king - man + woman", "minilm", "--top-k", "3")
+    assert "queen" in done.stdout.splitlines()[1]
     (tmp_path / "corpus.txt").write_text(
         "He sat on the <b>bank</b> of the river.\nThe Bank lends money.\n"
     )
-    given = [
+    supplied = [
         "bank",
         "minilm",
         "--context",
@@ -183,7 +187,7 @@ def test_neighbours_as_a_table_a_document_and_a_page(bertctl: Run, tmp_path: Pat
         "-o",
         "bank.html",
     ]
-    document = json.loads(bertctl("vocab", "neighbours", *given, "--json").stdout)
+    document = json.loads(bertctl("vocab", "neighbours", *supplied, "--json").stdout)
     assert document["neighbours"][0]["text"].startswith("He sat")
     assert document["places"] == 2
     page = (tmp_path / "bank.html").read_text()
@@ -239,8 +243,8 @@ def test_weights_that_are_no_numbers_are_refused(bertctl: Run, masked: Path, tmp
 
     shutil.copytree(masked, tmp_path / "nan")
     weights = load_file(masked / "model.safetensors")
-    for one in weights.values():
-        one[:] = float("nan")
+    for weight in weights.values():
+        weight[:] = float("nan")
     save_file(weights, tmp_path / "nan" / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "x.txt").write_text("a film\nthe film\n")
     for line in (

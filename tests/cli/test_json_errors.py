@@ -116,11 +116,11 @@ def _refused_with_each(
     monkeypatch.setattr(app, "verb_command", made_anew)
     for kind, (raised, code) in RAISED.items():  # noqa: B007 - what the verb raises
         assert main([*words, "--json"]) == code, kind
-        said = capsys.readouterr()
-        document = one_document(said.out, code)
+        captured = capsys.readouterr()
+        document = one_document(captured.out, code)
         assert document["kind"] == ("interrupted" if kind == "terminated" else kind)
         assert {key: document[key] for key in PLACES.get(kind, {})} == PLACES.get(kind, {})
-        assert f"error: {document['message']}\n" in said.err
+        assert f"error: {document['message']}\n" in captured.err
 
 
 @pytest.mark.in_process
@@ -167,7 +167,7 @@ def test_no_verb_at_all_and_ranks_that_are_no_numbers(bertctl) -> None:
         {"RANK": ""},
     ):
         done = bertctl("docs", "--json", env=environment)
-        name = next(name for name, given in environment.items() if given != "0" and given != "2")
+        name = next(name for name, value in environment.items() if value != "0" and value != "2")
         assert done.returncode == 2
         assert f"{name}={environment[name]!r}" in str(one_document(done.stdout, 2)["message"])
         assert "Traceback" not in done.stderr

@@ -43,8 +43,8 @@ def test_vectors_of_0_and_1_are_refused_with_what_to_type_by_every_verb(
     more = ["--seeds", "2"] if verb == "sweep" else []
     refused = bertctl(*verb.split(), "hot.csv", "--model", tiny_model, "--max-length", "16", *more)
     assert refused.returncode == 3, refused.stderr
-    shown = refused.stdout + refused.stderr
-    assert "--set text_classification.labels='[a, b, c]'" in " ".join(shown.split())
+    output = refused.stdout + refused.stderr
+    assert "--set text_classification.labels='[a, b, c]'" in " ".join(output.split())
 
 
 def test_a_run_on_vectors_scores_vectors_names_and_nothing_else(
@@ -135,8 +135,8 @@ def test_a_score_that_is_none_is_skipped_by_evaluate_and_counted(
         "evaluate", "run", "--file", "bad.csv", "-o", "new", "--on-error", "skip", "--json"
     )
     assert json.loads(skipped.stdout)["skipped"] == 1, skipped.stderr
-    one = table(tmp_path / "one.csv", score=["2.5"] * len(TEXTS))
-    scored = json.loads(bertctl("evaluate", "run", "--file", one, "--json").stdout)["metrics"][
+    rows = table(tmp_path / "one.csv", score=["2.5"] * len(TEXTS))
+    scored = json.loads(bertctl("evaluate", "run", "--file", rows, "--json").stdout)["metrics"][
         "file"
     ]
     assert [scored[name]["value"] for name in ("pearson", "spearman", "r2")] == [None] * 3
@@ -148,7 +148,7 @@ def test_a_score_that_is_none_is_skipped_by_evaluate_and_counted(
 
 
 @pytest.mark.parametrize(
-    ("scores", "shown"),
+    ("scores", "output"),
     [
         ([f"{i / 2}%" for i in range(24)], "write plain numbers, such as 0.0"),
         ([f"${i}.50" for i in range(24)], "such as 0.50"),
@@ -157,12 +157,12 @@ def test_a_score_that_is_none_is_skipped_by_evaluate_and_counted(
     ],
 )
 def test_scores_with_a_sign_are_no_classes(
-    scores: list[str], shown: str, tiny_model: Path, bertctl: Run, tmp_path: Path
+    scores: list[str], output: str, tiny_model: Path, bertctl: Run, tmp_path: Path
 ) -> None:
     table(tmp_path / "a.csv", score=scores)
     refused = bertctl("finetune", "a.csv")
     assert refused.returncode == 2, refused.stderr
-    assert shown in " ".join(refused.stderr.split())
+    assert output in " ".join(refused.stderr.split())
     words = [
         "text-regression",
         "--train-file",
@@ -172,9 +172,9 @@ def test_scores_with_a_sign_are_no_classes(
         "--max-length",
         "16",
     ]
-    named = bertctl("finetune", *words)
-    assert named.returncode == 3
-    assert f"for {scores[0]}." in named.stderr
+    done = bertctl("finetune", *words)
+    assert done.returncode == 3
+    assert f"for {scores[0]}." in done.stderr
 
 
 def test_labels_that_differ_in_case_are_warned_of_before_training(
@@ -188,11 +188,11 @@ def test_labels_that_differ_in_case_are_warned_of_before_training(
     ):
         done = bertctl(*words, *common)
         assert done.returncode == 0, done.stderr
-        said = " ".join(done.stderr.split())
-        assert "'good'" in said
-        assert "'Good'" in said
-        assert "differ only in case or spacing" in said
-        assert "'good film'" in said
+        text = " ".join(done.stderr.split())
+        assert "'good'" in text
+        assert "'Good'" in text
+        assert "differ only in case or spacing" in text
+        assert "'good film'" in text
 
 
 def test_columns_that_are_not_read_are_named_and_a_split_is_warned_of(
@@ -206,10 +206,10 @@ def test_columns_that_are_not_read_are_named_and_a_split_is_warned_of(
     )
     done = bertctl("finetune", "a.csv", "--model", tiny_model, "--max-length", "16", "--dry-run")
     assert "label from 'label' (not read: title, split)" in done.stderr
-    said = " ".join(done.stderr.split())
+    text = " ".join(done.stderr.split())
     assert (
         "the column 'split' has 'train' in 16 rows and 'test' in 8 rows, and all rows are read"
-        in said
+        in text
     )
     table(tmp_path / "b.csv", label=cycle("good", "bad"), is_valid=cycle("False", "True", "False"))
     checked = bertctl("data", "check", "b.csv", "--model", tiny_model, "--max-length", "16")
@@ -238,14 +238,14 @@ def test_a_label_that_a_sample_has_lost_is_told_of(
     ]
     refused = bertctl(*words, "--dry-run")
     assert refused.returncode == 3
-    said = " ".join(refused.stderr.split())
+    text = " ".join(refused.stderr.split())
     assert (
         "b.csv:3: no training row has the label 'rare': the sample of 6 training rows has lost it"
-        in said
+        in text
     )
-    assert "text_classification.labels='[bad, good, rare]'" in said
-    named = bertctl(*words, "--dry-run", "--set", "text_classification.labels=[bad,good,rare]")
-    assert named.returncode == 0, named.stderr
+    assert "text_classification.labels='[bad, good, rare]'" in text
+    done = bertctl(*words, "--dry-run", "--set", "text_classification.labels=[bad,good,rare]")
+    assert done.returncode == 0, done.stderr
 
 
 def test_candidates_for_the_label_are_filled_columns_with_few_recurring_words(
@@ -263,9 +263,9 @@ def test_candidates_for_the_label_are_filled_columns_with_few_recurring_words(
     )
     refused = bertctl("data", "check", "tweets.csv")
     assert refused.returncode == 2
-    said = " ".join(refused.stderr.split())
-    assert "several columns could be the label: airline_sentiment, airline Name it:" in said
-    assert said.count("tweet_id") == 1
+    text = " ".join(refused.stderr.split())
+    assert "several columns could be the label: airline_sentiment, airline Name it:" in text
+    assert text.count("tweet_id") == 1
 
 
 def test_columns_of_0_and_1_with_another_number_column_are_named_all_in_one_option(
@@ -300,10 +300,10 @@ def test_a_head_with_the_same_labels_in_another_order_is_kept_and_said_to_be_so(
         == 0
     )
     again = bertctl("finetune", "a.csv", "--model", "run", *common, "--dry-run")
-    said = " ".join(again.stderr.split())
-    assert "its trained head is kept, its labels in this run's order" in said
-    kept = bertctl("finetune", "a.csv", "--model", "run", *common, *order, "--dry-run")
-    assert "its trained head is kept" in kept.stderr
+    text = " ".join(again.stderr.split())
+    assert "its trained head is kept, its labels in this run's order" in text
+    done = bertctl("finetune", "a.csv", "--model", "run", *common, *order, "--dry-run")
+    assert "its trained head is kept" in done.stderr
 
 
 def test_class_numbers_as_pandas_writes_them_are_classes(
@@ -332,10 +332,10 @@ def test_several_labels_in_one_cell_are_warned_of_with_the_option_that_parts_the
 ) -> None:
     table(tmp_path / "a.csv", label=cycle("good", f"good{separator}film", "film"))
     common = ("finetune", "a.csv", "--dry-run", "--model", tiny_model, "--max-length", "16")
-    said = " ".join(bertctl(*common).stderr.split())
+    text = " ".join(bertctl(*common).stderr.split())
     option = f"text_classification.label_separator='{separator.strip()}'"
-    assert "3 different labels are 2 with" in said
-    assert option in said
+    assert "3 different labels are 2 with" in text
+    assert option in text
     done = bertctl(*common, "--set", option.replace("'", ""))
     assert "3 different labels" not in done.stderr
     assert done.returncode == 0, done.stderr
@@ -354,13 +354,13 @@ def test_a_rare_word_for_no_label_is_warned_of(
 def test_a_column_of_doubtful_kind_is_asked_for_in_one_remedy(bertctl: Run, tmp_path: Path) -> None:
     table(tmp_path / "a.csv", label=cycle("0.0", "1.0"))
     refused = bertctl("finetune", "a.csv")
-    said = " ".join(refused.stderr.split())
+    text = " ".join(refused.stderr.split())
     assert refused.returncode == 2
     assert (
         "Name the task, or another column: --label-column NAME. The task is named so: bertctl "
-        "finetune TASK" in said
+        "finetune TASK" in text
     )
-    assert "Add it to the command" not in said
+    assert "Add it to the command" not in text
 
 
 @pytest.mark.parametrize(

@@ -43,9 +43,9 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
 def free_port() -> str:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        return str(connection.getsockname()[1])
 
 
 def side_by_side(
@@ -69,10 +69,10 @@ def side_by_side(
         )
         for command, variables in commands
     ]
-    said = [process.communicate(timeout=3600) for process in started]
+    outputs = [process.communicate(timeout=3600) for process in started]
     return [
         subprocess.CompletedProcess(process.args, process.returncode, *streams)
-        for process, streams in zip(started, said, strict=True)
+        for process, streams in zip(started, outputs, strict=True)
     ]
 
 
@@ -107,7 +107,8 @@ def alone(tiny_model: Path, opinions: Path, tmp_path: Path) -> list[float]:
 def test_two_processes_are_one_job_whoever_starts_them(
     alone: list[float], tiny_model: Path, opinions: Path, tmp_path: Path, how: str
 ) -> None:
-    command, port = finetune(tiny_model, opinions, "shared"), free_port()
+    command = finetune(tiny_model, opinions, "shared")
+    port = free_port()
     if how == "torchrun":
         commands = [([*TORCHRUN, "--standalone", "--nproc_per_node=2", *command], {})]
     elif how == "two machines":
@@ -123,11 +124,11 @@ def test_two_processes_are_one_job_whoever_starts_them(
     else:
         commands = [([sys.executable, *command], by_hand(rank, port)) for rank in range(2)]
     done = side_by_side(tmp_path, commands)
-    said = "".join(one.stderr for one in done)
-    assert [one.returncode for one in done] == [0] * len(done), said
+    text = "".join(entry.stderr for entry in done)
+    assert [entry.returncode for entry in done] == [0] * len(done), text
     assert history_losses(tmp_path / "shared") == pytest.approx(alone, abs=1e-4)
     assert json.loads((tmp_path / "shared" / "performance.json").read_text())["processes"] == 2
-    assert said.count("run folder: shared") == 2, (
+    assert text.count("run folder: shared") == 2, (
         "one process speaks, at the beginning and at the end"
     )
 

@@ -32,7 +32,7 @@ def refusal(tmp_path, monkeypatch, capsys):
     return run
 
 
-def test_usage_error(refusal):
+def test_a_usage_error_says_which_options_exclude_each_other(refusal):
     assert refusal("predict", "nowhere", "x.csv", "--split", "test") == (
         ExitCode.USAGE,
         "error: a file, --text or --question, and --split or --data exclude each other\nGive one "
@@ -62,13 +62,13 @@ def test_recipe_error_lists_every_problem(refusal, tmp_path):
 def test_an_unknown_field_points_to_a_recipe_that_has_the_fields_of_its_task(
     bertctl, refusal, verb, recipe, section
 ):
-    code, said = refusal(verb, recipe, "--set", f"{section}.nonsense=1")
+    code, message = refusal(verb, recipe, "--set", f"{section}.nonsense=1")
     assert code == ExitCode.USAGE
-    (shown,) = re.findall(r"`(bertctl recipes show [\w-]+)` prints every field", said)
-    assert f"\n{section}:" in bertctl(*shown.split()[1:]).stdout
+    (output,) = re.findall(r"`(bertctl recipes show [\w-]+)` prints every field", message)
+    assert f"\n{section}:" in bertctl(*output.split()[1:]).stdout
 
 
-def test_data_error(refusal, tmp_path):
+def test_a_data_error_names_file_line_and_what_to_type(refusal, tmp_path):
     (tmp_path / "rows.csv").write_text("text,label\na,pos\nb\n")
     assert refusal(
         "finetune", "text-classification", "--train-file", "rows.csv", "--model", "minilm"
@@ -109,7 +109,7 @@ def test_diverged_error(refusal, tmp_path, tiny_model):
     files = ("--train-file", "scores.csv", "--validation-file", "other.csv", "--batch-size", "4")
     model = ("--model", str(tiny_model), "--max-length", "32", "--learning-rate", "1e30")
     model += ("--set", "training.preset=null")
-    code, said = refusal("finetune", "text-regression", *files, *model, "-q", "-o", "run")
+    code, message = refusal("finetune", "text-regression", *files, *model, "-q", "-o", "run")
     assert code == ExitCode.DIVERGED
     assert re.fullmatch(
         r"error: training diverged at step 2: the loss is (inf|nan) "
@@ -117,7 +117,7 @@ def test_diverged_error(refusal, tmp_path, tiny_model):
         r"Try a lower --learning-rate, a longer warm-up \(--set optimizer\.warmup_fraction=0\.2\) "
         r"or --precision fp32; "
         r"look at those examples\.\n",
-        said,
+        message,
     )
 
 
@@ -146,5 +146,5 @@ def test_a_working_folder_that_was_deleted_is_named(refusal, tmp_path, monkeypat
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    said = "error: the working folder has been deleted\nChange into another (cd).\n"
-    assert refusal("runs", "ls") == refusal("recipes", "ls") == (ExitCode.UNAVAILABLE, said)
+    message = "error: the working folder has been deleted\nChange into another (cd).\n"
+    assert refusal("runs", "ls") == refusal("recipes", "ls") == (ExitCode.UNAVAILABLE, message)

@@ -83,12 +83,12 @@ def test_f1_of_two_labels_says_of_which(bertctl: Run, tiny_model: Path) -> None:
     decisions = json.loads(Path("run/metrics.json").read_text())["decisions"]
     assert decisions == {"validation": {}, "test": {"threshold": decision["threshold"]}}
     gated = bertctl("gate", "run", "--min", "f1=0.5", "--split", "test", "--json")
-    said = (
+    message = (
         "validation is scored with no threshold. test is scored with threshold "
         f"{decision['threshold']:.4g}."
     )
-    assert said in " ".join(table.split())
-    assert said in " ".join(json.loads(gated.stdout)["notes"])
+    assert message in " ".join(table.split())
+    assert message in " ".join(json.loads(gated.stdout)["notes"])
 
 
 def test_the_positive_label_is_chosen_and_any_metric_decides(

@@ -60,7 +60,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nur
         "training.evaluate_every=120",
     ]
     done = nursery.run(
-        [*command, *(word for one in settings for word in ("--set", one))], cwd=folder
+        [*command, *(word for setting in settings for word in ("--set", setting))], cwd=folder
     )
     assert done.returncode == 0, done.stderr
     assert "2 to 4 choices; right one 0: 2, 1: 3, 2: 2, 3: 1" in done.stderr

@@ -76,11 +76,11 @@ def test_every_task_has_a_command_that_uses_its_runs():
 def test_a_sweep_names_its_run_if_it_kept_the_model(tmp_path):
     (tmp_path / "cells" / "first" / "model").mkdir(parents=True)
 
-    kept = use_of_sweep(tmp_path, "first", "text-classification")
+    retained = use_of_sweep(tmp_path, "first", "text-classification")
     deleted = use_of_sweep(tmp_path, "second", "text-classification")
     untrained = use_of_sweep(tmp_path, None, "text-classification")
 
-    assert kept == f"bertctl predict {tmp_path / 'cells' / 'first'} FILE"
+    assert retained == f"bertctl predict {tmp_path / 'cells' / 'first'} FILE"
     assert deleted == untrained == f"bertctl finetune {tmp_path / 'best.yaml'}"
 
 

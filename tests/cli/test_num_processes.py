@@ -62,12 +62,12 @@ def by_two(
             "MASTER_PORT": str(free.getsockname()[1]),
         }
     envs = [{**nursery.env, **meeting, "RANK": str(rank)} for rank in range(2)]
-    typed = [[*map(str, (*words, *own))] for own in (first, second)]
+    typed = [[*map(str, (*words, *personal))] for personal in (first, second)]
     running = [
-        nursery.start(each, cwd=folder, env=env) for each, env in zip(typed, envs, strict=True)
+        nursery.start(entry, cwd=folder, env=env) for entry, env in zip(typed, envs, strict=True)
     ]
-    said = [process.communicate(timeout=3600) for process in running]
-    out, err = ("".join(streams) for streams in zip(*said, strict=True))
+    outputs = [process.communicate(timeout=3600) for process in running]
+    out, err = ("".join(streams) for streams in zip(*outputs, strict=True))
     return subprocess.CompletedProcess([], max(process.wait() for process in running), out, err)
 
 
@@ -112,7 +112,9 @@ def test_losses_do_not_depend_on_who_computes_them(
 def test_two_processes_score_to_the_same_bytes(
     bertctl: Run, nursery: Nursery, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
-    one = bertctl("evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "one", "--threads", "1")
+    done = bertctl(
+        "evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "one", "--threads", "1"
+    )
     two = by_two(
         nursery,
         tmp_path,
@@ -125,7 +127,7 @@ def test_two_processes_score_to_the_same_bytes(
         "--threads",
         "1",
     )
-    assert (one.returncode, two.returncode) == (0, 0), two.stderr
+    assert (done.returncode, two.returncode) == (0, 0), two.stderr
     for name in ("metrics.json", "predictions/file.jsonl"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -176,8 +178,8 @@ def test_processes_that_go_on_from_other_places_are_refused(
     words += ["--model", tiny_model, *FIELDS]
     done = bertctl(*words, "-o", "run")
     assert done.returncode == 0, done.stderr
-    there = by_two(nursery, tmp_path, *words, "--resume-if-any", "-o", "run")
-    assert there.returncode == 0, there.stderr
+    others = by_two(nursery, tmp_path, *words, "--resume-if-any", "-o", "run")
+    assert others.returncode == 0, others.stderr
     refused = by_two(
         nursery,
         tmp_path,
@@ -244,10 +246,8 @@ def test_processes_with_other_models_predict_nothing(
             weights,
             {"format": "pt"},
         )
-    first, second = (
-        (tiny_run.path, "--batch-size", 4),
-        (run, "--batch-size", 4 if other == "model" else 5),
-    )
+    first = (tiny_run.path, "--batch-size", 4)
+    second = (run, "--batch-size", 4 if other == "model" else 5)
     words = ("--threads", "1", "-o", "answers.jsonl", tiny_run.data)
     refused = by_two(nursery, tmp_path, "predict", first=(*first, *words), second=(*second, *words))
     assert refused.returncode == 2, refused.stderr
@@ -285,10 +285,10 @@ def test_nobody_leaves_the_meeting_before_all_are_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("port", ["abc", "99999", ""])
 def test_a_port_that_is_none_or_taken_is_no_bug(bertctl: Run, tiny_run: TinyRun, port: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = port or str(taken.getsockname()[1])
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
+        connection.listen()
+        port = port or str(connection.getsockname()[1])
         env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         refused = bertctl("predict", tiny_run.path, "--text", "good", env=env)
     assert refused.returncode == 2, refused.stderr
@@ -384,8 +384,8 @@ def test_a_dash_that_is_not_the_input_stays_one_for_several_processes(
     The file lay in the folder of stdin's copy and was gone with it.
     """
     two = ("--num-processes", "2", "--device", "cpu")
-    said = bertctl("predict", tiny_run.path, "--text", "-", *two)
-    assert json.loads(said.stdout)["text"] == "-", said.stderr
+    completed = bertctl("predict", tiny_run.path, "--text", "-", *two)
+    assert json.loads(completed.stdout)["text"] == "-", completed.stderr
     done = bertctl("predict", tiny_run.path, "-o", "-", "-", *two, input="it was fine\n")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "-").read_text())["text"] == "it was fine"

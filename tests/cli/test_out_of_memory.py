@@ -63,7 +63,7 @@ def start(model: Path, run: Path, *, batch_size: int, limit: int = 2**40) -> "Po
     options |= {"--precision": "fp32", "--threads": 1}
     sets = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "evaluation.batch_size=1"]
     words = [str(word) for pair in options.items() for word in pair]
-    words += [word for one in (*sets, "model.dropout=0.0") for word in ("--set", one)]
+    words += [word for entry in (*sets, "model.dropout=0.0") for word in ("--set", entry)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "bertctl", "finetune", "text-classification", *words]
     set_limit = partial(resource.setrlimit, resource.RLIMIT_DATA, (limit, limit))
@@ -91,7 +91,8 @@ def at_rest_and_at_most(process: "Popen[str]", run: Path) -> tuple[int, int]:
     """Bytes between the steps of a training that has begun, and within them."""
     while process.poll() is None and len(history_losses(run)) < 2:
         time.sleep(0.01)
-    sizes, begun = [], len(history_losses(run))
+    sizes = []
+    begun = len(history_losses(run))
     while process.poll() is None and len(history_losses(run)) < begun + 3:
         sizes.append(memory(process))
         time.sleep(0.001)
@@ -102,18 +103,18 @@ def at_rest_and_at_most(process: "Popen[str]", run: Path) -> tuple[int, int]:
 @pytest.mark.slow
 def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> None:
     model = wide_model(tmp_path / "wide", 4096)
-    whole = start(model, tmp_path / "whole", batch_size=16)
-    rest, most = at_rest_and_at_most(whole, tmp_path / "whole")
+    complete = start(model, tmp_path / "whole", batch_size=16)
+    rest, most = at_rest_and_at_most(complete, tmp_path / "whole")
     assert most - rest > 100 * MB, "the steps take much memory, or the test means nothing"
-    said = whole.communicate(timeout=3600)[1]
-    assert whole.returncode == 0, said
-    assert "out of memory" not in said
+    output = complete.communicate(timeout=3600)[1]
+    assert complete.returncode == 0, output
+    assert "out of memory" not in output
 
     parts = start(model, tmp_path / "parts", batch_size=16, limit=rest + int(0.75 * (most - rest)))
-    said = parts.communicate(timeout=3600)[1]
-    assert parts.returncode == 0, said
-    assert "out of memory with 16 examples of 128 tokens" in said
-    assert "batch stays 16" in said
+    output = parts.communicate(timeout=3600)[1]
+    assert parts.returncode == 0, output
+    assert "out of memory with 16 examples of 128 tokens" in output
+    assert "batch stays 16" in output
     assert len(history_losses(tmp_path / "whole")) == 12
     assert history_losses(tmp_path / "parts") == pytest.approx(
         history_losses(tmp_path / "whole"), abs=1e-4
@@ -123,13 +124,13 @@ def test_the_step_is_repeated_in_parts_to_the_same_losses(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_where_one_example_is_too_much_it_says_what_would_help(tmp_path: Path) -> None:
     model = wide_model(tmp_path / "wide", 32768)
-    whole = start(model, tmp_path / "whole", batch_size=2)
-    rest, _ = at_rest_and_at_most(whole, tmp_path / "whole")
-    whole.communicate(timeout=3600)
+    complete = start(model, tmp_path / "whole", batch_size=2)
+    rest, _ = at_rest_and_at_most(complete, tmp_path / "whole")
+    complete.communicate(timeout=3600)
     process = start(model, tmp_path / "run", batch_size=2, limit=rest + 40 * MB)
-    said = process.communicate(timeout=3600)[1]
-    assert process.returncode == ExitCode.DEVICE, said
-    assert "out of memory with 2 examples of 128 tokens" in said
-    assert "error: out of memory with 1 example of 128 tokens" in said
-    assert "--max-length" in said
-    assert "--gradient-checkpointing" in said
+    output = process.communicate(timeout=3600)[1]
+    assert process.returncode == ExitCode.DEVICE, output
+    assert "out of memory with 2 examples of 128 tokens" in output
+    assert "error: out of memory with 1 example of 128 tokens" in output
+    assert "--max-length" in output
+    assert "--gradient-checkpointing" in output

@@ -108,7 +108,7 @@ def test_validate_and_data_check_know_it(bertctl, folder):
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "said"),
+    ("was", "now", "message"),
     [
         ("task: text-classification", "task: text-clasification", "2: trec.task: "),
         ("columns:", "colums:", "3: trec.colums: "),
@@ -120,9 +120,9 @@ def test_validate_and_data_check_know_it(bertctl, folder):
         ("trec:", "trec: [", "not YAML"),
     ],
 )
-def test_what_is_wrong_in_it_is_said_with_its_line(bertctl, folder, was, now, said):
+def test_what_is_wrong_in_it_is_said_with_its_line(bertctl, folder, was, now, message):
     (folder / "datasets.yaml").write_text(DATASETS.replace(was, now))
     result = bertctl("recipes", "validate", folder / "my.yaml")
     assert result.returncode == ExitCode.USAGE
     assert "datasets.yaml" in result.stdout + result.stderr
-    assert said in result.stdout + result.stderr
+    assert message in result.stdout + result.stderr

@@ -271,8 +271,8 @@ def test_columns_that_are_named_make_a_table_of_plain_text(
 ) -> None:
     table = tmp_path / "reviews.txt"
     table.write_text("id|review\n1|a good film\n2|bad food\n", encoding="utf-8")
-    for named in (["--text-column", "review"], ["--delimiter", "|"]):
-        answered = bertctl("predict", tiny_run.path, table, *named)
+    for by_name in (["--text-column", "review"], ["--delimiter", "|"]):
+        answered = bertctl("predict", tiny_run.path, table, *by_name)
         assert [json.loads(line)["text"] for line in answered.stdout.splitlines()] == [
             "a good film",
             "bad food",

@@ -19,13 +19,13 @@ def test_words_of_a_corpus_enter_a_run(bertctl: Run, tiny_run: TinyRun, tmp_path
     done = bertctl(
         "vocab", "grow", tiny_run.path, "corpus.txt", "--words", "2", "-o", "grown", "--json"
     )
-    found = json.loads(done.stdout)
-    assert [(one["word"], one["count"]) for one in found["words"]] == [
+    document = json.loads(done.stdout)
+    assert [(word["word"], word["count"]) for word in document["words"]] == [
         ("filmgoer", 3),
         ("goodness", 2),
     ]
-    assert found["words"][1]["pieces"] == ["good", "##n", "##e", "##s", "##s"]
-    assert found["corpus_pieces"]["before"] - found["corpus_pieces"]["after"] == 3 * 4 + 2 * 4
+    assert document["words"][1]["pieces"] == ["good", "##n", "##e", "##s", "##s"]
+    assert document["corpus_pieces"]["before"] - document["corpus_pieces"]["after"] == 3 * 4 + 2 * 4
     assert "2 new words written to grown" in done.stderr
     config, was = (
         json.loads((folder / "config.json").read_text())
@@ -47,7 +47,7 @@ def test_words_of_a_corpus_enter_a_run(bertctl: Run, tiny_run: TinyRun, tmp_path
     assert bertctl(*again, "--set", "training.max_steps=1", "-o", "again").returncode == 0
     table = bertctl("vocab", "grow", tiny_run.path, "-", "-o", "other", input=CORPUS).stdout
     assert "filmgoer      3  film ##g ##o ##e ##r" in table
-    before, after = found["corpus_pieces"].values()
+    before, after = document["corpus_pieces"].values()
     assert f"{before} tokens, and has {after} ({after / before - 1:+.1%})" in table
 
 
@@ -58,7 +58,8 @@ def test_a_model_is_reduced_to_a_corpus(bertctl: Run, tiny_model: Path, tmp_path
     assert sizes["before"] - sizes["after"] == len(
         ["food", "not", "very", "fine", "poor", "dull", "bright"]
     )
-    read, vectors = [], []
+    read = []
+    vectors = []
     for i, model in enumerate((tiny_model, "small")):
         lines = bertctl("tokenize", "-q", "-f", "corpus.txt", "-m", model).stdout.splitlines()
         read.append([json.loads(line)["pieces"] for line in lines])

@@ -36,8 +36,8 @@ def job() -> dict[str, Any]:
     assert text.count(MARK) == 1, f"the page has no block under {MARK}"
     block = re.match(r"\s*```yaml\n(.*?)```", text.split(MARK)[1], re.DOTALL)
     assert block, "the mark stands right above a yaml block"
-    (found,) = yaml.safe_load(block[1])["jobs"].values()
-    return dict(found)
+    (actual,) = yaml.safe_load(block[1])["jobs"].values()
+    return dict(actual)
 
 
 def scripts(job: dict[str, Any]) -> dict[str, str]:
@@ -85,21 +85,21 @@ def test_every_shell_line_runs_offline_in_order(job: dict[str, Any], tmp_path: P
 def block(mark: str) -> str:
     """The one fenced block of the page under this mark."""
     text = PAGE.read_text(encoding="utf-8")
-    (found,) = re.findall(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", text, re.DOTALL)
-    return str(found)
+    (actual,) = re.findall(rf"<!-- {re.escape(mark)} -->\n```\w+\n(.*?)```", text, re.DOTALL)
+    return str(actual)
 
 
 def component() -> tuple[dict[str, Any], dict[str, Any]]:
     """Inputs with their defaults, and the job with those put in."""
     spec, _ = yaml.safe_load_all(COMPONENT.read_text(encoding="utf-8"))
-    given = {name: row["default"] for name, row in spec["spec"]["inputs"].items()}
+    supplied = {name: row["default"] for name, row in spec["spec"]["inputs"].items()}
     text = re.sub(
         r"\$\[\[ inputs\.([\w-]+) \]\]",
-        lambda one: given[one[1]],
+        lambda entry: supplied[entry[1]],
         COMPONENT.read_text(encoding="utf-8"),
     )
     _, jobs = yaml.safe_load_all(text)
-    return given, jobs
+    return supplied, jobs
 
 
 def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
@@ -108,24 +108,24 @@ def action_lines(**inputs: str) -> list[tuple[dict[str, str], str]]:
     The installation is left out.
     """
     action = yaml.safe_load(ACTION.read_text(encoding="utf-8"))
-    given = {name: row["default"] for name, row in action["inputs"].items()}
-    assert set(inputs) <= set(given)
-    given |= inputs
+    supplied = {name: row["default"] for name, row in action["inputs"].items()}
+    assert set(inputs) <= set(supplied)
+    supplied |= inputs
     needed = [step for step in action["runs"]["steps"] if "run" in step and step["name"] != INSTALL]
-    if given["verb"] != "finetune":
+    if supplied["verb"] != "finetune":
         needed = [
             step
             for step in needed
             if step["name"] not in ("what to fetch", "fetch", "look at the data")
         ]
-    if not given["min"] + given["max-drop"]:
+    if not supplied["min"] + supplied["max-drop"]:
         needed = [step for step in needed if step["name"] != "good enough?"]
     assert all(step["shell"] == "bash" for step in needed)
     fill = re.compile(r"\$\{\{ inputs\.([\w-]+) \}\}")
     return [
         (
             {
-                name: fill.sub(lambda one: given[one[1]], text)
+                name: fill.sub(lambda entry: supplied[entry[1]], text)
                 for name, text in step.get("env", {}).items()
             },
             step["run"],
@@ -188,9 +188,9 @@ def test_the_actions_lines_run(tmp_path: Path) -> None:
     github = {"GITHUB_ACTIONS": "true", **files}
     few = "--max-train-rows 32 --max-eval-rows 32 --epochs 1"
     for env, script in action_lines(min="accuracy=0.01", options=few):
-        said = shell(script, tmp_path, **github, **env)
-        assert ("::group::" in said) == ("finetune" in script)
-        assert said.count("::group::") == said.count("::endgroup::")
+        message = shell(script, tmp_path, **github, **env)
+        assert ("::group::" in message) == ("finetune" in script)
+        assert message.count("::group::") == message.count("::endgroup::")
     assert {path.name for path in (tmp_path / "reports").iterdir()} == {
         "data.xml",
         "gate.xml",
@@ -219,8 +219,8 @@ def test_the_action_holds_to_a_lock(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_gitlabs_lines_run(tmp_path: Path) -> None:
     (page,) = yaml.safe_load(block("pipeline: GitLab")).values()
-    (own,) = component()[1].values()
-    for number, job in enumerate((page, own)):
+    (personal,) = component()[1].values()
+    for number, job in enumerate((page, personal)):
         folder = tmp_path / str(number)
         folder.mkdir()
         variables = {
@@ -229,10 +229,10 @@ def test_gitlabs_lines_run(tmp_path: Path) -> None:
         }
         assert [line.split()[:2] for line in job["before_script"]] == [["pip", "install"]]
         variables |= {"GITLAB_CI": "true", "MIN": "accuracy=0.01 f1=0.0"}
-        said = "".join(
+        output = "".join(
             shell(line, folder, **variables) for line in (*job["script"], *job["after_script"])
         )
-        assert "\x1b[0Ksection_start:" in said
+        assert "\x1b[0Ksection_start:" in output
         reports = job["artifacts"]["reports"]
         assert list(folder.glob(reports["junit"]))
         quality = (
@@ -249,7 +249,7 @@ def test_gitlabs_lines_run(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_jenkins_lines_run(tmp_path: Path) -> None:
     lines = re.findall(r"""\bsh (?:'([^']+)'|"([^"]+)")""", block("pipeline: Jenkins"))
-    install, *scripts = ["".join(one) for one in lines]
+    install, *scripts = ["".join(line) for line in lines]
     assert install.startswith("pip install")
     assert len(scripts) == 4
     for script in scripts:
@@ -341,10 +341,10 @@ def test_yaml_is_as_the_published_schemas_say(schema: str, tmp_path: Path) -> No
     if program is None:
         pytest.skip("pip install check-jsonschema, which brings the schemas")
     for number, document in enumerate(SCHEMAS[schema]):
-        found = document()
-        if True in found:  # YAML 1.1 reads the key `on` so
-            found["on"] = found.pop(True)
-        (tmp_path / f"{number}.json").write_text(json.dumps(found))
+        actual = document()
+        if True in actual:  # YAML 1.1 reads the key `on` so
+            actual["on"] = actual.pop(True)
+        (tmp_path / f"{number}.json").write_text(json.dumps(actual))
     files = sorted(map(str, tmp_path.glob("*.json")))
     done = subprocess.run(
         [program, "--builtin-schema", schema, *files], capture_output=True, text=True, check=False
@@ -394,7 +394,8 @@ def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_pat
 
     In it /opt/bertctl is a folder of the test.
     """
-    source, target = tmp_path / "source", tmp_path / "opt"
+    source = tmp_path / "source"
+    target = tmp_path / "opt"
     source.mkdir()
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source / name)
@@ -419,8 +420,8 @@ def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_pat
     assert size <= 1.6e9, f"{size:,} bytes"
     text = CONTAINERFILE.read_text(encoding="utf-8")
     of = {
-        word: json.loads(found)
-        for word, found in re.findall(r"^(ENTRYPOINT|HEALTHCHECK).*?(\[.*\])$", text, re.M)
+        word: json.loads(actual)
+        for word, actual in re.findall(r"^(ENTRYPOINT|HEALTHCHECK).*?(\[.*\])$", text, re.M)
     }
     clean = {
         "PATH": f"{target / 'bin'}{os.pathsep}/usr/bin:/bin",

@@ -108,8 +108,8 @@ def test_a_named_pipe_gives_what_a_file_gives(
     verb: str, bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
     name, pattern = VERBS[verb]
-    places = {"FILE": name, "RUN": str(tiny_run.path), "MODEL": str(tiny_model), "OUT": "scores"}
-    words = [places.get(word, word) for word in pattern]
+    positions = {"FILE": name, "RUN": str(tiny_run.path), "MODEL": str(tiny_model), "OUT": "scores"}
+    words = [positions.get(word, word) for word in pattern]
     folders = tmp_path / "file", tmp_path / "pipe"
     for folder in folders:
         folder.mkdir()
@@ -144,5 +144,5 @@ def _write_all(descriptor: int, content: bytes) -> None:
 def test_a_file_is_opened_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("a")
-    for each in (path, tmp_path, tmp_path / "missing", Path("/dev/null")):
-        assert regular(each) == each
+    for entry in (path, tmp_path, tmp_path / "missing", Path("/dev/null")):
+        assert regular(entry) == entry

@@ -107,9 +107,9 @@ def test_a_pipeline_finds_in_300_tokens_what_predict_finds(
     ask = pipeline(task, model=str(run / "model"), device="cpu")
     if task == "token-classification":
         done = bertctl("predict", run, "-", "--precision", "fp32", input=text + "\n")
-        found = [(e["start_char"], e["type"]) for e in json.loads(done.stdout)["entities"]]
-        assert [(e["start"], e["entity"].partition("-")[2]) for e in ask(text)] == found
-        assert len(found) > 30
+        actual = [(e["start_char"], e["type"]) for e in json.loads(done.stdout)["entities"]]
+        assert [(e["start"], e["entity"].partition("-")[2]) for e in ask(text)] == actual
+        assert len(actual) > 30
         return
     cut = bertctl("predict", run, "-", "--precision", "fp32", input=text + "\n")
     assert "a larger --max-length keeps them" in cut.stderr

@@ -29,14 +29,12 @@ NEW = ("--from-scratch", "size.json", "--vocab-size", "300")
 
 def write_corpus(path: Path) -> Path:
     """Sixty documents of two to five sentences."""
-    places, things = (
-        ("harbour", "market", "school", "station", "garden"),
-        ("boats", "apples", "books", "trains", "roses"),
-    )
+    positions = ("harbour", "market", "school", "station", "garden")
+    things = ("boats", "apples", "books", "trains", "roses")
     documents = []
     for i in range(60):
         kind = i % 5
-        first = f"The {places[kind]} of town {i} has {i + 3} {things[kind]}."
+        first = f"The {positions[kind]} of town {i} has {i + 3} {things[kind]}."
         documents.append(
             "\n".join(
                 [
@@ -58,9 +56,9 @@ def corpus(tmp_path: Path) -> Path:
     return write_corpus(tmp_path / "towns.txt")
 
 
-def _same(one: Path, other: Path) -> None:
+def _same(entry: Path, other: Path) -> None:
     for name in ("metrics.json", "model/model.safetensors", "predictions/validation.jsonl"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+        assert (entry / name).read_bytes() == (other / name).read_bytes(), name
 
 
 def test_from_nothing_to_a_model_that_others_use(
@@ -69,10 +67,10 @@ def test_from_nothing_to_a_model_that_others_use(
     done = bertctl("pretrain", corpus, *NEW, *QUICK, *SETS, "--epochs", 2, "-o", "run", "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    found = answer["metrics"]["validation"]
-    assert found.keys() == {"perplexity", "masked_accuracy", "order_accuracy", "loss"}
-    assert found["loss"]["n"] == 3  # documents: a twentieth of 60
-    assert found["masked_accuracy"]["high"] > found["masked_accuracy"]["low"], (
+    actual = answer["metrics"]["validation"]
+    assert actual.keys() == {"perplexity", "masked_accuracy", "order_accuracy", "loss"}
+    assert actual["loss"]["n"] == 3  # documents: a twentieth of 60
+    assert actual["masked_accuracy"]["high"] > actual["masked_accuracy"]["low"], (
         "three documents don't make certain"
     )
     assert 3.0 < answer["baseline"]["validation"]["loss"] < 6.0
@@ -145,16 +143,17 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
         *SETS,
     ]
     words += ["--epochs", "4", "--checkpoint-every", "3 steps"]
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert nursery.run([*words, "-o", str(whole)], cwd=tmp_path).returncode == 0
+    complete = tmp_path / "whole"
+    killed = tmp_path / "killed"
+    assert nursery.run([*words, "-o", str(complete)], cwd=tmp_path).returncode == 0
     child = nursery.start([*words, "-o", str(killed)], cwd=tmp_path, env=nursery.env)
     Training.wait_for_steps(killed, 10, child)
     child.send_signal(signal.SIGKILL)
     child.communicate()
     done = nursery.run([*words, "-o", str(killed), "--resume"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert history_losses(killed) == history_losses(whole)
-    _same(whole, killed)
+    assert history_losses(killed) == history_losses(complete)
+    _same(complete, killed)
 
 
 @pytest.mark.slow
@@ -173,8 +172,8 @@ def test_two_processes_see_the_same_masks(bertctl: Run, corpus: Path, tmp_path: 
     for count in (1, 2):
         done = bertctl(*words, "-o", f"run{count}", "--num-processes", count)
         assert done.returncode == 0, done.stderr
-    one, two = (history_losses(tmp_path / f"run{count}") for count in (1, 2))
-    assert two == pytest.approx(one, abs=1e-4)
+    entry, two = (history_losses(tmp_path / f"run{count}") for count in (1, 2))
+    assert two == pytest.approx(entry, abs=1e-4)
     scored = [bertctl("evaluate", "run1", "--num-processes", count, "--json") for count in (1, 2)]
     assert scored[0].stdout == scored[1].stdout
 
@@ -196,7 +195,9 @@ def test_a_misspelt_field_of_a_new_bert_is_named(
 
 
 @pytest.mark.in_process
-def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) -> None:
+def test_a_corpus_size_or_model_that_cannot_be_pretrained_is_refused(
+    bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path
+) -> None:
     """Each with its code, and with what to type."""
     shutil.copy(corpus, tmp_path / "one.txt")
     (tmp_path / "bad.json").write_text('{"model_type": "roberta"}')
@@ -236,10 +237,10 @@ def test_refusals(bertctl: Run, corpus: Path, tmp_path: Path, tiny_model: Path) 
         ((corpus, *NEW, "--set", "masking.replaced=0.95"), 2, "masking.replaced"),
         ((corpus, "--model", tiny_model, "--max-length", 4096), 2, "positions"),
     ]
-    for words, code, said in cases:
+    for words, code, message in cases:
         done = bertctl("pretrain", *words, "-o", "refused")
         assert done.returncode == code, (words, done.stderr)
-        assert said in done.stderr, (words, done.stderr)
+        assert message in done.stderr, (words, done.stderr)
         assert not (tmp_path / "refused").exists(), words
     assert "bertctl pretrain pretrain" in bertctl("finetune", "pretrain").stderr
 
@@ -293,11 +294,11 @@ def test_a_run_is_scored_again_on_what_it_held_out(
 
 def test_documents_with_one_masked_token_each_have_a_perplexity() -> None:
     lines = [{"gold": 1, "prediction": 0, "masked_loss": loss} for loss in (1.0, 2.0, 3.0)]
-    [metric] = [one for one in PretrainingAnswers.metrics if one.name == "perplexity"]
+    [metric] = [entry for entry in PretrainingAnswers.metrics if entry.name == "perplexity"]
     assert metric.contribute is not None
-    found = metric.contribute(PretrainingAnswers(), lines)
-    assert found is not None
-    assert found.value == pytest.approx(math.exp(2.0))
+    actual = metric.contribute(PretrainingAnswers(), lines)
+    assert actual is not None
+    assert actual.value == pytest.approx(math.exp(2.0))
 
 
 @pytest.mark.parametrize("masks", [(1, 1, 1), (7, 4, 5), (7,)])
@@ -306,11 +307,12 @@ def test_the_interval_of_the_perplexity_is_that_of_the_loss(masks: tuple[int, ..
         {"gold": n, "prediction": 0, "masked_loss": n * (3.0 + 0.1 * i)}
         for i, n in enumerate(masks)
     ]
-    [metric] = [one for one in PretrainingAnswers.metrics if one.name == "perplexity"]
+    [metric] = [entry for entry in PretrainingAnswers.metrics if entry.name == "perplexity"]
     assert metric.contribute is not None
     contributed = metric.contribute(PretrainingAnswers(), lines)
     assert contributed is not None
-    found, loss = contributed.metric(), PretrainingAnswers().losses(lines).metric()
-    assert found.value == pytest.approx(math.exp(loss.value))
-    for end, of_loss in ((found.low, loss.low), (found.high, loss.high)):
+    actual = contributed.metric()
+    loss = PretrainingAnswers().losses(lines).metric()
+    assert actual.value == pytest.approx(math.exp(loss.value))
+    for end, of_loss in ((actual.low, loss.low), (actual.high, loss.high)):
         assert end == (None if of_loss is None else pytest.approx(math.exp(of_loss)))

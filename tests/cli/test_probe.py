@@ -185,8 +185,9 @@ def test_the_table_counts_clusters_as_the_result_does(bertctl, tiny_model, tmp_p
     )
     assert result.returncode == 0, result.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    (row,), whole = metrics["probe"]["table"], metrics["metrics"]["validation"]["accuracy"]
-    assert whole["clusters"] == 4
+    (row,) = metrics["probe"]["table"]
+    complete = metrics["metrics"]["validation"]["accuracy"]
+    assert complete["clusters"] == 4
     assert {name: row["accuracy"][name] for name in ("value", "low", "high")} == {
-        name: whole[name] for name in ("value", "low", "high")
+        name: complete[name] for name in ("value", "low", "high")
     }

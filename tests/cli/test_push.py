@@ -29,8 +29,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self._body()
         if self.headers.get("Authorization") != f"Bearer {self.server.accepts}":
-            said = f"Invalid username or password: {self.headers.get('Authorization')}"
-            return self._answer({"error": said}, status=401)
+            message = f"Invalid username or password: {self.headers.get('Authorization')}"
+            return self._answer({"error": message}, status=401)
         if self.path == "/api/repos/create":
             self.server.created = json.loads(body)
             return self._answer({"url": f"{self.server.address}/org/thing", "id": "org/thing"})
@@ -53,10 +53,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.path.endswith("/info/lfs/objects/batch"):
             objects = [
                 {
-                    **wanted,
-                    "actions": {"upload": {"href": f"{self.server.address}/lfs/{wanted['oid']}"}},
+                    **expected,
+                    "actions": {"upload": {"href": f"{self.server.address}/lfs/{expected['oid']}"}},
                 }
-                for wanted in json.loads(body)["objects"]
+                for expected in json.loads(body)["objects"]
             ]
             return self._answer({"transfer": "basic", "objects": objects})
         if "/commit/" in self.path:
@@ -270,19 +270,19 @@ def test_the_port_of_a_hub_is_no_line_of_a_file(bertctl: Run, hub: Hub, run: Pat
 
 
 @pytest.mark.parametrize(
-    ("hub_id", "status", "code", "said"),
+    ("hub_id", "status", "code", "message"),
     [
         ("org/--thing", "done", 2, "is not a hub id"),
         ("org/thing", "interrupted", 4, "'interrupted'"),
     ],
 )
 def test_refusals_that_need_no_hub(
-    bertctl: Run, hub: Hub, run: Path, hub_id: str, status: str, code: int, said: str
+    bertctl: Run, hub: Hub, run: Path, hub_id: str, status: str, code: int, message: str
 ) -> None:
     (run / "status.json").write_text(json.dumps({"schema": 1, "state": status, "step": 3}))
     done = bertctl("push", run, hub_id, env=online(hub))
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert hub.asked == []
 
 

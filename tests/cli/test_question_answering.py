@@ -30,7 +30,8 @@ def _document():
             f"the good film was fine {i}. it was dull and not bright. the bad food was poor "
             f"{9 - i}."
         )
-        first, last = f"fine {i}", f"poor {9 - i}"
+        first = f"fine {i}"
+        last = f"poor {9 - i}"
         paragraphs.append(
             {
                 "context": context,
@@ -98,7 +99,7 @@ def _command(data, model, output, *more):
         "fp32",
         "--checkpoint-every",
         "off",
-        *(word for one in sets for word in ("--set", one)),
+        *(word for entry in sets for word in ("--set", entry)),
     ]
 
 
@@ -106,7 +107,8 @@ def _command(data, model, output, *more):
 def trained(tmp_path_factory, tiny_model, nursery):
     """A run on 24 questions, a third without an answer, in windows; and the file."""
     folder = tmp_path_factory.mktemp("qa")
-    data, run = _write(folder / "data.json"), folder / "run"
+    data = _write(folder / "data.json")
+    run = folder / "run"
     done = nursery.run(_command(data, tiny_model, run), cwd=folder)
     assert done.returncode == 0, done.stderr
     return run, data, done
@@ -233,19 +235,21 @@ def _no_answers(paragraphs):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_shift, "(id 'food-2'): the answer 'poor 7'"),
         (_no_context, "(id 'film-1'): the question has no context"),
         (_no_answers, "(id 'film-3'): no answers"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_the_id(bertctl, tmp_path, tiny_model, change, said):
+def test_what_is_wrong_with_a_file_is_said_with_the_id(
+    bertctl, tmp_path, tiny_model, change, message
+):
     data = _write(tmp_path / "bad.json", change)
     done = bertctl(*_command(data, tiny_model, tmp_path / "run"))
     assert done.returncode == 3
     assert f"{data}, row " in done.stderr
-    assert said in done.stderr.replace("\n", " ")
+    assert message in done.stderr.replace("\n", " ")
     assert not (tmp_path / "run").exists()
 
 
@@ -280,8 +284,8 @@ def test_a_model_trained_on_answers_alone_never_gives_none(trained, bertctl, tmp
 def test_one_question_about_a_file(bertctl, trained, tiny_run, tmp_path):
     run, *_ = trained
     (tmp_path / "film.txt").write_text("the good film was fine 3. it was dull and not bright.")
-    asked = ("--question", "what was the film?", "--context", "film.txt")
-    answer = bertctl("predict", run, *asked, "--json")
+    requests = ("--question", "what was the film?", "--context", "film.txt")
+    answer = bertctl("predict", run, *requests, "--json")
     assert answer.returncode == 0, answer.stderr
     (line,) = json.loads(answer.stdout)
     assert line["question"] == "what was the film?"
@@ -289,5 +293,5 @@ def test_one_question_about_a_file(bertctl, trained, tiny_run, tmp_path):
     assert 0 <= line["probability"] <= 1
     alone = bertctl("predict", run, "--question", "what was the film?")
     assert (alone.returncode, "--question and --context" in alone.stderr) == (2, True)
-    other = bertctl("predict", tiny_run.path, *asked)
+    other = bertctl("predict", tiny_run.path, *requests)
     assert (other.returncode, "answers no questions" in other.stderr) == (2, True)

@@ -47,7 +47,7 @@ def rows(rare: int) -> str:
 
 
 @pytest.mark.parametrize(
-    ("words", "rare", "said"),
+    ("words", "rare", "message"),
     [
         (PROBE, 4, "4 folds instead of 5, as the label 'so so' has 4 training rows"),
         (PROBE, 2, "2 folds instead of 5, as the label 'so so' has 2 training rows"),
@@ -77,7 +77,7 @@ def rows(rare: int) -> str:
     ids=lambda value: value[0] if isinstance(value, tuple) else None,
 )
 def test_a_label_with_few_rows(
-    bertctl: Run, tiny_model: Path, tmp_path: Path, words: tuple[str, ...], rare: int, said: str
+    bertctl: Run, tiny_model: Path, tmp_path: Path, words: tuple[str, ...], rare: int, message: str
 ) -> None:
     (tmp_path / "rows.csv").write_text(rows(rare))
     (tmp_path / "held.csv").write_text("text,label\nfine film,pos\npoor food,neg\n")
@@ -86,7 +86,7 @@ def test_a_label_with_few_rows(
     result = bertctl(*words, *validation, "--model", tiny_model, "--max-length", 32, "-o", "run")
 
     assert result.returncode == 0, result.stderr
-    assert said in result.stderr.replace(str(tmp_path) + "/", "")
+    assert message in result.stderr.replace(str(tmp_path) + "/", "")
 
 
 def test_a_probe_writes_its_number_of_folds_down(

@@ -142,9 +142,9 @@ def test_a_list_may_come_from_the_environment(tmp_path: Path, bertctl: Run) -> N
     )
     write(tmp_path, {"mine.yaml": text})
     for value, labels in {"": ["a", "b"], "[no, '1', a=b]": ["no", "1", "a=b"]}.items():
-        shown = bertctl("recipes", "show", "mine.yaml", env={"LABELS": value})
-        assert shown.returncode == 0, shown.stderr
-        assert yaml.safe_load(shown.stdout)["text_classification"]["labels"] == labels
+        done = bertctl("recipes", "show", "mine.yaml", env={"LABELS": value})
+        assert done.returncode == 0, done.stderr
+        assert yaml.safe_load(done.stdout)["text_classification"]["labels"] == labels
         typed = bertctl(
             "recipes",
             "show",
@@ -295,14 +295,14 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_bad_bases_and_variables_end_as_promised(what: str, place: Path, bertctl: Run) -> None:
-    text, code, said = BAD[what]
+@pytest.mark.parametrize("subject", BAD)
+def test_bad_bases_and_variables_end_as_promised(subject: str, place: Path, bertctl: Run) -> None:
+    text, code, message = BAD[subject]
     write(place, {"mine.yaml": text})
     environment = {"HOST_X": "h", "HUB": "hf_abcdefghijklmn", "API_TOKEN": "deep"}
     done = bertctl("recipes", "show", "mine.yaml", env=environment)
     assert (done.returncode, done.stdout) == (code, "")
-    for words in said:
+    for words in message:
         assert words in done.stderr
     assert "abcdefgh" not in done.stderr
     assert "deep" not in done.stderr
@@ -399,8 +399,8 @@ def test_a_run_of_three_storeys_replays_from_its_own_folder(
     for name in ("metrics.json", "predictions/validation.jsonl", "model/model.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "replay" / name).read_bytes()
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["steps"] == 2
-    found = diff_recipes(str(tmp_path / "run"), str(tmp_path / "replay" / "recipe.yaml"))
-    assert found["differences"] == []
+    recipes = diff_recipes(str(tmp_path / "run"), str(tmp_path / "replay" / "recipe.yaml"))
+    assert recipes["differences"] == []
 
 
 def _with(recipe: Recipe, dotted: str, value: Any) -> Recipe:
@@ -431,18 +431,18 @@ def _with(recipe: Recipe, dotted: str, value: Any) -> Recipe:
 def test_diff_says_what_moves_numbers_as_the_hash_does(
     dotted: str, value: Any, moves: bool | None, tmp_path: Path
 ) -> None:
-    one = load_recipe("sst2")
-    other = _with(one, dotted, value)
+    entry = load_recipe("sst2")
+    other = _with(entry, dotted, value)
     write(
         tmp_path,
-        {"a.yaml": dump_recipe(one, command="x"), "b.yaml": dump_recipe(other, command="x")},
+        {"a.yaml": dump_recipe(entry, command="x"), "b.yaml": dump_recipe(other, command="x")},
     )
-    found = diff_recipes(str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
-    (row,) = found["differences"]
-    assert (row["field"], row["moves_numbers"], found["moves_numbers"]) == (dotted, moves, moves)
+    recipes = diff_recipes(str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    (row,) = recipes["differences"]
+    assert (row["field"], row["moves_numbers"], recipes["moves_numbers"]) == (dotted, moves, moves)
     assert row["values"][1] == value
     if moves is not None:
-        hashes = {recipe_hash(recipe, data_hashes={}, model_hash="") for recipe in (one, other)}
+        hashes = {recipe_hash(recipe, data_hashes={}, model_hash="") for recipe in (entry, other)}
         assert (len(hashes) == 2) is moves
 
 

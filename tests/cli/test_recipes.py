@@ -65,8 +65,9 @@ def test_ls_shows_every_recipe_with_what_it_is_for(bertctl):
     assert sorted(line.split()[0] for line in lines[1:]) == NAMES
     assert [line.split()[0] for line in lines[1:] if line[0] != " "] == GENERIC
     first = [line.split()[0] for line in lines]
-    own, sst2 = first.index("text-classification"), first.index("sst2")
-    assert not [line for line in lines[own + 1 : sst2 + 1] if line[0] != " "]
+    personal = first.index("text-classification")
+    sst2 = first.index("sst2")
+    assert not [line for line in lines[personal + 1 : sst2 + 1] if line[0] != " "]
     assert first.index("pretrain") < first.index("adapt-medical")
     assert lines[sst2].rstrip().endswith("is a phrase from a film review positive?")
 
@@ -169,7 +170,8 @@ def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alo
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_small_recipe_is_the_preset_on_the_data_of_its_big_brother(name):
-    recipe, other = load_recipe(name), load_recipe(name.removesuffix("-small"))
+    recipe = load_recipe(name)
+    other = load_recipe(name.removesuffix("-small"))
     assert (recipe.training.preset, recipe.training.epochs, recipe.optimizer.learning_rate) == (
         "small-data",
         20,
@@ -198,7 +200,8 @@ def test_what_the_paper_says_of_a_set_is_its_recipe(name, epochs, rate, batch):
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_each_data_set_recipe_fits_its_catalog_row(name):
-    recipe, row = load_recipe(name), builtin_datasets()[name]
+    recipe = load_recipe(name)
+    row = builtin_datasets()[name]
     assert recipe.data.name == name
     assert recipe.task == row.task
     assert set(recipe.evaluation.splits) <= set(row.split_names)
@@ -219,9 +222,9 @@ def test_show_prints_a_recipe_that_reads_back_equal(bertctl, tmp_path):
     assert result.stderr == ""
     assert result.stdout.startswith("# bertctl finetune mnli --set training.epochs=2\n")
     (tmp_path / "shown.yaml").write_text(result.stdout, encoding="utf-8")
-    shown = load_recipe(str(tmp_path / "shown.yaml"))
-    assert shown == load_recipe("mnli", sets=["training.epochs=2"])
-    assert shown.training.epochs == 2
+    recipe = load_recipe(str(tmp_path / "shown.yaml"))
+    assert recipe == load_recipe("mnli", sets=["training.epochs=2"])
+    assert recipe.training.epochs == 2
     for section_field in ("warmup_fraction:", "max_grad_norm:", "keep_text:", "threshold:"):
         assert section_field in result.stdout
 
@@ -231,10 +234,10 @@ def test_show_prints_a_recipe_that_reads_back_equal(bertctl, tmp_path):
     [("Büro mails.csv.gz", "Büro-mails"), ("banking/train.csv", "banking"), ("banking/a.csv", "a")],
 )
 def test_the_recipe_of_a_task_takes_the_name_of_the_data(bertctl, tmp_path, file, name):
-    shown = json.loads(
+    document = json.loads(
         bertctl("recipes", "show", GENERIC[2], "--set", f"data.train_file={file}", "--json").stdout
     )
-    assert (shown["name"], shown["description"]) == (name, "")
+    assert (document["name"], document["description"]) == (name, "")
     (tmp_path / "mine.yaml").write_text(
         f"name: {GENERIC[2]}\ndescription: My own words.\ndata: {{train_file: {file}}}"
     )
@@ -286,8 +289,8 @@ def test_copy_then_validate_then_show(bertctl, tmp_path):
     }
     validated = bertctl("recipes", "validate", "folder/sst2.yaml")
     assert (validated.returncode, validated.stdout) == (0, "folder/sst2.yaml: ok\n")
-    shown = bertctl("recipes", "show", "folder/sst2.yaml")
-    assert shown.stdout.startswith("# bertctl finetune folder/sst2.yaml\n")
+    done = bertctl("recipes", "show", "folder/sst2.yaml")
+    assert done.stdout.startswith("# bertctl finetune folder/sst2.yaml\n")
 
 
 def test_a_copy_whose_name_is_a_recipes_is_still_named_as_a_file(bertctl, tmp_path):
@@ -373,7 +376,7 @@ def test_validate_takes_hub_ids_and_folders_without_looking_for_them(bertctl, tm
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["show", "stt2"], 2, "recipe 'stt2': did you mean sst2?"),
         (["show", "missing.yaml"], 4, "missing.yaml does not exist"),
@@ -387,10 +390,10 @@ def test_validate_takes_hub_ids_and_folders_without_looking_for_them(bertctl, tm
         (["ls", "--model"], 2, "--model"),
     ],
 )
-def test_refusals_have_their_exit_code_and_no_traceback(bertctl, arguments, code, said):
+def test_refusals_have_their_exit_code_and_no_traceback(bertctl, arguments, code, message):
     result = bertctl("recipes", *arguments)
     assert result.returncode == code
-    assert said in result.stderr
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -469,12 +472,12 @@ def test_the_wheel_ships_the_recipes_and_the_templates(tmp_path):
     subprocess.run(command, capture_output=True, cwd=ROOT, check=True)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        found = [
+        names = [
             name
             for name in archive.namelist()
             if re.fullmatch(r"bertctl/_recipes/[\w-]+\.yaml", name)
         ]
-        assert len(found) == len(NAMES)
+        assert len(names) == len(NAMES)
         templates = {
             path.relative_to(ROOT).as_posix() for path in ROOT.glob("bertctl/reporting/templates/*")
         }

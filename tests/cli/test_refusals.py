@@ -25,7 +25,7 @@ from bertctl.config.recipe_files import builtin_recipes
 from tests.nursery import Child, Nursery
 
 
-def refused(result: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
+def refused(result: subprocess.CompletedProcess[str], code: int, *expected_message: str) -> None:
     """What every refusal must be."""
     assert result.returncode == code, result.stderr
     assert result.stdout == "" or "--json" in map(
@@ -36,7 +36,7 @@ def refused(result: subprocess.CompletedProcess[str], code: int, *said: str) -> 
     message, _, remedy = result.stderr.partition("error: ")[2].partition("\n")
     assert message
     assert remedy.strip(), "every refusal says what to do"
-    for words in said:
+    for words in expected_message:
         assert words in result.stderr
 
 
@@ -56,7 +56,7 @@ def json_rows(*objects: object) -> Callable[[Path], Path]:
 
     def make(folder: Path) -> Path:
         path = folder / "rows.jsonl"
-        path.write_text("".join(f"{json.dumps(one)}\n" for one in objects), encoding="utf-8")
+        path.write_text("".join(f"{json.dumps(entry)}\n" for entry in objects), encoding="utf-8")
         return path
 
     return make
@@ -103,7 +103,7 @@ BAD_FILES = {
 @pytest.mark.in_process
 @pytest.mark.parametrize("case", sorted(BAD_FILES))
 def test_a_bad_training_file_is_refused_with_file_and_line(case, bertctl, tmp_path, tiny_model):
-    make, *said = BAD_FILES[case]
+    make, *message = BAD_FILES[case]
     sets = (
         ["--set", "text_classification.multi_label=false"] if case == "list for one label" else []
     )
@@ -117,7 +117,7 @@ def test_a_bad_training_file_is_refused_with_file_and_line(case, bertctl, tmp_pa
     refused(
         bertctl("finetune", "text-classification", *arguments, *validation, *sets, "-o", "run"),
         3,
-        *said,
+        *message,
     )
     assert not (tmp_path / "run").exists()
 
@@ -141,8 +141,8 @@ def test_labels_that_are_no_numbers_are_refused_by_regression(label, bertctl, tm
 
 def test_an_absent_column_shows_those_that_are_there(bertctl, opinions, tiny_model):
     arguments = ["--train-file", opinions, "--model", tiny_model, "--text-column", "txt"]
-    said = ("column 'txt': did you mean text?", "text, label")
-    refused(bertctl("finetune", "text-classification", *arguments), 3, *said)
+    message = ("column 'txt': did you mean text?", "text, label")
+    refused(bertctl("finetune", "text-classification", *arguments), 3, *message)
 
 
 def test_a_validation_label_never_seen_in_training_is_refused_with_the_known_ones(
@@ -159,8 +159,8 @@ def test_a_validation_label_never_seen_in_training_is_refused_with_the_known_one
         "--max-length",
         "32",
     ]
-    said = ("rows.csv:3: the label 'meh' ", "('neg', 'pos')", "text_classification.labels")
-    refused(bertctl("finetune", "text-classification", *arguments), 3, *said)
+    message = ("rows.csv:3: the label 'meh' ", "('neg', 'pos')", "text_classification.labels")
+    refused(bertctl("finetune", "text-classification", *arguments), 3, *message)
 
 
 def test_an_unknown_recipe_shows_the_nearest_names(bertctl):
@@ -212,7 +212,7 @@ def test_lower_casing_that_contradicts_the_vocabulary_is_refused(bertctl, opinio
 
 @pytest.mark.in_process
 @pytest.mark.parametrize(
-    ("left_out", "said"),
+    ("left_out", "message"),
     [
         (("tokenizer.json", "vocab.txt"), "tokenizer.json, vocab.txt"),
         (("model.safetensors",), "no model.safetensors"),
@@ -220,26 +220,26 @@ def test_lower_casing_that_contradicts_the_vocabulary_is_refused(bertctl, opinio
     ],
 )
 def test_a_model_folder_that_lacks_something_is_refused(
-    left_out, said, bertctl, opinions, tiny_model, tmp_path
+    left_out, message, bertctl, opinions, tiny_model, tmp_path
 ):
     broken = tmp_path / "broken"
     shutil.copytree(tiny_model, broken)
     for name in left_out:
         (broken / name).unlink()
     arguments = ["--train-file", opinions, "--model", broken, "--max-length", "32"]
-    refused(bertctl("finetune", "text-classification", *arguments), 4, said, "save_pretrained")
+    refused(bertctl("finetune", "text-classification", *arguments), 4, message, "save_pretrained")
 
 
 @pytest.mark.in_process
 @pytest.mark.parametrize(
-    ("model", "code", "said"),
+    ("model", "code", "message"),
     [("bert-bse", 2, "did you mean bert-base"), ("./nowhere", 4, "nowhere does not exist")],
 )
-def test_a_model_that_is_nowhere_is_refused(model, code, said, bertctl, opinions):
+def test_a_model_that_is_nowhere_is_refused(model, code, message, bertctl, opinions):
     refused(
         bertctl("finetune", "text-classification", "--train-file", opinions, "--model", model),
         code,
-        said,
+        message,
     )
 
 
@@ -286,7 +286,7 @@ def test_a_tracker_that_is_not_installed_answers_with_its_install_line(nursery, 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (("evaluate", "nowhere"), 4, "nowhere does not exist"),
         (("predict", "nowhere", "-"), 4, "nowhere does not exist"),
@@ -323,17 +323,17 @@ def test_a_tracker_that_is_not_installed_answers_with_its_install_line(nursery, 
         (("fintune", "demo"), 2, "verb 'fintune': did you mean finetune?"),
     ],
 )
-def test_a_slip_of_the_fingers_is_refused(arguments, code, said, capsys):
+def test_a_slip_of_the_fingers_is_refused(arguments, code, message, capsys):
     """Through the same boundary, inside this process."""
     returned = main(list(arguments))
     captured = capsys.readouterr()
     refused(
-        subprocess.CompletedProcess(arguments, returned, captured.out, captured.err), code, said
+        subprocess.CompletedProcess(arguments, returned, captured.out, captured.err), code, message
     )
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (
             'raise ImportError("x.so: undefined symbol: nk_configure")',
@@ -344,7 +344,7 @@ def test_a_slip_of_the_fingers_is_refused(arguments, code, said, capsys):
     ],
 )
 def test_a_package_that_is_broken_is_named_and_no_bug_of_ours(
-    content, said, tmp_path, monkeypatch, capsys
+    content, message, tmp_path, monkeypatch, capsys
 ):
     """Through the same boundary, inside this process."""
     package = tmp_path / "site-packages" / "rensa"
@@ -356,7 +356,7 @@ def test_a_package_that_is_broken_is_named_and_no_bug_of_ours(
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
     returned = main(["data", "check", str(tmp_path / "rows.csv")])
     captured = capsys.readouterr()
-    refused(subprocess.CompletedProcess([], returned, captured.out, captured.err), 4, said)
+    refused(subprocess.CompletedProcess([], returned, captured.out, captured.err), 4, message)
     assert "pip install --force-reinstall" in captured.err
     sys.modules.pop("rensa", None)
 
@@ -457,8 +457,8 @@ def test_offline_tries_no_connection(offline, bertctl, opinions, silent_hub):
 
 
 def test_a_hub_that_refuses_connections_is_named(bertctl):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
     result = bertctl("finetune", "sst2", env={"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": address})
     refused(result, 4, "the data set 'sst2'", address, "refused", "--data-dir DIR")
 

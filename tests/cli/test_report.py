@@ -50,11 +50,12 @@ def test_pages_in_the_run_are_linked(bertctl, run, tmp_path):
         (run / name).write_text("<!DOCTYPE html>")
     assert bertctl("report", run).returncode == 0
     assert bertctl("report", run, "-o", "elsewhere.html").returncode == 0
-    inside, outside = (run / "report.html").read_text(), (tmp_path / "elsewhere.html").read_text()
-    assert '<a href="./attention.html">' in inside
+    inner = (run / "report.html").read_text()
+    outside = (tmp_path / "elsewhere.html").read_text()
+    assert '<a href="./attention.html">' in inner
     assert f'<a href="./{run.name}/attention.html">' in outside
-    assert '<a href="./javascript%3Aalert%281%29%20%26%20%3Cb%3E.html">' in inside
-    assert "report.html</bdi>" not in inside
+    assert '<a href="./javascript%3Aalert%281%29%20%26%20%3Cb%3E.html">' in inner
+    assert "report.html</bdi>" not in inner
     assert "More pages" not in bertctl("report", run, "--format", "md").stdout
 
 
@@ -123,7 +124,9 @@ def test_it_answers_without_torch(run, nursery, tmp_path):
         (["."], 2, "holds 1 run;", "run"),
     ],
 )
-def test_refusals(bertctl, run, tmp_path, arguments, code, message, remedy):
+def test_a_format_split_or_folder_that_makes_no_report_is_refused_with_a_remedy(
+    bertctl, run, tmp_path, arguments, code, message, remedy
+):
     (tmp_path / "empty").mkdir()
     done = bertctl("report", *(word.replace("RUN", str(run)) for word in arguments))
     assert done.returncode == code, done.stderr

@@ -80,20 +80,22 @@ def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(
 
     3 are less than one, 30 are two and a half, and `--epochs 2` says nothing.
     """
-    few, most = ("--set", "training.max_steps=3"), ("--set", "training.max_steps=30")
+    few = ("--set", "training.max_steps=3")
+    most = ("--set", "training.max_steps=30")
     planned = training.start(tmp_path / "planned", *most, "--dry-run")
     assert "training: 3 epochs of 96 examples in batches of 8: 30 steps" in planned.stderr
     assert training.start(tmp_path / "three", *few).returncode == 0
     assert history_losses(tmp_path / "three")[0] == history_losses(training.undisturbed)[0]
     assert [line["step"] for line in _history(tmp_path / "three") if "loss" in line] == [1, 2, 3]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert training.start(whole, *most).returncode == 0
-    steps = [line for line in _history(whole) if "loss" in line]
+    complete = tmp_path / "whole"
+    cut = tmp_path / "cut"
+    assert training.start(complete, *most).returncode == 0
+    steps = [line for line in _history(complete) if "loss" in line]
     assert (steps[-1]["step"], steps[-1]["epoch"]) == (30, 2.5)
     assert steps[-1]["learning_rate"] < 0.05 * 5e-3, "the schedule ends where the run does"
-    metrics = json.loads((whole / "metrics.json").read_text())
+    metrics = json.loads((complete / "metrics.json").read_text())
     assert metrics["steps"] == 30
-    assert [line["step"] for line in _history(whole) if "validation_accuracy" in line] == [
+    assert [line["step"] for line in _history(complete) if "validation_accuracy" in line] == [
         12,
         24,
         30,
@@ -101,7 +103,7 @@ def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(
     training.disturbed(cut, signal.SIGKILL, *most, after_steps=14)
     assert json.loads((cut / "status.json").read_text())["state"] == "running"
     training.resume(cut, *most)
-    assert difference(whole, cut) is None
+    assert difference(complete, cut) is None
 
 
 def _history(run: Path) -> list[dict[str, float]]:
@@ -143,7 +145,8 @@ def test_history_and_recipe_are_put_back_and_leftovers_cleared(
     training: Training, stopped: Path, tmp_path: Path, damage: str
 ) -> None:
     run = shutil.copytree(stopped, tmp_path / "run")
-    history, outside = run / "history.jsonl", tmp_path / "outside"
+    history = run / "history.jsonl"
+    outside = tmp_path / "outside"
     content = history.read_bytes()
     if damage in ("deleted", "a link"):
         history.unlink()
@@ -245,11 +248,12 @@ def test_two_commands_on_one_folder(training: Training, tmp_path: Path) -> None:
 def test_resume_of_a_run_that_trains_without_checkpoints_says_who_trains_it(
     training: Training, tmp_path: Path
 ) -> None:
-    run, own = tmp_path / "run", ("--epochs", "200", "--checkpoint-every", "off")
-    process = training.popen(run, *own)
+    run = tmp_path / "run"
+    personal = ("--epochs", "200", "--checkpoint-every", "off")
+    process = training.popen(run, *personal)
     try:
         training.wait_for_steps(run, 1, process)
-        second = training.start(run, "--resume", *own)
+        second = training.start(run, "--resume", *personal)
     finally:
         process.kill()
         process.communicate()
@@ -259,13 +263,14 @@ def test_resume_of_a_run_that_trains_without_checkpoints_says_who_trains_it(
 
 @pytest.mark.slow
 def test_two_processes_stop_at_one_step_and_go_on(training: Training, tmp_path: Path) -> None:
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert training.start(whole, "--num-processes", "2").returncode == 0
+    complete = tmp_path / "whole"
+    run = tmp_path / "run"
+    assert training.start(complete, "--num-processes", "2").returncode == 0
     stopped = training.disturbed(run, signal.SIGTERM, "--num-processes", "2", after_steps=10)
     assert stopped.returncode == 143, stopped.stderr
     assert stopped.stderr.count("terminated at step") == 1, stopped.stderr
     training.resume(run, "--num-processes", "2")
-    assert difference(whole, run) is None
+    assert difference(complete, run) is None
 
 
 def test_a_run_that_fails_ends_the_checkpoint_that_is_being_written(
@@ -275,7 +280,8 @@ def test_a_run_that_fails_ends_the_checkpoint_that_is_being_written(
 
     The checkpoint is whole, and no part of it is left over.
     """
-    write, add_history = Checkpoints._write, RunWriter.add_history
+    write = Checkpoints._write
+    add_history = RunWriter.add_history
 
     def slowly(self: Checkpoints, *given: Any) -> None:
         time.sleep(0.5)
@@ -306,12 +312,13 @@ def test_a_run_that_is_stopped_while_its_checkpoints_go_is_done(
     monkeypatch: pytest.MonkeyPatch,
     few_shot: bool,
 ) -> None:
-    real, run = shutil.rmtree, tmp_path / "run"
+    real = shutil.rmtree
+    run = tmp_path / "run"
 
     def rmtree(path: Path, **options: Any) -> None:
         if path == run / "checkpoints":
-            for one in path.iterdir():
-                real(one)
+            for file in path.iterdir():
+                real(file)
             raise KeyboardInterrupt
         real(path, **options)
 

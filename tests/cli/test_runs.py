@@ -24,14 +24,14 @@ def set_status(run: Path, **values: Any) -> None:
 
 def everything(folder: Path) -> dict[str, bytes | str]:
     """What is in a folder, links as what they say; locks are nobody's."""
-    found: dict[str, bytes | str] = {}
+    results: dict[str, bytes | str] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = str(path.readlink())
+            results[name] = str(path.readlink())
         elif path.is_file() and path.name != ".lock":
-            found[name] = path.read_bytes()
-    return found
+            results[name] = path.read_bytes()
+    return results
 
 
 @pytest.fixture
@@ -104,18 +104,18 @@ def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     assert "killed" in lines[6]
     assert done.stdout.splitlines()[-1].startswith("6 runs in runs, ")
     document = json.loads(bertctl("runs", "ls", "runs", "--json").stdout)
-    (one,) = [row for row in document["runs"] if row["run"] == "runs/made-5"]
-    assert (one["recipe"], one["split"], one["metric"], one["state"]) == (
+    (entry,) = [row for row in document["runs"] if row["run"] == "runs/made-5"]
+    assert (entry["recipe"], entry["split"], entry["metric"], entry["state"]) == (
         "made",
         "validation",
         "accuracy",
         "done",
     )
-    assert one["score"]["value"] == pytest.approx(0.8667, abs=1e-4)
-    assert one["bytes"] == sum(
+    assert entry["score"]["value"] == pytest.approx(0.8667, abs=1e-4)
+    assert entry["bytes"] == sum(
         path.stat().st_size for path in (runs / "made-5").rglob("*") if path.is_file()
     )
-    assert one["age_seconds"] > 1e7
+    assert entry["age_seconds"] > 1e7
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_rm_deletes_a_run_once_that_is_named_in_two_ways(runs: Path, bertctl: Ru
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         ((), "RUN"),
         (("runs",), "is not a run"),
@@ -171,14 +171,14 @@ def test_rm_deletes_a_run_once_that_is_named_in_two_ways(runs: Path, bertctl: Ru
     ],
 )
 def test_rm_deletes_nothing_where_a_name_is_no_run(
-    runs: Path, bertctl: Run, names: tuple[str, ...], said: str
+    runs: Path, bertctl: Run, names: tuple[str, ...], message: str
 ) -> None:
     made_run(runs / "there", classified(4))
     set_status(runs / "there", state="running", host="another-machine")
     before = everything(runs.parent)
     done = bertctl("runs", "rm", *names)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert everything(runs.parent) == before
 
 

@@ -47,11 +47,11 @@ def test_early_stopping_is_announced(
 
 
 def test_progress_is_told_in_epochs_too(tiny_run: TinyRun) -> None:
-    said = tiny_run.process.stderr
+    stderr = tiny_run.process.stderr
     epochs = json.loads((tiny_run.path / "history.jsonl").read_text().splitlines()[-1])
     assert epochs
-    assert "epoch 1 of " in said
-    assert ", step " in said.partition("epoch 1 of ")[2].partition("\n")[0]
+    assert "epoch 1 of " in stderr
+    assert ", step " in stderr.partition("epoch 1 of ")[2].partition("\n")[0]
 
 
 @pytest.mark.parametrize("how", ["the same file", "another order", "most of it"])
@@ -100,8 +100,8 @@ def test_a_label_that_a_sample_of_the_training_rows_lost_is_explained(
         in refused.stderr
     )
     assert "data.train_rows_per_label=N" in refused.stderr
-    whole = bertctl("finetune", train, "--validation-file", dev, "--model", tiny_model, *DRY)
-    assert whole.returncode == 0, whole.stderr
+    done = bertctl("finetune", train, "--validation-file", dev, "--model", tiny_model, *DRY)
+    assert done.returncode == 0, done.stderr
 
 
 def test_more_epochs_for_a_finished_run_name_what_to_type(tiny_run: TinyRun, bertctl: Run) -> None:
@@ -118,7 +118,7 @@ def test_what_nobody_asked_for_is_not_called_asked(tiny_run: TinyRun, bertctl: R
     assert scored.returncode == 0, scored.stderr
     assert "compute: cpu (as in training)" in scored.stderr
     assert "as asked" not in scored.stderr
-    asked = bertctl(
+    done = bertctl(
         "evaluate", tiny_run.path, "--file", tiny_run.data, "-o", "asked", "--device", "cpu"
     )
-    assert "compute: cpu (as set), fp32 (as in training)" in asked.stderr
+    assert "compute: cpu (as set), fp32 (as in training)" in done.stderr

@@ -31,21 +31,21 @@ def masked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
     torch.manual_seed(0)
     network = transformers.BertForMaskedLM.from_pretrained(tiny_model)
-    for one in network.parameters():
-        torch.nn.init.normal_(one, std=0.4)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
     network.save_pretrained(folder)
     return folder
 
 
 def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None:
     document = json.loads(bertctl("score", masked, TEXT, "--json").stdout)
-    assert [one["piece"] for one in document["pieces"]] == PIECES
-    assert [TEXT[one["start"] : one["end"]] for one in document["pieces"]][3:6] == [
+    assert [entry["piece"] for entry in document["pieces"]] == PIECES
+    assert [TEXT[entry["start"] : entry["end"]] for entry in document["pieces"]][3:6] == [
         "good",
         "n",
         "e",
     ]
-    scores = [one["log_likelihood"] for one in document["pieces"]]
+    scores = [entry["log_likelihood"] for entry in document["pieces"]]
     assert document["tokens"] == len(PIECES)
     assert document["log_likelihood"] == pytest.approx(sum(scores))
     assert document["per_token"] == pytest.approx(sum(scores) / len(scores))
@@ -59,10 +59,10 @@ def test_a_text_as_a_table_and_as_a_document(bertctl: Run, masked: Path) -> None
     assert differ == [
         piece in ("good", "##n", "##e", "##s") and i != 7 for i, piece in enumerate(PIECES)
     ]
-    shown = bertctl("score", masked, TEXT).stdout
-    assert shown.splitlines()[0] == TEXT
-    assert f"{document['log_likelihood']:.4f} of 12 tokens" in shown
-    assert "##n" in shown
+    stdout = bertctl("score", masked, TEXT).stdout
+    assert stdout.splitlines()[0] == TEXT
+    assert f"{document['log_likelihood']:.4f} of 12 tokens" in stdout
+    assert "##n" in stdout
 
 
 def test_both_sides_of_a_pair_have_their_columns_in_a_table(
@@ -85,7 +85,7 @@ def test_the_odd_word_stands_out_in_colour(bertctl: Run, masked: Path) -> None:
     line = bertctl(
         "score", masked, TEXT, env={"NO_COLOR": "", "FORCE_COLOR": "1"}
     ).stdout.splitlines()[0]
-    odd = [one for one in pieces if one["log_likelihood"] < -5]
+    odd = [piece for piece in pieces if piece["log_likelihood"] < -5]
     assert odd
     assert line.count("\x1b[1;31m") <= len(odd)
     assert f"\x1b[1;31m{TEXT[odd[0]['start'] : odd[0]['end']]}" in line
@@ -99,18 +99,19 @@ def test_files_are_answered_line_by_line(bertctl: Run, masked: Path, tmp_path: P
     assert [(answer["id"], answer["text"]) for answer in answers] == list(enumerate(lines))
     assert bertctl("score", masked, "-", input="\n".join(lines) + "\n").stdout == done.stdout
     perplexity = math.exp(
-        -sum(one["log_likelihood"] for one in answers) / sum(one["tokens"] for one in answers)
+        -sum(entry["log_likelihood"] for entry in answers)
+        / sum(entry["tokens"] for entry in answers)
     )
     assert f"pseudo-perplexity {perplexity:.4g}" in done.stderr
-    whole = json.loads(bertctl("score", masked, "texts.txt", "--json").stdout)
-    assert whole["answers"] == answers
-    assert (whole["texts"], whole["pseudo_perplexity"]) == (3, pytest.approx(perplexity))
+    document = json.loads(bertctl("score", masked, "texts.txt", "--json").stdout)
+    assert document["answers"] == answers
+    assert (document["texts"], document["pseudo_perplexity"]) == (3, pytest.approx(perplexity))
     written = json.loads(
         bertctl("score", masked, "texts.txt", "-o", "scored.jsonl", "--json").stdout
     )
     assert (tmp_path / "scored.jsonl").read_text() == done.stdout
     assert written.pop("files") == ["scored.jsonl"]
-    assert written == {name: value for name, value in whole.items() if name != "answers"}
+    assert written == {name: value for name, value in document.items() if name != "answers"}
 
 
 def test_which_of_two_is_likelier(bertctl: Run, masked: Path, tmp_path: Path) -> None:
@@ -121,12 +122,14 @@ def test_which_of_two_is_likelier(bertctl: Run, masked: Path, tmp_path: Path) ->
     ]
     (tmp_path / "each.txt").write_text("".join(f"{text}\n" for both in texts for text in both))
     lines = bertctl("score", masked, "each.txt").stdout.splitlines()
-    each = [json.loads(line)["log_likelihood"] for line in lines]
-    scores = list(zip(each[::2], each[1::2], strict=True))
-    one = json.loads(bertctl("score", masked, texts[0][0], "--pair", texts[0][1], "--json").stdout)
-    assert one["right"] == (scores[0][0] > scores[0][1])
-    assert one["difference"] == pytest.approx(scores[0][0] - scores[0][1], abs=1e-4)
-    which = "first" if one["right"] else "second"
+    log_likelihoods = [json.loads(line)["log_likelihood"] for line in lines]
+    scores = list(zip(log_likelihoods[::2], log_likelihoods[1::2], strict=True))
+    document = json.loads(
+        bertctl("score", masked, texts[0][0], "--pair", texts[0][1], "--json").stdout
+    )
+    assert document["right"] == (scores[0][0] > scores[0][1])
+    assert document["difference"] == pytest.approx(scores[0][0] - scores[0][1], abs=1e-4)
+    which = "first" if document["right"] else "second"
     assert (
         f"the {which} is likelier"
         in bertctl("score", masked, texts[0][0], "--pair", texts[0][1]).stdout
@@ -170,7 +173,7 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (
             "a film\n" + "x " * 60 + "\n",
@@ -181,10 +184,10 @@ def test_what_does_not_fit_is_refused_with_a_sentence(
     ],
 )
 def test_a_file_with_one_bad_row_is_refused_whole(
-    content: str, said: str, bertctl: Run, masked: Path, tmp_path: Path
+    content: str, message: str, bertctl: Run, masked: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "x.txt").write_text(content)
     done = bertctl("score", masked, "x.txt", "-o", "out.jsonl")
     assert done.returncode == ExitCode.DATA
-    assert said in done.stderr
+    assert message in done.stderr
     assert not (tmp_path / "out.jsonl").exists()

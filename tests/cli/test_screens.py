@@ -19,7 +19,8 @@ import pytest
 from rich.cells import cell_len
 
 SCREENS = Path(__file__).with_name("screens")
-COLUMNS, LINES = 80, 42
+COLUMNS = 80
+LINES = 42
 _VERBS = ("activate", "cancel", "change", "report", "verify", "exchange", "request")
 _NOUNS = (
     "card",
@@ -75,7 +76,8 @@ def terminal(nursery, tmp_path):
 
 def shown(sent: str) -> list[str]:
     """The lines that stand on an endless screen at the end."""
-    lines, row = [""], 0
+    lines = [""]
+    row = 0
     for part in re.findall(r"\x1b\[[?0-9;]*[a-zA-Z]|[\r\n]|[^\x1b\r\n]+", sent):
         if part == "\n":
             row += 1

@@ -104,8 +104,8 @@ def test_an_index_is_found_in_as_by_hand(
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in TEXTS))
     vectors = vectors_of(bertctl, tiny_model, "texts.txt", tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "x" / "vectors.npy"), vectors, atol=1e-6)
-    found = lines(bertctl("search", "x", "texts.txt", "-k", 3).stdout)
-    assert [(one["query_id"], one["rank"]) for one in found[:4]] == [
+    rows = lines(bertctl("search", "x", "texts.txt", "-k", 3).stdout)
+    assert [(entry["query_id"], entry["rank"]) for entry in rows[:4]] == [
         ("0", 1),
         ("0", 2),
         ("0", 3),
@@ -114,9 +114,9 @@ def test_an_index_is_found_in_as_by_hand(
     order = np.argsort(-np.round(vectors.astype(np.float64) @ vectors.T, 9), axis=1, kind="stable")[
         :, :3
     ]
-    assert [one["id"] for one in found] == [f"row-{i}" for i in order.ravel()]
-    assert [one["id"] for one in found[:2]] == ["row-0", "row-9"], "equal texts in their order"
-    assert found[0] == {
+    assert [entry["id"] for entry in rows] == [f"row-{i}" for i in order.ravel()]
+    assert [entry["id"] for entry in rows[:2]] == ["row-0", "row-9"], "equal texts in their order"
+    assert rows[0] == {
         "query_id": "0",
         "query": TEXTS[0],
         "rank": 1,
@@ -156,7 +156,7 @@ def test_every_form_of_answer(bertctl: Run, tiny_model: Path, corpus: Path, tmp_
 def test_it_grows_and_goes_on_where_it_was_killed(
     bertctl: Run, tiny_model: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    whole = made(bertctl, tiny_model)
+    folder = made(bertctl, tiny_model)
     files = {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")}
     assert bertctl("index", corpus, "-o", "x", "--model", tiny_model).returncode == 2
     made(bertctl, tiny_model, "--resume")
@@ -209,7 +209,7 @@ def test_it_grows_and_goes_on_where_it_was_killed(
     made(bertctl, tiny_model, "--overwrite")
     with (tmp_path / "x" / "rows.jsonl").open("a") as file:
         file.write('{"id": "half')
-    document = whole | {"complete": False, "rows": 0, "vectors": 0, "bytes": 0}
+    document = folder | {"complete": False, "rows": 0, "vectors": 0, "bytes": 0}
     document["corpus"] = {"source": "corpus.jsonl", "rows": 0, "texts_sha256": ""}
     document.pop("index")
     (tmp_path / "x" / "index.json").write_text(json.dumps(document))
@@ -218,7 +218,7 @@ def test_it_grows_and_goes_on_where_it_was_killed(
         assert (refused.returncode, "--resume" in refused.stderr) == (3, True), refused.stderr
     made(bertctl, tiny_model, "--resume")
     assert {path.name: path.read_bytes() for path in (tmp_path / "x").glob("[!.]*")} == files
-    (tmp_path / "x" / "index.json").write_text(json.dumps(whole | {"complete": False}))
+    (tmp_path / "x" / "index.json").write_text(json.dumps(folder | {"complete": False}))
     other = bertctl("index", "more.csv", "-o", "x", "--resume")
     assert (other.returncode, "first rows of more.csv" in other.stderr) == (3, True)
 
@@ -244,10 +244,8 @@ def test_what_is_whole_is_not_computed_again(
     words = ("index", "texts.txt", "-o", "x", "--model", tiny_model)
     assert bertctl(*words).returncode == 0
     folder = tmp_path / "x"
-    document, rows = (
-        json.loads((folder / "index.json").read_text()),
-        (folder / "rows.jsonl").read_bytes(),
-    )
+    document = json.loads((folder / "index.json").read_text())
+    rows = (folder / "rows.jsonl").read_bytes()
     vectors = np.load(folder / "vectors.npy")
     assert (document["rows"], document["corpus"]["rows"], len(vectors)) == (600, 600, 600)
     # What a kill leaves after a chunk of 256 rows, marked by numbers of its own.
@@ -263,9 +261,9 @@ def test_what_is_whole_is_not_computed_again(
     assert again.returncode == 0, again.stderr
     assert json.loads((folder / "index.json").read_text()) == document
     assert (folder / "rows.jsonl").read_bytes() == rows
-    found = np.load(folder / "vectors.npy")
-    assert (found[:256] == 7).all()
-    np.testing.assert_allclose(found[256:], vectors[256:], atol=1e-6)
+    arrays = np.load(folder / "vectors.npy")
+    assert (arrays[:256] == 7).all()
+    np.testing.assert_allclose(arrays[256:], vectors[256:], atol=1e-6)
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts[:100]))
     (folder / "index.json").write_text(json.dumps(left))
     shorter = bertctl(*words, "--resume")
@@ -289,10 +287,10 @@ def test_fewer_bits_are_measured(
     assert "looked for theirs" not in grown.stderr, "one text has no ten others"
     exact = made(bertctl, tiny_model, "--overwrite")
     assert "recall" not in exact
-    said = bertctl(
+    stderr = bertctl(
         "index", corpus, "-o", "y", "--model", tiny_model, *COLUMNS, "--dtype", dtype
     ).stderr
-    assert f"{dtype} finds 100.0% of the 10 nearest texts in float32" in said
+    assert f"{dtype} finds 100.0% of the 10 nearest texts in float32" in stderr
     score = json.loads(bertctl("search", "y", "bright", "--json").stdout)["answers"][0]["score"]
     assert score == pytest.approx(1, abs=1e-3 if dtype == "float16" else 1e-2)
 
@@ -306,14 +304,14 @@ def test_an_index_knows_its_model(
     other = bertctl("search", "x", "film", "--model", "minilm")
     assert (other.returncode, "another model is given" in other.stderr) == (3, True), other.stderr
     assert bertctl("search", "x", "film", "--model", model).returncode == 0
-    said = model / "config_sentence_transformers.json"
-    before = said.read_text()
-    said.write_text(before.replace("was it ", "is it "))
+    path = model / "config_sentence_transformers.json"
+    before = path.read_text()
+    path.write_text(before.replace("was it ", "is it "))
     other = bertctl("search", "x", "film")
     assert (other.returncode, "another model is given" in other.stderr) == (3, True), (
         "other words before queries"
     )
-    said.write_text(before)
+    path.write_text(before)
     moved = shutil.move(model, tmp_path / "moved")
     assert bertctl("search", "x", "film").returncode == 4
     assert bertctl("search", "x", "film", "--model", moved).returncode == 0
@@ -340,23 +338,26 @@ def test_a_graph_finds_what_is_near_and_says_how_much(
     search = ("search", "x", "queries.txt", "-k", 5, "--json")
     exact, quick = (bertctl(*search, *more) for more in ((), ("--approximate",)))
     assert "making a graph" in quick.stderr
-    right, found = (json.loads(one.stdout)["answers"] for one in (exact, quick))
+    right, actual = (json.loads(entry.stdout)["answers"] for entry in (exact, quick))
     pairs = [
-        {(one["query_id"], one["id"]): one["score"] for one in each} for each in (right, found)
+        {(entry["query_id"], entry["id"]): entry["score"] for entry in entry}
+        for entry in (right, actual)
     ]
     both = pairs[0].keys() & pairs[1].keys()
-    said = json.loads(quick.stdout)["approximate"]
-    assert said == {
+    message = json.loads(quick.stdout)["approximate"]
+    assert message == {
         "recall": pytest.approx(len(both) / 200),
         "at": 5,
         "queries": 40,
         "of": "queries",
     }
-    assert said["recall"] > 0.8
-    assert f"{said['recall']:.1%} of the 5 nearest texts are found, as 40 queries" in quick.stderr
+    assert message["recall"] > 0.8
+    assert (
+        f"{message['recall']:.1%} of the 5 nearest texts are found, as 40 queries" in quick.stderr
+    )
     assert all(pairs[0][key] == pairs[1][key] for key in both), "the same cosines"
-    assert [one["score"] for one in found[:5]] == sorted(
-        (one["score"] for one in found[:5]), reverse=True
+    assert [entry["score"] for entry in actual[:5]] == sorted(
+        (entry["score"] for entry in actual[:5]), reverse=True
     )
     few = json.loads(bertctl("search", "x", "good", "-k", 5, "--json", "--approximate").stdout)[
         "approximate"
@@ -407,12 +408,15 @@ def test_queries_and_documents_have_their_prompts(
     )
     plain = make_folder("mean", tiny_model, tmp_path / "plain")
     (plain / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
-    asked, read = "was it fine", "a very good film : fine"
+    requests = "was it fine"
+    read = "a very good film : fine"
     expected = json.loads(
-        bertctl("similarity", asked, read, "--model", plain, "--precision", "fp32", "--json").stdout
+        bertctl(
+            "similarity", requests, read, "--model", plain, "--precision", "fp32", "--json"
+        ).stdout
     )["answers"][0]["similarity"]
-    found = json.loads(bertctl("search", "x", "fine", "--json").stdout)["answers"][0]["score"]
-    assert found == pytest.approx(expected, abs=2e-6)
+    score = json.loads(bertctl("search", "x", "fine", "--json").stdout)["answers"][0]["score"]
+    assert score == pytest.approx(expected, abs=2e-6)
     same = json.loads(
         bertctl(
             "similarity", "fine", "fine", "--model", model, "--precision", "fp32", "--json"
@@ -427,8 +431,8 @@ def test_an_empty_prompt_of_documents_takes_the_place_of_the_default_one(
     """Sentence-transformers writes such a prompt into every folder that has none for documents."""
     library = sentence_transformers()
     model = make_folder("prompts", tiny_model, tmp_path / "model")
-    said = {"prompts": {"query": "was it ", "document": ""}, "default_prompt_name": "query"}
-    (model / "config_sentence_transformers.json").write_text(json.dumps(said))
+    messages = {"prompts": {"query": "was it ", "document": ""}, "default_prompt_name": "query"}
+    (model / "config_sentence_transformers.json").write_text(json.dumps(messages))
     (tmp_path / "texts.txt").write_text("fine\n")
     assert (
         bertctl("index", "texts.txt", "-o", "x", "--model", model, "--precision", "fp32").returncode
@@ -442,10 +446,8 @@ def test_texts_whose_vectors_are_zeros_are_put_into_clusters(
     bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
     """A linear layer with ReLU gives every text but one a vector of zeros."""
-    texts, model = (
-        ["good film", "bad food", "the film was dull"],
-        make_folder("dense", tiny_model, tmp_path / "model"),
-    )
+    texts = ["good film", "bad food", "the film was dull"]
+    model = make_folder("dense", tiny_model, tmp_path / "model")
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     file = model / "2_Dense" / "config.json"
     file.write_text(file.read_text().replace("Tanh", "ReLU"))
@@ -647,16 +649,16 @@ def places(tmp_path_factory: pytest.TempPathFactory, nursery: Any, tiny_model: P
     return folder
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("subject", REFUSED)
 def test_what_does_not_fit_is_refused_with_a_sentence(
-    what: str, bertctl: Run, tiny_model: Path, places: Path
+    subject: str, bertctl: Run, tiny_model: Path, places: Path
 ) -> None:
-    line, code, said = REFUSED[what]
+    line, code, message = REFUSED[subject]
     done = bertctl(
         *(word.replace("MODEL", str(tiny_model)) for word in shlex.split(line)), cwd=places
     )
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (places / "y" / "index.json").exists()
 
@@ -676,10 +678,12 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("what", DAMAGE)
-def test_a_damaged_index_is_refused(what: str, bertctl: Run, places: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("subject", DAMAGE)
+def test_a_damaged_index_is_refused(
+    subject: str, bertctl: Run, places: Path, tmp_path: Path
+) -> None:
     shutil.copytree(places / "x", tmp_path / "x")
-    name, change = DAMAGE[what]
+    name, change = DAMAGE[subject]
     file = tmp_path / "x" / name
     before = file.read_bytes()
     file.write_bytes(change(before))
@@ -700,7 +704,8 @@ def test_a_long_query_is_cut_and_said(bertctl: Run, places: Path) -> None:
 def test_two_texts_two_files_and_two_columns(
     bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
-    first, second = TEXTS[:4], TEXTS[4:8]
+    first = TEXTS[:4]
+    second = TEXTS[4:8]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in first))
     (tmp_path / "b.txt").write_text("".join(f"{text}\n" for text in second))
     rows = [
@@ -710,9 +715,11 @@ def test_two_texts_two_files_and_two_columns(
     (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
     a, b = (vectors_of(bertctl, tiny_model, name, tmp_path) for name in ("a.txt", "b.txt"))
     model = ("--model", tiny_model, "--precision", "fp32")
-    found = lines(bertctl("similarity", "a.txt", "b.txt", *model).stdout)
-    assert [one["similarity"] for one in found] == pytest.approx((a * b).sum(axis=1), abs=2e-6)
-    assert {name: found[1][name] for name in ("id", "pair_id", "text", "pair")} == {
+    answers = lines(bertctl("similarity", "a.txt", "b.txt", *model).stdout)
+    assert [entry["similarity"] for entry in answers] == pytest.approx(
+        (a * b).sum(axis=1), abs=2e-6
+    )
+    assert {name: answers[1][name] for name in ("id", "pair_id", "text", "pair")} == {
         "id": "1",
         "pair_id": "1",
         "text": first[1],
@@ -720,30 +727,30 @@ def test_two_texts_two_files_and_two_columns(
     }
     done = bertctl("similarity", "pairs.csv", *model, "--json")
     document = json.loads(done.stdout)
-    assert document["answers"] == found
+    assert document["answers"] == answers
     from scipy.stats import pearsonr, spearmanr
 
-    cosines = [one["similarity"] for one in found]
+    cosines = [entry["similarity"] for entry in answers]
     assert document["spearman"]["value"] == pytest.approx(spearmanr(range(4), cosines).statistic)
     assert document["pearson"]["value"] == pytest.approx(
         pearsonr(range(4), cosines).statistic, abs=1e-4
     )
     assert "spearman of cosines and scores" in done.stderr
     every = lines(bertctl("similarity", "a.txt", "b.txt", "--all", *model).stdout)
-    assert [one["similarity"] for one in every] == pytest.approx((a @ b.T).ravel(), abs=2e-6)
-    one = lines(bertctl("similarity", first[2], "b.txt", "--all", *model).stdout)
+    assert [entry["similarity"] for entry in every] == pytest.approx((a @ b.T).ravel(), abs=2e-6)
+    records = lines(bertctl("similarity", first[2], "b.txt", "--all", *model).stdout)
     same = [line["similarity"] for line in every[8:12]]
-    assert [line["similarity"] for line in one] == pytest.approx(same, abs=BATCHES), (
+    assert [line["similarity"] for line in records] == pytest.approx(same, abs=BATCHES), (
         "alone and in a batch"
     )
-    shown = bertctl("similarity", first[0], second[0], *model)
-    (row,) = (line.split() for line in shown.stdout.splitlines()[1:])
+    completed = bertctl("similarity", first[0], second[0], *model)
+    (row,) = (line.split() for line in completed.stdout.splitlines()[1:])
     assert float(row[0]) == pytest.approx(cosines[0], abs=1e-4 + BATCHES)
-    assert shown.stdout.split()[:3] == ["similarity", "text", "pair"], "typed texts have no ids"
+    assert completed.stdout.split()[:3] == ["similarity", "text", "pair"], "typed texts have no ids"
     written = bertctl("similarity", first[0], second[0], *model, "-o", "one.jsonl")
     assert (written.returncode, written.stdout) == (0, "")
     alone = lines((tmp_path / "one.jsonl").read_text())[0]
-    assert alone["similarity"] == pytest.approx(found[0]["similarity"], abs=BATCHES)
+    assert alone["similarity"] == pytest.approx(answers[0]["similarity"], abs=BATCHES)
     among = lines(bertctl("similarity", "a.txt", "--all", *model).stdout)
     assert [(line["id"], line["pair_id"]) for line in among] == [
         ("0", "1"),
@@ -769,7 +776,7 @@ def test_what_is_no_score_has_no_correlation(
 def test_a_row_without_a_score_is_left_out_of_the_correlation_and_said(
     bertctl: Run, tiny_model: Path, tmp_path: Path
 ) -> None:
-    found = []
+    results = []
     for scores in (("3", "0.5", "5", "1"), ("3", "0.5", "nan", "5", "", "1")):
         texts = [TEXTS[i] for i in ((0, 1, 2, 4) if len(scores) == 4 else (0, 1, 3, 2, 5, 4))]
         rows = [
@@ -779,11 +786,11 @@ def test_a_row_without_a_score_is_left_out_of_the_correlation_and_said(
         (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         done = bertctl("similarity", "pairs.jsonl", "--model", tiny_model, "--json")
         assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout))
+        results.append(json.loads(done.stdout))
     assert "pairs.jsonl:3: 'nan' is not a score; the correlation leaves 2 rows out" in done.stderr
-    assert (found[1]["spearman"], found[1]["pearson"]) == (
-        found[0]["spearman"],
-        found[0]["pearson"],
+    assert (results[1]["spearman"], results[1]["pearson"]) == (
+        results[0]["spearman"],
+        results[0]["pearson"],
     )
 
 
@@ -798,8 +805,8 @@ def test_what_is_read_of_long_texts_is_the_index_s_own(
         assert bertctl("index", "long.txt", "-o", "x", "--append").returncode == 0
         first, second = np.load(tmp_path / "x" / "vectors.npy")
         np.testing.assert_allclose(first, second, atol=1e-6)
-        found = lines(bertctl("search", "x", "long.txt", "-k", 2).stdout)
-        assert [(one["id"], one["score"]) for one in found] == [("0", 1.0), ("1", 1.0)]
+        rows = lines(bertctl("search", "x", "long.txt", "-k", 2).stdout)
+        assert [(entry["id"], entry["score"]) for entry in rows] == [("0", 1.0), ("1", 1.0)]
 
 
 def test_several_layers_are_one_vector_of_length_1(
@@ -827,10 +834,10 @@ def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path
     expected = [(i, j) for i in range(10) for j in range(i + 1, 10) if cosines[i, j] >= threshold]
     assert len(expected) == 12
     done = bertctl("mine", "texts.txt", "--threshold", threshold, "--model", tiny_model)
-    assert [(int(one["id"]), int(one["pair_id"])) for one in lines(done.stdout)] == expected
+    assert [(int(row["id"]), int(row["pair_id"])) for row in lines(done.stdout)] == expected
     assert f"{len(expected)} pairs of 10 texts" in done.stderr
     same = lines(bertctl("mine", "texts.txt", "--threshold", 1, "--model", tiny_model).stdout)
-    assert [(one["id"], one["pair_id"], one["text"], one["pair"]) for one in same] == [
+    assert [(entry["id"], entry["pair_id"], entry["text"], entry["pair"]) for entry in same] == [
         ("0", "9", TEXTS[0], TEXTS[0])
     ]
     capped = bertctl(
@@ -852,9 +859,9 @@ def test_every_near_pair_is_mined(bertctl: Run, tiny_model: Path, tmp_path: Path
         12,
     )
     nearest = sorted(expected, key=lambda pair: (-round(float(cosines[pair]), 6), pair))[:3]
-    assert [(int(one["id"]), int(one["pair_id"])) for one in document["answers"]] == nearest, (
-        "not the first ones"
-    )
+    assert [
+        (int(answer["id"]), int(answer["pair_id"])) for answer in document["answers"]
+    ] == nearest, "not the first ones"
     assert "warning: 12 pairs of 10 texts" in capped.stderr
     strict = bertctl(
         "mine",
@@ -898,26 +905,29 @@ def test_texts_in_groups(
     done = bertctl("cluster", groups, "--model", tiny_model, *how, "--json")
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    found = [one["cluster"] for one in document["answers"]]
+    clusters = [answer["cluster"] for answer in document["answers"]]
     if "hdbscan" in how:
         kinds = {
-            number: {i % 3 == 0 for i, one in enumerate(found) if one == number}
-            for number in found
+            number: {i % 3 == 0 for i, entry in enumerate(clusters) if entry == number}
+            for number in clusters
             if number >= 0
         }
         assert len(kinds) >= 2
         assert all(len(kind) == 1 for kind in kinds.values()), "none has texts of both kinds"
         return
-    assert found == [int(i % 3 == 0) for i in range(12)], "the larger one is 0"
-    assert [(one["cluster"], one["texts"]) for one in document["clusters"]] == [(0, 8), (1, 4)]
+    assert clusters == [int(i % 3 == 0) for i in range(12)], "the larger one is 0"
+    assert [(cluster["cluster"], cluster["texts"]) for cluster in document["clusters"]] == [
+        (0, 8),
+        (1, 4),
+    ]
     assert "film" in document["clusters"][0]["words"]
     assert document["clusters"][1]["words"] == "qqq zzz"
-    assert {(one["cluster"], one["words"]) for one in document["answers"]} == {
-        (one["cluster"], one["words"]) for one in document["clusters"]
+    assert {(answer["cluster"], answer["words"]) for answer in document["answers"]} == {
+        (cluster["cluster"], cluster["words"]) for cluster in document["clusters"]
     }, "each text has the name of its cluster beside it"
     assert 0 < document["silhouette"]["value"] <= 1
     assert document["silhouette"]["texts"] == 11, "one of them stands twice"
-    assert [one["different"] for one in document["clusters"]] == [7, 4]
+    assert [cluster["different"] for cluster in document["clusters"]] == [7, 4]
     again = bertctl("cluster", groups, "--model", tiny_model, *how, "-o", "groups.csv")
     assert "cluster 0: 8 texts (1 copy among them): " in again.stderr
     assert bertctl("cluster", groups, "--model", tiny_model, *how, "--json").stdout == done.stdout
@@ -985,15 +995,15 @@ def test_vectors_are_compared_by_the_measure_of_their_folder(
     check("index", json.loads((tmp_path / "x" / "index.json").read_text()), "index.json")
     assert document["similarity"] == measure
     assert document["reading"]["fields"]["runtime.precision"] == "fp32"
-    found = lines(bertctl("search", "x", "texts.txt", "-k", 3).stdout)
+    rows = lines(bertctl("search", "x", "texts.txt", "-k", 3).stdout)
     order = np.argsort(-np.round(similarities, 5), axis=1, kind="stable")[:, :3]
-    assert [int(one["id"]) for one in found] == order.ravel().tolist()
+    assert [int(entry["id"]) for entry in rows] == order.ravel().tolist()
     expected = np.take_along_axis(similarities, order, axis=1).ravel()
-    assert [one["score"] for one in found] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert [entry["score"] for entry in rows] == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
     every = lines(bertctl("similarity", "texts.txt", "--all", *exact).stdout)
     upper = similarities[np.triu_indices(10, 1)]
-    assert [one["similarity"] for one in every] == pytest.approx(upper, rel=1e-4, abs=1e-4)
+    assert [entry["similarity"] for entry in every] == pytest.approx(upper, rel=1e-4, abs=1e-4)
     refused = bertctl("mine", "texts.txt", *exact)
     assert (
         refused.returncode,
@@ -1002,7 +1012,7 @@ def test_vectors_are_compared_by_the_measure_of_their_folder(
     mined = json.loads(
         bertctl("mine", "texts.txt", "--threshold", -1e6, "--max-pairs", 4, *exact, "--json").stdout
     )
-    assert [one["similarity"] for one in mined["answers"]] == pytest.approx(
+    assert [answer["similarity"] for answer in mined["answers"]] == pytest.approx(
         np.sort(upper)[::-1][:4], rel=1e-4, abs=1e-4
     )
     assert (mined["pairs"], mined["complete"]) == (45, False)
@@ -1043,8 +1053,10 @@ def test_what_is_added_is_read_from_the_columns_of_the_index(
     (tmp_path / "first.csv").write_text(
         "id;title;text;body\n" + "".join(";".join(row.values()) + "\n" for row in rows)
     )
-    given = ("--text-column", "body", "--id-column", "id", "--delimiter", ";")
-    assert bertctl("index", "first.csv", "-o", "x", "--model", tiny_model, *given).returncode == 0
+    supplied = ("--text-column", "body", "--id-column", "id", "--delimiter", ";")
+    assert (
+        bertctl("index", "first.csv", "-o", "x", "--model", tiny_model, *supplied).returncode == 0
+    )
     others = [{**row, "id": f"b{i}", "body": f"fine food {i}"} for i, row in enumerate(rows)]
     separator = "\t" if more == "tsv" else ";"
     table = (
@@ -1058,9 +1070,9 @@ def test_what_is_added_is_read_from_the_columns_of_the_index(
     retyped = ("--delimiter", "tab") if more == "tsv" else ()
     grown = bertctl("index", path, "-o", "x", "--append", *retyped)
     assert grown.returncode == 0, grown.stderr
-    found = lines((tmp_path / "x" / "rows.jsonl").read_text())
-    assert [row["id"] for row in found] == ["a0", "a1", "b0", "b1"]
-    assert [row["text"] for row in found][2:] == ["fine food 0", "fine food 1"]
+    answers = lines((tmp_path / "x" / "rows.jsonl").read_text())
+    assert [row["id"] for row in answers] == ["a0", "a1", "b0", "b1"]
+    assert [row["text"] for row in answers][2:] == ["fine food 0", "fine food 1"]
     check("index", json.loads((tmp_path / "x" / "index.json").read_text()), "index.json")
 
 
@@ -1074,8 +1086,8 @@ def test_a_guessed_column_is_taken_again_where_a_file_has_it(
     for name in ("both.jsonl", "other.txt"):
         grown = bertctl("index", name, "-o", "x", "--append")
         assert grown.returncode == 0, grown.stderr
-    found = lines((tmp_path / "x" / "rows.jsonl").read_text())
-    assert [(row["id"], row["text"]) for row in found] == [
+    rows = lines((tmp_path / "x" / "rows.jsonl").read_text())
+    assert [(row["id"], row["text"]) for row in rows] == [
         ("0", "a film"),
         ("1", "fine food"),
         ("2", "bright"),
@@ -1150,19 +1162,19 @@ def test_nearly_all_pairs_are_mined_by_a_graph(
     texts[100:130] = ["the film was good"] * 30  # equal ones are each other's neighbours
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     mine = ("mine", "texts.txt", "--model", tiny_model, *EXACT, "--threshold", 0.98)
-    exact = {(one["id"], one["pair_id"]) for one in lines(bertctl(*mine).stdout)}
+    exact = {(row["id"], row["pair_id"]) for row in lines(bertctl(*mine).stdout)}
     assert len(exact) > 1000, "not enough to measure"
 
     approximate = json.loads(bertctl(*mine, "--approximate", "--json").stdout)
 
-    found = [(one["id"], one["pair_id"]) for one in approximate["answers"]]
-    assert len(found) == len(set(found))
-    assert set(found) <= exact
-    assert len(found) >= 0.98 * len(exact)
+    actual = [(answer["id"], answer["pair_id"]) for answer in approximate["answers"]]
+    assert len(actual) == len(set(actual))
+    assert set(actual) <= exact
+    assert len(actual) >= 0.98 * len(exact)
     assert approximate["complete"] is False
-    assert approximate["recall"]["value"] == pytest.approx(len(found) / len(exact), abs=0.02)
+    assert approximate["recall"]["value"] == pytest.approx(len(actual) / len(exact), abs=0.02)
     again = bertctl(*mine, "--approximate")
-    assert [(one["id"], one["pair_id"]) for one in lines(again.stdout)] == found
+    assert [(row["id"], row["pair_id"]) for row in lines(again.stdout)] == actual
     assert "recall: " in again.stderr
 
 

@@ -18,10 +18,8 @@ pytestmark = pytest.mark.in_process
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """2,100 opinions, more than are predicted at once, of 1 to 12 words."""
-    path, words = (
-        tmp_path_factory.mktemp("rows") / "rows.csv",
-        ["the", "film", "was", "good", "it", "bad", "food", "dull", "very", "not", "fine"],
-    )
+    path = tmp_path_factory.mktemp("rows") / "rows.csv"
+    words = ["the", "film", "was", "good", "it", "bad", "food", "dull", "very", "not", "fine"]
     lines = [
         f"{' '.join(words[i % 7 : i % 7 + 1 + i % 5])} {i},{'pos' if i % 3 else 'neg'}"
         for i in range(2100)
@@ -106,14 +104,14 @@ def test_shards_of_a_split_are_added_to_the_run_by_the_merge(
     bertctl: Run, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
     """The batch of 4 rows is one: the second shard has nothing to compute."""
-    whole, run = (shutil.copytree(tiny_run.path, tmp_path / name) for name in ("whole", "run"))
-    assert bertctl("evaluate", whole, "--split", "test").returncode == 0
+    complete, run = (shutil.copytree(tiny_run.path, tmp_path / name) for name in ("whole", "run"))
+    assert bertctl("evaluate", complete, "--split", "test").returncode == 0
     before = (run / "metrics.json").read_bytes()
     _shards(bertctl, ["evaluate", run, "--split", "test"], 2)
     assert (run / "metrics.json").read_bytes() == before
     assert bertctl("evaluate", run, "--split", "test", "--merge").returncode == 0
     for name in ("metrics.json", "predictions/test.jsonl"):
-        assert (whole / name).read_bytes() == (run / name).read_bytes()
+        assert (complete / name).read_bytes() == (run / name).read_bytes()
 
 
 def test_shards_of_a_few_features_are_merged(
@@ -189,19 +187,19 @@ def test_shards_of_features_are_the_bytes_of_one(
     assert bertctl(*words, tmp_path / name).returncode == 0
     _shards(bertctl, [*words, tmp_path / "merged" / name], 3)
     state = tmp_path / "merged" / f"{name}.parts" / "2-of-3.json"
-    whole = state.read_bytes()
-    state.write_bytes(whole.replace(b'"rows": 9000', b'"rows": 8192'))
+    contents = state.read_bytes()
+    state.write_bytes(contents.replace(b'"rows": 9000', b'"rows": 8192'))
     refused = bertctl(*words, tmp_path / "merged" / name, "--merge")
     assert (
         refused.returncode,
         "2-of-3.json is of another whole, or not finished" in refused.stderr,
     ) == (2, True)
     assert not (tmp_path / "merged" / name).exists()
-    state.write_bytes(whole)
+    state.write_bytes(contents)
     merged = bertctl(*words, tmp_path / "merged" / name, "--merge")
     assert merged.returncode == 0, merged.stderr
-    for one in (name, f"{name}.json"):
-        assert (tmp_path / one).read_bytes() == (tmp_path / "merged" / one).read_bytes()
+    for entry in (name, f"{name}.json"):
+        assert (tmp_path / entry).read_bytes() == (tmp_path / "merged" / entry).read_bytes()
     assert not state.parent.exists()
 
 
@@ -262,7 +260,7 @@ def _changed_answers(data: Path, parts: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "options", "code", "said"),
+    ("change", "options", "code", "message"),
     [
         (_fewer, (), 2, "1-of-2.json"),
         (_other_text, (), 2, "is another shard, or of other rows"),
@@ -280,7 +278,7 @@ def _changed_answers(data: Path, parts: Path) -> None:
     ],
 )
 def test_a_merge_refuses(
-    bertctl: Run, tiny_run: TinyRun, sharded: Path, tmp_path: Path, change, options, code, said
+    bertctl: Run, tiny_run: TinyRun, sharded: Path, tmp_path: Path, change, options, code, message
 ) -> None:
     parts = shutil.copytree(sharded, tmp_path / "out.jsonl.parts")
     data = Path(shutil.copy(tiny_run.path.parent / "opinions.csv", tmp_path))
@@ -298,12 +296,12 @@ def test_a_merge_refuses(
     ]
     refused = bertctl(*words, *options)
     assert refused.returncode == code, refused.stderr
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert not (tmp_path / "out.jsonl").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--shard", "0/4", "-o", "x"), "--shard 0/4: no such shard"),
         (("--shard", "5/4", "-o", "x"), "--shard 5/4: no such shard"),
@@ -320,11 +318,11 @@ def test_a_merge_refuses(
     ],
 )
 def test_refusals_before_anything_is_read(
-    bertctl: Run, tiny_run: TinyRun, tmp_path: Path, options, said
+    bertctl: Run, tiny_run: TinyRun, tmp_path: Path, options, message
 ) -> None:
     refused = bertctl("predict", tiny_run.path, "missing.csv", *options, cwd=tmp_path)
     assert refused.returncode == 2, refused.stderr
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -335,14 +333,14 @@ def test_several_files_are_answered_as_one(
     (tmp_path / "part-9.csv").write_text(header + "".join(lines[:700]))
     (tmp_path / "part-10.csv").write_text(header + "".join(lines[700:]))
     words = ["predict", tiny_run.path, "-q"]
-    whole = bertctl(*words, rows)
+    done = bertctl(*words, rows)
 
     by_pattern = bertctl(*words, str(tmp_path / "part-*.csv"))
     by_names = bertctl(*words, tmp_path / "part-9.csv", tmp_path / "part-10.csv")
 
-    assert whole.returncode == 0, whole.stderr
-    assert by_pattern.stdout == whole.stdout
-    assert by_names.stdout == whole.stdout
+    assert done.returncode == 0, done.stderr
+    assert by_pattern.stdout == done.stdout
+    assert by_names.stdout == done.stdout
 
 
 @pytest.mark.slow

@@ -44,27 +44,30 @@ def _stopped_at_import(
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stderr is not None
-    seen, said = -1, []
+    observed = -1
+    message = []
     for line in process.stderr:
         if not line.startswith("import time:"):
-            said.append(line)
-        elif seen >= 0 or line.endswith(" bertctl.cli.main\n"):
-            seen += 1
-            if seen > at:
+            message.append(line)
+        elif observed >= 0 or line.endswith(" bertctl.cli.main\n"):
+            observed += 1
+            if observed > at:
                 process.send_signal(number)
                 break
     out, err = process.communicate(timeout=3600)
-    said += [line for line in err.splitlines(keepends=True) if not line.startswith("import time:")]
-    return process.returncode, out, "".join(said)
+    message += [
+        line for line in err.splitlines(keepends=True) if not line.startswith("import time:")
+    ]
+    return process.returncode, out, "".join(message)
 
 
 def _check_stop(words: list[str], at: int, number: signal.Signals, folder: Path) -> None:
-    code, out, said = _stopped_at_import([*words, "--json"], at, number, folder)
-    assert code == CODES[number], (at, said)
+    code, out, message = _stopped_at_import([*words, "--json"], at, number, folder)
+    assert code == CODES[number], (at, message)
     assert one_document(out, code)["kind"] == "interrupted"
-    assert "Traceback" not in said
-    assert "Exception ignored" not in said
-    assert "error: " in said
+    assert "Traceback" not in message
+    assert "Exception ignored" not in message
+    assert "error: " in message
 
 
 @pytest.mark.parametrize(
@@ -124,9 +127,9 @@ def test_a_second_signal_ends_it_at_once(
     training.wait_for_steps(run, 9, process)
     process.send_signal(number)
     process.send_signal(number)
-    _, said = process.communicate(timeout=3600)
-    assert process.returncode == CODES[number], said
-    assert "Traceback" not in said
+    _, message = process.communicate(timeout=3600)
+    assert process.returncode == CODES[number], message
+    assert "Traceback" not in message
     training.resume(run)
     assert difference(training.undisturbed, run) is None
 
@@ -162,11 +165,11 @@ def test_texts_of_an_index_outlive_it_and_that_is_said(tiny_model: Path, tmp_pat
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    said = process.communicate(timeout=3600)[1].decode()
-    assert process.returncode == CODES[signal.SIGINT], said
+    text = process.communicate(timeout=3600)[1].decode()
+    assert process.returncode == CODES[signal.SIGINT], text
     assert (
         f"error: interrupted; {CHUNK_ROWS:,} rows are whole\nType the same command with --resume"
-        in said
+        in text
     )
 
 
@@ -181,9 +184,9 @@ def test_several_processes_end_together(
     training.wait_for_steps(run, 6, process)
     for _ in range(times):
         process.send_signal(number)
-    out, said = process.communicate(timeout=3600)
-    assert process.returncode == CODES[number], said
-    assert "Traceback" not in said
+    out, message = process.communicate(timeout=3600)
+    assert process.returncode == CODES[number], message
+    assert "Traceback" not in message
     one_document(out, CODES[number])
     assert training.start(run, "--num-processes", "2", "--resume-if-any").returncode == 0
 

@@ -52,7 +52,8 @@ def nasty(tmp_path: Path) -> Path:
 
 def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_path: Path) -> None:
     """One training and six verbs on it; stdout and stderr are what a runner's log would hold."""
-    run, env = tmp_path / "run\x1b[1m", {"GITHUB_ACTIONS": "true"}
+    run = tmp_path / "run\x1b[1m"
+    env = {"GITHUB_ACTIONS": "true"}
     files = ["--train-file", nasty, "--validation-file", nasty, "--model", tiny_model, "-o", run]
     more = ["--max-length", "24", "--epochs", "1", "--precision", "fp32"]
     sets = [
@@ -67,7 +68,7 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
                 "text-classification",
                 *files,
                 *more,
-                *(w for one in sets for w in ("--set", one)),
+                *(w for entry in sets for w in ("--set", entry)),
             ],
             (0,),
         ),
@@ -86,7 +87,7 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
         done = bertctl(*words, env=env)
         assert done.returncode in codes, (words, done.stderr)
         clean(done.stdout)
-        own = (
+        personal = (
             "::error title",
             "::error file",
             "::warning title",
@@ -94,11 +95,11 @@ def test_what_verbs_say_and_print(bertctl, nasty: Path, tiny_model: Path, tmp_pa
             "::group::bertctl ",
             "::endgroup::",
         )
-        mine = [line for line in done.stderr.splitlines() if line.startswith(own)]
+        mine = [line for line in done.stderr.splitlines() if line.startswith(personal)]
         assert not any(
             line.startswith("::error file=a::") or UNSEEN.search(line) for line in mine
         ), mine
-        clean("\n".join(line for line in done.stderr.splitlines() if not line.startswith(own)))
+        clean("\n".join(line for line in done.stderr.splitlines() if not line.startswith(personal)))
     texts = [
         json.loads(line)["text"]
         for line in bertctl("predict", run, nasty, env=env).stdout.splitlines()
@@ -125,10 +126,10 @@ def test_a_terminal_is_not_moved(nursery, nasty: Path, tiny_run, tmp_path: Path)
         env=env,
     )
     os.close(theirs)
-    shown = os.read(ours, 1 << 16).decode()
+    output = os.read(ours, 1 << 16).decode()
     os.close(ours)
     assert done.returncode == 0, done.stderr
-    assert "good \\u001b]0;owned\\u0007 \\u202efilm" in shown
+    assert "good \\u001b]0;owned\\u0007 \\u202efilm" in output
     piped = subprocess.run(
         ["bash", "-c", line],
         input=text.encode(),

@@ -27,7 +27,8 @@ def test_answers_and_vectors_are_had_without_transformers(
     tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "texts.txt").write_text("good film\nbad film\n")
-    texts, of = "texts.txt", ["--model", str(tiny_model), "-q"]
+    texts = "texts.txt"
+    of = ["--model", str(tiny_model), "-q"]
     commands = [
         ["predict", str(tiny_run.path), "good film", "-q"],
         [

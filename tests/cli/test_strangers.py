@@ -195,9 +195,9 @@ def test_a_hostile_model_is_refused_in_a_sentence(bertctl, tiny_model, tmp_path)
         done = bertctl(
             "extract-features", "few.txt", "--model", model, "--max-length", "16", "-o", "x.npy"
         )
-        said = " ".join(done.stderr.split())
-        if (done.returncode, words in said, "Traceback" in said) != (code, True, False):
-            wrong.append((name, done.returncode, said))
+        text = " ".join(done.stderr.split())
+        if (done.returncode, words in text, "Traceback" in text) != (code, True, False):
+            wrong.append((name, done.returncode, text))
         assert not (tmp_path / "x.npy").exists(), name
     assert wrong == []
     assert not list(tmp_path.rglob("pwned"))
@@ -207,7 +207,8 @@ def test_a_hostile_model_is_refused_in_a_sentence(bertctl, tiny_model, tmp_path)
 @pytest.mark.in_process
 def test_the_code_that_a_run_names_is_not_run_unless_it_is_typed(bertctl, tiny_run, tmp_path):
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
-    trace, script = tmp_path / "trace", tmp_path / "evil.py"
+    trace = tmp_path / "trace"
+    script = tmp_path / "evil.py"
     script.write_text(EVIL.format(trace=str(trace)))
     recipe = yaml.safe_load((run / "recipe.yaml").read_text())
     recipe["evaluation"]["metric_scripts"] = [str(script)]
@@ -335,10 +336,13 @@ def test_python_without_docstrings_and_too_little_room_are_said_as_such(tiny_mod
         "-o",
         "x.npy",
     ]
-    wanted = (("ulimit -v 1000000", 5, "`ulimit -v` allows"), ("export PYTHONOPTIMIZE=2", 2, "-OO"))
-    for before, code, said in wanted:
+    expected = (
+        ("ulimit -v 1000000", 5, "`ulimit -v` allows"),
+        ("export PYTHONOPTIMIZE=2", 2, "-OO"),
+    )
+    for before, code, message in expected:
         line = f"{before}; {shlex.join(map(str, [sys.executable, *words]))}"
         done = subprocess.run(
             ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=3600
         )
-        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+        assert (done.returncode, message in done.stderr) == (code, True), done.stderr

@@ -162,11 +162,11 @@ def folder(tmp_path: Path, opinions: Path) -> Path:
 
 
 def words_of(verb: str, words: list[str], run: Path, model: Path, folder: Path) -> list[str]:
-    own = folder / "own"
-    if "OWN" in words and not own.exists():
-        shutil.copytree(run, own)
-    found = {"RUN": str(run), "MODEL": str(model), "OWN": str(own)}
-    return [*verb.partition(",")[0].split(), *(found.get(word, word) for word in words)]
+    path = folder / "own"
+    if "OWN" in words and not path.exists():
+        shutil.copytree(run, path)
+    results = {"RUN": str(run), "MODEL": str(model), "OWN": str(path)}
+    return [*verb.partition(",")[0].split(), *(results.get(word, word) for word in words)]
 
 
 def expected(code: int, place: Mapping[int, str], *, printed: bool) -> int:
@@ -203,11 +203,11 @@ def _in_turn(verbs: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _refused(
-    nursery: Nursery, verb: str, places: Mapping[str, Mapping[int, str]], cwd: Path
+    nursery: Nursery, verb: str, positions: Mapping[str, Mapping[int, str]], cwd: Path
 ) -> None:
     code = REFUSED[verb][1]
-    got = {name: nursery.verdict(typed(verb), place, cwd=cwd) for name, place in places.items()}
-    assert got == dict.fromkeys(places, code)
+    got = {name: nursery.verdict(typed(verb), place, cwd=cwd) for name, place in positions.items()}
+    assert got == dict.fromkeys(positions, code)
 
 
 @pytest.mark.parametrize(("verb", "place"), _in_turn(REFUSED))
@@ -226,7 +226,7 @@ def test_a_refusal_keeps_its_code_in_every_place(
 def _answered(
     nursery: Nursery,
     verb: str,
-    places: Mapping[str, Mapping[int, str]],
+    positions: Mapping[str, Mapping[int, str]],
     run: Path,
     model: Path,
     folder: Path,
@@ -234,8 +234,10 @@ def _answered(
     printed = verb in PRINTED or verb in ("estimate", "lr-find")
     words, code = (PRINTED[verb], 0) if verb in PRINTED else (JUDGED | SLOW)[verb]
     line = words_of(verb, words, run, model, folder)
-    got = {name: nursery.verdict(line, place, cwd=folder) for name, place in places.items()}
-    assert got == {name: expected(code, place, printed=printed) for name, place in places.items()}
+    got = {name: nursery.verdict(line, place, cwd=folder) for name, place in positions.items()}
+    assert got == {
+        name: expected(code, place, printed=printed) for name, place in positions.items()
+    }
 
 
 @pytest.mark.parametrize(("verb", "place"), _in_turn([*PRINTED, *JUDGED]))
@@ -362,8 +364,8 @@ def test_names_that_are_not_utf8(
             ["vocab", "show", f"./{odd}"],
         ],
     }
-    for codes, each in lines.items():
-        for words in each:
+    for codes, entry in lines.items():
+        for words in entry:
             done = nursery.run(words, cwd=tmp_path)
             assert done.returncode in codes, (words, done.stderr)
             assert "Traceback" not in done.stderr

@@ -53,7 +53,7 @@ def _words(
         "--precision": "fp32",
     }
     words = [str(word) for pair in fields.items() for word in pair]
-    words += [word for one in SETS for word in ("--set", one)]
+    words += [word for entry in SETS for word in ("--set", entry)]
     words += ["--grid", grid] if grid else []
     return ["sweep", "text-classification", *words, *FIELDS, *map(str, extra)]
 
@@ -96,12 +96,12 @@ def swept(
 
 
 def test_a_sweep_says_what_it_does_and_leaves_ordinary_runs(swept: Path) -> None:
-    said = (swept / "stderr").read_text()
-    assert "tokenized once: 48 train rows, 16 validation rows" in said
-    assert "4 runs: 2 settings x 2 seeds; 2 at a time with " in said
-    assert said.count(" of 4: learning_rate ") == 4
-    assert "4 runs in " in said
-    assert "disk: up to " in said
+    text = (swept / "stderr").read_text()
+    assert "tokenized once: 48 train rows, 16 validation rows" in text
+    assert "4 runs: 2 settings x 2 seeds; 2 at a time with " in text
+    assert text.count(" of 4: learning_rate ") == 4
+    assert "4 runs in " in text
+    assert "disk: up to " in text
     plan = json.loads((swept / "plan.json").read_text())
     assert [seed["init"] for seed in plan["seeds"]] == [42, 43]
     assert sorted(cell["name"] for cell in plan["cells"]) == sorted(_states(swept))
@@ -173,9 +173,9 @@ def test_a_second_call_runs_nothing_and_other_settings_are_refused(
 
 
 def test_a_sweep_is_not_taken_for_a_run(bertctl: Run, swept: Path) -> None:
-    asked = bertctl("report", swept)
-    assert asked.returncode == 4
-    assert str(swept / "cells") in asked.stderr
+    done = bertctl("report", swept)
+    assert done.returncode == 4
+    assert str(swept / "cells") in done.stderr
 
 
 def test_two_sweeps_in_one_folder(
@@ -354,8 +354,10 @@ def test_two_shards_merged_are_the_whole(
         assert "2 of them here" in done.stderr
     half = bertctl("sweep-merge", tmp_path / "part1", "-o", tmp_path / "whole")
     assert "2 of 4 runs" in half.stderr
-    whole = bertctl("sweep-merge", tmp_path / "part1", tmp_path / "part2", "-o", tmp_path / "whole")
-    assert whole.returncode == 0, whole.stderr
+    completed = bertctl(
+        "sweep-merge", tmp_path / "part1", tmp_path / "part2", "-o", tmp_path / "whole"
+    )
+    assert completed.returncode == 0, completed.stderr
     assert _result(tmp_path / "whole") == _result(swept)
     plan = tmp_path / "part2" / "plan.json"
     document = json.loads(plan.read_text())
@@ -392,9 +394,9 @@ def test_divergence_folds_and_a_cell_that_fails(
         if (cell / "predictions").exists():
             lines = (cell / "predictions" / "validation.jsonl").read_text().splitlines()
             held_out[cell] = {json.loads(line)["id"] for line in lines}
-    one, other = held_out.values()
-    assert not one & other
-    assert len(one | other) == 64
+    entry, other = held_out.values()
+    assert not entry & other
+    assert len(entry | other) == 64
     layers = bertctl(
         *_words(many_opinions, tiny_model, tmp_path / "layers", grid="training.freeze_layers=2,9")
     )
@@ -516,7 +518,7 @@ def test_without_a_grid_settings_lie_around_what_auto_chooses(
 
 @pytest.mark.in_process
 @pytest.mark.parametrize(
-    ("extra", "grid", "said"),
+    ("extra", "grid", "message"),
     [
         ((), "lr=1e-5", "did you mean optimizer.learning_rate?"),
         ((), "training.epochs=two", "training.epochs: "),
@@ -540,19 +542,19 @@ def test_without_a_grid_settings_lie_around_what_auto_chooses(
         (("--folds", "3", "--validation-file", "opinions.csv"), GRID, "validation file"),
     ],
 )
-def test_refusals(
+def test_what_does_not_fit_a_sweep_is_refused_before_its_folder_is_made(
     bertctl: Run,
     opinions: Path,
     tiny_model: Path,
     tmp_path: Path,
     extra: tuple[str, ...],
     grid: str | None,
-    said: str,
+    message: str,
 ) -> None:
     words = _words(opinions, tiny_model, tmp_path / "sweep", *extra, grid=None)
     refused = bertctl(*words, *(["--grid", grid] if grid is not None else []))
     assert refused.returncode == 2, refused.stderr
-    assert said in refused.stderr
+    assert message in refused.stderr
     assert not (tmp_path / "sweep").exists()
 
 
@@ -598,9 +600,9 @@ def test_the_chosen_model_is_scored_on_test_only_if_asked(
     tested = bertctl(*words, "--test", "--json")
     assert tested.returncode == 0, tested.stderr
     assert "trained again" in tested.stderr
-    found = json.loads(tested.stdout)["test"]
-    assert [one["split"] for one in found] == ["test"]
-    assert found[0]["n"] == 16
+    actual = json.loads(tested.stdout)["test"]
+    assert [entry["split"] for entry in actual] == ["test"]
+    assert actual[0]["n"] == 16
     lines = opinions.read_text().splitlines(keepends=True)
     (tmp_path / "fewer.csv").write_text("".join(lines[:11]))
     other = ["fewer.csv" if str(word) == str(opinions) else word for word in words]

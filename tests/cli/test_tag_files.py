@@ -52,10 +52,10 @@ def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(
     assert unnamed.returncode == 3
     assert "the tags are numbers" in unnamed.stderr
     labels = f"token_classification.labels=[{', '.join(NAMES)}]"
-    named = trained(bertctl, tiny_model, "a.jsonl", "--set", labels)
-    assert named.returncode == 0, named.stderr
-    wanted = [[NAMES[number] for number in tags] for _, tags in ROWS]
-    assert gold(tmp_path) == wanted
+    run = trained(bertctl, tiny_model, "a.jsonl", "--set", labels)
+    assert run.returncode == 0, run.stderr
+    expected = [[NAMES[number] for number in tags] for _, tags in ROWS]
+    assert gold(tmp_path) == expected
     config = json.loads((tmp_path / "run/model/config.json").read_text())
     assert (config["tag_scheme"], list(config["id2label"].values())) == ("IOB2", NAMES)
     features = datasets.Features(
@@ -66,9 +66,9 @@ def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(
     )
     columns = {"tokens": [words for words, _ in ROWS], "ner_tags": [tags for _, tags in ROWS]}
     datasets.Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "a.parquet")
-    own = trained(bertctl, tiny_model, "a.parquet")
-    assert own.returncode == 0, own.stderr
-    assert gold(tmp_path) == wanted
+    trained_run = trained(bertctl, tiny_model, "a.parquet")
+    assert trained_run.returncode == 0, trained_run.stderr
+    assert gold(tmp_path) == expected
 
 
 def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_about(
@@ -80,7 +80,7 @@ def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_abo
     assert done.returncode == 0, done.stderr
     assert "1 lines that begin with # before a sentence are taken as comments" in done.stderr
     assert gold(tmp_path) == [["O", "B-MOOD"], ["O", "O"]]
-    for content, said in (
+    for content, message in (
         ("the o\ngood b-mood\n", "a.conll:1, word 2: the tag 'b-mood' looks like one of a scheme"),
         ("the\tO\n\tB-MOOD\n", "a.conll:2: no word"),
         ("the O\nfilm O\n", "the training rows have no entity"),
@@ -88,7 +88,7 @@ def test_comments_are_comments_and_small_letters_and_missing_words_are_asked_abo
         (tmp_path / "a.conll").write_text(content)
         refused = trained(bertctl, tiny_model, "a.conll")
         assert refused.returncode == 3
-        assert said in refused.stderr
+        assert message in refused.stderr
 
 
 def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path):
@@ -97,11 +97,11 @@ def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path)
     checked = bertctl("data", "check", "a.conll", "--model", "none/such", "--offline", "--json")
     assert "looks like token-classification" in checked.stderr
     report = json.loads(checked.stdout)
-    found = [finding for finding in report["findings"] if finding["code"] == "tag-scheme"]
-    assert [finding["count"] for finding in found] == [1]
+    findings = [finding for finding in report["findings"] if finding["code"] == "tag-scheme"]
+    assert [finding["count"] for finding in findings] == [1]
     assert (
         "B-MOOD at 'bad' follows nothing, which IOB1 does not allow"
-        in found[0]["examples"][0]["text"]
+        in findings[0]["examples"][0]["text"]
     )
     question = {
         "question": "who?",
@@ -115,13 +115,13 @@ def test_data_check_guesses_the_task_and_right_tags_are_right(bertctl, tmp_path)
 
 def test_choices_of_label_studio_are_labels_of_texts(bertctl, tiny_model, tmp_path):
     def annotated(*labels):
-        said = {
+        messages = {
             "type": "choices",
             "from_name": "s",
             "to_name": "text",
             "value": {"choices": list(labels)},
         }
-        return [{"was_cancelled": True, "result": []}, {"result": [said]}]
+        return [{"was_cancelled": True, "result": []}, {"result": [messages]}]
 
     tasks = [
         {"id": 7 * i, "data": {"text": f"film {i}"}, "annotations": annotated("ab"[i % 2])}

@@ -49,7 +49,8 @@ class TagRun:
 def tag_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: Nursery) -> TagRun:
     """Six sentences in BIOES, learned by heart by the tiny model."""
     folder = tmp_path_factory.mktemp("tagging")
-    data, run = folder / "train.conll", folder / "run"
+    data = folder / "train.conll"
+    run = folder / "run"
     data.write_text(columns(4))
     arguments = [
         "--train-file",
@@ -66,7 +67,7 @@ def tag_run(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery:
         "off",
         "--learning-rate",
         "5e-3",
-        *(word for one in SETTINGS for word in ("--set", one)),
+        *(word for setting in SETTINGS for word in ("--set", setting)),
     ]
     done = nursery.run(["finetune", "token-classification", *arguments], cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -163,7 +164,7 @@ def test_sentences_longer_than_the_model_are_answered_whole(bertctl, tag_run):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "arguments", "said", "code"),
+    ("name", "content", "arguments", "message", "code"),
     [
         ("a.conll", "the O\nbad\n", [], "a.conll:2: 1 column ", 3),
         ("a.conll", "the\nbad\n", [], "words but no tags", 3),
@@ -173,13 +174,15 @@ def test_sentences_longer_than_the_model_are_answered_whole(bertctl, tag_run):
         ("a.jsonl", '{"words": ["bad"], "mine": ["O"]}\n', [], "known as the tags", 2),
     ],
 )
-def test_files_that_cannot_be_learned_from(bertctl, tmp_path, name, content, arguments, said, code):
+def test_files_that_cannot_be_learned_from(
+    bertctl, tmp_path, name, content, arguments, message, code
+):
     (tmp_path / name).write_text(content)
     done = bertctl(
         "finetune", "token-classification", "--train-file", name, *arguments, "-o", "run"
     )
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 
@@ -220,8 +223,8 @@ def test_what_annotation_tools_take_reads_back_with_the_same_entities(
         json.loads(line)
         for line in (tmp_path / "again/predictions/file.jsonl").read_text().splitlines()
     ]
-    found = [(entity["type"], entity["text"]) for line in lines for entity in line["entities"]]
-    assert found == [("TASTE", "bad food"), ("MOOD", "good")]
+    actual = [(entity["type"], entity["text"]) for line in lines for entity in line["entities"]]
+    assert actual == [("TASTE", "bad food"), ("MOOD", "good")]
     if layout == "brat":
         assert (
             tmp_path / "a.ann"
@@ -327,8 +330,8 @@ def test_the_files_other_columns_and_its_gold_stay(bertctl, tag_run, tmp_path):
         "food",
     ]
     (tmp_path / "noted.conll").write_text("# id 1\nthe O\nbad S-TASTE\n\n")
-    noted = bertctl("predict", tag_run.path, "noted.conll", "--format", "conlleval")
-    assert [len(line.split()) for line in noted.stdout.splitlines()] == [3, 3, 0]
+    completed = bertctl("predict", tag_run.path, "noted.conll", "--format", "conlleval")
+    assert [len(line.split()) for line in completed.stdout.splitlines()] == [3, 3, 0]
     made = bertctl("predict", tag_run.path, "-", "--format", "conllu", input="dull was\n")
     assert made.stdout.splitlines()[0] == "1\tdull\t_\t_\t_\t_\t_\t_\t_\tNER=S-MOOD"
 

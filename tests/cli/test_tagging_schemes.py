@@ -27,25 +27,26 @@ def sentences(seed: int, count: int, scheme: str) -> list[list[tuple[str, str]]]
     `mixed`: every third sentence is in IOB1.
     """
     rng = random.Random(seed)  # noqa: S311
-    found = []
+    results = []
     for number in range(count):
         words: list[str] = []
         spans = []
         for _ in range(rng.randint(1, 4)):
             if rng.random() < 0.7:
                 words += rng.choices(PLAIN, k=rng.randint(1, 3))
-            word, length = rng.choice(list(TYPES)), rng.randint(1, 3)
+            word = rng.choice(list(TYPES))
+            length = rng.randint(1, 3)
             kind = TYPES[word] if rng.random() < 0.9 else "OTHER"  # some cannot be learned
             spans.append((kind, len(words), len(words) + length))
             words += [word] * length
-        own = scheme if scheme != "mixed" else ("IOB1" if number % 3 == 0 else "IOB2")
-        found.append(list(zip(words, write_tags(spans, len(words), own), strict=True)))
-    return found
+        personal = scheme if scheme != "mixed" else ("IOB1" if number % 3 == 0 else "IOB2")
+        results.append(list(zip(words, write_tags(spans, len(words), personal), strict=True)))
+    return results
 
 
-def columns(found):
+def columns(expected):
     return "".join(
-        "".join(f"{word} {tag}\n" for word, tag in sentence) + "\n" for sentence in found
+        "".join(f"{word} {tag}\n" for word, tag in sentence) + "\n" for sentence in expected
     )
 
 
@@ -60,16 +61,18 @@ def conlleval(gold, predicted):
         prefix, _, kind = tag.partition("-")
         return letters.get(prefix, prefix), kind
 
-    def ends(one, two):
-        (before, type_before), (tag, kind) = one, two
+    def ends(entry, two):
+        (before, type_before) = entry
+        (tag, kind) = two
         return (
             before in ("E", "S")
             or (before in ("B", "I") and tag in ("B", "S", "O"))
             or (before not in ("O", ".") and type_before != kind)
         )
 
-    def begins(one, two):
-        (before, type_before), (tag, kind) = one, two
+    def begins(entry, two):
+        (before, type_before) = entry
+        (tag, kind) = two
         return (
             tag in ("B", "S")
             or (before in ("E", "S", "O") and tag in ("E", "I"))
@@ -77,24 +80,26 @@ def conlleval(gold, predicted):
         )
 
     def chunks(tags):
-        found, start = set(), None
+        actual = set()
+        start = None
         steps = [("O", ""), *map(parts, tags), ("O", "")]
-        for place, (one, two) in enumerate(pairwise(steps)):
-            if start is not None and ends(one, two):
-                found.add((start, place, one[1]))
+        for place, (entry, two) in enumerate(pairwise(steps)):
+            if start is not None and ends(entry, two):
+                actual.add((start, place, entry[1]))
                 start = None
-            if begins(one, two):
+            if begins(entry, two):
                 start = place
-        return found
+        return actual
 
     words = sum(map(len, gold))
     right = sum(
         a == b for g, p in zip(gold, predicted, strict=True) for a, b in zip(g, p, strict=True)
     )
     pairs = [(chunks(g), chunks(p)) for g, p in zip(gold, predicted, strict=True)]
-    there, answered = sum(len(g) for g, _ in pairs), sum(len(p) for _, p in pairs)
+    others = sum(len(g) for g, _ in pairs)
+    answered = sum(len(p) for _, p in pairs)
     both = sum(len(g & p) for g, p in pairs)
-    return [right / words, both / answered, both / there, 2 * both / (there + answered)]
+    return [right / words, both / answered, both / others, 2 * both / (others + answered)]
 
 
 @pytest.fixture(scope="module")
@@ -142,17 +147,17 @@ def iob1_run(tmp_path_factory, tiny_model, nursery):
 
 
 def test_the_scheme_is_that_of_the_whole_file_and_its_exceptions_are_said(iob1_run):
-    for path, said in iob1_run.values():
+    for path, message in iob1_run.values():
         assert json.loads((path / "model/config.json").read_text())["tag_scheme"] == "IOB1"
-        assert "tags in IOB1, but of " in said
-        assert "1 times not IOB1, first B-TASTE after O" in said
+        assert "tags in IOB1, but of " in message
+        assert "1 times not IOB1, first B-TASTE after O" in message
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_path, scheme):
     run, _ = iob1_run[500]
-    found = sentences(3, 300, scheme)
-    (tmp_path / "new.conll").write_text(columns(found))
+    actual = sentences(3, 300, scheme)
+    (tmp_path / "new.conll").write_text(columns(actual))
     done = bertctl(
         "predict",
         run,
@@ -169,7 +174,7 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
         [line.split("\t")[-1] for line in block.splitlines()]
         for block in (tmp_path / "answers.conll").read_text().strip().split("\n\n")
     ]
-    gold = [[tag for _, tag in sentence] for sentence in found]
+    gold = [[tag for _, tag in sentence] for sentence in actual]
     scored = bertctl(
         "evaluate", run, "--file", "new.conll", "-o", "scores", "--json", "--precision", "fp32"
     )
@@ -196,7 +201,7 @@ def test_conlleval_finds_the_metrics_in_the_written_file(bertctl, iob1_run, tmp_
 
 def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):
     run, _ = iob1_run[500]
-    asked = bertctl(
+    done = bertctl(
         "predict",
         run,
         "-",
@@ -206,8 +211,8 @@ def test_a_scheme_can_be_asked_for(bertctl, iob1_run, tmp_path, tiny_run):
         "fp32",
         input="the bad bad was good\n",
     )
-    assert asked.returncode == 0, asked.stderr
-    assert json.loads(asked.stdout)["prediction"] == ["O", "B-TASTE", "L-TASTE", "O", "U-MOOD"]
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["prediction"] == ["O", "B-TASTE", "L-TASTE", "O", "U-MOOD"]
     (tmp_path / "new.conll").write_text(columns(sentences(3, 20, "IOB1")))
     for arguments in ([], ["--scheme", "bioes"]):
         scored = bertctl(

@@ -129,10 +129,10 @@ def test_every_input_and_every_layout_have_the_same_ids(
     bertctl: Run, tmp_path: Path, source: str, layout: str
 ) -> None:
     texts = [text for text in TEXTS if text] if source in {"csv", "jsonl", "parquet"} else TEXTS
-    arguments, given = _give(tmp_path, source, texts)
+    arguments, supplied = _give(tmp_path, source, texts)
     out = tmp_path / f"out.{layout}"
     done = bertctl(
-        "tokenize", "-q", "-m", "minilm", *arguments, "--format", layout, "-o", out, input=given
+        "tokenize", "-q", "-m", "minilm", *arguments, "--format", layout, "-o", out, input=supplied
     )
     assert done.returncode == 0, done.stderr
     expected = MINILM.encode_batch(texts)
@@ -379,7 +379,7 @@ def test_two_tokenizers_side_by_side(bertctl: Run, tmp_path: Path) -> None:
         (["a", "--model", "nounk.txt"], ExitCode.USAGE, "does not tell if", "--lowercase"),
     ],
 )
-def test_refusals(
+def test_texts_and_vocabularies_that_cannot_be_read_are_refused_with_a_remedy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -525,9 +525,9 @@ def test_on_a_terminal_a_text_is_shown_aligned_in_colour(nursery: Nursery, tmp_p
     process = nursery.start(["tokenize", "a ❤ rumination"], cwd=tmp_path, env=env, stdout=follower)
     process.communicate(60)
     os.close(follower)
-    shown = os.read(leader, 65536).decode()
+    text = os.read(leader, 65536).decode()
     os.close(leader)
     assert process.returncode == 0
-    assert "\x1b[1;31m[UNK]" in shown
-    assert "##ination" in shown
-    assert "segment" in shown
+    assert "\x1b[1;31m[UNK]" in text
+    assert "##ination" in text
+    assert "segment" in text

@@ -36,7 +36,7 @@ class CraftyTraining(Training):
     ) -> list[str]:
         extra = (*extra, "--epochs", 3, "--checkpoint-every", "10 steps")
         command = super()._command(run, extra, data, task)
-        return [*command, *(word for one in CRAFT for word in ("--set", one))]
+        return [*command, *(word for entry in CRAFT for word in ("--set", entry))]
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,12 @@ def test_two_processes_train_the_same_parts(
         "--validation-file",
         opinions,
     ]
-    command += ["--model", tiny_model, *FIELDS, *(word for one in SETS for word in ("--set", one))]
+    command += [
+        "--model",
+        tiny_model,
+        *FIELDS,
+        *(word for entry in SETS for word in ("--set", entry)),
+    ]
     command += ["--learning-rate", "5e-3"]
     alone = bertctl(*command, "-o", "alone")
     assert alone.returncode == 0, alone.stderr
@@ -202,9 +207,9 @@ def test_lr_find_draws_what_it_found_and_leaves_no_run(
         "rates.json",
         "--json",
     ]
-    found = bertctl(*command)
-    assert found.returncode == 0, found.stderr
-    document = json.loads(found.stdout)
+    done = bertctl(*command)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
     assert json.loads((tmp_path / "rates.json").read_text()) == document
     assert document["rates"][0] == pytest.approx(1e-5)
     assert len(document["losses"]) == document["steps"] <= 40
@@ -238,7 +243,7 @@ def test_lr_find_draws_what_it_found_and_leaves_no_run(
 
 @pytest.mark.in_process
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (["--from", "1", "--to", "1e-3"], "from 1 to 0.001"),
         (["--from", "0"], "from 0 to 1"),
@@ -247,8 +252,8 @@ def test_lr_find_draws_what_it_found_and_leaves_no_run(
     ],
 )
 def test_what_lr_find_can_not_do_is_refused(
-    bertctl: Run, opinions: Path, given: list[str], message: str
+    bertctl: Run, opinions: Path, arguments: list[str], message: str
 ) -> None:
-    refused = bertctl("lr-find", "text-classification", "--train-file", opinions, *given)
+    refused = bertctl("lr-find", "text-classification", "--train-file", opinions, *arguments)
     assert refused.returncode == 2
     assert message in refused.stderr

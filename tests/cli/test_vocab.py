@@ -37,7 +37,7 @@ def test_what_is_not_there_is_shown_in_pieces(bertctl: Run) -> None:
     assert "em ##bed ##ding" in done.stderr
 
 
-def test_stats(bertctl: Run) -> None:
+def test_stats_of_minilm_are_the_known_ones_of_bert_base(bertctl: Run) -> None:
     done = bertctl("vocab", "stats", "minilm")
     for words in (
         "30,522 tokens",
@@ -72,8 +72,8 @@ def test_coverage_of_a_file_and_of_stdin(bertctl: Run, tmp_path: Path) -> None:
 def test_train_then_use_then_diff(bertctl: Run, tmp_path: Path, source: str) -> None:
     texts = "the film was good and the film was fine\nfilms like this film\n" * 5
     (tmp_path / "t.txt").write_text(texts)
-    place, given = ("t.txt", None) if source == "file" else ("-", texts)
-    done = bertctl("vocab", "train", place, "--size", "60", "-o", "new", "--json", input=given)
+    place, supplied = ("t.txt", None) if source == "file" else ("-", texts)
+    done = bertctl("vocab", "train", place, "--size", "60", "-o", "new", "--json", input=supplied)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["output"] == "new"
     used = bertctl("tokenize", "the film", "--model", "new", "--format", "tokens")
@@ -106,7 +106,7 @@ def test_train_then_use_then_diff(bertctl: Run, tmp_path: Path, source: str) -> 
         (["diff", "minilm", "gone/vocab.txt"], ExitCode.UNAVAILABLE, "does not exist"),
     ],
 )
-def test_refusals(
+def test_missing_texts_sizes_and_models_are_refused_and_nothing_is_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

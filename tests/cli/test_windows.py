@@ -94,19 +94,19 @@ def test_the_bare_model_reads_long_texts_like_the_run(
 def test_scores_by_windows(bertctl: Run, trained: Path, reviews: Path, tmp_path: Path) -> None:
     done = bertctl("evaluate", trained, "--file", reviews, "-o", tmp_path / "scored", "--json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["by_windows"]["file"]
-    assert found["metric"] == "accuracy"
-    assert list(found["windows"]) == sorted(found["windows"], key=int)
+    file = json.loads(done.stdout)["by_windows"]["file"]
+    assert file["metric"] == "accuracy"
+    assert list(file["windows"]) == sorted(file["windows"], key=int)
     lines = [
         json.loads(line)
         for line in (tmp_path / "scored" / "predictions" / "file.jsonl").read_text().splitlines()
     ]
-    for windows, score in found["windows"].items():
+    for windows, score in file["windows"].items():
         right = [
             line["gold"] == line["prediction"] for line in lines if line["windows"] == int(windows)
         ]
         assert (score["n"], score["value"]) == (len(right), pytest.approx(np.mean(right)))
-    assert sum(score["n"] for score in found["windows"].values()) == 32
+    assert sum(score["n"] for score in file["windows"].values()) == 32
     report = bertctl("report", tmp_path / "scored", "--format", "md")
     assert re.search(r"\| `windows` \| n \|", report.stdout), report.stdout + report.stderr
     gate = bertctl(
@@ -125,8 +125,8 @@ def test_what_each_mode_keeps_is_said_before_training(
     bertctl: Run, tiny_model: Path, reviews: Path
 ) -> None:
     plan = bertctl("finetune", reviews, "--model", tiny_model, *FIELDS, "--dry-run", "--json")
-    kept = json.loads(plan.stdout)["long_texts"]
-    assert (kept["texts"], kept["advised"]) == (29, "window")
+    retained = json.loads(plan.stdout)["long_texts"]
+    assert (retained["texts"], retained["advised"]) == (29, "window")
     assert "advised: --long-text window" in plan.stderr
     check = bertctl("data", "check", reviews, "--model", tiny_model, "--max-length", 10)
     says = r"Or --long-text: head, tail and head-tail each keep [\d.]+ % of the tokens; window keeps all, in [\d.]+ "
@@ -155,7 +155,7 @@ def test_what_each_mode_keeps_is_said_before_training(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ["finetune", "token-classification", "--long-text", "window"],
@@ -194,13 +194,13 @@ def test_what_each_mode_keeps_is_said_before_training(
         ),
     ],
 )
-def test_refusals(
-    bertctl: Run, tiny_model: Path, reviews: Path, words: list[str], said: str, tmp_path: Path
+def test_options_that_do_not_fit_a_way_to_read_long_texts_are_refused(
+    bertctl: Run, tiny_model: Path, reviews: Path, words: list[str], message: str, tmp_path: Path
 ) -> None:
     filled = [word.format(file=reviews, model=tiny_model) for word in words]
     done = bertctl(*filled, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
@@ -226,8 +226,8 @@ def test_a_probe_answers_with_the_vectors_that_it_was_trained_on(
     weights = load_file(run / "probe.safetensors")
     logits = np.load(vectors) @ weights["weight"].T + weights["bias"]
     positive = expit(logits[:, 1] - logits[:, 0]) if logits.shape[1] == 2 else expit(logits[:, 0])
-    found = [line["probabilities"]["pos"] for line in answers(bertctl, run, reviews)]
-    np.testing.assert_allclose(found, positive, atol=1e-5)
+    actual = [line["probabilities"]["pos"] for line in answers(bertctl, run, reviews)]
+    np.testing.assert_allclose(actual, positive, atol=1e-5)
 
 
 class WindowTraining(Training):

@@ -41,7 +41,8 @@ KNOWN = (("the", "film", ",", "was", "good"), ("film",), (), ("café", "café", 
 
 
 def test_a_packed_file_with_a_damaged_byte_is_refused_wherever_it_is(vectors, tmp_path):
-    good, damaged = gzip.compress(vectors.read_bytes() * 20), tmp_path / "damaged.txt.gz"
+    good = gzip.compress(vectors.read_bytes() * 20)
+    damaged = tmp_path / "damaged.txt.gz"
     for i in range(10, len(good), 11):
         damaged.write_bytes(good[:i] + bytes([good[i] ^ 255]) + good[i + 1 :])
         with pytest.raises(DataError, match="damaged"):
@@ -60,7 +61,8 @@ def test_vectors_are_the_means_of_the_known_words(
             encoding="utf-8",
         )
     if form == "gz":
-        content, vectors = vectors.read_bytes(), tmp_path / "vectors.txt.gz"
+        content = vectors.read_bytes()
+        vectors = tmp_path / "vectors.txt.gz"
         vectors.write_bytes(gzip.compress(content))
     texts = "".join(f"{text}\n" for text in TEXTS)
     done = bertctl(
@@ -76,10 +78,10 @@ def test_vectors_are_the_means_of_the_known_words(
     )
     assert done.returncode == 0, done.stderr
     pool = {"mean": np.mean, "max": np.max}[pooling]
-    wanted = [
+    expected = [
         pool([table[word] for word in words], axis=0) if words else np.zeros(5) for words in KNOWN
     ]
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), wanted, atol=1e-6)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
 
 
 def test_the_first_of_equal_words_counts_and_a_word_may_have_spaces(
@@ -135,11 +137,12 @@ def test_texts_are_compared_and_searched_by_them(
     bertctl: Run, vectors: Path, tmp_path: Path
 ) -> None:
     table = _table()
-    u, v = np.mean([table["good"], table["film"]], axis=0), table["bad"]
-    found = bertctl("similarity", "a good film", "bad", "--model", vectors.name, "--json")
-    assert found.returncode == 0, found.stderr
+    u = np.mean([table["good"], table["film"]], axis=0)
+    v = table["bad"]
+    done = bertctl("similarity", "a good film", "bad", "--model", vectors.name, "--json")
+    assert done.returncode == 0, done.stderr
     cosine = u @ v / np.linalg.norm(u) / np.linalg.norm(v)
-    assert json.loads(found.stdout)["answers"][0]["similarity"] == pytest.approx(cosine, abs=1e-5)
+    assert json.loads(done.stdout)["answers"][0]["similarity"] == pytest.approx(cosine, abs=1e-5)
     (tmp_path / "texts.txt").write_text("bad\ngood\nfilm\n")
     made = bertctl("index", "texts.txt", "-o", "index", "--model", vectors.name)
     assert made.returncode == 0, made.stderr

@@ -74,7 +74,8 @@ def test_overwrite_deletes_only_what_belongs_to_a_run(
 def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     bertctl: Run, run: Path, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
-    rows, script = run / "rows.csv", run / "metric.py"
+    rows = run / "rows.csv"
+    script = run / "metric.py"
     shutil.copy(tiny_run.data, rows)
     script.write_text("raise SystemExit(9)\n")
     (tmp_path / "mine.yaml").write_text(
@@ -84,7 +85,7 @@ def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     (tmp_path / "link").symlink_to(run)
     before = contents(run)
     train = (*_FINETUNE, "--train-file", tiny_run.data, "--model", tiny_model)
-    for words, named in (
+    for words, by_name in (
         ((*_FINETUNE, "--train-file", rows), rows),
         ((*train[:-1], run), run),
         ((*train[:-1], run / "model"), run / "model"),
@@ -101,7 +102,7 @@ def test_overwrite_refuses_a_folder_that_an_input_lies_in(
     ):
         refused = bertctl(*words, "-o", run, "--overwrite")
         assert refused.returncode == 2, (words, refused.stderr)
-        assert str(named) in refused.stderr
+        assert str(by_name) in refused.stderr
         assert contents(run) == before, words
     done = bertctl("finetune", run / "recipe.yaml", "-o", run, "--overwrite", "--epochs", "1")
     assert done.returncode == 0, done.stderr
@@ -116,15 +117,18 @@ def test_an_output_is_no_input(
 ) -> None:
     rows = tmp_path / "rows.csv"
     shutil.copy(tiny_run.data, rows)
-    second, link, lines = tmp_path / "second.jsonl", tmp_path / "link.csv", tmp_path / "x.npy.json"
+    second = tmp_path / "second.jsonl"
+    link = tmp_path / "link.csv"
+    lines = tmp_path / "x.npy.json"
     second.hardlink_to(rows)
     link.symlink_to(rows)
     lines.write_text('{"text": "a film"}\n')
-    own = tmp_path / "own.yaml"
-    own.write_text(
+    path = tmp_path / "own.yaml"
+    path.write_text(
         f"task: text-classification\ndata: {{train_file: {rows}, validation_file: {rows}}}\n"
     )
-    before, metrics = rows.read_bytes(), (run / "metrics.json").read_bytes()
+    before = rows.read_bytes()
+    metrics = (run / "metrics.json").read_bytes()
     model = shutil.copytree(tiny_model, tmp_path / "model")
     for words in (
         ("gate", run, "--min", "accuracy=0", "--junit", run / "metrics.json"),
@@ -162,7 +166,7 @@ def test_an_output_is_no_input(
             "--overwrite",
         ),
         ("data", "check", rows, "--junit", rows),
-        ("data", "check", own, "--gitlab-codequality", rows),
+        ("data", "check", path, "--gitlab-codequality", rows),
         ("gate", run / "metrics.json", "--min", "accuracy=0", "--junit", run / "metrics.json"),
         (
             "gate",
@@ -268,9 +272,9 @@ def test_links_are_not_followed(
             0,
         ),
     ):
-        kept = planted.with_name("kept")
+        retained = planted.with_name("kept")
         if planted.exists():
-            planted.rename(kept)
+            planted.rename(retained)
         planted.parent.mkdir(exist_ok=True)
         planted.symlink_to(outside / target)
         done = bertctl(*words)
@@ -281,15 +285,16 @@ def test_links_are_not_followed(
             shutil.rmtree(planted)
         else:
             planted.unlink()
-        if kept.exists():
-            kept.rename(planted)
+        if retained.exists():
+            retained.rename(planted)
 
 
 @pytest.mark.in_process
 def test_pipes_and_open_files_get_what_comes(
     bertctl: Run, tiny_run: TinyRun, tiny_model: Path, tmp_path: Path
 ) -> None:
-    pipe, got = tmp_path / "pipe.jsonl", tmp_path / "got"
+    pipe = tmp_path / "pipe.jsonl"
+    got = tmp_path / "got"
     os.mkfifo(pipe)
     predict = ("predict", tiny_run.path, tiny_run.data, "-q")
     plain = bertctl(*predict).stdout

@@ -350,8 +350,8 @@ def make_encoder_of_its_kind(name: str, folder: Path) -> Path:
     tokenizer.save_pretrained(folder)
     roles = ("pad", "sep", "bos", "eos", "cls", "mask")
     ids = {f"{role}_token_id": getattr(tokenizer, f"{role}_token_id") for role in roles}
-    given = {role: number for role, number in ids.items() if number is not None}
-    _save_network(encoder_config(name, len(tokenizer), **given), folder)
+    supplied = {role: number for role, number in ids.items() if number is not None}
+    _save_network(encoder_config(name, len(tokenizer), **supplied), folder)
     return folder
 
 

@@ -21,10 +21,8 @@ from bertctl.modeling.layers import layer_count
 from bertctl.tasks.registry import TASKS
 
 PAGE = Path(bertctl.__file__).parent / "docs" / "models.md"
-_BEGIN, _END = (
-    "<!-- the matrix: python tests/contract/matrix.py -->\n",
-    "<!-- the end of the matrix -->\n",
-)
+_BEGIN = "<!-- the matrix: python tests/contract/matrix.py -->\n"
+_END = "<!-- the end of the matrix -->\n"
 _SHORT = {
     "text-classification": "text",
     "text-regression": "score",

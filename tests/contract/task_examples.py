@@ -78,12 +78,12 @@ def score_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
 def cosine_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
     """The cosine of the means of both texts' vectors."""
     with torch.inference_mode():
-        one, other = (
+        entry, other = (
             network(**tokenizer(line[name], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
             for name in ("text", "pair")
         )
     assert line["prediction"] == pytest.approx(
-        torch.cosine_similarity(one, other, dim=0).item(), abs=1e-5
+        torch.cosine_similarity(entry, other, dim=0).item(), abs=1e-5
     )
 
 
@@ -132,11 +132,12 @@ def answer_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
         line["question"], line["context"], return_offsets_mapping=True, return_tensors="pt"
     )
     offsets = encoded.pop("offset_mapping")[0].tolist()
-    inside = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence == 1]
+    inner = [i for i, sequence in enumerate(encoded.sequence_ids(0)) if sequence == 1]
     with torch.inference_mode():
         output = network(**encoded)
-    start, end = output.start_logits[0], output.end_logits[0]
-    spans = [(float(start[i] + end[j]), i, j) for i in inside for j in inside if i <= j < i + 30]
+    start = output.start_logits[0]
+    end = output.end_logits[0]
+    spans = [(float(start[i] + end[j]), i, j) for i in inner for j in inner if i <= j < i + 30]
     # After a few steps neighbours may be as likely as each other, to the last bits.
     texts = {
         line["context"][offsets[i][0] : offsets[j][1]].strip()
@@ -293,9 +294,11 @@ def ask(
 ) -> Answered:
     """Answers in batches of units as they stand, padded as wide and on the side asked for."""
     outputs: dict[str, np.ndarray] = {}
-    split, features = features, task.scored(features)
+    split = features
+    features = task.scored(features)
     losses = np.zeros(len(features), dtype=np.float32)
-    windows, objective = np.arange(len(features)), task.objective(padding or engine.padding)
+    windows = np.arange(len(features))
+    objective = task.objective(padding or engine.padding)
     with engine.backend.inference():
         for first in range(0, len(windows), batch_size):
             indices = windows[first : first + batch_size]
@@ -331,7 +334,9 @@ def _without_ties(answer: Mapping[str, Any]) -> dict[str, Any]:
     After a few steps neighbours are as likely as each other.
     """
     runners_up = (
-        {"n_best": [one["probability"] for one in answer["n_best"]]} if "n_best" in answer else {}
+        {"n_best": [entry["probability"] for entry in answer["n_best"]]}
+        if "n_best" in answer
+        else {}
     )
     return {**answer, **runners_up}
 
@@ -344,8 +349,8 @@ def assert_alike(ours: Any, theirs: Any) -> None:
             assert_alike(value, theirs[name])
     elif isinstance(ours, list | tuple):
         assert len(ours) == len(theirs)
-        for one, other in zip(ours, theirs, strict=True):
-            assert_alike(one, other)
+        for entry, other in zip(ours, theirs, strict=True):
+            assert_alike(entry, other)
     elif isinstance(ours, float):
         assert ours == pytest.approx(theirs, abs=2e-5, rel=1e-4)
     else:

@@ -15,7 +15,8 @@ from bertctl.interpretability.attention import AttentionReader, read_attention
 from bertctl.modeling.source import inspect_model
 from bertctl.tokenization.stream import TextChunk
 
-TEXT, PAIR = "the film was good and the film was warm", "it was a surprise"
+TEXT = "the film was good and the film was warm"
+PAIR = "it was a surprise"
 
 
 def reader(folder: Path) -> AttentionReader:
@@ -48,7 +49,7 @@ def test_it_is_what_transformers_gives_and_what_query_and_key_give(
             json.dumps({**config, "local_attention": 4, "sliding_window": 2})
         )
     opened = reader(tmp_path)
-    found = read_attention(opened, TEXT, PAIR)
+    attention = read_attention(opened, TEXT, PAIR)
 
     model = transformers.AutoModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
     [encoding], _ = opened.encode(TextChunk([TEXT], [PAIR]))
@@ -57,25 +58,30 @@ def test_it_is_what_transformers_gives_and_what_query_and_key_give(
         inputs["token_type_ids"] = torch.tensor([encoding.type_ids])
     with torch.no_grad():
         expected = torch.stack(model(**inputs, output_attentions=True).attentions)[:, 0].numpy()
-    assert found["attentions"].shape == (2, 3, len(found["tokens"]), len(found["tokens"]))
-    np.testing.assert_allclose(found["attentions"], expected, atol=1e-6)
-    np.testing.assert_allclose(found["attentions"].sum(axis=-1), 1.0, atol=1e-5)
+    assert attention["attentions"].shape == (
+        2,
+        3,
+        len(attention["tokens"]),
+        len(attention["tokens"]),
+    )
+    np.testing.assert_allclose(attention["attentions"], expected, atol=1e-6)
+    np.testing.assert_allclose(attention["attentions"].sum(axis=-1), 1.0, atol=1e-5)
 
-    assert ("queries" in found) is of_query_and_key
-    if "queries" not in found:
-        assert "not query · key alone" in found["scores"]
+    assert ("queries" in attention) is of_query_and_key
+    if "queries" not in attention:
+        assert "not query · key alone" in attention["scores"]
         return
     scores = (
-        found["queries"].astype(float)
-        @ found["keys"].swapaxes(-1, -2)
-        * found["scaling"][:, None, None, None]
+        attention["queries"].astype(float)
+        @ attention["keys"].swapaxes(-1, -2)
+        * attention["scaling"][:, None, None, None]
     )
-    assert found["scaling"] == pytest.approx(found["queries"].shape[-1] ** -0.5)
-    seen = found["attentions"] > 0  # a local layer, or a decoder, leaves tokens out
-    assert seen.all() == (family not in ("modernbert", "gpt2"))
-    shares = np.exp(scores) * seen
+    assert attention["scaling"] == pytest.approx(attention["queries"].shape[-1] ** -0.5)
+    observed = attention["attentions"] > 0  # a local layer, or a decoder, leaves tokens out
+    assert observed.all() == (family not in ("modernbert", "gpt2"))
+    shares = np.exp(scores) * observed
     np.testing.assert_allclose(
-        shares / shares.sum(axis=-1, keepdims=True), found["attentions"], atol=1e-5
+        shares / shares.sum(axis=-1, keepdims=True), attention["attentions"], atol=1e-5
     )
 
 

@@ -41,8 +41,8 @@ def with_head(name: str, folder: Path, **fields: Any) -> Path:
     torch.manual_seed(1)
     config = encoder_config(name, len(tokenizer), id2label={0: "no", 1: "yes"}, **fields)
     network = transformers.AutoModelForMaskedLM.from_config(config)
-    for one in network.parameters():
-        torch.nn.init.normal_(one, std=0.3)
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
     network.save_pretrained(folder)
     return folder
 
@@ -73,44 +73,47 @@ def check_sizes(folder: Path, network: Any, tokenizer: Any) -> None:
 )
 def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> None:
     old = with_head(name, tmp_path / "old", tie_word_embeddings=tied)
-    found = grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=10)
-    words = {one["word"]: one for one in found["words"]}
+    actual = grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=10)
+    words = {entry["word"]: entry for entry in actual["words"]}
     assert words.keys() == {"goodness", "foodness"}, (
         "22 has no letter; dull is a token, the others are seen once"
     )
-    assert [one["count"] for one in found["words"]] == [2, 2]
+    assert [entry["count"] for entry in actual["words"]] == [2, 2]
     before, network = opened(old)
     after, changed = opened(tmp_path / "new")
     check_sizes(tmp_path / "new", changed, after)
     assert changed.config.id2label == {0: "no", 1: "yes"}
-    counts = [sum(len(one.tokenize(text)) for text in DOMAIN) for one in (before, after)]
-    assert [found["corpus_pieces"]["before"], found["corpus_pieces"]["after"]] == counts
+    counts = [sum(len(entry.tokenize(text)) for text in DOMAIN) for entry in (before, after)]
+    assert [actual["corpus_pieces"]["before"], actual["corpus_pieces"]["after"]] == counts
     assert after.tokenize("Goodness goodnesss") == ["goodness", "goodness", "##s"]
-    seen = torch.bincount(
+    observed = torch.bincount(
         torch.tensor(before(" ".join(DOMAIN), add_special_tokens=False)["input_ids"])
     ).float()
     goes_on = torch.tensor(
-        [token.startswith("##") for token in before.convert_ids_to_tokens(range(len(seen)))]
+        [token.startswith("##") for token in before.convert_ids_to_tokens(range(len(observed)))]
     )
-    into, out = "get_input_embeddings", "get_output_embeddings"
+    into = "get_input_embeddings"
+    out = "get_output_embeddings"
     for layer, part in ((into, "weight"), (out, "weight"), (out, "bias")):
-        rows, was = (getattr(getattr(one, layer)(), part) for one in (changed, network))
+        rows, was = (getattr(getattr(entry, layer)(), part) for entry in (changed, network))
         assert torch.equal(rows[: len(before)], was)
         mean = {
-            which: sum(seen[i] * was[i] for i in range(len(seen)) if goes_on[i] == which)
-            / seen[goes_on == which].sum()
+            which: sum(observed[i] * was[i] for i in range(len(observed)) if goes_on[i] == which)
+            / observed[goes_on == which].sum()
             for which in (False, True)
         }
-        for word, one in words.items():
-            ids = before.convert_tokens_to_ids(one["pieces"])
-            wanted = torch.stack(
+        for word, element in words.items():
+            ids = before.convert_tokens_to_ids(element["pieces"])
+            expected = torch.stack(
                 [was[ids[0]], *(was[i] - mean[True] + mean[False] for i in ids[1:])]
             ).mean(0)
             if part == "bias":
-                wanted = wanted + torch.log(2 / seen[ids].prod() ** (1 / len(ids)))
-            assert torch.allclose(rows[after.convert_tokens_to_ids(word)], wanted, atol=1e-5)
+                expected = expected + torch.log(2 / observed[ids].prod() ** (1 / len(ids)))
+            assert torch.allclose(rows[after.convert_tokens_to_ids(word)], expected, atol=1e-5)
     assert all(torch.equal(states(old, text), states(tmp_path / "new", text)) for text in BEFORE)
-    logits = [one(**before(BEFORE[0], return_tensors="pt")).logits for one in (network, changed)]
+    logits = [
+        entry(**before(BEFORE[0], return_tensors="pt")).logits for entry in (network, changed)
+    ]
     assert torch.allclose(logits[0], logits[1][..., : len(before)], atol=1e-5)
 
 
@@ -161,16 +164,16 @@ def test_tokens_that_files_beside_the_vocabulary_tell_of_are_its_own(
     network.save_pretrained(old)
     (old / "tokenizer.json").unlink()
     added = {"<drug>": number, "[DOC]": number + 1}
-    said: dict[str, Any] = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
+    messages: dict[str, Any] = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
     if older:
         (old / "added_tokens.json").write_text(json.dumps(added))
     else:
-        said["added_tokens_decoder"] = {
+        messages["added_tokens_decoder"] = {
             str(i): {"content": token, "normalized": token != "[DOC]", "special": token == "[DOC]"}
             for token, i in added.items()
         }
-    said["additional_special_tokens"] = ["[DOC]"]
-    (old / "tokenizer_config.json").write_text(json.dumps(said))
+    messages["additional_special_tokens"] = ["[DOC]"]
+    (old / "tokenizer_config.json").write_text(json.dumps(messages))
     grow(str(old), [TextChunk(DOMAIN)], tmp_path / "grown", words=2)
     shrink(str(old), [TextChunk(BEFORE)], tmp_path / "shrunk")
     text = "[DOC] the <drug> film was very good"
@@ -178,7 +181,8 @@ def test_tokens_that_files_beside_the_vocabulary_tell_of_are_its_own(
         after, changed = opened(folder)
         check_sizes(folder, changed, after)
         before, now = (
-            one.convert_ids_to_tokens(one(text)["input_ids"]) for one in (opened(old)[0], after)
+            entry.convert_ids_to_tokens(entry(text)["input_ids"])
+            for entry in (opened(old)[0], after)
         )
         assert now == before
         assert "<drug>" in now
@@ -220,11 +224,13 @@ KINDS = (
 def test_a_corpus_is_read_the_same_by_the_pieces_that_it_uses(name: str, tmp_path: Path) -> None:
     old = make_encoder_of_its_kind(name, tmp_path / "old")
     texts = ["the film was bad", "good food, not dull?"]
-    found = shrink(str(old), [TextChunk(texts)], tmp_path / "new")
+    actual = shrink(str(old), [TextChunk(texts)], tmp_path / "new")
     before, _ = opened(old, "AutoModel")
     after, network = opened(tmp_path / "new", "AutoModel")
     check_sizes(tmp_path / "new", network, after)
-    assert found["vocabulary"]["after"] == len(after) < len(before) == found["vocabulary"]["before"]
+    assert (
+        actual["vocabulary"]["after"] == len(after) < len(before) == actual["vocabulary"]["before"]
+    )
     assert after.special_tokens_map == before.special_tokens_map
     for role in ("pad", "cls", "sep", "bos", "eos"):
         number = getattr(network.config, f"{role}_token_id", None)
@@ -234,18 +240,19 @@ def test_a_corpus_is_read_the_same_by_the_pieces_that_it_uses(name: str, tmp_pat
                 getattr(was, f"{role}_token_id")
             )
     for text in texts:
-        ids = [one(text)["input_ids"] for one in (before, after)]
+        ids = [entry(text)["input_ids"] for entry in (before, after)]
         assert before.convert_ids_to_tokens(ids[0]) == after.convert_ids_to_tokens(ids[1])
         assert torch.equal(states(old, text), states(tmp_path / "new", text))
-    kept = after.get_vocab()
-    assert all(token in kept for token in before.get_vocab() if len(token) == 1)
+    vocab = after.get_vocab()
+    assert all(token in vocab for token in before.get_vocab() if len(token) == 1)
 
 
 def test_the_head_shrinks_with_its_table(tmp_path: Path) -> None:
     for name in ("bert", "mobilebert"):
         old = with_head(name, tmp_path / name)
         shrink(str(old), [TextChunk(BEFORE[:1])], tmp_path / f"{name}-new")
-        (before, network), (after, changed) = opened(old), opened(tmp_path / f"{name}-new")
+        (before, network) = opened(old)
+        (after, changed) = opened(tmp_path / f"{name}-new")
         check_sizes(tmp_path / f"{name}-new", changed, after)
         ids = before.convert_tokens_to_ids(sorted(after.vocab, key=after.vocab.get))
         with torch.inference_mode():
@@ -262,19 +269,15 @@ def _trained(kind: str, lines: list[str]) -> Tokenizer:
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     if kind == "Unigram":
         tokenizer = Tokenizer(models.Unigram())
-        tokenizer.pre_tokenizer, tokenizer.decoder = (
-            pre_tokenizers.Metaspace(),
-            decoders.Metaspace(),
-        )
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Metaspace()
         trainer: Any = trainers.UnigramTrainer(
             vocab_size=700, special_tokens=special, unk_token="<unk>", show_progress=False
         )
     else:
         tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-        tokenizer.pre_tokenizer, tokenizer.normalizer = (
-            pre_tokenizers.ByteLevel(),
-            normalizers.NFC(),
-        )
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
+        tokenizer.normalizer = normalizers.NFC()
         trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(lines, trainer)
     return tokenizer
@@ -299,7 +302,8 @@ def test_what_any_text_breaks_into_stays() -> None:
 
     Without them texts are unknown.
     """
-    space, letters = "\u2581", [f"<0x{byte:02X}>" for byte in range(256)]
+    space = "\u2581"
+    letters = [f"<0x{byte:02X}>" for byte in range(256)]
     unigram = Tokenizer(
         models.Unigram(
             [("<unk>", 0.0), (space, -4.0), ("a", -4.0), (space + "the", -2.0)], unk_id=0
@@ -318,7 +322,8 @@ def test_what_any_text_breaks_into_stays() -> None:
         source = OpenTokenizer(kind, tokenizer, kind, is_bert=False)
         changed = shrunk(source, [TextChunk(["the" if kind == "Unigram" else "ab"])])
         for text in ("a \U0001f600 a", "\u00fc"):
-            before, after = tokenizer.encode(text), changed.tokenizer.encode(text)
+            before = tokenizer.encode(text)
+            after = changed.tokenizer.encode(text)
             assert after.tokens == before.tokens
             assert [changed.kept[i] for i in after.ids] == before.ids
 

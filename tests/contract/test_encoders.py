@@ -140,9 +140,9 @@ def test_a_missing_layer_is_refused_without_a_head_too(
 ) -> None:
     folder = encoder("electra", tmp_path / "model")
     weights = load_file(folder / "model.safetensors")
-    kept = {name: tensor for name, tensor in weights.items() if ".layer.1." not in name}
-    assert 0 < len(kept) < len(weights)
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    retained = {name: tensor for name, tensor in weights.items() if ".layer.1." not in name}
+    assert 0 < len(retained) < len(weights)
+    save_file(retained, folder / "model.safetensors", metadata={"format": "pt"})
     for command in (vectors(opinions, folder), tuned(opinions, folder)):
         refused = bertctl(*command)
         assert refused.returncode == 4, refused.stderr
@@ -169,8 +169,8 @@ def test_words_of_byte_level_families_are_read_in_one_way(
     for sentence in words:
         encoded = saved(sentence, is_split_into_words=True, return_tensors="pt")
         states = network(**encoded).last_hidden_state[0]
-        places = [encoded.word_ids().index(number) for number in range(len(sentence))]
-        expected.append(states[places].detach().numpy())
+        positions = [encoded.word_ids().index(number) for number in range(len(sentence))]
+        expected.append(states[positions].detach().numpy())
     np.testing.assert_allclose(
         np.load(tmp_path / "x.npz")["vectors"], np.concatenate(expected), atol=1e-4
     )
@@ -255,9 +255,9 @@ def test_a_family_that_breaks_in_half_precision_computes_in_fp32_and_says_so(
     assert f"fp32 (not bf16: {family} in half precision" in done.stderr
     config = (tmp_path / "run" / "recipe.yaml").read_text()
     assert "precision: fp32" in config
-    said = vectors(opinions, encoder(family))
-    said[said.index("fp32")] = "bf16"
-    assert bertctl(*said).returncode == 0
+    message = vectors(opinions, encoder(family))
+    message[message.index("fp32")] = "bf16"
+    assert bertctl(*message).returncode == 0
     answer = bertctl(
         "doctor",
         "text-classification",
@@ -384,11 +384,12 @@ def test_pairs_are_put_together_as_tokenizer_json_says_whoever_reads_it(
     }
     (folder / "tokenizer.json").write_text(json.dumps(document))
     source = inspect_model(ModelSection(name=str(folder), max_length=40))
-    answers, trained = read_model(source, "AutoModel"), load_model(source, "AutoModel", head=None)
+    answers = read_model(source, "AutoModel")
+    trained = load_model(source, "AutoModel", head=None)
     assert type(answers.network) is not type(trained.network), (
         "one of them is read without transformers"
     )
-    read = [one.tokenizer.encode("the film", "was good") for one in (answers, trained)]
+    read = [entry.tokenizer.encode("the film", "was good") for entry in (answers, trained)]
     assert read[0].tokens == read[1].tokens
     assert read[0].tokens.count("[SEP]") == 3
 
@@ -428,8 +429,8 @@ def test_word_embeddings_of_another_width_than_the_layers(
     table = transformers.AutoModel.from_pretrained(encoder(family)).get_input_embeddings().weight
     tokenizer = transformers.AutoTokenizer.from_pretrained(encoder(family))
     ids = tokenizer("the film was good fine 0")["input_ids"]
-    found = np.load(tmp_path / "x.npz")["vectors"]
-    np.testing.assert_allclose(found[0], table[ids].amax(0).detach().numpy(), atol=1e-6)
+    actual = np.load(tmp_path / "x.npz")["vectors"]
+    np.testing.assert_allclose(actual[0], table[ids].amax(0).detach().numpy(), atol=1e-6)
 
 
 @pytest.mark.in_process
@@ -479,8 +480,8 @@ def test_families_that_cannot_be_used_are_refused_by_name_before_torch_is_import
     typed = json.dumps([[str(word) for word in command] for command in commands.values()])
     done = nursery.run_code(code, typed, cwd=tmp_path)
     assert done.stdout.strip() == f"{[2] * len(commands)} False", done.stderr
-    for said in commands:
-        assert said in done.stderr
+    for message in commands:
+        assert message in done.stderr
 
 
 def test_tags_are_learned_on_frozen_vectors_where_a_family_has_no_head_for_them(
@@ -555,12 +556,12 @@ def test_doctor_is_ready_only_for_what_can_be_loaded(
     one_label = tmp_path / "one.csv"
     one_label.write_text("text,label\n" + "the film,good\n" * 4)
     assert "have one label" in doctor("text-classification", one_label, folder)
-    for setting, said in {
+    for setting, message in {
         "training.freeze_layers=5": "has 2 layers",
         "evaluation.primary_metric=f1_nope": "unknown metric",
         "training.gradient_checkpointing=true": "",
     }.items():
-        assert said in doctor("text-classification", opinions, folder, "--set", setting)
+        assert message in doctor("text-classification", opinions, folder, "--set", setting)
     recomputed = ("--set", "training.gradient_checkpointing=true")
     assert "has none for albert" in doctor(
         "text-classification", opinions, encoder("albert"), *recomputed
@@ -620,7 +621,7 @@ READ = (
 OF_EACH_KIND = ("bert", "roberta", "albert", "gpt2")
 
 
-@pytest.mark.parametrize("own", ["as it is", "a normalizer of its own"])
+@pytest.mark.parametrize("personal", ["as it is", "a normalizer of its own"])
 @pytest.mark.parametrize(
     "family",
     [
@@ -629,7 +630,7 @@ OF_EACH_KIND = ("bert", "roberta", "albert", "gpt2")
     ],
 )
 def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
-    family: str, own: str, tmp_path: Path
+    family: str, personal: str, tmp_path: Path
 ) -> None:
     """All of them, tokenizer.json alone, the files of the slow form.
 
@@ -637,14 +638,14 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
     """
     full = make_family(family, tmp_path / "full")
     document = json.loads((full / "tokenizer.json").read_text())
-    if own != "as it is":
+    if personal != "as it is":
         document["normalizer"] = {
             "type": "Sequence",
             "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}],
         }
         (full / "tokenizer.json").write_text(json.dumps(document))
     expected = [
-        one.ids for one in Tokenizer.from_file(str(full / "tokenizer.json")).encode_batch(READ)
+        entry.ids for entry in Tokenizer.from_file(str(full / "tokenizer.json")).encode_batch(READ)
     ]
     alone = shutil.copytree(full, tmp_path / "alone")
     (alone / "tokenizer_config.json").unlink()
@@ -658,7 +659,7 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
         (slow / "merges.txt").write_text(
             "\n".join(map(" ".join, document["model"]["merges"])) + "\n"
         )
-    for folder in (full, alone, *([slow] if own == "as it is" else [])):
+    for folder in (full, alone, *([slow] if personal == "as it is" else [])):
         settings = ModelSection(name=str(folder), max_length=40)
         if folder == slow and (document["model"]["type"] == "Unigram" or family == "modernbert"):
             with pytest.raises(
@@ -671,20 +672,20 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
         model.save(tmp_path / "saved")
         saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
         head = load_tokenizer_of(source, "AutoModelForSequenceClassification", head=None)
-        assert [one.ids for one in model.tokenizer.encode_batch(READ)] == expected, folder.name
-        assert [one.ids for one in head.encode_batch(READ)] == expected, folder.name
+        assert [entry.ids for entry in model.tokenizer.encode_batch(READ)] == expected, folder.name
+        assert [entry.ids for entry in head.encode_batch(READ)] == expected, folder.name
         read = read_model(source, "AutoModel")
         for texts in (READ, [(text, READ[0]) for text in READ]):
-            theirs, ours = (one.tokenizer.encode_batch(texts) for one in (model, read))
-            assert [(one.ids, one.type_ids) for one in ours] == [
-                (one.ids, one.type_ids) for one in theirs
+            theirs, ours = (entry.tokenizer.encode_batch(texts) for entry in (model, read))
+            assert [(entry.ids, entry.type_ids) for entry in ours] == [
+                (entry.ids, entry.type_ids) for entry in theirs
             ]
         same = ("has_segments", "cls_id", "padding")
         assert [getattr(read, name) for name in same] == [getattr(model, name) for name in same]
         assert [saved(text)["input_ids"] for text in READ] == expected, folder.name
         if folder != slow or document["model"]["type"] == "WordPiece":
             opened = open_tokenizer(str(folder)).tokenizer
-            assert [one.ids for one in opened.encode_batch(READ)] == expected, folder.name
+            assert [entry.ids for entry in opened.encode_batch(READ)] == expected, folder.name
 
 
 @pytest.mark.slow
@@ -750,15 +751,15 @@ def test_a_tokenizer_of_sentencepiece_alone_is_saved_with_the_same_ids(
     )
     model.save(tmp_path / "saved")
     plain = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    found = [one.ids for one in model.tokenizer.encode_batch(READ)]
-    assert [plain(text)["input_ids"] for text in READ] == found
+    ids = [entry.ids for entry in model.tokenizer.encode_batch(READ)]
+    assert [plain(text)["input_ids"] for text in READ] == ids
     (tmp_path / "saved" / "tokenizer_config.json").unlink()
     alone = load_model(
         inspect_model(ModelSection(name=str(tmp_path / "saved"), max_length=40)),
         "AutoModel",
         head=None,
     )
-    assert [one.ids for one in alone.tokenizer.encode_batch(READ)] == found
+    assert [entry.ids for entry in alone.tokenizer.encode_batch(READ)] == ids
 
 
 @pytest.mark.in_process
@@ -790,8 +791,15 @@ def test_a_head_for_questions_that_is_called_simple_answers(
 ) -> None:
     folder = encoder(family, tmp_path / "model")
     transformers.AutoModelForQuestionAnswering.from_pretrained(folder).save_pretrained(folder)
-    asked = ["--question", "what was good?", "--context", "the food was good", "--max-length", "32"]
-    done = bertctl("predict", folder, *asked, "--format", "jsonl")
+    requests = [
+        "--question",
+        "what was good?",
+        "--context",
+        "the food was good",
+        "--max-length",
+        "32",
+    ]
+    done = bertctl("predict", folder, *requests, "--format", "jsonl")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["prediction"] in "the food was good"
 
@@ -814,7 +822,8 @@ def test_big_bird_attends_in_blocks_whatever_came_before(tmp_path: Path) -> None
     network = load_model(
         inspect_model(ModelSection(name=str(folder), max_length=96)), "AutoModel", head=None
     ).network
-    short, long = torch.arange(5, 15)[None], (torch.arange(96) % 80 + 5)[None]
+    short = torch.arange(5, 15)[None]
+    long = (torch.arange(96) % 80 + 5)[None]
     drawn = torch.random.get_rng_state()
     with torch.inference_mode():
         for ids in (long, short, long):

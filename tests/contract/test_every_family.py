@@ -82,7 +82,8 @@ def test_every_family_with_a_head_is_tried_or_stood_for_or_refused() -> None:
     assert not set(decided) & set(REFUSED)
     assert set(OF_EACH_KIND) <= set(TRIED)
     families = set().union(*map(names_of, HEADS)) - set(REFUSED)
-    new, gone = sorted(families - set(decided)), sorted(set(decided) - families)
+    new = sorted(families - set(decided))
+    gone = sorted(set(decided) - families)
     if Version(transformers.__version__).release[:2] != DECIDED_IN:
         pytest.skip(f"in transformers {transformers.__version__}, not decided: {new}; gone: {gone}")
     assert (new, gone) == ([], [])
@@ -131,7 +132,8 @@ def answers(model: Model, kind: str, length: int = 9) -> torch.Tensor:
     """What the network says of two rows of some length, special tokens included."""
     ids = torch.arange(8, 8 + 2 * length).reshape(2, length) % 90 + 8
     first, last = (0, 2) if model.network.config.model_type == "longformer" else (2, 3)
-    ids[:, 0], ids[:, -1] = first, last
+    ids[:, 0] = first
+    ids[:, -1] = last
     if kind in ("QuestionAnswering", "MultipleChoice"):
         ids[:, 3:5] = last  # where the first text of a pair ends: Longformer looks for it
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -140,25 +142,25 @@ def answers(model: Model, kind: str, length: int = 9) -> torch.Tensor:
     if kind == "MultipleChoice":
         inputs = {name: tensor[None] for name, tensor in inputs.items()}
     output = model.network(**inputs)
-    found = output.start_logits if kind == "QuestionAnswering" else output.logits
-    assert isinstance(found, torch.Tensor)
-    return found
+    actual = output.start_logits if kind == "QuestionAnswering" else output.logits
+    assert isinstance(actual, torch.Tensor)
+    return actual
 
 
 def kinds(source: ModelSource) -> list[str]:
     """The heads that the family has; the others are refused with a sentence."""
-    found = []
+    results = []
     for kind in HEADS:
         if source.config["model_type"] in names_of(kind):
-            found.append(kind)
+            results.append(kind)
             continue
         with pytest.raises(UsageError, match=source.config["model_type"]):
             require_head(source.config, f"AutoModelFor{kind}", source.name)
-    if "MultipleChoice" in found and (
+    if "MultipleChoice" in results and (
         reads_padding(source.config) or source.config["model_type"] == "roformer"
     ):
-        found.remove("MultipleChoice")
-    return found
+        results.remove("MultipleChoice")
+    return results
 
 
 def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_same_twice(
@@ -173,16 +175,17 @@ def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_sa
         with torch.autocast("cpu", torch.bfloat16, enabled=not only_fp32(source.config)):
             answers(model, kind).float().square().sum().backward()  # type: ignore[no-untyped-call]
         norms = [
-            float(one.grad.norm())
-            for one in model.trainable_parameters().values()
-            if one.grad is not None
+            float(parameter.grad.norm())
+            for parameter in model.trainable_parameters().values()
+            if parameter.grad is not None
         ]
         assert np.isfinite(norms).all(), kind
         assert max(norms) > 0, kind
 
 
 def test_the_longest_input_passes_and_one_more_is_refused(source: ModelSource) -> None:
-    kind, longest = kinds(source)[0], model_positions(source.config)
+    kind = kinds(source)[0]
+    longest = model_positions(source.config)
     assert answers(built(source, kind), kind, longest or 64).isfinite().all()
     if longest is not None:
         with pytest.raises(UsageError, match=f"the {longest} positions"):
@@ -194,12 +197,12 @@ def test_weights_that_are_missing_or_called_otherwise_are_refused_with_and_witho
 ) -> None:
     weights = load_file(source.folder / "model.safetensors")
     layer = ".1." if any(".1." in name for name in weights) else ".0."  # ALBERT has one
-    for name, kept in {
+    for name, retained in {
         "renamed": {f"module.{name}": tensor for name, tensor in weights.items()},
         "dropped": {name: tensor for name, tensor in weights.items() if layer not in name},
     }.items():
         folder = Path(shutil.copytree(source.folder, tmp_path / name))
-        save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(retained, folder / "model.safetensors", metadata={"format": "pt"})
         changed = inspect_model(recipe_of(folder).model)
         for auto_class in ("AutoModel", f"AutoModelFor{kinds(source)[0]}"):
             with pytest.raises(UnavailableError, match="would be random"):
@@ -210,7 +213,8 @@ def test_weights_that_are_missing_or_called_otherwise_are_refused_with_and_witho
     "ignore:`gradient_checkpointing_enable` is deprecated"
 )  # its successor came after 5.10
 def test_options_about_layers_and_memory_work_or_are_refused(source: ModelSource) -> None:
-    kind, can = kinds(source)[0], row(source.config["model_type"])
+    kind = kinds(source)[0]
+    can = row(source.config["model_type"])
     for field in ("training.freeze_layers", "training.reinit_layers"):
         recipe = recipe_of(source.folder, **{field: 1})
         with contextlib.nullcontext() if can["layers"] == "yes" else pytest.raises(UsageError):
@@ -221,8 +225,10 @@ def test_options_about_layers_and_memory_work_or_are_refused(source: ModelSource
         model.network.train()
         answers(model, kind).square().sum().backward()  # type: ignore[no-untyped-call]
     with contextlib.nullcontext() if can["vectors"] == "yes" else pytest.raises(UsageError):
-        found = extract_features(TEXTS, model=source.folder, layers="word-embeddings", fields=CPU)
-        assert len(found) == len(TEXTS)
+        features = extract_features(
+            TEXTS, model=source.folder, layers="word-embeddings", fields=CPU
+        )
+        assert len(features) == len(TEXTS)
 
 
 @pytest.fixture(scope="module")
@@ -256,7 +262,8 @@ def test_it_is_trained_saved_and_asked_by_plain_transformers_or_refused_as_the_m
 
 def recipe_for(model: Path, task: str, folder: Path) -> Recipe:
     """One step on the contract's rows, which are scored too."""
-    data, example = folder / "rows.jsonl", EXAMPLES[task]
+    data = folder / "rows.jsonl"
+    example = EXAMPLES[task]
     data.write_text("".join(json.dumps(row) + "\n" for row in example.rows))
     fields = {
         "data.train_file": str(data),
@@ -323,14 +330,14 @@ def test_the_matrix_stands_in_the_documents() -> None:
         "python tests/contract/matrix.py writes it anew"
     )
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    for family, why in [
+    for family, reason in [
         *REFUSED.items(),
         *_ONLY_FP32.items(),
         *_READS_PADDING.items(),
         *_SLOW_STEP.items(),
     ]:
         assert f"`{family}`" in text, family
-        assert why in text, family
+        assert reason in text, family
 
 
 def test_freezing_all_leaves_the_head_and_the_pooler(source: ModelSource) -> None:
@@ -347,12 +354,14 @@ def test_freezing_all_leaves_the_head_and_the_pooler(source: ModelSource) -> Non
         source.folder, **{"training.freeze_embeddings": True, "training.freeze_layers": 2}
     )
     freeze(model.network, recipe.training)
-    before = {name: one.detach().clone() for name, one in model.network.named_parameters()}
-    inside = f"{model.network.base_model_prefix}."
+    before = {
+        name: parameter.detach().clone() for name, parameter in model.network.named_parameters()
+    }
+    text = f"{model.network.base_model_prefix}."
     above = [
         name
         for name in model.trainable_parameters()
-        if name.startswith(inside) and "pooler" not in name
+        if name.startswith(text) and "pooler" not in name
     ]
     assert all(before[name].dim() == 1 or "con" in name for name in above), (
         above

@@ -174,10 +174,11 @@ def test_plain_transformers_loads_it_and_agrees(case: Case) -> None:
 def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(case: Case) -> None:
     trained = open_run(case.result.folder.path)
     engine = trained.load()
-    task, rows = trained.task, prepare(trained.recipe).data.splits["validation"]
+    task = trained.task
+    rows = prepare(trained.recipe).data.splits["validation"]
     features = task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
-    one = ask(engine, task, features, rows, batch_size=1)
-    assert_same(ask(engine, task, features, rows, batch_size=len(features)), one)
+    entry = ask(engine, task, features, rows, batch_size=1)
+    assert_same(ask(engine, task, features, rows, batch_size=len(features)), entry)
     assert_same(
         ask(
             engine,
@@ -187,21 +188,22 @@ def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(case: Case) 
             batch_size=3,
             padding=replace(engine.padding, width=MAX_LENGTH + 9),
         ),
-        one,
+        entry,
     )
-    for line, answer in zip(case.lines(), one.answers, strict=True):
+    for line, answer in zip(case.lines(), entry.answers, strict=True):
         assert_alike(answer["prediction"], line["prediction"])
 
 
 def test_its_head_computes_in_fp32_whatever_the_encoder_does(case: Case) -> None:
     trained = open_run(case.result.folder.path, options={"runtime.precision": "bf16"})
-    engine, rows = trained.load(), prepare(trained.recipe).data.splits["validation"]
+    engine = trained.load()
+    rows = prepare(trained.recipe).data.splits["validation"]
     features = trained.task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
     outputs = map(
         torch.from_numpy, ask(engine, trained.task, features, rows, batch_size=3).outputs.values()
     )
-    for found in filter(torch.is_floating_point, outputs):  # tokens of a span are whole numbers
-        assert not torch.equal(found, found.bfloat16().float()), "numbers of 8 bits"
+    for actual in filter(torch.is_floating_point, outputs):  # tokens of a span are whole numbers
+        assert not torch.equal(actual, actual.bfloat16().float()), "numbers of 8 bits"
 
 
 def test_token_type_ids_only_where_the_family_has_them(case: Case) -> None:
@@ -245,9 +247,9 @@ def test_padding_on_either_side_where_the_family_allows_it(
     assert engine.padding.left == (family == "xlnet"), "only XLNet's heads read the last position"
     rows = prepare(trained.recipe).data.splits["validation"]
     features = trained.task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
-    one = ask(engine, trained.task, features, rows, batch_size=1)
+    entry = ask(engine, trained.task, features, rows, batch_size=1)
     for left in (True, False):
-        asked = ask(
+        requests = ask(
             engine,
             trained.task,
             features,
@@ -255,7 +257,7 @@ def test_padding_on_either_side_where_the_family_allows_it(
             batch_size=8,
             padding=Padding(engine.padding.id, left=left, width=MAX_LENGTH),
         )
-        assert_same(asked, one)
+        assert_same(requests, entry)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

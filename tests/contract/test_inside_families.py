@@ -49,7 +49,9 @@ def test_the_headers_say_what_torch_counts(name: str, tmp_path: Path) -> None:
     weights = saved(network, tmp_path)
     parts = parameters_by_part(weights)
     layers = sum(sum(layer.values()) for layer in parts.pop("layers"))
-    assert layers + sum(parts.values()) == sum(one.numel() for one in network.parameters())
+    assert layers + sum(parts.values()) == sum(
+        parameter.numel() for parameter in network.parameters()
+    )
     assert parts["head"] == 0
     assert layers > 0
     table = network.get_input_embeddings().weight
@@ -87,22 +89,22 @@ def test_a_text_is_walked_through(name: str, tmp_path: Path) -> None:
 )
 def test_a_head_is_told_from_its_encoder(name: str, tmp_path: Path) -> None:
     network = transformers.AutoModelForSequenceClassification.from_config(encoder_config(name, 120))
-    found = {
+    names = {
         name for name, place in places(saved(network, tmp_path)).items() if place.part == "head"
     }
-    inside = f"{network.base_model_prefix}."
-    assert found == {name for name, _ in network.named_parameters() if not name.startswith(inside)}
-    assert found
+    text = f"{network.base_model_prefix}."
+    assert names == {name for name, _ in network.named_parameters() if not name.startswith(text)}
+    assert names
 
 
 def test_layers_are_attention_and_feed_forward(tmp_path: Path) -> None:
     network = transformers.AutoModel.from_config(encoder_config("bert", 120))
     layer = network.encoder.layer[0]
     [first, second] = parameters_by_part(saved(network, tmp_path))["layers"]
-    attention = sum(one.numel() for one in layer.attention.parameters())
-    whole = sum(one.numel() for one in layer.parameters())
+    attention = sum(parameter.numel() for parameter in layer.attention.parameters())
+    total = sum(parameter.numel() for parameter in layer.parameters())
     assert (
-        first == second == {"attention": attention, "feed_forward": whole - attention, "other": 0}
+        first == second == {"attention": attention, "feed_forward": total - attention, "other": 0}
     )
 
 
@@ -127,7 +129,7 @@ def test_flops_are_those_that_torch_counts(name: str, tmp_path: Path) -> None:
         if hasattr(network, "pooler")
         else []
     )
-    beside = sum(2 * one.weight.numel() for one in linear)
+    beside = sum(2 * entry.weight.numel() for entry in linear)
     if name == "albert":
         beside += 20 * 2 * network.encoder.embedding_hidden_mapping_in.weight.numel()
     assert counter.get_total_flops() == counted["per_example"] + beside
@@ -149,9 +151,9 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
             )
             torch.manual_seed(1)
             network = transformers.AutoModelForMaskedLM.from_config(config)
-            for one in network.parameters():  # so that words differ by more than noise
-                if one.dim() > 1:
-                    torch.nn.init.normal_(one, std=0.3)
+            for parameter in network.parameters():  # so that words differ by more than noise
+                if parameter.dim() > 1:
+                    torch.nn.init.normal_(parameter, std=0.3)
             network.save_pretrained(folder)
             made[name] = (
                 folder,
@@ -168,15 +170,17 @@ def test_masks_are_filled_as_the_pipeline_fills_them(name: str, filled: Filled) 
     filler = MaskedModel(str(folder))
     texts = [text.format(filler.mask) for text in TEXTS]
     for text, answer in zip(texts, filler.fill([texts], top_k=4), strict=True):
-        wanted = pipeline(text, top_k=4)
-        wanted = [wanted] if isinstance(wanted[0], dict) else wanted
-        assert len(answer["masks"]) == len(wanted) == text.count(filler.mask)
-        for mask, theirs in zip(answer["masks"], wanted, strict=True):
-            assert [one["ids"] for one in mask] == [[one["token"]] for one in theirs]
-            assert [one["score"] for one in mask] == pytest.approx(
-                [one["score"] for one in theirs], abs=1e-6
+        expected = pipeline(text, top_k=4)
+        expected = [expected] if isinstance(expected[0], dict) else expected
+        assert len(answer["masks"]) == len(expected) == text.count(filler.mask)
+        for mask, theirs in zip(answer["masks"], expected, strict=True):
+            assert [entry["ids"] for entry in mask] == [[entry["token"]] for entry in theirs]
+            assert [entry["score"] for entry in mask] == pytest.approx(
+                [entry["score"] for entry in theirs], abs=1e-6
             )
-            assert [one["word"] for one in mask] == [one["token_str"].strip() for one in theirs]
+            assert [entry["word"] for entry in mask] == [
+                entry["token_str"].strip() for entry in theirs
+            ]
 
 
 @pytest.mark.parametrize("name", FILLING)
@@ -185,12 +189,14 @@ def test_targets_are_scored_as_the_pipeline_scores_them(name: str, filled: Fille
     filler = MaskedModel(str(folder))
     text = f"it was a {filler.mask} film"
     [answer] = filler.fill([[text]], targets=["good", "film"])
-    mine = {one["pieces"][0]: one["score"] for one in answer["masks"][0] if len(one["pieces"]) == 1}
+    mine = {
+        mask["pieces"][0]: mask["score"] for mask in answer["masks"][0] if len(mask["pieces"]) == 1
+    }
     assert mine
-    theirs = {one["token"]: one["score"] for one in pipeline(text, targets=list(mine))}
-    for one in answer["masks"][0]:
-        if len(one["ids"]) == 1:
-            assert one["score"] == pytest.approx(theirs[one["ids"][0]], abs=1e-6)
+    theirs = {entry["token"]: entry["score"] for entry in pipeline(text, targets=list(mine))}
+    for element in answer["masks"][0]:
+        if len(element["ids"]) == 1:
+            assert element["score"] == pytest.approx(theirs[element["ids"][0]], abs=1e-6)
 
 
 def test_a_target_of_several_tokens_is_as_many_masks(filled: Filled) -> None:
@@ -207,14 +213,14 @@ def test_a_target_of_several_tokens_is_as_many_masks(filled: Filled) -> None:
             logits = network(**inputs).logits[0]
         at = [
             i
-            for i, one in enumerate(inputs["input_ids"][0].tolist())
-            if one == tokenizer.mask_token_id
+            for i, entry in enumerate(inputs["input_ids"][0].tolist())
+            if entry == tokenizer.mask_token_id
         ]
-        own = at[number : number + len(ids)]
-        expected = float(logits[own].log_softmax(-1)[range(len(ids)), ids].sum().exp())
-        [found] = [one for one in answer["masks"][number] if one["word"] == "goodness"]
-        assert found["ids"] == ids
-        assert found["score"] == pytest.approx(expected, abs=1e-9, rel=1e-5)
+        personal = at[number : number + len(ids)]
+        expected = float(logits[personal].log_softmax(-1)[range(len(ids)), ids].sum().exp())
+        [actual] = [mask for mask in answer["masks"][number] if mask["word"] == "goodness"]
+        assert actual["ids"] == ids
+        assert actual["score"] == pytest.approx(expected, abs=1e-9, rel=1e-5)
 
 
 def test_a_head_whose_weights_are_missing_is_refused(filled: Filled, tmp_path: Path) -> None:
@@ -224,9 +230,9 @@ def test_a_head_whose_weights_are_missing_is_refused(filled: Filled, tmp_path: P
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     weights = load_file(folder / "model.safetensors")
-    kept = {name: one for name, one in weights.items() if "transform" not in name}
-    assert 0 < len(kept) < len(weights)
-    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    retained = {name: weight for name, weight in weights.items() if "transform" not in name}
+    assert 0 < len(retained) < len(weights)
+    save_file(retained, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(UnavailableError, match=r"(?s)transform.*would be random") as refused:
         MaskedModel(str(tmp_path))
     assert "bert-base" in refused.value.remedy
@@ -266,9 +272,12 @@ def masked_alone(folder: Path, text: str, variant: Variant) -> list[float]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     network = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
     encoded = tokenizer(text, return_tensors="pt")
-    words, ids = encoded.word_ids(), encoded["input_ids"][0]
-    found = []
-    for i in (i for i, one in enumerate(encoded.sequence_ids(0)) if one is not None):
+    words = encoded.word_ids()
+    ids = encoded["input_ids"][0]
+    results = []
+    for i in (
+        i for i, sequence_id in enumerate(encoded.sequence_ids(0)) if sequence_id is not None
+    ):
         later = (
             [j for j in range(i + 1, len(ids)) if words[j] == words[i]]
             if variant == "within-word"
@@ -278,8 +287,8 @@ def masked_alone(folder: Path, text: str, variant: Variant) -> list[float]:
         masked[[i, *later]] = tokenizer.mask_token_id
         with torch.inference_mode():
             logits = network(**{**encoded, "input_ids": masked[None]}).logits[0, i]
-        found.append(float(logits.log_softmax(-1)[ids[i]]))
-    return found
+        results.append(float(logits.log_softmax(-1)[ids[i]]))
+    return results
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -294,11 +303,11 @@ def test_texts_are_scored_as_plain_transformers_scores_them(
         scorer.score([TextChunk([text]) for text in SCORED] if alone else [TextChunk(SCORED)])
     )
     for text, answer in zip(SCORED, answers, strict=True):
-        wanted = masked_alone(folder, text, variant)
-        assert [one["log_likelihood"] for one in answer["pieces"]] == pytest.approx(
-            wanted, abs=1e-4
+        expected = masked_alone(folder, text, variant)
+        assert [piece["log_likelihood"] for piece in answer["pieces"]] == pytest.approx(
+            expected, abs=1e-4
         )
-        assert answer["log_likelihood"] == pytest.approx(sum(wanted), abs=1e-4)
+        assert answer["log_likelihood"] == pytest.approx(sum(expected), abs=1e-4)
     total, tokens = (sum(answer[key] for answer in answers) for key in ("log_likelihood", "tokens"))
     assert scorer.summary()["pseudo_perplexity"] == pytest.approx(math.exp(-total / tokens))
 
@@ -316,19 +325,23 @@ def test_texts_are_scored_as_minicons_scores_them(
         oracle = minicons.MaskedLMScorer(str(folder), "cpu")
         oracle.tokenizer.batch_encode_plus = oracle.tokenizer  # gone from transformers 5
         answers = Scorer(MaskedModel(str(folder)), variant).score([TextChunk(SCORED)])
-        for answer, wanted in zip(
+        for answer, expected in zip(
             answers, oracle.token_score(list(SCORED), PLL_metric=theirs), strict=True
         ):
-            own = [score for _, score in wanted]
-            mine = [one["log_likelihood"] for one in answer["pieces"]]
-            assert mine == pytest.approx(own[1:-1] if len(own) > len(mine) else own, abs=1e-4)
+            scores = [score for _, score in expected]
+            mine = [piece["log_likelihood"] for piece in answer["pieces"]]
+            assert mine == pytest.approx(
+                scores[1:-1] if len(scores) > len(mine) else scores, abs=1e-4
+            )
 
 
 def test_whole_words_are_those_that_begin_with_a_space_where_that_is_marked(tmp_path: Path) -> None:
     folder = make_encoder_of_its_kind("xlm-roberta", tmp_path / "xlm")
-    found = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
-    assert found
-    assert all(one["text"].startswith("\u2581") and len(one["text"]) > 1 for one in found)
+    neighbours = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
+    assert neighbours
+    assert all(
+        entry["text"].startswith("\u2581") and len(entry["text"]) > 1 for entry in neighbours
+    )
 
 
 def test_a_letter_of_bert_is_no_mark_of_a_space(tmp_path: Path) -> None:
@@ -340,8 +353,8 @@ def test_a_letter_of_bert_is_no_mark_of_a_space(tmp_path: Path) -> None:
     document = json.loads((folder / "tokenizer.json").read_text())
     document["model"]["vocab"]["\u0120"] = document["model"]["vocab"].pop("dull")
     (folder / "tokenizer.json").write_text(json.dumps(document))
-    found = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
-    assert len(found) == 30
+    neighbours = near_tokens(str(folder), "film", top=30, whole_words=True)["neighbours"]
+    assert len(neighbours) == 30
 
 
 def test_what_unigram_does_not_know_is_named_by_the_check_of_the_data(tmp_path: Path) -> None:
@@ -354,9 +367,9 @@ def test_what_unigram_does_not_know_is_named_by_the_check_of_the_data(tmp_path: 
     recipe = Recipe(
         data=DataSection(train_file=str(rows)), model=ModelSection(name=str(folder), max_length=32)
     )
-    (found,) = [
-        one
-        for one in check_data(recipe).findings
-        if (one.code, one.split) == ("unknown-token", "train")
+    (actual,) = [
+        finding
+        for finding in check_data(recipe).findings
+        if (finding.code, finding.split) == ("unknown-token", "train")
     ]
-    assert "'☃'" in found.message
+    assert "'☃'" in actual.message

@@ -77,7 +77,8 @@ def test_a_model_of_some_layers_is_saved_as_plain_transformers_reads_it(
     kinds = ["AutoModelForSequenceClassification", "AutoModelForTokenClassification"]
     ids = torch.arange(8, 26).reshape(2, 9)
     if family == "longformer":
-        ids[:, 0], ids[:, -1] = 0, 2
+        ids[:, 0] = 0
+        ids[:, -1] = 2
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     for kind in kinds:
         if family not in families_with(kind):
@@ -129,7 +130,7 @@ def test_the_layers_that_are_kept_compute_as_in_the_whole_model(tmp_path: Path) 
     """The first two of four layers give the second hidden state of the whole."""
     folder = make_encoder("bert", tmp_path / "whole", num_hidden_layers=4)
     options = {"model.name": str(folder), "model.max_length": 40}
-    whole = load_frozen(
+    complete = load_frozen(
         inspect_model(load_recipe("text-classification", options=options).model), COMPUTE
     )
     options["model.keep_layers"] = [1, 2]
@@ -139,5 +140,5 @@ def test_the_layers_that_are_kept_compute_as_in_the_whole_model(tmp_path: Path) 
     ids = torch.arange(8, 26).reshape(2, 9)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     with torch.no_grad():
-        expected = whole.network(**inputs, output_hidden_states=True).hidden_states[2]
+        expected = complete.network(**inputs, output_hidden_states=True).hidden_states[2]
         assert torch.equal(part.network(**inputs).last_hidden_state, expected)

@@ -415,16 +415,17 @@ def test_names_of_label2id_are_used_where_id2label_has_none(
 def test_long_texts_are_read_as_the_tokenizer_says(
     fields: dict[str, Any], length: int, long_text: str, classifier: Path, tmp_path: Path
 ) -> None:
-    heard = Heard()
+    listener = Heard()
     run = open_run(
-        changed(classifier, tmp_path / "model", "tokenizer_config.json", **fields), listener=heard
+        changed(classifier, tmp_path / "model", "tokenizer_config.json", **fields),
+        listener=listener,
     )
     assert (run.recipe.model.max_length, run.recipe.model.long_text) == (length, long_text)
-    assert any("truncation_side" in line for line in heard.said) == (long_text == "tail")
-    asked = open_run(
+    assert any("truncation_side" in line for line in listener.said) == (long_text == "tail")
+    opened_run = open_run(
         tmp_path / "model", options={"model.max_length": 12, "model.long_text": "head"}
     )
-    assert (asked.recipe.model.max_length, asked.recipe.model.long_text) == (12, "head")
+    assert (opened_run.recipe.model.max_length, opened_run.recipe.model.long_text) == (12, "head")
 
 
 @pytest.mark.parametrize(
@@ -451,11 +452,13 @@ def test_a_function_over_scores_that_is_not_applied_is_named(
     folder = changed(classifier, tmp_path / "model", **one_output, **fields)
     edit_weights(
         folder,
-        lambda weights: {n: one[:1] if "classifier" in n else one for n, one in weights.items()},
+        lambda weights: {
+            n: weight[:1] if "classifier" in n else weight for n, weight in weights.items()
+        },
     )
-    heard = Heard()
-    assert open_run(folder, listener=heard).recipe.task == "text-regression"
-    assert any("through Sigmoid" in line for line in heard.warned) == is_warned
+    listener = Heard()
+    assert open_run(folder, listener=listener).recipe.task == "text-regression"
+    assert any("through Sigmoid" in line for line in listener.warned) == is_warned
 
 
 @pytest.mark.in_process

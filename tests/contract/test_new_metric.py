@@ -83,10 +83,10 @@ def _by_hand(path: Path) -> float:
 def test_it_picks_the_weights_and_stands_beside_its_baseline(trained: Trained) -> None:
     metrics = read_run(trained.runs[0]).metrics.as_json()
     assert metrics["primary"]["name"] == "mae"
-    found = metrics["metrics"]["validation"]["mae"]
-    assert found["value"] == pytest.approx(_by_hand(trained.runs[0]), abs=1e-6)
-    assert found["low"] < found["value"] < found["high"]
-    assert found["higher_is_better"] is False
+    actual = metrics["metrics"]["validation"]["mae"]
+    assert actual["value"] == pytest.approx(_by_hand(trained.runs[0]), abs=1e-6)
+    assert actual["low"] < actual["value"] < actual["high"]
+    assert actual["higher_is_better"] is False
     golds = [row["label"] for row in EXAMPLES["text-regression"].rows]
     assert metrics["baseline"]["validation"]["mae"] == pytest.approx(
         np.mean(np.abs(golds - np.mean(golds)))
@@ -96,9 +96,9 @@ def test_it_picks_the_weights_and_stands_beside_its_baseline(trained: Trained) -
 def test_it_is_gated_and_compared_example_by_example(trained: Trained) -> None:
     first, second = trained.runs
     limits = [parse_limit("max", "mae=50"), parse_limit("max-drop", "mae=2.5")]  # it is no fraction
-    found = gate(first, limits, baseline=second, policy="point", allow_constant=True)
-    assert found.verdict == "pass"
-    change = found.judgements[1].change
+    actual = gate(first, limits, baseline=second, policy="point", allow_constant=True)
+    assert actual.verdict == "pass"
+    change = actual.judgements[1].change
     assert change is not None
     assert change.method == "paired bootstrap, exchange of clusters", (
         "each row is there three times"
@@ -108,7 +108,9 @@ def test_it_is_gated_and_compared_example_by_example(trained: Trained) -> None:
         gate(first, [parse_limit("min", "mae=1")], policy="point")
     compared = compare([first, second])
     assert compared["primary"] == "mae"
-    assert next(one for one in compared["differences"] if one["metric"] == "mae")["paired"]
+    assert next(
+        difference for difference in compared["differences"] if difference["metric"] == "mae"
+    )["paired"]
 
 
 def test_a_sweep_knows_it_and_pools_its_folds(trained: Trained) -> None:

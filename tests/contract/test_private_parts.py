@@ -31,10 +31,10 @@ OF_PYTHON = {"_replace", "_exit", "_thread"}
 def _foreign_private_parts(file: Path) -> Iterator[str]:
     """Yields what begins with an underscore and is not defined in the file itself."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    own = OF_PYTHON | {name for node in ast.walk(tree) for name in _defined_names(node)}
+    personal = OF_PYTHON | {name for node in ast.walk(tree) for name in _defined_names(node)}
     for node in ast.walk(tree):
         for name in _used_names(node):
-            if name.startswith("_") and not name.startswith("__") and name not in own:
+            if name.startswith("_") and not name.startswith("__") and name not in personal:
                 yield f"{file.relative_to(PACKAGE)}:{node.lineno}: {name}"
 
 
@@ -79,8 +79,8 @@ def test_the_search_finds_each_way_to_use_a_private_part(tmp_path: Path) -> None
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(globals(), "PACKAGE", tmp_path)
-        found = [use.rpartition(" ")[2] for use in _foreign_private_parts(file)]
-    assert sorted(found) == ["_C", "_init_weights", "_ratio", "_y"]
+        actual = [use.rpartition(" ")[2] for use in _foreign_private_parts(file)]
+    assert sorted(actual) == ["_C", "_init_weights", "_ratio", "_y"]
 
 
 # huggingface_hub
@@ -206,8 +206,8 @@ def test_the_gradient_of_a_softmax_is_that_of_autograd() -> None:
     weights = scores.softmax(-1)
     gradient = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
     weights.backward(gradient)
-    found = torch_internals.softmax_gradient(gradient, weights.detach(), -1, torch.float32)
-    torch.testing.assert_close(found, scores.grad)
+    actual = torch_internals.softmax_gradient(gradient, weights.detach(), -1, torch.float32)
+    torch.testing.assert_close(actual, scores.grad)
 
 
 def test_several_tensors_are_filled_with_zeros() -> None:

@@ -77,7 +77,8 @@ def without(folder: Path, dropped: set[str], copy: Path) -> Path:
     """Copies a folder, less some of its weights."""
     shutil.copytree(folder, copy)
     edit_weights(
-        copy, lambda weights: {name: one for name, one in weights.items() if name not in dropped}
+        copy,
+        lambda weights: {name: weight for name, weight in weights.items() if name not in dropped},
     )
     return copy
 
@@ -91,17 +92,17 @@ def test_no_head_answers_with_a_weight_that_was_not_in_the_file(
     case: tuple[str, str], tmp_path: Path
 ) -> None:
     family, auto_class = case
-    whole = tmp_path / "whole"
-    network = with_head(family, auto_class, whole)
-    read(whole, auto_class)
-    stored = load_file(whole / "model.safetensors")
-    inside = f"{network.base_model_prefix}."
-    of_head = [name for name in stored if not name.startswith(inside)]
+    complete = tmp_path / "whole"
+    network = with_head(family, auto_class, complete)
+    read(complete, auto_class)
+    stored = load_file(complete / "model.safetensors")
+    text = f"{network.base_model_prefix}."
+    of_head = [name for name in stored if not name.startswith(text)]
     assert of_head
 
     for number, dropped in enumerate([set(of_head), {of_head[0]}, {of_head[-1]}]):
         with pytest.raises(UnavailableError, match="answers would be random") as refusal:
-            read(without(whole, dropped, tmp_path / f"copy{number}"), auto_class)
+            read(without(complete, dropped, tmp_path / f"copy{number}"), auto_class)
         assert any(name in refusal.value.message for name in dropped)
 
 
@@ -119,11 +120,11 @@ def test_no_head_answers_with_a_weight_that_was_not_in_the_file(
 def test_a_pooler_is_needed_where_the_head_reads_it(
     family: str, auto_class: str, is_read: bool, tmp_path: Path
 ) -> None:
-    whole = tmp_path / "whole"
-    with_head(family, auto_class, whole)
-    poolers = {name for name in load_file(whole / "model.safetensors") if "pooler" in name}
+    complete = tmp_path / "whole"
+    with_head(family, auto_class, complete)
+    poolers = {name for name in load_file(complete / "model.safetensors") if "pooler" in name}
     assert bool(poolers) == is_read
-    copy = without(whole, poolers, tmp_path / "copy")
+    copy = without(complete, poolers, tmp_path / "copy")
     if not is_read:
         read(copy, auto_class)
         return
@@ -149,17 +150,17 @@ def test_a_pooler_that_no_answer_reads_may_be_missing(tmp_path: Path) -> None:
 
 
 def _renamed(prefix: str) -> Callable[[Weights], Weights]:
-    return lambda weights: {prefix + name: one for name, one in weights.items()}
+    return lambda weights: {prefix + name: weight for name, weight in weights.items()}
 
 
 def _cut(part: str, rows: int) -> Callable[[Weights], Weights]:
     return lambda weights: {
-        name: one[:rows] if part in name else one for name, one in weights.items()
+        name: weight[:rows] if part in name else weight for name, weight in weights.items()
     }
 
 
 def _less(part: str) -> Callable[[Weights], Weights]:
-    return lambda weights: {name: one for name, one in weights.items() if part not in name}
+    return lambda weights: {name: weight for name, weight in weights.items() if part not in name}
 
 
 @pytest.mark.parametrize(
@@ -297,9 +298,9 @@ def test_a_head_with_the_same_labels_in_another_order_is_kept_in_the_new_order(
 ) -> None:
     source = _trained_source(tiny_model, tmp_path / "trained", labels)
     head = label_fields(sorted(labels), "single_label_classification")
-    heard = Heard()
+    listener = Heard()
     model = build_model(
-        source, _CLASSIFIER, head, load_recipe("text-classification"), listener=heard
+        source, _CLASSIFIER, head, load_recipe("text-classification"), listener=listener
     )
     stored = load_file(source.folder / "model.safetensors")
     weights = model.network.state_dict()
@@ -312,17 +313,17 @@ def test_a_head_with_the_same_labels_in_another_order_is_kept_in_the_new_order(
             weights["classifier.bias"][number], stored["classifier.bias"][before]
         )
     assert any(
-        "its trained head is kept, its labels in this run's order" in line for line in heard.said
+        "its trained head is kept, its labels in this run's order" in line for line in listener.said
     )
 
 
 def test_a_head_of_other_labels_is_new(tiny_model: Path, tmp_path: Path) -> None:
     source = _trained_source(tiny_model, tmp_path / "trained", ["b", "a"])
-    heard = Heard()
+    listener = Heard()
     head = label_fields(["a", "c"], "single_label_classification")
     model = build_model(
-        source, _CLASSIFIER, head, load_recipe("text-classification"), listener=heard
+        source, _CLASSIFIER, head, load_recipe("text-classification"), listener=listener
     )
     stored = load_file(source.folder / "model.safetensors")["classifier.weight"]
     assert not torch.isclose(model.network.state_dict()["classifier.weight"], stored).any()
-    assert any("other labels, so it gets a new head" in line for line in heard.said)
+    assert any("other labels, so it gets a new head" in line for line in listener.said)

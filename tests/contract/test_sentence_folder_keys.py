@@ -216,7 +216,7 @@ def _written_keys() -> Iterator[tuple[str, list[str]]]:
     import sentence_transformers as library
     from sentence_transformers.base.modules.module import Module
 
-    seen = set()
+    unique = set()
     for package in (
         "base",
         "sentence_transformer",
@@ -225,14 +225,14 @@ def _written_keys() -> Iterator[tuple[str, list[str]]]:
         "cross_encoder",
     ):
         folder = Path(str(library.__file__)).parent / package / "modules"
-        for found in pkgutil.iter_modules([str(folder)]):
+        for actual in pkgutil.iter_modules([str(folder)]):
             module = importlib.import_module(
-                f"sentence_transformers.{package}.modules.{found.name}"
+                f"sentence_transformers.{package}.modules.{actual.name}"
             )
             for name, cls in inspect.getmembers(module, inspect.isclass):
                 is_own = issubclass(cls, Module) and cls.__module__ == module.__name__
-                if is_own and not inspect.isabstract(cls) and name not in seen:
-                    seen.add(name)
+                if is_own and not inspect.isabstract(cls) and name not in unique:
+                    unique.add(name)
                     yield name, list(cls.config_keys)
 
 

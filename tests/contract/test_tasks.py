@@ -149,7 +149,7 @@ def test_arrays_are_scored_as_tensors_are(finished: Result) -> None:
     features = task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
     arrays = replace(engine, backend=Arrays(engine))
     assert arrays.network is None
-    tensors, numbers = (one.forward(task, features, batch_size=3) for one in (engine, arrays))
+    tensors, numbers = (entry.forward(task, features, batch_size=3) for entry in (engine, arrays))
     assert {*tensors.outputs} == {*numbers.outputs}
     for name, values in tensors.outputs.items():
         assert numbers.outputs[name].dtype == values.dtype
@@ -173,15 +173,15 @@ def test_each_answer_is_explained_by_words_that_add_up(finished: Result) -> None
         with pytest.raises(UsageError, match="can't be explained"):
             list(explainer.explain([rows]))
         return
-    found = list(explainer.explain([rows]))
-    assert explainer.counts["targets"] >= len(found) == len(example.rows)
+    values = list(explainer.explain([rows]))
+    assert explainer.counts["targets"] >= len(values) == len(example.rows)
     assert (
         explainer.counts["not_converged"] <= 1
     )  # what is learned by heart may bend more often than 512 steps see
-    for row, line in zip(example.rows, found, strict=True):
+    for row, line in zip(example.rows, values, strict=True):
         assert_alike(
             line["prediction"],
-            lines_of(finished)[int(line["id"]) - int(found[0]["id"])]["prediction"],
+            lines_of(finished)[int(line["id"]) - int(values[0]["id"])]["prediction"],
         )
         for target in line["targets"]:
             facts = target["methods"]["integrated-gradients"]
@@ -205,19 +205,20 @@ def test_each_answer_is_explained_by_words_that_add_up(finished: Result) -> None
                 assert texts[word["column"]][place] == (
                     [word["word"]] if word["column"] == "words" else word["word"]
                 )
-            asked = [word for word in target["words"] if word["leave-one-out"] is None]
-            assert bool(asked) == bool({"type", "tag", "answer"} & set(target)), (
+            words = [word for word in target["words"] if word["leave-one-out"] is None]
+            assert bool(words) == bool({"type", "tag", "answer"} & set(target)), (
                 "tokens whose outputs are read stay"
             )
             if "answer" in target:
-                assert all(target["start"] <= word["start"] < target["end"] for word in asked)
+                assert all(target["start"] <= word["start"] < target["end"] for word in words)
 
 
 def test_a_batch_of_one_equals_a_batch_of_many_whatever_the_padding(finished: Result) -> None:
     trained = open_run(finished.folder.path)
     engine = trained.load()
     lines = lines_of(finished)
-    task, rows = trained.task, prepare(trained.recipe).data.splits["validation"]
+    task = trained.task
+    rows = prepare(trained.recipe).data.splits["validation"]
     features = task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
     assert len(set(features.lengths.tolist())) > 3, "the premise: batches of many need padding"
     many = ask(engine, task, features, rows, batch_size=8)
@@ -258,7 +259,8 @@ def test_its_prediction_file_reads_back(finished: Result, tmp_path: Path) -> Non
 
 
 def test_two_shards_of_its_scores_are_the_whole(finished: Result, tmp_path: Path) -> None:
-    task, file = open_run(finished.folder.path).task.name, finished.folder.predictions("validation")
+    task = open_run(finished.folder.path).task.name
+    file = finished.folder.predictions("validation")
     trained = open_run(
         finished.folder.path, options={**EXAMPLES[task].again, "evaluation.batch_size": 2}
     )
@@ -280,20 +282,22 @@ def test_it_beats_the_baseline_that_ignores_the_text(finished: Result) -> None:
 def test_every_metric_is_what_the_prediction_lines_give(finished: Result) -> None:
     trained = open_run(finished.folder.path)
     task = trained.task
-    lines, scored = lines_of(finished), finished.metrics.as_json()["metrics"]["validation"]
+    lines = lines_of(finished)
+    scored = finished.metrics.as_json()["metrics"]["validation"]
     assert set(task.answers.all_contributions(lines)) | {"loss"} == set(scored)
     read = type(task.answers).from_lines(lines)
-    for name, each in read.all_contributions(lines).items():
+    for name, entry in read.all_contributions(lines).items():
         assert (
-            each.metric(resamples=100, seed=trained.recipe.training.seed, thorough=True).as_json()
+            entry.metric(resamples=100, seed=trained.recipe.training.seed, thorough=True).as_json()
             == scored[name]
         )
-        quick = each.metric(resamples=0)  # what is computed while a run trains
-        assert (quick.value, quick.low, quick.high) == (each.value, None, None)
+        quick = entry.metric(resamples=0)  # what is computed while a run trains
+        assert (quick.value, quick.low, quick.high) == (entry.value, None, None)
 
 
 def test_report_card_comparison_and_gate_know_it(finished: Result) -> None:
-    folder, task = finished.folder, open_run(finished.folder.path).task
+    folder = finished.folder
+    task = open_run(finished.folder.path).task
     sections = {section.name: section for section in build_report(gather(folder.path)).sections}
     assert {"result", "outcome", "errors"} <= set(sections)
     card = card_text(folder)
@@ -301,7 +305,7 @@ def test_report_card_comparison_and_gate_know_it(finished: Result) -> None:
     primary = task.primary_metric
     compared = compare([folder.path, folder.path])
     assert compared["metrics"][primary][0] == compared["metrics"][primary][1]
-    assert {one["verdict"] for one in compared["differences"]} == {"undecided"}
+    assert {difference["verdict"] for difference in compared["differences"]} == {"undecided"}
     limits = [parse_limit("min", f"{primary}=0.1"), parse_limit("max-drop", f"{primary}=0.01")]
     assert gate(folder.path, limits, baseline=folder.path, policy="point").verdict == "pass"
 

@@ -24,8 +24,8 @@ _HEADS = {  # of words that are given one by one, and of pairs
 
 
 def _read(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    document: dict[str, Any] = json.loads(file.read_text())
+    return document
 
 
 @pytest.mark.parametrize("says", ["all", "nothing", "another class"])
@@ -35,11 +35,11 @@ def test_tokenizers_of_families_read_and_are_saved_as_transformers_has_them(
     family: str, kind: str, says: str, tmp_path: Path
 ) -> None:
     folder = make_encoder_of_its_kind(family, tmp_path / "model")
-    said = folder / "tokenizer_config.json"
+    path = folder / "tokenizer_config.json"
     if says == "nothing":
-        said.write_text(json.dumps({"model_max_length": 32}))
+        path.write_text(json.dumps({"model_max_length": 32}))
     elif says == "another class":
-        said.write_text(json.dumps(_read(said) | {"tokenizer_class": "PreTrainedTokenizerFast"}))
+        path.write_text(json.dumps(_read(path) | {"tokenizer_class": "PreTrainedTokenizerFast"}))
     source = ModelSource(
         "made", folder, _read(folder / "config.json"), 24, None if "roberta" in family else True
     )
@@ -67,13 +67,15 @@ def test_tokenizers_of_families_read_and_are_saved_as_transformers_has_them(
     pairs = [*zip(texts, reversed(texts), strict=True)]
     words = [text.split() or ["a"] for text in texts]
     for inputs in (texts, pairs):
-        expected = [one.ids for one in theirs.tokenizer.encode_batch(inputs)]
-        assert [one.ids for one in ours.tokenizer.encode_batch(inputs)] == expected
+        expected = [entry.ids for entry in theirs.tokenizer.encode_batch(inputs)]
+        assert [entry.ids for entry in ours.tokenizer.encode_batch(inputs)] == expected
         for tokenizer in spoken:
-            given = zip(*inputs, strict=True) if inputs is pairs else [inputs]
-            assert tokenizer(*map(list, given))["input_ids"] == expected
-    expected = [one.ids for one in theirs.tokenizer.encode_batch(words, is_pretokenized=True)]
-    assert [one.ids for one in ours.tokenizer.encode_batch(words, is_pretokenized=True)] == expected
+            supplied = zip(*inputs, strict=True) if inputs is pairs else [inputs]
+            assert tokenizer(*map(list, supplied))["input_ids"] == expected
+    expected = [entry.ids for entry in theirs.tokenizer.encode_batch(words, is_pretokenized=True)]
+    assert [
+        entry.ids for entry in ours.tokenizer.encode_batch(words, is_pretokenized=True)
+    ] == expected
     for tokenizer in spoken if kind == "TokenClassification" else ():
         assert tokenizer(words, is_split_into_words=True)["input_ids"] == expected
     for role in ("pad_token", "cls_token", "sep_token", "unk_token", "mask_token"):

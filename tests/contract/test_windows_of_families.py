@@ -37,9 +37,10 @@ def test_the_mean_of_the_windows(name: str, tmp_path: Path) -> None:
     (make_family if name in FAMILIES else make_encoder)(name, folder)
     fields = {"model.long_text": "window", "model.max_length": 24, "training.batch_size": 6}
     job = prepare(tiny_recipe(folder, data, **fields))
-    features, network = job.features["train"], job.loaded.network.eval()
+    features = job.features["train"]
+    network = job.loaded.network.eval()
     assert isinstance(features, DocumentFeatures)
-    found = (
+    logits = (
         Engine.of(job.loaded, job.compute)
         .forward(job.task, features, batch_size=4)
         .outputs["logits"]
@@ -52,7 +53,7 @@ def test_the_mean_of_the_windows(name: str, tmp_path: Path) -> None:
                 del inputs["token_type_ids"]
             alone.append(network(**inputs).logits[0].numpy())
     by_hand = [np.stack(alone)[features.owners == row].mean(axis=0) for row in range(len(texts))]
-    np.testing.assert_allclose(found, by_hand, atol=2e-5 * max(1.0, float(np.abs(by_hand).max())))
+    np.testing.assert_allclose(logits, by_hand, atol=2e-5 * max(1.0, float(np.abs(by_hand).max())))
     engine = build_engine(job, RunFolder(tmp_path), RunOptions().workers)
     engine.network.train()
     result = training_step(engine, features, np.arange(6), WindowRandom(0), micro_batches=2)

@@ -26,12 +26,13 @@ from bertctl.tasks.sequences import SequenceFeatures, encode_rows
 from bertctl.tokenization.long_texts import LongText
 
 NAME = "ordinal-rating"
-LOWEST, HIGHEST = 1, 5
+LOWEST = 1
+HIGHEST = 5
 
 
 def _distances(lines: Lines) -> np.ndarray:
-    gold, said = sides(lines)
-    return np.abs(np.array(gold, dtype=np.float64) - np.array(said, dtype=np.float64))
+    gold, message = sides(lines)
+    return np.abs(np.array(gold, dtype=np.float64) - np.array(message, dtype=np.float64))
 
 
 class RatingAnswers(Answers):
@@ -58,8 +59,8 @@ class RatingAnswers(Answers):
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns a row per rating."""
-        gold, said = (list(map(str, side)) for side in sides(lines))
-        pairs = [[pair] for pair in zip(gold, said, strict=True)]
+        gold, message = (list(map(str, side)) for side in sides(lines))
+        pairs = [[pair] for pair in zip(gold, message, strict=True)]
         names = [str(stars) for stars in range(LOWEST, HIGHEST + 1)]
         return Outcome.counted("By rating", "rating", names, lines, pairs)
 
@@ -130,8 +131,8 @@ class OrdinalRating(Task):
     def decode(self, outputs: Outputs, features: Any, rows: Rows) -> list[dict[str, Any]]:
         """The nearest rating."""
         return [
-            {"prediction": int(np.clip(round(float(one)), LOWEST, HIGHEST))}
-            for one in outputs["logits"][:, 0]
+            {"prediction": int(np.clip(round(float(logit)), LOWEST, HIGHEST))}
+            for logit in outputs["logits"][:, 0]
         ]
 
     def describe(self, rows: Rows) -> str:

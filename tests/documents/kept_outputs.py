@@ -11,6 +11,6 @@ def console_block(page: str, command: str) -> str:
     output = ""
     if path.exists():
         pattern = rf"^\$ {re.escape(command)}\n(.*?)^```$"
-        shown = re.search(pattern, path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-        output = shown[1] if shown else ""
+        match = re.search(pattern, path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        output = match[1] if match else ""
     return f"```console\n$ {command}\n{output}```"

@@ -114,11 +114,11 @@ def run_command(
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, COLUMNS, 0, 0))
     hidden = ("COLUMNS", "CI", "GITHUB_ACTIONS", "NO_COLOR", "FORCE_COLOR")
-    kept = {name: value for name, value in environment.items() if name not in hidden}
+    retained = {name: value for name, value in environment.items() if name not in hidden}
     process = subprocess.Popen(
         ["bash", "-c", f"set -o pipefail; {command}"],
         cwd=folder,
-        env={**kept, "TERM": "xterm-256color"},
+        env={**retained, "TERM": "xterm-256color"},
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
@@ -166,8 +166,8 @@ def matches(expected: str, output: str, *, numbers_vary: bool = False) -> bool:
             pattern += r"\S* (?:\S+ )*?"
         elif line.strip():
             pattern += re.escape(_masked(line, numbers_vary) + " ")
-    shown = _without_machine(output).splitlines()
-    lines = [line for line in shown if line.strip() and not _PROGRESS.match(line)]
+    displayed = _without_machine(output).splitlines()
+    lines = [line for line in displayed if line.strip() and not _PROGRESS.match(line)]
     masked = "".join(f"{_masked(line, numbers_vary)} " for line in lines)
     return re.fullmatch(pattern, masked) is not None
 
@@ -192,10 +192,10 @@ def run_python(code: str, names: dict[str, Any]) -> int:
     lines = code.splitlines()
     checked = 0
     for statement in ast.parse(code).body:
-        _, arrow, shown = lines[(statement.end_lineno or 1) - 1].partition("  # -> ")
+        _, arrow, output = lines[(statement.end_lineno or 1) - 1].partition("  # -> ")
         if arrow and isinstance(statement, ast.Expr):
             value = eval(compile(ast.Expression(statement.value), "page", "eval"), names)  # noqa: S307
-            assert _masked(repr(value), numbers_vary=False) == _masked(shown, numbers_vary=False)
+            assert _masked(repr(value), numbers_vary=False) == _masked(output, numbers_vary=False)
             checked += 1
         else:
             exec(compile(ast.Module([statement], []), "page", "exec"), names)  # noqa: S102

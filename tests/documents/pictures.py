@@ -57,7 +57,7 @@ def screen(
             "LINES": str(_LINES),
         }
         os.execve(sys.executable, [sys.executable, "-m", "bertctl", *command], environment)  # noqa: S606
-    taken: list[list[tuple[str, str]]] | None = None
+    used: list[list[tuple[str, str]]] | None = None
     while True:
         try:
             data = os.read(terminal, 4096)
@@ -66,12 +66,12 @@ def screen(
         if not data:
             break
         stream.feed(data)
-        if taken is None and until is not None and re.search(until, "\n".join(display.display)):
-            taken = _styled(display)
+        if used is None and until is not None and re.search(until, "\n".join(display.display)):
+            used = _styled(display)
     os.close(terminal)
     if os.waitpid(pid, 0)[1]:
         raise SystemExit(f"bertctl {' '.join(command)} failed:\n" + "\n".join(display.display))
-    return taken or _styled(display)
+    return used or _styled(display)
 
 
 def _styled(display: pyte.Screen) -> list[list[tuple[str, str]]]:

@@ -57,9 +57,9 @@ def settings(**fields: Any) -> Tree:
 def weights(header: Any = None, *, length: int | None = None, data: bytes | None = None) -> Tree:
     """model.safetensors with another header, length or data."""
     written = json.dumps(_HEADER if header is None else header).encode()
-    told = len(written) if length is None else length
+    options = len(written) if length is None else length
     return {
-        "model.safetensors": told.to_bytes(8, "little")
+        "model.safetensors": options.to_bytes(8, "little")
         + written
         + (_WEIGHTS[8 + _LENGTH :] if data is None else data)
     }

@@ -150,7 +150,9 @@ def test_a_score_that_is_no_number_is_refused_and_named(
     """A label that overflows: 1e39 is a number, but none in single precision."""
     training = Training.__new__(Training)
     training.data = tmp_path / "scores.csv"
-    training.model, training.nursery, training.epochs = tiny_model, nursery, 1
+    training.model = tiny_model
+    training.nursery = nursery
+    training.epochs = 1
     rows = [f"it was {'very ' * (i % 5)}fine {i},{1e39 if i == 37 else i % 5}" for i in range(128)]
     training.data.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     run = tmp_path / "run"

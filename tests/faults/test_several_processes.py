@@ -56,8 +56,8 @@ def struck(
     training.wait_for_steps(run, steps, process)
     everybody = family(process)
     workers = {f"worker {worker.environ()['RANK']}": worker for worker in workers_of(process)}
-    for one in everybody if whom == "everybody" else [workers.get(whom, everybody[0])]:
-        one.send_signal(number)
+    for entry in everybody if whom == "everybody" else [workers.get(whom, everybody[0])]:
+        entry.send_signal(number)
     started = time.monotonic()
     _, err = process.communicate(timeout=3600)
     psutil.wait_procs(everybody, timeout=3600)
@@ -79,7 +79,9 @@ def gone_on_with(training: Training, run: Path, by_two: Path) -> None:
 
 
 @pytest.mark.parametrize(("whom", "steps"), KILLS)
-def test_killed(training: Training, by_two: Path, tmp_path: Path, whom: str, steps: int) -> None:
+def test_a_run_whose_processes_are_killed_resumes_to_the_same_result(
+    training: Training, by_two: Path, tmp_path: Path, whom: str, steps: int
+) -> None:
     run = tmp_path / "run"
     code, err = struck(training, run, whom, signal.SIGKILL, steps)
     assert code == (5 if whom.startswith("worker") else -9), err
@@ -89,7 +91,7 @@ def test_killed(training: Training, by_two: Path, tmp_path: Path, whom: str, ste
 def test_the_first_worker_is_killed_before_it_trains(training: Training, tmp_path: Path) -> None:
     """The launcher then stops the others, which are not what went wrong."""
     process = training.popen(tmp_path / "run", "--num-processes", "2")
-    while not (first := [one for one in workers_of(process) if one.environ()["RANK"] == "0"]):
+    while not (first := [entry for entry in workers_of(process) if entry.environ()["RANK"] == "0"]):
         assert process.poll() is None
         time.sleep(0.05)
     time.sleep(1)
@@ -103,7 +105,7 @@ def test_the_second_worker_is_killed_before_it_trains(training: Training, tmp_pa
     """The first one, which speaks, is stopped by the launcher: nobody has terminated the job."""
     process = training.popen(tmp_path / "run", "--num-processes", "2")
     while len(
-        two := sorted(workers_of(process), key=lambda one: one.environ()["RANK"])
+        two := sorted(workers_of(process), key=lambda entry: entry.environ()["RANK"])
     ) < 2 or not _works(two[0]):
         assert process.poll() is None
         time.sleep(0.01)
@@ -131,7 +133,9 @@ def test_a_worker_whose_launcher_died_before_its_first_line_ends(tmp_path: Path)
 
 
 @pytest.mark.parametrize("whom", WHOM[:3])
-def test_stopped(training: Training, by_two: Path, tmp_path: Path, whom: str) -> None:
+def test_a_run_whose_processes_are_stopped_resumes_to_the_same_result(
+    training: Training, by_two: Path, tmp_path: Path, whom: str
+) -> None:
     run = tmp_path / "run"
     code, err = struck(training, run, whom, signal.SIGTERM, 10)
     assert code == 143, err

@@ -88,7 +88,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_strangers_run(
     place: Path, tmp_path: Path, words: Sequence[str], written: Sequence[str]
 ) -> None:
-    work, spare, log = place / "work", tmp_path / "spare", tmp_path / "log"
+    work = place / "work"
+    spare = tmp_path / "spare"
+    log = tmp_path / "log"
     spare.mkdir()
     env = {
         name: value for name, value in os.environ.items() if not name.startswith(("HF_", "BERTCTL"))
@@ -146,7 +148,9 @@ def test_a_strangers_run(
         if " = -1 " in call or not (changes or name.startswith("open")):
             continue
         for at, path in _PATH.findall(call):
-            whole = os.path.normpath(work / at / path)
+            complete = os.path.normpath(work / at / path)
             allowed = may_change if changes else may_read
-            inside = any(whole == one or whole.startswith(f"{one}/") for one in allowed)
-            assert inside or whole in ("/", str(place.parent)) or parts.match(whole), call
+            is_present = any(
+                complete == entry or complete.startswith(f"{entry}/") for entry in allowed
+            )
+            assert is_present or complete in ("/", str(place.parent)) or parts.match(complete), call

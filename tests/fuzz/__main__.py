@@ -28,8 +28,8 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=math.inf, help="stop then, with the figures so far"
     )
-    given = parser.parse_args()
-    figures = taken(**vars(given))
+    supplied = parser.parse_args()
+    figures = taken(**vars(supplied))
     sys.stdout.write(f"{figures}\n{by_cause(figures)}")
     for target, count in figures.targets.most_common():
         sys.stdout.write(f"{count:7} {1000 * figures.costs[target] / count:6.1f} ms {target}\n")
@@ -39,15 +39,17 @@ def main() -> int:
 def by_cause(figures: Figures) -> str:
     """The failures, those of one kind together, with the inputs that show them."""
     groups: dict[str, list[Told]] = defaultdict(list)
-    for told in figures.failed:
-        said = told.said.partition("\n")[0][:200]
-        groups[f"{told.target.split(' ')[0]} | {', '.join(told.wrong)[:150]} | {said}"].append(told)
+    for options in figures.failed:
+        message = options.said.partition("\n")[0][:200]
+        groups[
+            f"{options.target.split(' ')[0]} | {', '.join(options.wrong)[:150]} | {message}"
+        ].append(options)
     lines = []
     for cause, members in sorted(groups.items(), key=lambda group: -len(group[1])):
-        one = members[0]
-        numbers = ",".join(str(told.number) for told in members[:5])
+        entry = members[0]
+        numbers = ",".join(str(member.number) for member in members[:5])
         lines.append(
-            f"{len(members):5} {cause}\n        inputs {numbers}: {one.what}: {one.command}\n"
+            f"{len(members):5} {cause}\n        inputs {numbers}: {entry.what}: {entry.command}\n"
         )
     return "".join(lines)
 

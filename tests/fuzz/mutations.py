@@ -193,7 +193,8 @@ def of_json(content: bytes, random: Random) -> bytes:
 def of_lines(content: bytes, random: Random) -> bytes:
     """Changes, drops, doubles or swaps lines; a line that is JSON as a tree."""
     lines = content.split(b"\n")
-    i, j = random.randrange(len(lines)), random.randrange(len(lines))
+    i = random.randrange(len(lines))
+    j = random.randrange(len(lines))
     kind = random.randrange(6)
     if kind == 0:
         del lines[i]
@@ -254,15 +255,16 @@ def of_cells(content: bytes, random: Random) -> bytes:
 def of_safetensors(content: bytes, random: Random) -> bytes:
     """Changes the header of a safetensors file, with or without its length."""
     length = int.from_bytes(content[:8], "little")
-    header, data = content[8 : 8 + length], content[8 + length :]
+    header = content[8 : 8 + length]
+    data = content[8 + length :]
     header = of_json(header, random)
-    told = (
+    options = (
         len(header)
         if random.random() < 0.8
         else random.choice((0, 1, length, len(content) * 2, 2**40, 2**64 - 1))
     )
     return (
-        told.to_bytes(8, "little")
+        options.to_bytes(8, "little")
         + header
         + (data if random.random() < 0.8 else data[: random.randrange(99)])
     )
@@ -297,17 +299,17 @@ def _of_tree(document: Any, random: Random) -> Any:
 
     The tree itself is changed.
     """
-    places = list(_places(document))
-    if not places or random.random() < 0.04:
+    values = list(_places(document))
+    if not values or random.random() < 0.04:
         return random.choice(ODD)
-    parent, key = random.choice(places)
+    parent, key = random.choice(values)
     kind = random.randrange(10)
     if kind < 5:
         parent[key] = random.choice(ODD)
     elif kind == 5:
         del parent[key]
     elif kind == 6:
-        other_parent, other_key = random.choice(places)
+        other_parent, other_key = random.choice(values)
         parent[key] = json.loads(json.dumps(other_parent[other_key]))
     elif kind == 7:
         parent[key] = random.choice(([parent[key]], {"value": parent[key]}, str(parent[key])))
@@ -320,9 +322,9 @@ def _of_tree(document: Any, random: Random) -> Any:
 
 
 def _places(document: Any) -> "list[tuple[Any, Any]]":
-    found: list[tuple[Any, Any]] = []
+    results: list[tuple[Any, Any]] = []
     waiting = [document]
-    while waiting and len(found) < 4_000:
+    while waiting and len(results) < 4_000:
         node = waiting.pop(0)
         keys = (
             list(node)
@@ -332,9 +334,9 @@ def _places(document: Any) -> "list[tuple[Any, Any]]":
             else ()
         )
         for key in list(keys)[:200]:
-            found.append((node, key))
+            results.append((node, key))
             waiting.append(node[key])
-    return found
+    return results
 
 
 def _written(document: Any, random: Random) -> bytes:

@@ -38,7 +38,11 @@ WORDS = (
     "dull",
     "bright",
 )
-HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 16, 2, 2, 24, 64
+HIDDEN = 16
+LAYERS = 2
+HEADS = 2
+INNER = 24
+POSITIONS = 64
 
 
 def vocabulary() -> list[str]:
@@ -107,7 +111,8 @@ def _weights(tokens: int) -> dict[str, "np.ndarray[Any, np.dtype[np.float32]]"]:
     }
 
     def linear(name: str, inner: int, outer: int) -> None:
-        shapes[f"{name}.weight"], shapes[f"{name}.bias"] = (outer, inner), (outer,)
+        shapes[f"{name}.weight"] = (outer, inner)
+        shapes[f"{name}.bias"] = (outer,)
 
     def norm(name: str) -> None:
         shapes[f"{name}.LayerNorm.weight"] = shapes[f"{name}.LayerNorm.bias"] = (HIDDEN,)
@@ -232,11 +237,9 @@ def as_squad(lines: "list[dict[str, Any]]") -> bytes:
 
 def data_files() -> Mapping[str, tuple[str, bytes]]:
     """Name of a file -> its task and content, one for each layout that a reader knows."""
-    texts, tags, asked = (
-        rows("text-classification"),
-        rows("token-classification"),
-        rows("question-answering"),
-    )
+    texts = rows("text-classification")
+    tags = rows("token-classification")
+    requests = rows("question-answering")
     return {
         "rows.csv": ("text-classification", as_table(texts)),
         "rows.tsv": ("text-classification", as_table(texts, "\t")),
@@ -249,8 +252,8 @@ def data_files() -> Mapping[str, tuple[str, bytes]]:
         "tags.conllu": ("token-classification", as_conllu(tags)),
         "tags.jsonl": ("token-classification", as_jsonl(tags)),
         "choices.jsonl": ("multiple-choice", as_jsonl(rows("multiple-choice"))),
-        "questions.json": ("question-answering", as_squad(asked)),
-        "questions.jsonl": ("question-answering", as_jsonl(asked)),
+        "questions.json": ("question-answering", as_squad(requests)),
+        "questions.jsonl": ("question-answering", as_jsonl(requests)),
     }
 
 

@@ -46,7 +46,7 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
     model = {name: content for name, content in tiny.items() if not name.endswith("safetensors")}
     rows = originals.as_table(originals.rows("text-classification"))
     texts = {"rows.csv": rows, "few.txt": b"the film was fine\nnot bad, it was\n"}
-    found = [
+    results = [
         Target(
             "recipe",
             14,
@@ -108,7 +108,7 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
             [("sweep-merge", "{here}/one", "{here}/other", "-o", "{here}/whole")],
         ),
     ]
-    found += [
+    results += [
         _read(name, task, content, model)
         for name, (task, content) in originals.data_files().items()
     ]
@@ -138,21 +138,25 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
             ("compare", "{here}/run", "{here}/base"),
             ("compare", "{here}/base", "{here}/run", "--json"),
         ]
-        found.append(Target(f"run of {task}", 8, tree, damaged, commands, as_folder=True))
+        results.append(Target(f"run of {task}", 8, tree, damaged, commands, as_folder=True))
         report = [
             ("report", "{here}/run", "--format", "md"),
             ("report", "{here}/run", "-o", "{here}/page.md"),
         ]
-        found.append(Target(f"report of {task}", 2, tree, damaged, report, as_folder=True))
+        results.append(Target(f"report of {task}", 2, tree, damaged, report, as_folder=True))
     costly = ("merge",)  # a second each
-    return tuple(one if one.name in costly else replace(one, share=20 * one.share) for one in found)
+    return tuple(
+        entry if entry.name in costly else replace(entry, share=20 * entry.share)
+        for entry in results
+    )
 
 
 def quick(_: Path | None = None) -> tuple[Target, ...]:
     """The same, the cheap ones more often: a few milliseconds each."""
     cheap = ("recipe", "data sets", "run of")
     return tuple(
-        replace(one, share=150 if one.name.startswith(cheap) else one.share // 3) for one in light()
+        replace(entry, share=150 if entry.name.startswith(cheap) else entry.share // 3)
+        for entry in light()
     )
 
 
@@ -242,12 +246,10 @@ def models(_: Path | None = None) -> tuple[Target, ...]:
 def runs(folder: Path | None) -> tuple[Target, ...]:
     """Real runs, each damaged folder through seven verbs."""
     assert folder is not None
-    found = []
+    results = []
     for task in (*trained.TASKS, "stopped"):
-        run, base = (
-            read_tree(folder / task),
-            read_tree(folder / ("text-classification" if task == "stopped" else task)),
-        )
+        run = read_tree(folder / task)
+        base = read_tree(folder / ("text-classification" if task == "stopped" else task))
         tree = {
             **_under("run", run),
             **_under("base", {name: base[name] for name in base if "model/" not in name}),
@@ -288,12 +290,12 @@ def runs(folder: Path | None) -> tuple[Target, ...]:
         tree["base/few.txt"] = b"the film was fine\n"
         damaged = [f"run/{name}" for name in run]
         share = 3 if task == "stopped" else 1
-        found.append(
+        results.append(
             Target(
                 f"trained {task}", share, tree, damaged, commands, all_commands=True, as_folder=True
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
 def found(_: Path | None = None) -> tuple[Target, ...]:
@@ -301,25 +303,29 @@ def found(_: Path | None = None) -> tuple[Target, ...]:
     targets: dict[str, Target] = {}
     for target in light():
         for name in target.damaged:
-            named = (
+            by_name = (
                 f"{target.name} {name.removeprefix('run/')}"
                 if len(target.damaged) > 1
                 else target.name
             )
-            targets[named] = replace(target, damaged=(name,))
+            targets[by_name] = replace(target, damaged=(name,))
     made = []
-    for named, content in FOUND:
-        target = targets[named]
+    for by_name, content in FOUND:
+        target = targets[by_name]
         [name] = target.damaged
         report = (
-            targets[named.replace("run of", "report of")] if named.startswith("run of") else None
+            targets[by_name.replace("run of", "report of")]
+            if by_name.startswith("run of")
+            else None
         )
         commands = [*target.commands, *(report.commands if report else ())]
         words = [
             tuple(word.replace("{file}", f"{{here}}/{name}") for word in command)
             for command in commands
         ]
-        made.append(Target(named, 0, {**target.tree, name: content}, (), words, all_commands=True))
+        made.append(
+            Target(by_name, 0, {**target.tree, name: content}, (), words, all_commands=True)
+        )
     return tuple(made)
 
 

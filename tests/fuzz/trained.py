@@ -55,7 +55,7 @@ def words(task: str, folder: Path, run: Path) -> list[str]:
         "--max-length",
         "32",
         *more,
-        *(word for one in sets for word in ("--set", one)),
+        *(word for entry in sets for word in ("--set", entry)),
     ]
 
 

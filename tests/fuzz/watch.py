@@ -71,5 +71,5 @@ class Watch:
             os.environ.get(name, "/dev/null") for name in ("HF_HOME", "BERTCTL_CACHE")
         )  # speeds of the machine
         allowed = (self.inside or "", str(tempfile.tempdir), *caches, "/dev/null")
-        if not any(real == one or real.startswith(f"{one}/") for one in allowed):
+        if not any(real == entry or real.startswith(f"{entry}/") for entry in allowed):
             self.seen.append(f"{event} outside: {real}")

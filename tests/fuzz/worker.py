@@ -76,7 +76,7 @@ def damaged(target: Target, random: Random, here: Path) -> tuple[str, Path]:
         return target.name, here
     name = random.choice(list(target.damaged))
     content = tree.pop(name)
-    places = {
+    positions = {
         "missing": {},
         "a folder": {f"{name}/x": b""},
         "a pipe": {name: Pipe()},
@@ -86,8 +86,8 @@ def damaged(target: Target, random: Random, here: Path) -> tuple[str, Path]:
         "another file": {name: random.choice(list(target.tree.values()))},
     }
     if target.as_folder and random.random() < 0.08:
-        kind = random.choice(list(places))
-        write_tree(here, tree | places[kind])
+        kind = random.choice(list(positions))
+        write_tree(here, tree | positions[kind])
         return f"{name} is {kind}", here / name
     assert isinstance(content, bytes)
     write_tree(here, tree | {name: mutated(content, layout_of(name), random)})
@@ -141,22 +141,22 @@ class Boundary:
         return code, out, err
 
 
-def judged(told: Told, code: int, out: str, err: str, answer_is_data: bool) -> None:
+def judged(reported: Told, code: int, out: str, err: str, answer_is_data: bool) -> None:
     """Notes what should not have happened."""
-    told.code = code
+    reported.code = code
     if code not in RIGHT_CODES:
-        told.wrong.append(f"exit {code}")
+        reported.wrong.append(f"exit {code}")
     if "Traceback (most recent call last)" in err:
-        told.wrong.append("traceback")
+        reported.wrong.append("traceback")
     if len(err) > MOST_SAID:
-        told.wrong.append(f"{len(err)} characters said")
+        reported.wrong.append(f"{len(err)} characters said")
     for name, text in (("stderr", err), *(() if answer_is_data else (("stdout", out),))):
         if _CONTROL.search(text):
-            told.wrong.append(f"control character on {name}")
+            reported.wrong.append(f"control character on {name}")
         if _COMMAND_LINE.search(text):
-            told.wrong.append(f"workflow command on {name}")
-    if told.wrong:
-        told.said = err[:600]
+            reported.wrong.append(f"workflow command on {name}")
+    if reported.wrong:
+        reported.said = err[:600]
 
 
 def one_input(
@@ -168,15 +168,15 @@ def one_input(
     target = (
         targets[number % len(targets)]
         if by_number
-        else random.choices(targets, [one.share for one in targets])[0]
+        else random.choices(targets, [entry.share for entry in targets])[0]
     )
-    told = Told(number, target.name)
+    options = Told(number, target.name)
     here = folder / f"input-{number}"
     here.mkdir()
     precious = folder / "outside" / "precious"
     precious.parent.mkdir(exist_ok=True)
     precious.write_text("precious\n", encoding="utf-8")
-    told.what, path = damaged(target, random, here)
+    options.what, path = damaged(target, random, here)
     commands = target.commands if target.all_commands else [random.choice(list(target.commands))]
     before = [*folder.iterdir(), *precious.parent.iterdir()]
     _forget_peak()
@@ -184,39 +184,39 @@ def one_input(
         words = [
             word.format(here=here, file=path, trained=folder.parent / "trained") for word in command
         ]
-        told.command = " ".join(command)
+        options.command = " ".join(command)
         boundary.watch.seen.clear()
         started = time.process_time()
         code, out, err = boundary(words, here)
-        told.seconds = max(told.seconds, time.process_time() - started)
+        options.seconds = max(options.seconds, time.process_time() - started)
         judged(
-            told,
+            options,
             code,
             out,
             err,
             "--json" in words or command[0] in ("predict", "tokenize", "vocab", "report"),
         )
-        told.wrong += list(dict.fromkeys(boundary.watch.seen))
-        if told.wrong:
-            told.said = told.said or err[:600]
+        options.wrong += list(dict.fromkeys(boundary.watch.seen))
+        if options.wrong:
+            options.said = options.said or err[:600]
             if code == 1:
-                told.said = _cause(boundary([*words, "--debug"], here)[2])
+                options.said = _cause(boundary([*words, "--debug"], here)[2])
             break
-    told.peak = _peak()
+    options.peak = _peak()
     if precious.read_text(encoding="utf-8") != "precious\n":
-        told.wrong.append("a file outside was changed")
+        options.wrong.append("a file outside was changed")
     if set(before) != {*folder.iterdir(), *precious.parent.iterdir()}:
-        told.wrong.append("a file outside was made or deleted")
+        options.wrong.append("a file outside was made or deleted")
     if list(here.rglob("pwned")) or Path("/pwned").exists():
-        told.wrong.append("code was run")
+        options.wrong.append("code was run")
     shutil.rmtree(here)
-    return told
+    return options
 
 
-def _cause(said: str) -> str:
+def _cause(message: str) -> str:
     """Where in bertctl an exception came from, and its own words."""
-    frames = re.findall(r'File "[^"]*/bertctl/([^"]*)", line \d+, in (\w+)', said)
-    error = next((line for line in said.splitlines() if line.startswith("error: ")), "")
+    frames = re.findall(r'File "[^"]*/bertctl/([^"]*)", line \d+, in (\w+)', message)
+    error = next((line for line in message.splitlines() if line.startswith("error: ")), "")
     return (
         " < ".join(f"{file}:{function}" for file, function in frames[:-4:-1]) + f" | {error[:200]}"
     )
@@ -243,8 +243,8 @@ def work(folder: Path, seed: int, numbers: range, targets: tuple[Target, ...], t
     for number in numbers:
         to.write(f"{number}\n")
         to.flush()
-        told = one_input(seed, number, targets, folder, boundary)
-        to.write(json.dumps(asdict(told)) + "\n")
+        options = one_input(seed, number, targets, folder, boundary)
+        to.write(json.dumps(asdict(options)) + "\n")
         to.flush()
         if number % 200 == 0:
             gc.collect()
@@ -252,11 +252,9 @@ def work(folder: Path, seed: int, numbers: range, targets: tuple[Target, ...], t
 
 def begin() -> None:
     """Does what the process is for; see above."""
-    folder, (seed, first, before, step), kind = (
-        Path(sys.argv[1]),
-        map(int, sys.argv[2:6]),
-        sys.argv[6],
-    )
+    folder = Path(sys.argv[1])
+    (seed, first, before, step) = map(int, sys.argv[2:6])
+    kind = sys.argv[6]
     to = os.fdopen(os.dup(1), "w", encoding="utf-8")
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -73,13 +73,13 @@ def _made(folder: Path, tokenizer: Path, family: str, kind: str = "", **fields: 
     """A saved network with random weights, and the tiny model's tokenizer beside it."""
     torch.manual_seed(3)
     spoken = transformers.AutoTokenizer.from_pretrained(tokenizer)
-    given = {
+    values = {
         **_FAMILIES.get(family, _SIZES),
         "vocab_size": len(spoken),
         "max_position_embeddings": 44,
         **fields,
     }
-    config = getattr(transformers, f"{family}Config")(**{"pad_token_id": 0, **given})
+    config = getattr(transformers, f"{family}Config")(**{"pad_token_id": 0, **values})
     network = getattr(transformers, f"AutoModelFor{kind}" if kind else "AutoModel").from_config(
         config
     )
@@ -97,8 +97,8 @@ def _source(folder: Path, **fields: Any) -> ModelSource:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    document: dict[str, Any] = json.loads(file.read_text())
+    return document
 
 
 def _both(source: ModelSource, kind: str, **more: Any) -> list[Model]:
@@ -127,19 +127,19 @@ def _steps(model: Model, kind: str, precision: str) -> tuple[list[float], dict[s
     inputs = {"input_ids": ids, "attention_mask": mask}
     inputs |= {"token_type_ids": (torch.arange(30) > 9).long() * mask} if model.has_segments else {}
     if kind == "MultipleChoice":
-        inputs = {name: each.view(4, 2, -1) for name, each in inputs.items()}
+        inputs = {name: value.view(4, 2, -1) for name, value in inputs.items()}
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     losses = []
     network.train()
     for _ in range(3):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            found = network(**inputs)
+            actual = network(**inputs)
         names = {
             "QuestionAnswering": ["start_logits", "end_logits"],
             "": ["last_hidden_state"],
         }.get(kind, ["logits"])
         loss = sum(
-            (getattr(found, name).float().sin().square().mean() for name in names), torch.zeros(())
+            (getattr(actual, name).float().sin().square().mean() for name in names), torch.zeros(())
         )
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -148,7 +148,9 @@ def _steps(model: Model, kind: str, precision: str) -> tuple[list[float], dict[s
     network.eval()
     with torch.inference_mode():
         losses += [getattr(network(**inputs), name).double().sum().item() for name in names]
-    return losses, {name: one.double().sum().item() for name, one in network.named_parameters()}
+    return losses, {
+        name: parameter.double().sum().item() for name, parameter in network.named_parameters()
+    }
 
 
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
@@ -192,14 +194,14 @@ def test_what_is_saved_is_loaded_by_transformers_as_what_it_saves(
     (source.folder / "config.json").write_text(
         json.dumps(source.config | {"torch_dtype": "float16", "mine": [1]})
     )
-    said = json.loads((source.folder / "tokenizer_config.json").read_text())
-    said |= {
+    document = json.loads((source.folder / "tokenizer_config.json").read_text())
+    document |= {
         "name_or_path": "/a/private/place",
         "do_lower_case": False,
         "padding_side": "left",
         "model_max_length": 9,
     }
-    (source.folder / "tokenizer_config.json").write_text(json.dumps(said))
+    (source.folder / "tokenizer_config.json").write_text(json.dumps(document))
     loaded = []
     for name, model in zip(
         ("ours", "theirs"), _both(_source(source.folder), kind, dropout=0.3), strict=True
@@ -220,12 +222,14 @@ def test_what_is_saved_is_loaded_by_transformers_as_what_it_saves(
             "special_tokens_map",
             "model_input_names",
         )
-        read += [getattr(spoken, one) for one in names] + [
+        read += [getattr(spoken, entry) for entry in names] + [
             spoken.clean_up_tokenization_spaces,
             type(spoken).__name__,
         ]
         weights = load_file(tmp_path / name / "model.safetensors")
-        loaded.append((config, read, {one: tensor.sum().item() for one, tensor in weights.items()}))
+        loaded.append(
+            (config, read, {entry: tensor.sum().item() for entry, tensor in weights.items()})
+        )
         assert "private" not in (tmp_path / name / "tokenizer_config.json").read_text()
     for ours, theirs in zip(*loaded, strict=True):
         assert ours == theirs
@@ -237,11 +241,13 @@ def test_a_saved_network_is_loaded_back_and_its_head_kept_or_renewed(
 ) -> None:
     ours, _ = _both(_made(tmp_path / "model", tiny_model, "Bert"), "SequenceClassification")
     ours.save(tmp_path / "saved")
-    expected = {name: one.clone() for name, one in ours.network.state_dict().items()}
+    expected = {name: tensor.clone() for name, tensor in ours.network.state_dict().items()}
     for parameter in ours.network.parameters():
         parameter.data.zero_()
     ours.load(tmp_path / "saved")
-    assert all(torch.equal(one, expected[name]) for name, one in ours.network.state_dict().items())
+    assert all(
+        torch.equal(tensor, expected[name]) for name, tensor in ours.network.state_dict().items()
+    )
     again = bert_to_train(_source(tmp_path / "saved"), _KIND, _HEADS["SequenceClassification"])
     assert again is not None
     assert torch.equal(
@@ -265,11 +271,13 @@ def test_weights_do_not_change_with_a_file_that_others_write_over(
     source = _made(tmp_path, tiny_model, "Bert")
     model = bert_to_train(source, _KIND, _HEADS["SequenceClassification"])
     assert model is not None
-    before = {name: one.clone() for name, one in model.network.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in model.network.state_dict().items()}
     file = tmp_path / "model.safetensors"
     with file.open("r+b") as opened:
         opened.write(bytes(file.stat().st_size))
-    assert all(torch.equal(one, before[name]) for name, one in model.network.state_dict().items())
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in model.network.state_dict().items()
+    )
 
 
 _PLAIN = {"lstrip": False, "rstrip": False, "single_word": False, "special": True}
@@ -340,10 +348,10 @@ def test_weights_that_are_missing_are_left_to_transformers_which_refuses_them(
     weights = load_file(tmp_path / "model.safetensors")
     head = _HEADS["SequenceClassification"]
     for name in ("pooler", "encoder.layer.1.output.dense.bias"):
-        weights = {one: tensor for one, tensor in weights.items() if not one.startswith(name)}
+        weights = {entry: tensor for entry, tensor in weights.items() if not entry.startswith(name)}
         save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
-        found = bert_to_train(source, _KIND, head)
-        assert (found is not None) == ("pooler" in name), "a pooler may be new"
+        actual = bert_to_train(source, _KIND, head)
+        assert (actual is not None) == ("pooler" in name), "a pooler may be new"
     assert bert_to_train(source, _KIND, head | {"long_text": {"long_text": "window"}}) is None
 
 
@@ -351,15 +359,18 @@ def test_weights_that_transformers_finds_elsewhere_or_by_half_are_left_to_it(
     tiny_model: Path, tmp_path: Path
 ) -> None:
     source = _made(tmp_path, tiny_model, "Bert")
-    file, head = tmp_path / "model.safetensors", _HEADS["SequenceClassification"]
-    whole = load_file(file)
-    without = {name: one for name, one in whole.items() if name != "pooler.dense.bias"}
-    under = {f"bert.{name}" if "pooler" not in name else name: one for name, one in whole.items()}
-    kept = {**whole, "classifier.bias": torch.ones(3)}
-    for weights in (without, under, kept):
+    file = tmp_path / "model.safetensors"
+    head = _HEADS["SequenceClassification"]
+    tensors = load_file(file)
+    without = {name: value for name, value in tensors.items() if name != "pooler.dense.bias"}
+    under = {
+        f"bert.{name}" if "pooler" not in name else name: value for name, value in tensors.items()
+    }
+    retained = {**tensors, "classifier.bias": torch.ones(3)}
+    for weights in (without, under, retained):
         save_file(weights, file, metadata={"format": "pt"})
         assert bert_to_train(source, _KIND, head) is None
-    for weights in ({**kept, "classifier.weight": torch.ones(3, 36)}, whole):
+    for weights in ({**retained, "classifier.weight": torch.ones(3, 36)}, tensors):
         save_file(weights, file, metadata={"format": "pt"})
         assert bert_to_train(source, _KIND, head) is not None
 

@@ -56,23 +56,21 @@ def _classified(gold, answers, sizes, name="accuracy"):
 
 
 def _entities(rng, sizes, correlation):
-    found = _hits(rng, sizes, 0.8, correlation)
-    gold, said = (
-        [["B-PER", "O"]] * found.size,
-        [["B-PER", "O"] if hit else ["O", "B-PER"] for hit in found],
-    )
-    lines = lines_of(gold, said, cluster=np.repeat(np.arange(len(sizes)), sizes))
+    hits = _hits(rng, sizes, 0.8, correlation)
+    gold = [["B-PER", "O"]] * hits.size
+    message = [["B-PER", "O"] if hit else ["O", "B-PER"] for hit in hits]
+    lines = lines_of(gold, message, cluster=np.repeat(np.arange(len(sizes)), sizes))
     return contributions_of(lines, "token-classification", "entity_f1")
 
 
 def _answers(rng, sizes, correlation):
-    found = _hits(rng, sizes, 0.7, correlation)
-    said = np.where(
-        found, "the river Nile", np.where(rng.random(found.size) < 0.5, "Nile delta", "Rhine")
+    hits = _hits(rng, sizes, 0.7, correlation)
+    values = np.where(
+        hits, "the river Nile", np.where(rng.random(hits.size) < 0.5, "Nile delta", "Rhine")
     )
     lines = lines_of(
-        [["the river Nile"]] * found.size,
-        said.tolist(),
+        [["the river Nile"]] * hits.size,
+        values.tolist(),
         cluster=np.repeat(np.arange(len(sizes)), sizes),
     )
     return contributions_of(lines, "question-answering", "f1")
@@ -119,23 +117,23 @@ def test_intervals_of_100_documents_cover_93_to_97_percent(name, correlation):
     rng = np.random.default_rng([round(10 * correlation), list(KINDS).index(name)])
     covered = alone = 0
     for _ in range(TRIALS):
-        found = sample(rng, _documents(rng, 100, 500), correlation)
-        metric = found.metric(resamples=1_000, seed=int(rng.integers(2**32)))
+        sampled = sample(rng, _documents(rng, 100, 500), correlation)
+        metric = sampled.metric(resamples=1_000, seed=int(rng.integers(2**32)))
         covered += metric.low <= truth <= metric.high
         blind = (
-            replace(found, clusters=None).metric(resamples=200) if correlation == 0.3 else metric
+            replace(sampled, clusters=None).metric(resamples=200) if correlation == 0.3 else metric
         )
         alone += blind.low <= truth <= blind.high
-    shown = [f"{100 * each / TRIALS:.1f} %" for each in (covered, alone)]
-    said = (
-        f"{name}, intra-class correlation {correlation}: {shown[0]}, as if independent {shown[1]}"
+    output = [f"{100 * entry / TRIALS:.1f} %" for entry in (covered, alone)]
+    message = (
+        f"{name}, intra-class correlation {correlation}: {output[0]}, as if independent {output[1]}"
     )
-    print(said)  # noqa: T201 - the figures of the documents
+    print(message)  # noqa: T201 - the figures of the documents
     assert (
         93 - 3 * math.sqrt(93 * 7 / TRIALS)
         <= 100 * covered / TRIALS
         <= 97 + 3 * math.sqrt(97 * 3 / TRIALS)
-    ), said
+    ), message
 
 
 def _models(rng, sizes, correlation, shares):
@@ -168,15 +166,16 @@ def test_a_model_at_its_limit_passes_in_at_most_3_5_percent(n, clusters, correla
             ours, theirs = (
                 _classified(gold, np.where(hit, gold, ~gold), sizes, name) for hit in right
             )
-            metric, change = ours.metric(resamples=500), ours.difference(theirs)
-            for kind, found, limit in (("min", metric, 0.85), ("max-drop", change, -0.05)):
+            metric = ours.metric(resamples=500)
+            change = ours.difference(theirs)
+            for kind, actual, limit in (("min", metric, 0.85), ("max-drop", change, -0.05)):
                 verdict = decide(
-                    found.value, found.low, found.high, limit, at_least=True, policy="strict"
+                    actual.value, actual.low, actual.high, limit, at_least=True, policy="strict"
                 )
                 passed[f"{kind} {name}"] += verdict == "pass"
-    said = (
+    message = (
         f"n {n}, {clusters} clusters, {correlation}: "
         f"{ ({name: 100 * x / TRIALS for name, x in passed.items()}) }"
     )
-    print(said)  # noqa: T201 - the figures of the documents
-    assert max(passed.values()) <= 0.035 * TRIALS, said
+    print(message)  # noqa: T201 - the figures of the documents
+    assert max(passed.values()) <= 0.035 * TRIALS, message

@@ -36,7 +36,7 @@ def _normals(rng, n, clusters, columns):
 
 
 def _below(share):
-    return np.array([NormalDist().inv_cdf(each) for each in np.atleast_1d(share)])
+    return np.array([NormalDist().inv_cdf(entry) for entry in np.atleast_1d(share)])
 
 
 def _binary(rng, n, clusters):
@@ -77,11 +77,11 @@ def _of_one_label(name):
 def _entities(name):
     def sample(rng, n, clusters):
         latent = _normals(rng, n, clusters, 1)[:, 0]
-        there = rng.poisson(1.2, n)
-        found = rng.binomial(there, [NormalDist().cdf(0.9 + 0.7 * each) for each in latent])
+        others = rng.poisson(1.2, n)
+        actual = rng.binomial(others, [NormalDist().cdf(0.9 + 0.7 * entry) for entry in latent])
         invented = rng.binomial(2, 0.12, n)
         counts = [
-            (int(g), int(f + i), int(f)) for g, f, i in zip(there, found, invented, strict=True)
+            (int(g), int(f + i), int(f)) for g, f, i in zip(others, actual, invented, strict=True)
         ]
         return tagging.entity_score(name, counts)
 
@@ -174,10 +174,10 @@ def _simulate(name: str, n: int, n_clusters: int | None, trials: int) -> tuple[f
     """Returns the shares of gates that pass wrongly, and of intervals that hold the truth."""
     sample = METRICS[name]
     rng = np.random.default_rng([n, n_clusters or 0, sorted(METRICS).index(name)])
-    whole = sample(np.random.default_rng(7), 100_000, None)
-    assert whole is not None
+    sampled = sample(np.random.default_rng(7), 100_000, None)
+    assert sampled is not None
     clusters = None if n_clusters is None else np.arange(n) % n_clusters
-    passed = held = judged = 0
+    passed = held = judgement = 0
     for _ in range(trials):
         drawn = sample(rng, n, clusters)
         if drawn is None:
@@ -187,15 +187,15 @@ def _simulate(name: str, n: int, n_clusters: int | None, trials: int) -> tuple[f
             resamples=resamples, seed=int(rng.integers(2**32))
         )
         at_least = metric.higher_is_better
-        limit = whole.value + (MARGIN if at_least else -MARGIN)
+        limit = sampled.value + (MARGIN if at_least else -MARGIN)
         ends = (metric.low, metric.high)
         verdict = decide(
             metric.value, *ends, limit, at_least=at_least, policy="strict", clusters=metric.clusters
         )
-        judged += 1
+        judgement += 1
         passed += verdict == "pass"
-        held += metric.low is not None and metric.low <= whole.value <= metric.high
-    return passed / judged, held / judged
+        held += metric.low is not None and metric.low <= sampled.value <= metric.high
+    return passed / judgement, held / judgement
 
 
 def _noise(share: float) -> float:
@@ -305,7 +305,8 @@ def test_p_does_not_move_when_the_answers_of_a_run_are_shifted_or_scaled(name, c
         gold = (truth > 0.3)[:, None]
         sides = (ours, theirs, change(theirs))
         first, second, moved = (ranking.ranking(name, gold, scores[:, None]) for scores in sides)
-    before, after = first.difference(second), first.difference(moved)
+    before = first.difference(second)
+    after = first.difference(moved)
     assert after.p == before.p
     assert (after.value, after.low, after.high) == pytest.approx(
         (before.value, before.low, before.high)

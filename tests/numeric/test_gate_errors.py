@@ -46,10 +46,12 @@ def test_the_best_of_many_evaluations_passes_its_limit_in_at_most_3_5_percent(n,
     )
     for _ in range(TRIALS):
         gold = rng.integers(0, 2, n)
-        ours, theirs = _right(rng, evaluations, n), _right(rng, evaluations, n)
+        ours = _right(rng, evaluations, n)
+        theirs = _right(rng, evaluations, n)
         best, other = (side[side.mean(axis=1).argmax()] for side in (ours, theirs))
         share = contributions.share(best)
-        metric, f1 = share.metric(), _f1(gold, best).metric()
+        metric = share.metric()
+        f1 = _f1(gold, best).metric()
         passed["accuracy"] += _passes(metric.value, (metric.low, metric.high), evaluations, 0.85)
         passed["accuracy, plain interval"] += _passes(
             metric.value, (metric.low, metric.high), 1, 0.85
@@ -61,13 +63,13 @@ def test_the_best_of_many_evaluations_passes_its_limit_in_at_most_3_5_percent(n,
         ):
             change = share.difference(contributions.share(against))
             passed[name] += _passes(change.value, (change.low, change.high), k, 0.0)
-    said = (
+    message = (
         f"n {n}, best of {evaluations}: "
         f"{ ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
     )
-    print(said)  # noqa: T201 - the figures of the documents
+    print(message)  # noqa: T201 - the figures of the documents
     passed.pop("accuracy, plain interval")
-    assert max(passed.values()) <= MOST * TRIALS, said
+    assert max(passed.values()) <= MOST * TRIALS, message
 
 
 @pytest.mark.slow
@@ -79,27 +81,29 @@ def test_a_model_as_good_as_the_constant_answer_passes_in_at_most_3_5_percent(n,
     passed = dict.fromkeys(["accuracy", "f1", "matthews"], 0)
     for _ in range(TRIALS):
         gold = (rng.random(n) < 0.68).astype(np.int64)
-        said = np.where(rng.random(n) < 0.68, gold, 1 - gold)  # as accurate as the majority
-        one = (rng.random(n) < 0.95).astype(np.int64)  # reads nothing
+        values = np.where(rng.random(n) < 0.68, gold, 1 - gold)  # as accurate as the majority
+        entry = (rng.random(n) < 0.95).astype(np.int64)  # reads nothing
         everything = np.ones(n, dtype=np.int64)
-        f1 = classification.f1_of_labels(gold, one, n_labels=2, of=1).metric()
+        f1 = classification.f1_of_labels(gold, entry, n_labels=2, of=1).metric()
         constant = classification.f1_of_labels(gold, everything, n_labels=2, of=1).value
-        matthews = classification.matthews(gold, one, n_labels=2).metric()
+        matthews = classification.matthews(gold, entry, n_labels=2).metric()
         pairs = (
-            (contributions.share(said == gold).metric(), float(gold.mean())),
+            (contributions.share(values == gold).metric(), float(gold.mean())),
             (f1, constant),
             (matthews, 0.0),
         )
         for name, (metric, baseline) in zip(passed, pairs, strict=True):
             passed[name] += against_constant(metric, baseline, policy) == "pass"
-    said = f"n {n}, {policy}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
-    print(said)  # noqa: T201 - the figures of the documents
-    assert max(passed.values()) <= MOST * TRIALS, said
+    values = (
+        f"n {n}, {policy}: { ({name: 100 * count / TRIALS for name, count in passed.items()}) }"
+    )
+    print(values)  # noqa: T201 - the figures of the documents
+    assert max(passed.values()) <= MOST * TRIALS, values
 
 
 def _true_f1(threshold, distance, positive):
-    found = positive * stats.norm.sf(threshold - distance)
-    return 2 * found / (found + (1 - positive) * stats.norm.sf(threshold) + positive)
+    actual = positive * stats.norm.sf(threshold - distance)
+    return 2 * actual / (actual + (1 - positive) * stats.norm.sf(threshold) + positive)
 
 
 @pytest.mark.slow
@@ -122,9 +126,9 @@ def test_a_threshold_fitted_on_the_split_passes_the_models_true_f1_in_at_most_3_
             passed[k] += _passes(
                 metric.value, (metric.low, metric.high), k, _true_f1(threshold, 2.0, positive)
             )
-    said = (
+    message = (
         f"n {n}, {positive} positive, threshold fitted: "
         f"{ ({k: 100 * count / TRIALS for k, count in passed.items()}) }"
     )
-    print(said)  # noqa: T201 - the figures of the documents
-    assert passed[FITTED] <= MOST * TRIALS, said
+    print(message)  # noqa: T201 - the figures of the documents
+    assert passed[FITTED] <= MOST * TRIALS, message

@@ -177,16 +177,18 @@ def test_a_sample_has_every_label_and_its_share(tiny_model: Path, tmp_path: Path
 def test_the_first_line_of_history_is_the_frozen_encoders_score(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    heard = Heard()
+    listener = Heard()
     job = job_of(tiny_model, opinions)
 
-    result = run(job, RunFolder.create(tmp_path / "run"), listener=heard)
+    result = run(job, RunFolder.create(tmp_path / "run"), listener=listener)
 
     first = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[0])
     assert first["step"] == 0
     assert first["validation_accuracy"] == 1.0, "the regression was fitted to these rows"
     (sentence,) = [
-        text for text in heard.sentences if text.startswith("head: starts as logistic regression")
+        text
+        for text in listener.sentences
+        if text.startswith("head: starts as logistic regression")
     ]
     assert "16 rows" in sentence
     assert sentence.endswith(f"accuracy 1.0000, loss {first['validation_loss']:.4f} on validation")
@@ -222,15 +224,15 @@ def test_vectors_that_are_not_finite_leave_a_random_head_and_say_so(
 ) -> None:
     import torch
 
-    heard = Heard()
+    listener = Heard()
     job = job_of(tiny_model, opinions)
     with torch.no_grad():
         next(job.loaded.network.parameters()).fill_(torch.nan)
 
-    started = start_head(job, ALONE, heard)
+    started = start_head(job, ALONE, listener)
 
     assert started is not None
-    assert heard.sentences == [
+    assert listener.sentences == [
         "head: starts with random weights: the encoder's vectors are not all finite numbers"
     ]
 

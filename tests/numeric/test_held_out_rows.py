@@ -25,7 +25,7 @@ def test_no_abstract_is_on_both_sides(shared_data: Path) -> None:
 
     Each row is held out once, and labels keep their share.
     """
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for fold in (None, 1, 2, 3, 4, 5):
         data = load_data(_medical(shared_data, folds=fold and 5, fold=fold))
         train, held = (data.splits[name] for name in ("train", "validation"))
@@ -40,9 +40,9 @@ def test_no_abstract_is_on_both_sides(shared_data: Path) -> None:
             assert abs(count / len(held) - shares[label] / len(train)) < 0.02
         if fold is not None:
             assert abs(len(held) - 2888 / 5) <= 3
-            seen.update(held.ids)
-    assert len(seen) == 2888
-    assert set(seen.values()) == {1}
+            counts.update(held.ids)
+    assert len(counts) == 2888
+    assert set(counts.values()) == {1}
 
 
 def test_no_premise_is_on_both_sides(shared_data: Path) -> None:

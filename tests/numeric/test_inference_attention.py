@@ -29,13 +29,13 @@ def network(tmp_path: Path) -> torch.nn.Module:
     source = ModelSource(
         "made", tmp_path, json.loads((tmp_path / "config.json").read_text()), 512, None
     )
-    found = read_network(source, "AutoModel")
-    assert found is not None
-    return found
+    actual = read_network(source, "AutoModel")
+    assert actual is not None
+    return actual
 
 
 def attention(network: torch.nn.Module) -> Layer:
-    return next(each for each in network.modules() if isinstance(each, Layer))
+    return next(module for module in network.modules() if isinstance(module, Layer))
 
 
 def tensors(
@@ -60,18 +60,18 @@ def test_it_is_that_of_torch(
     network: torch.nn.Module, windows: int, tokens: int, padded: bool
 ) -> None:
     (q, k, v), mask = tensors(windows, tokens, padded=padded)
-    given: dict[str, Any] = {"attn_mask": mask, "dropout_p": 0.0, "scale": 12**-0.5}
-    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, **given)
+    values: dict[str, Any] = {"attn_mask": mask, "dropout_p": 0.0, "scale": 12**-0.5}
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, **values)
     use_batched_attention(network, Compute("cpu", "fp32", 1, ""), is_exact=False)
     with torch.inference_mode():
-        found = attention(network).attend(q, k, v, **given)
+        actual = attention(network).attend(q, k, v, **values)
         rough = q.bfloat16(), k.bfloat16(), v.bfloat16()
         use_batched_attention(network, Compute("cpu", "bf16", 1, ""))
-        in_bf16 = attention(network).attend(*rough, **given)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+        in_bf16 = attention(network).attend(*rough, **values)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-3)
     assert in_bf16.dtype is torch.bfloat16
-    assert found.transpose(1, 2).is_contiguous()
-    theirs = torch.nn.functional.scaled_dot_product_attention(*rough, **given).float()
+    assert actual.transpose(1, 2).is_contiguous()
+    theirs = torch.nn.functional.scaled_dot_product_attention(*rough, **values).float()
     # Scores are rounded to 8 bits once more: 0.4 % of them, which are some hundreds here.
     assert (in_bf16.float() - expected).norm() <= 2 * (theirs - expected).norm()
 
@@ -85,10 +85,12 @@ def test_where_it_is_another_it_is_left_to_torch(network: torch.nn.Module) -> No
     for other in (Compute("cuda", "bf16", 1, ""), Compute("cpu", "fp16", 1, "")):
         use_batched_attention(network, other, is_exact=False)
         (q, k, v), mask = tensors(5, 9, padded=True)
-        given: dict[str, Any] = {"attn_mask": mask, "dropout_p": 0.0, "scale": 0.3}
+        values: dict[str, Any] = {"attn_mask": mask, "dropout_p": 0.0, "scale": 0.3}
         with torch.inference_mode():
-            assert torch.equal(attention(network).attend(q, k, v, **given), plain(q, k, v, **given))
+            assert torch.equal(
+                attention(network).attend(q, k, v, **values), plain(q, k, v, **values)
+            )
     use_batched_attention(network, Compute("cpu", "bf16", 1, ""))
     q.requires_grad_()
-    attention(network).attend(q, k, v, **given).sum().backward()  # type: ignore[no-untyped-call]
+    attention(network).attend(q, k, v, **values).sum().backward()  # type: ignore[no-untyped-call]
     assert q.grad is not None

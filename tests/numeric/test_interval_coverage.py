@@ -64,8 +64,10 @@ def _label_sampler(
     shares: tuple[float, float, float],
 ) -> tuple[Callable[..., Any], dict[str, float]]:
     positive, recall, specificity = shares
-    tp, fn = positive * recall, positive * (1 - recall)
-    tn, fp = (1 - positive) * specificity, (1 - positive) * (1 - specificity)
+    tp = positive * recall
+    fn = positive * (1 - recall)
+    tn = (1 - positive) * specificity
+    fp = (1 - positive) * (1 - specificity)
     truth = {
         "f1": 2 * tp / (2 * tp + fp + fn),
         "matthews": (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn)),
@@ -84,7 +86,8 @@ def _label_sampler(
 
 
 def _three_label_sampler() -> tuple[Callable[..., Any], dict[str, float]]:
-    priors, right = np.array([0.5, 0.3, 0.2]), 0.85
+    priors = np.array([0.5, 0.3, 0.2])
+    right = 0.85
     table = priors[:, None] * (right * np.eye(3) + (1 - right) / 2 * (1 - np.eye(3)))
     truth = {"f1": float(np.mean(2 * np.diag(table) / (table.sum(0) + table.sum(1))))}
 
@@ -175,8 +178,10 @@ def _assert_covers(name: str, n: int, trials: int) -> set[str]:
 
 def test_intervals_cover_in_a_quick_simulation():
     # Ranks cost more than counts.
-    seen = [_assert_covers(name, 200, 6 if name.startswith("scores") else 20) for name in SAMPLERS]
-    assert set().union(*seen) == {"f1", "matthews", "pearson", "spearman", "mse", "loss"}
+    observed = [
+        _assert_covers(name, 200, 6 if name.startswith("scores") else 20) for name in SAMPLERS
+    ]
+    assert set().union(*observed) == {"f1", "matthews", "pearson", "spearman", "mse", "loss"}
 
 
 @pytest.mark.slow
@@ -195,12 +200,12 @@ def test_the_difference_that_estimate_promises_is_found_in_four_of_five_cases(n)
     """
     rng = np.random.default_rng(11)
     apart = detectable_shares(n)["runs"]
-    found = 0
+    actual = 0
     for _ in range(1000):
         wins, losses, _ = rng.multinomial(n, [(0.1 + apart) / 2, (0.1 - apart) / 2, 0.9])
-        found += (
+        actual += (
             stats.binomtest(int(wins), int(wins + losses)).pvalue < 0.05 if wins + losses else 0
         )
     assert (
-        700 <= found <= 950
+        700 <= actual <= 950
     )  # the binomial test is exact, so in steps; a difference near a tenth varies less

@@ -116,7 +116,11 @@ SECTIONS = {
 EXCLUDED = {"training.loss", "training.label_smoothing"}
 """A pair that a recipe can not have."""
 OF_LOSS = ("training.class_weights", "training.label_smoothing", "training.accumulation_steps")
-STEPS, CLASSES, ROWS, TOKENS, WIDTH = 4, 3, 7, 5, 6
+STEPS = 4
+CLASSES = 3
+ROWS = 7
+TOKENS = 5
+WIDTH = 6
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -222,16 +226,17 @@ class Settings:
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Settings":
-        given: dict[str, dict[str, Any]] = {"training": {}, "optimizer": {"learning_rate": 1e-2}}
+        values: dict[str, dict[str, Any]] = {"training": {}, "optimizer": {"learning_rate": 1e-2}}
         for name in names:
             section, field = name.split(".")
-            given[section][field] = MEETING[name]
-        return cls(TrainingSection(**given["training"]), OptimizerSection(**given["optimizer"]))
+            values[section][field] = MEETING[name]
+        return cls(TrainingSection(**values["training"]), OptimizerSection(**values["optimizer"]))
 
 
 def trained(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
     """Trains as the package does: two steps, the second one in the second epoch."""
-    training, weights = settings.training, settings.training.class_weights
+    training = settings.training
+    weights = settings.training.class_weights
     loss = CLASS_LOSSES[training.loss]
     shape = None if weights is None else tuple(weights)  # type: ignore[arg-type]
     objective = loss.objective_class(kind)(
@@ -287,13 +292,16 @@ def plain_loss(logits: Tensor, gold: Tensor, kind: str, training: TrainingSectio
     power = training.focal_gamma if training.loss == "focal" else 0.0
     if kind == "several labels":
         target = gold * (1 - share) + share / 2
-        yes, no = torch.log(torch.sigmoid(logits)), torch.log(torch.sigmoid(-logits))
+        yes = torch.log(torch.sigmoid(logits))
+        no = torch.log(torch.sigmoid(-logits))
         losses = -(target * yes + (1 - target) * no)
         losses = (1 - torch.exp(-losses)) ** power * losses
         weighted = torch.where(gold == 1, weights * losses, losses)
         return weighted.mean(dim=1).mean()
-    logits, gold = logits.reshape(-1, CLASSES), gold.flatten()
-    logits, gold = logits[gold != IGNORED], gold[gold != IGNORED]
+    logits = logits.reshape(-1, CLASSES)
+    gold = gold.flatten()
+    logits = logits[gold != IGNORED]
+    gold = gold[gold != IGNORED]
     target = torch.full_like(logits, share / CLASSES)
     target[torch.arange(len(gold)), gold] += 1 - share
     losses = -(target * torch.log(torch.softmax(logits, dim=1))).sum(dim=1)
@@ -314,10 +322,11 @@ def recomputed(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
     It has one loss over all rows, its gradient, its norm, and AdamW by its formulas (Loshchilov &
     Hutter).
     """
-    training, optimizer = settings.training, settings.optimizer
+    training = settings.training
+    optimizer = settings.optimizer
     parameters: dict[str, nn.Parameter] = dict(network.named_parameters())
-    first = {name: torch.zeros_like(one) for name, one in parameters.items()}
-    second = {name: torch.zeros_like(one) for name, one in parameters.items()}
+    first = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
+    second = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     updates = dict.fromkeys(parameters, 0)
     warmup = int(STEPS * optimizer.warmup_fraction)
     for step in range(2):
@@ -331,9 +340,9 @@ def recomputed(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
         loss = plain_loss(network(input_ids=rows.ids).logits, rows.gold, kind, training)
         loss.backward()
         gradients = {
-            name: one.grad
-            for name, one in parameters.items()
-            if not is_frozen[name] and one.grad is not None
+            name: parameter.grad
+            for name, parameter in parameters.items()
+            if not is_frozen[name] and parameter.grad is not None
         }
         norm = (
             float(sum(float((gradient.double() ** 2).sum()) for gradient in gradients.values()))
@@ -359,12 +368,13 @@ def both(
     names: tuple[str, ...], kind: str
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
     """Returns the weights before, as trained by the package, and as recomputed."""
-    settings, rows = Settings.of(names), rows_of(kind)
+    settings = Settings.of(names)
+    rows = rows_of(kind)
     network = Network(kind)
     if settings.training.reinit_layers is not None:
         torch.manual_seed(9)
         reinitialise(network, settings.training.reinit_layers)
-    before = {name: one.clone() for name, one in network.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     other = Network(kind)
     other.load_state_dict(before)
     trained(network, rows, kind, settings)

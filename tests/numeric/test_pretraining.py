@@ -71,9 +71,9 @@ def losses_of(folder: RunFolder) -> list[float]:
 
 
 def trained(recipe: Recipe, folder: Path) -> RunFolder:
-    found = RunFolder.create(folder)
-    run(prepare(recipe), found)
-    return found
+    run_folder = RunFolder.create(folder)
+    run(prepare(recipe), run_folder)
+    return run_folder
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,8 @@ def test_losses_of_20_steps_are_those_of_transformers(
     network = getattr(transformers, kind)(job.loaded.network.config)
     network.load_state_dict(job.loaded.network.state_dict())
     folder = RunFolder.create(tmp_path / "run")
-    features, padding = job.features["train"], job.loaded.padding
+    features = job.features["train"]
+    padding = job.loaded.padding
     run(job, folder)
     plain = {name: p for name, p in network.named_parameters() if p.ndim > 1}
     others = [p for p in network.parameters() if p.ndim <= 1]
@@ -130,8 +131,8 @@ def test_losses_of_20_steps_are_those_of_transformers(
     for step, indices in enumerate(plan_epoch(job.recipe, features, 0)[:20]):
         batch = features.masked(indices, padding, WindowRandom(42, 0, step))
         network.train()
-        named = {} if batch.order is None else {"next_sentence_label": batch.order}
-        loss = network(**batch.inputs, labels=batch.labels, **named).loss
+        by_name = {} if batch.order is None else {"next_sentence_label": batch.order}
+        loss = network(**batch.inputs, labels=batch.labels, **by_name).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
@@ -145,32 +146,35 @@ def test_losses_of_20_steps_are_those_of_transformers(
 def test_only_masked_places_go_through_the_vocabulary(minilm: Any) -> None:
     source = locate_model("minilm")
     network = transformers.BertForMaskedLM.from_pretrained(source).eval()
-    seen: list[int] = []
-    network.cls.register_forward_hook(lambda *given: seen.append(given[2].shape[1]))
+    observed: list[int] = []
+    network.cls.register_forward_hook(lambda *given: observed.append(given[2].shape[1]))
     features = _windows(minilm, "mlm")
     batch = features.masked(np.arange(8), Padding(0), WindowRandom(1))
     backend = TorchBackend(network, True, Compute("cpu", "fp32", 1, ""))
     with torch.no_grad():
-        found = PretrainingObjective(Padding(0)).forward(backend, batch)
-        whole = network(**batch.inputs).logits[batch.gold != IGNORED]
-    assert seen[0] == len(found.gold) == int((batch.gold != IGNORED).sum())
-    assert torch.allclose(found.words, whole, atol=1e-5)
+        actual = PretrainingObjective(Padding(0)).forward(backend, batch)
+        complete = network(**batch.inputs).logits[batch.gold != IGNORED]
+    assert observed[0] == len(actual.gold) == int((batch.gold != IGNORED).sum())
+    assert torch.allclose(actual.words, complete, atol=1e-5)
 
 
 def _sides(batch: MaskedBatch, row: int) -> list[set[int]]:
     """The tokens of both parts of a window, as they were before they were masked."""
     ids = torch.where(batch.gold[row] == IGNORED, batch.inputs["input_ids"][row], batch.gold[row])
-    types, there = batch.inputs["token_type_ids"][row], batch.inputs["attention_mask"][row] == 1
-    return [set(ids[(types == kind) & there].tolist()) for kind in (0, 1)]
+    types = batch.inputs["token_type_ids"][row]
+    others = batch.inputs["attention_mask"][row] == 1
+    return [set(ids[(types == kind) & others].tolist()) for kind in (0, 1)]
 
 
 def test_half_of_the_pairs_follow_and_the_others_come_from_another_document(minilm: Any) -> None:
-    features, own, orders = _windows(minilm), set(own_words(minilm)), []
+    features = _windows(minilm)
+    personal = set(own_words(minilm))
+    orders = []
     for epoch in range(20):
         batch = features.masked(np.arange(len(features)), Padding(0), WindowRandom(3, epoch))
         orders += batch.order.tolist()
         for row, order in enumerate(batch.order.tolist()):
-            first, second = (side & own for side in _sides(batch, row))
+            first, second = (side & personal for side in _sides(batch, row))
             if first and second:  # a part may be a full stop alone
                 assert (first == second) == (order == 0)
     assert len(orders) > 1500
@@ -189,15 +193,16 @@ def test_the_order_of_sentences_is_turned_within_a_window(minilm: Any) -> None:
 
 
 def test_masks_depend_on_seed_epoch_and_window_alone(minilm: Any) -> None:
-    features, padding = _windows(minilm), Padding(0, width=64)
-    whole = features.masked(np.arange(32), padding, WindowRandom(5, 1, 7))
+    features = _windows(minilm)
+    padding = Padding(0, width=64)
+    complete = features.masked(np.arange(32), padding, WindowRandom(5, 1, 7))
     halves = [
         features.masked(np.arange(i, i + 16), padding, WindowRandom(5, 1, 900)) for i in (0, 16)
     ]
-    for name in whole.inputs:
-        assert torch.equal(whole.inputs[name], torch.cat([half.inputs[name] for half in halves]))
+    for name in complete.inputs:
+        assert torch.equal(complete.inputs[name], torch.cat([half.inputs[name] for half in halves]))
     other = features.masked(np.arange(32), padding, WindowRandom(5, 2, 7))
-    assert not torch.equal(whole.gold, other.gold)
+    assert not torch.equal(complete.gold, other.gold)
 
 
 def test_special_tokens_and_padding_are_never_chosen(minilm: Any) -> None:
@@ -230,15 +235,15 @@ def test_a_mix_leaves_no_window_out_and_has_its_weights() -> None:
 @pytest.mark.slow
 def test_accumulation_and_replay_change_nothing(tmp_path: Path) -> None:
     few = {"training.max_steps": 6}
-    whole = trained(corpus_recipe(DEMO, **few), tmp_path / "whole")
+    run = trained(corpus_recipe(DEMO, **few), tmp_path / "whole")
     parts = trained(
         corpus_recipe(DEMO, **few, **{"training.accumulation_steps": 4}), tmp_path / "parts"
     )
-    assert losses_of(parts) == pytest.approx(losses_of(whole), abs=1e-5)
-    again = trained(load_recipe(str(whole.recipe)), tmp_path / "again")
-    assert again.metrics.read_bytes() == whole.metrics.read_bytes()
+    assert losses_of(parts) == pytest.approx(losses_of(run), abs=1e-5)
+    again = trained(load_recipe(str(run.recipe)), tmp_path / "again")
+    assert again.metrics.read_bytes() == run.metrics.read_bytes()
     assert (again.model / "model.safetensors").read_bytes() == (
-        whole.model / "model.safetensors"
+        run.model / "model.safetensors"
     ).read_bytes()
 
 
@@ -258,7 +263,8 @@ def _topics(tokenizer: Any, documents: int = 400) -> CorpusWindows:
 def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_stand_together(
     minilm: Any,
 ) -> None:
-    windows, words = _topics(minilm), own_words(minilm)[:20]
+    windows = _topics(minilm)
+    words = own_words(minilm)[:20]
     vectors = token_vectors(windows, minilm.get_vocab_size(), 128)
     counts = np.zeros((20, 20))
     for begin, length in zip(windows.starts, windows.sizes, strict=True):
@@ -280,12 +286,12 @@ def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_s
 
 
 def test_a_new_bert_begins_from_its_corpus_or_from_random_numbers(tmp_path: Path) -> None:
-    own, random = (
+    personal, random = (
         prepare(corpus_recipe(DEMO, **{"pretraining.first_weights": how})).loaded.network
         for how in ("corpus", "random")
     )
     again = prepare(corpus_recipe(DEMO)).loaded.network
-    tables = [network.get_input_embeddings().weight for network in (own, random, again)]
+    tables = [network.get_input_embeddings().weight for network in (personal, random, again)]
     assert torch.equal(tables[0], tables[2])
     changed = (tables[0] != tables[1]).any(dim=1)
     assert 900 < int(changed.sum()) < 1000  # the special tokens occur in no text
@@ -293,4 +299,4 @@ def test_a_new_bert_begins_from_its_corpus_or_from_random_numbers(tmp_path: Path
         tables[1][changed].norm(dim=1).mean().item(), rel=0.05
     )
     assert not random.get_output_embeddings().bias.any()
-    assert own.get_output_embeddings().bias.exp().sum().item() == pytest.approx(1.0, abs=1e-4)
+    assert personal.get_output_embeddings().bias.exp().sum().item() == pytest.approx(1.0, abs=1e-4)

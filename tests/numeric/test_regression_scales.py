@@ -45,7 +45,7 @@ def test_the_scale_of_the_scores_does_not_matter(
 
     Model/ gives these scores in plain transformers.
     """
-    found = {}
+    results = {}
     for first in (0, 400):
         data = tmp_path / f"{first}.csv"
         rows = [
@@ -61,25 +61,27 @@ def test_the_scale_of_the_scores_does_not_matter(
             "--set",
             "model.dropout=0",
         ]  # all learned: rounding stays small
-        found[first] = _train(bertctl, tmp_path / f"run{first}", data, *more, "--precision", "fp32")
-    plain, shifted = (np.array([line["prediction"] for line in lines]) for lines in found.values())
-    gold = np.array([line["gold"] for line in found[0]])
+        results[first] = _train(
+            bertctl, tmp_path / f"run{first}", data, *more, "--precision", "fp32"
+        )
+    plain, shifted = (
+        np.array([line["prediction"] for line in lines]) for lines in results.values()
+    )
+    gold = np.array([line["gold"] for line in results[0]])
     assert ((plain - gold) ** 2).mean() < 0.8 * gold.var()
     assert np.abs(shifted - 400 - plain).max() < 0.1
-    assert found[0][0]["loss"] == pytest.approx(
+    assert results[0][0]["loss"] == pytest.approx(
         ((plain - gold)[0] / 2) ** 2, rel=0.1
     )  # 0 to 6 deviate by 2
     torch = pytest.importorskip("torch")
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     folder = tmp_path / "run400" / "model"
-    network, tokenizer = (
-        AutoModelForSequenceClassification.from_pretrained(folder),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    network = AutoModelForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.inference_mode():
         answers = network(
-            **tokenizer([line["text"] for line in found[400]], padding=True, return_tensors="pt")
+            **tokenizer([line["text"] for line in results[400]], padding=True, return_tensors="pt")
         ).logits
     assert np.abs(answers[:, 0].numpy() - shifted).max() < 0.1
     more = ["--model", folder, "--max-length", 32, "--epochs", 1, "--learning-rate", "1e-9"]
@@ -141,14 +143,14 @@ def test_stsb_at_every_scale(shared_data: Path, tmp_path: Path) -> None:
 
     0.830 at each; before scores were standardised 0.785 at 0 to 5, and 0.000 at 0 to 100.
     """
-    found = {}
+    results = {}
     for low, high in ((0, 1), (0, 5), (0, 100), (-500, 500), (0, 1e6)):
         folder = tmp_path / f"{low}-{high}"
         folder.mkdir()
-        found[low, high], error = _fine_tuned(shared_data, folder, low=low, high=high, rows=1400)
+        results[low, high], error = _fine_tuned(shared_data, folder, low=low, high=high, rows=1400)
         assert error < 0.5
-    assert max(found.values()) - min(found.values()) <= 0.02, found
-    assert min(found.values()) >= 0.75, found
+    assert max(results.values()) - min(results.values()) <= 0.02, results
+    assert min(results.values()) >= 0.75, results
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def scored(
 ) -> tuple[SentenceEmbeddings, list[dict[str, Any]], Any]:
     """The task's own lines of these rows, and their metrics."""
     columns = [pairs.first, pairs.second]
-    places, texts = different(columns)
+    positions, texts = different(columns)
     ids = np.arange(len(texts), dtype=np.int32)
     ones = np.ones(len(texts), dtype=np.int64)
     encoded = EncodedTexts(
@@ -71,7 +71,7 @@ def scored(
     )
     labels = np.array(pairs.gold, dtype=np.float32)
     classes = np.zeros(len(pairs.first), dtype=np.int64)
-    features = SentenceFeatures(encoded, places, text_keys(columns), labels, classes, kind)
+    features = SentenceFeatures(encoded, positions, text_keys(columns), labels, classes, kind)
     task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
     task = replace(task, said=replace(task.said, similarity=measure))
     outputs = {"vectors": pairs.of(texts)}
@@ -106,7 +106,9 @@ def searched_by_definition(pairs: PairSet, measure: str) -> dict[str, float]:
     figures: dict[str, list[float]] = {name: [] for name in SEARCH_METRICS}
     for query in dict.fromkeys(pairs.first):
         right = {
-            passage for one, passage in zip(pairs.first, pairs.second, strict=True) if one == query
+            passage
+            for entry, passage in zip(pairs.first, pairs.second, strict=True)
+            if entry == query
         }
         order = np.argsort(
             -PLAIN[measure](pairs.vectors[query].astype(np.float64), vectors), kind="stable"
@@ -143,7 +145,7 @@ def test_pairs_are_scored_as_defined(measure: str) -> None:
         pairs = made_set(seed)
         a, b = (pairs.of(column).astype(np.float64) for column in (pairs.first, pairs.second))
         similarities = np.array(
-            [PLAIN[measure](one, other[None])[0] for one, other in zip(a, b, strict=True)]
+            [PLAIN[measure](entry, other[None])[0] for entry, other in zip(a, b, strict=True)]
         )
         gold = np.array(pairs.gold)
         _, _, metrics = scored(pairs, "classes", measure)

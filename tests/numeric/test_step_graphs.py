@@ -37,11 +37,14 @@ def test_recorded_passes_give_the_numbers_of_others(
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
     data = shared_data / "glue" if name in ("sst2", "stsb") else shared_data
-    said = {"data.data_dir": str(data), "model.name": str(tiny_model), "model.max_length": 40}
+    messages = {"data.data_dir": str(data), "model.name": str(tiny_model), "model.max_length": 40}
     if name == "squad":
-        said |= {"question_answering.doc_stride": 8, "question_answering.max_question_length": 16}
+        messages |= {
+            "question_answering.doc_stride": 8,
+            "question_answering.max_question_length": 16,
+        }
     how = {"runtime.device": "cuda", "runtime.precision": precision, "runtime.deterministic": True}
-    recipe = load_recipe(name, options=said | how)
+    recipe = load_recipe(name, options=messages | how)
     losses, weights = _train(recipe, tmp_path, recorded=None)
     for recorded in (6, 3):  # the second one as if memory had run out
         ours = _train(recipe, tmp_path, recorded=recorded)
@@ -64,26 +67,29 @@ def _train(
         engine = replace(engine, graphs=None)
     engine.network.train()
     torch.manual_seed(0)
-    plan, found = plan_epoch(recipe, job.features["train"], 0), []
+    plan = plan_epoch(recipe, job.features["train"], 0)
+    actual = []
     for turn in range(6):
         if turn == recorded:
             assert graphs.turn_off()
         for batch in plan[:3]:
-            rng, count = WindowRandom(0, turn), 1 + turn % 2
+            rng = WindowRandom(0, turn)
+            count = 1 + turn % 2
             done = training_step(engine, job.features["train"], batch, rng, micro_batches=count)
             engine.optimizer.step()
             engine.optimizer.zero_grad(set_to_none=True)
-            found += [done.loss, done.grad_norm]
-    return found, {
-        name: one.detach().clone() for name, one in job.loaded.network.named_parameters()
+            actual += [done.loss, done.grad_norm]
+    return actual, {
+        name: parameter.detach().clone()
+        for name, parameter in job.loaded.network.named_parameters()
     }
 
 
 @pytest.mark.parametrize("lengths", [[3, 8, 1], [9], [16, 2]])
 def test_a_batch_is_filled_up_to_a_multiple(lengths: list[int]) -> None:
-    given = np.array(lengths)
-    plain, rounded = (Padding(0, multiple=multiple).mask(given) for multiple in (1, 8))
-    assert rounded.shape == (len(given), -(-max(lengths) // 8) * 8)
+    values = np.array(lengths)
+    plain, rounded = (Padding(0, multiple=multiple).mask(values) for multiple in (1, 8))
+    assert rounded.shape == (len(values), -(-max(lengths) // 8) * 8)
     np.testing.assert_array_equal(rounded[:, : plain.shape[1]], plain)
     assert not rounded[:, plain.shape[1] :].any()
-    assert replace(Padding(0, multiple=8), left=True).mask(given).sum(1).tolist() == lengths
+    assert replace(Padding(0, multiple=8), left=True).mask(values).sum(1).tolist() == lengths

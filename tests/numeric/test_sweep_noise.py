@@ -34,7 +34,7 @@ def _runs(rng, settings, seeds, deviation, n=N, share=0.85):
 
 
 def _table(right):
-    return np.stack([contributions.share(one).linear_parts() for one in right.T], axis=1)
+    return np.stack([contributions.share(entry).linear_parts() for entry in right.T], axis=1)
 
 
 @pytest.mark.slow
@@ -48,12 +48,12 @@ def test_equal_settings_are_called_different_in_at_most_6_percent(seeds, deviati
         different += two_way_difference(_table(a), _table(b), n=N, clusters=None).p < ALPHA
         gaps = a.mean(axis=1) - b.mean(axis=1)
         blind += abs(gaps.mean()) > 1.96 * gaps.std() / math.sqrt(N)
-    said = (
+    message = (
         f"{seeds} seeds, deviation {deviation}: {50 * different / TRIALS} %, seeds fixed "
         f"{50 * blind / TRIALS} %"
     )
-    print(said)  # noqa: T201 - the figures of the documents
-    assert 100 * different / (2 * TRIALS) <= 6, said
+    print(message)  # noqa: T201 - the figures of the documents
+    assert 100 * different / (2 * TRIALS) <= 6, message
 
 
 def _runs_of_equal_seeds(rng, seeds, deviation, in_common):
@@ -111,23 +111,23 @@ def test_what_is_expected_of_18_equal_settings_is_at_most_0_3_points_off(deviati
         means = right.mean(axis=1)
         chosen = (means.max(axis=1) if by_best_run else means.mean(axis=1)).argmax()
         new_seed, best_run = scores_of_the_choice(
-            [_table(one) for one in right], sign=1.0, by_best_run=by_best_run
+            [_table(entry) for entry in right], sign=1.0, by_best_run=by_best_run
         )
         truth = accuracy[chosen][means[chosen].argmax()]
-        found = {
+        results = {
             "measured": means[chosen].mean() - 0.85,
             "new seed": new_seed - 0.85,
             "best run measured": means[chosen].max() - truth,
             "best run": best_run - truth,
         }
-        for name, value in found.items():
+        for name, value in results.items():
             off[name].append(100 * value)
-    said = (
+    message = (
         f"deviation {deviation}, best run {by_best_run}: "
         f"{ ({name: round(np.mean(x), 2) for name, x in off.items()}) }"
     )
-    print(said)  # noqa: T201 - the figures of the documents
-    assert abs(np.mean(off["new seed"])) <= 0.3, said
+    print(message)  # noqa: T201 - the figures of the documents
+    assert abs(np.mean(off["new seed"])) <= 0.3, message
     # A best run that is truly better is found a little less often on fewer examples: too low by
     # that, never too high.
-    assert -1.0 <= np.mean(off["best run"]) <= 0.3, said
+    assert -1.0 <= np.mean(off["best run"]) <= 0.3, message

@@ -41,14 +41,14 @@ def _made(folder: Path, family: str, head: str, **fields: Any) -> tuple[ModelSou
     """A saved random network, as it is found by its files and as transformers loads it."""
     torch.manual_seed(0)
     labels = {} if head in ("QuestionAnswering", "MultipleChoice") else {"num_labels": 3}
-    given = {
+    values = {
         "pad_token_id": 0,
         "vocab_size": 90,
         **_FAMILIES.get(family, _SIZES),
         **labels,
         **fields,
     }
-    config = getattr(transformers, f"{family}Config")(max_position_embeddings=40, **given)
+    config = getattr(transformers, f"{family}Config")(max_position_embeddings=40, **values)
     kind = f"AutoModelFor{head}" if head else "AutoModel"
     network = getattr(transformers, kind).from_config(config)
     for parameter in network.parameters():
@@ -81,7 +81,7 @@ def _inputs(family: str, head: str, *, padded: bool) -> dict[str, torch.Tensor]:
     if family in ("Bert", "Electra"):
         inputs["token_type_ids"] = (torch.arange(19) > 9).long().expand(6, -1) * mask
     return (
-        {name: each.view(3, 2, -1) for name, each in inputs.items()}
+        {name: value.view(3, 2, -1) for name, value in inputs.items()}
         if head == "MultipleChoice"
         else inputs
     )
@@ -100,7 +100,8 @@ def test_answers_are_those_of_transformers(
     family: str, head: str, padded: bool, tmp_path: Path
 ) -> None:
     source, theirs = _made(tmp_path, family, head)
-    ours, inputs = read_network(source, f"AutoModelFor{head}"), _inputs(family, head, padded=padded)
+    ours = read_network(source, f"AutoModelFor{head}")
+    inputs = _inputs(family, head, padded=padded)
     if (family, head) == ("Electra", "MultipleChoice"):
         assert ours is None, "its head has settings of its own"
         return
@@ -118,15 +119,14 @@ def test_answers_in_bf16_are_those_of_transformers(family: str, tmp_path: Path) 
 
     source, theirs = _made(tmp_path, family, "SequenceClassification")
     keep_in_fp32(theirs)
-    ours, inputs = (
-        read_network(source, "AutoModelForSequenceClassification"),
-        _inputs(family, "", padded=True),
-    )
+    ours = read_network(source, "AutoModelForSequenceClassification")
+    inputs = _inputs(family, "", padded=True)
     assert ours is not None
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        found, expected = ours(**inputs).logits, theirs(**inputs).logits
-    assert found.dtype is torch.float32
-    assert torch.equal(found, expected)
+        actual = ours(**inputs).logits
+        expected = theirs(**inputs).logits
+    assert actual.dtype is torch.float32
+    assert torch.equal(actual, expected)
 
 
 @pytest.mark.parametrize(
@@ -136,18 +136,19 @@ def test_answers_in_bf16_are_those_of_transformers(family: str, tmp_path: Path) 
 def test_hidden_states_are_those_of_transformers(family: str, saved: str, tmp_path: Path) -> None:
     source, _ = _made(tmp_path, family, saved)
     theirs = _loaded(transformers.AutoModel, tmp_path)
-    ours, inputs = read_network(source, "AutoModel"), _inputs(family, "", padded=True)
+    ours = read_network(source, "AutoModel")
+    inputs = _inputs(family, "", padded=True)
     assert ours is not None
     with torch.inference_mode():
-        found, expected = (one(**inputs, output_hidden_states=True) for one in (ours, theirs))
+        actual, expected = (entry(**inputs, output_hidden_states=True) for entry in (ours, theirs))
         assert ours(**inputs).hidden_states is None
-    assert len(found.hidden_states) == len(expected.hidden_states) == 4
-    assert torch.equal(torch.stack(found.hidden_states), torch.stack(expected.hidden_states))
-    assert torch.equal(found.last_hidden_state, expected.last_hidden_state)
+    assert len(actual.hidden_states) == len(expected.hidden_states) == 4
+    assert torch.equal(torch.stack(actual.hidden_states), torch.stack(expected.hidden_states))
+    assert torch.equal(actual.last_hidden_state, expected.last_hidden_state)
     has_pooler = any("pooler" in name for name in load_file(tmp_path / "model.safetensors"))
-    assert (found.pooler_output is not None) == has_pooler
+    assert (actual.pooler_output is not None) == has_pooler
     if has_pooler:
-        assert torch.equal(found.pooler_output, expected.pooler_output)
+        assert torch.equal(actual.pooler_output, expected.pooler_output)
     assert ours.get_input_embeddings().weight.shape[0] == 90
     assert ours.config.hidden_size == 48
 
@@ -176,16 +177,17 @@ def test_answers_are_the_same_wherever_weights_begin_in_a_file(
     source, _ = _made(tmp_path, "Bert", "MultipleChoice", vocab_size=120)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(tiny_model / name, tmp_path)
-    file, found = tmp_path / "model.safetensors", []
-    whole = file.read_bytes()
-    length = int.from_bytes(whole[:8], "little")
+    file = tmp_path / "model.safetensors"
+    actual = []
+    contents = file.read_bytes()
+    length = int.from_bytes(contents[:8], "little")
     for spaces in (0, 8):
-        header = whole[8 : 8 + length] + b" " * spaces
-        file.write_bytes(len(header).to_bytes(8, "little") + header + whole[8 + length :])
+        header = contents[8 : 8 + length] + b" " * spaces
+        file.write_bytes(len(header).to_bytes(8, "little") + header + contents[8 + length :])
         network = read_model(source, "AutoModelForMultipleChoice", plain=plain).network.eval()
         with torch.inference_mode():
-            found.append(network(**_inputs("Bert", "MultipleChoice", padded=True)).logits)
-    assert torch.equal(*found)
+            actual.append(network(**_inputs("Bert", "MultipleChoice", padded=True)).logits)
+    assert torch.equal(*actual)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +265,7 @@ def test_what_is_said_in_an_unusual_way_is_left_to_transformers(
     family: str, fields: dict[str, Any], tmp_path: Path
 ) -> None:
     source, _ = _made(tmp_path, family, "SequenceClassification")
-    config = {name: one for name, one in (source.config | fields).items() if one != _GONE}
+    config = {name: value for name, value in (source.config | fields).items() if value != _GONE}
     assert read_network(source, "AutoModelForSequenceClassification") is not None
     changed = ModelSource("made", tmp_path, config, 38, None)
     assert read_network(changed, "AutoModelForSequenceClassification") is None
@@ -299,14 +301,12 @@ def test_of_weights_in_parts_those_that_the_index_names_are_read(tmp_path: Path)
     (tmp_path / "model.safetensors").unlink()
     network.save_pretrained(tmp_path, max_shard_size="60KB")
     expected = stored_weights(tmp_path)
-    assert len({one.file for one in expected.values()}) > 1
+    assert len({entry.file for entry in expected.values()}) > 1
     stale = {"classifier.bias": torch.ones(3)}
     save_file(stale, tmp_path / "model-00009-of-00009.safetensors", metadata={"format": "pt"})
     assert stored_weights(tmp_path) == expected
-    ours, inputs = (
-        read_network(source, "AutoModelForSequenceClassification"),
-        _inputs("Bert", "", padded=True),
-    )
+    ours = read_network(source, "AutoModelForSequenceClassification")
+    inputs = _inputs("Bert", "", padded=True)
     assert ours is not None
     with torch.inference_mode():
         assert torch.equal(ours(**inputs).logits, network(**inputs).logits)

@@ -39,11 +39,12 @@ def test_recorded_losses(tiny_model: Path, opinions: Path, tmp_path: Path) -> No
 def test_accumulation_sees_the_same_batches_and_losses(
     tiny_model: Path, opinions: Path, tmp_path: Path, parts: int
 ) -> None:
-    whole, in_parts = RunFolder.create(tmp_path / "whole"), RunFolder.create(tmp_path / "parts")
-    run(prepare(tiny_recipe(tiny_model, opinions, **{"training.epochs": 2})), whole)
+    complete = RunFolder.create(tmp_path / "whole")
+    in_parts = RunFolder.create(tmp_path / "parts")
+    run(prepare(tiny_recipe(tiny_model, opinions, **{"training.epochs": 2})), complete)
     split = {"training.epochs": 2, "training.accumulation_steps": parts}
     run(prepare(tiny_recipe(tiny_model, opinions, **split)), in_parts)
-    assert losses_of(in_parts) == pytest.approx(losses_of(whole), abs=1e-5)
+    assert losses_of(in_parts) == pytest.approx(losses_of(complete), abs=1e-5)
 
 
 def test_a_last_batch_that_is_smaller_is_averaged_over_its_own_examples(
@@ -53,21 +54,23 @@ def test_a_last_batch_that_is_smaller_is_averaged_over_its_own_examples(
 
     10 and 6; the uneven parts of the 6 must change nothing.
     """
-    whole, in_parts = RunFolder.create(tmp_path / "whole"), RunFolder.create(tmp_path / "parts")
+    complete = RunFolder.create(tmp_path / "whole")
+    in_parts = RunFolder.create(tmp_path / "parts")
     common = {"training.batch_size": 10, "training.epochs": 2}
-    run(prepare(tiny_recipe(tiny_model, opinions, **common)), whole)
+    run(prepare(tiny_recipe(tiny_model, opinions, **common)), complete)
     run(
         prepare(tiny_recipe(tiny_model, opinions, **common, **{"training.accumulation_steps": 5})),
         in_parts,
     )
-    assert len(losses_of(whole)) == 4
-    assert losses_of(in_parts) == pytest.approx(losses_of(whole), abs=1e-5)
+    assert len(losses_of(complete)) == 4
+    assert losses_of(in_parts) == pytest.approx(losses_of(complete), abs=1e-5)
 
 
 def test_replay_of_the_resolved_recipe_gives_the_same_bytes(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
-    first, again = RunFolder.create(tmp_path / "first"), RunFolder.create(tmp_path / "again")
+    first = RunFolder.create(tmp_path / "first")
+    again = RunFolder.create(tmp_path / "again")
     recipe = tiny_recipe(tiny_model, opinions, **{"model.dropout": 0.1, "runtime.threads": 2})
     run(prepare(recipe), first)
     run(prepare(load_recipe(str(first.recipe))), again)
@@ -86,7 +89,8 @@ def test_replay_of_the_resolved_recipe_gives_the_same_bytes(
 
 @pytest.mark.slow
 def test_another_seed_gives_other_numbers(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
-    first, other = RunFolder.create(tmp_path / "first"), RunFolder.create(tmp_path / "other")
+    first = RunFolder.create(tmp_path / "first")
+    other = RunFolder.create(tmp_path / "other")
     run(prepare(tiny_recipe(tiny_model, opinions)), first)
     run(prepare(tiny_recipe(tiny_model, opinions, **{"training.seed": 43})), other)
     assert losses_of(first) != losses_of(other)
@@ -108,12 +112,14 @@ def test_the_best_weights_are_the_ones_kept(
     )
     result = run(prepare(recipe), folder)
     lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
-    seen = {line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line}
-    best = min(seen, key=lambda step: seen[step])
-    assert best != max(seen), "the premise: the last epoch is not the best"
+    observed = {
+        line["step"]: line["validation_loss"] for line in lines if "validation_loss" in line
+    }
+    best = min(observed, key=lambda step: observed[step])
+    assert best != max(observed), "the premise: the last epoch is not the best"
     assert result.metrics.as_json()["best_step"] == best
     assert result.metrics.as_json()["metrics"]["validation"]["loss"]["value"] == pytest.approx(
-        seen[best], rel=1e-6
+        observed[best], rel=1e-6
     )
 
 

@@ -36,10 +36,10 @@ def inputs(tokens: int = 12) -> dict[str, torch.Tensor]:
     }
 
 
-def states(model: Any, given: dict[str, torch.Tensor], *, bf16: bool) -> torch.Tensor:
+def states(model: Any, arguments: dict[str, torch.Tensor], *, bf16: bool) -> torch.Tensor:
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
-        found: torch.Tensor = model(**given).last_hidden_state
-    return found[given["attention_mask"].bool()].float()
+        actual: torch.Tensor = model(**arguments).last_hidden_state
+    return actual[arguments["attention_mask"].bool()].float()
 
 
 @pytest.fixture
@@ -58,23 +58,26 @@ def test_gradients_are_those_of_the_library_and_nearer_to_fp32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = network()
-    exact, plain = gradients(model, bf16=False), gradients(model, bf16=True)
+    exact = gradients(model, bf16=False)
+    plain = gradients(model, bf16=True)
     assert use_fp32_attention(model, BF16)
-    kept = gradients(model, bf16=True)
-    assert not torch.equal(kept, plain)
-    assert (kept - exact).norm() <= 1.02 * (plain - exact).norm() < 0.05 * exact.norm()
+    retained = gradients(model, bf16=True)
+    assert not torch.equal(retained, plain)
+    assert (retained - exact).norm() <= 1.02 * (plain - exact).norm() < 0.05 * exact.norm()
 
 
 @pytest.mark.usefixtures("without_amx")
 def test_evaluation_fp32_and_long_windows_are_as_before() -> None:
-    model, long = network(), inputs(300)
+    model = network()
+    long = inputs(300)
     with torch.no_grad():
         before = states(model, inputs(), bf16=True)
-    whole, plain = gradients(model, bf16=False), states(model, long, bf16=True)
+    complete = gradients(model, bf16=False)
+    plain = states(model, long, bf16=True)
     assert use_fp32_attention(model, BF16)
     with torch.no_grad():
         assert torch.equal(states(model, inputs(), bf16=True), before)
-    assert torch.equal(gradients(model, bf16=False), whole)
+    assert torch.equal(gradients(model, bf16=False), complete)
     assert torch.equal(states(model, long, bf16=True), plain)
 
 

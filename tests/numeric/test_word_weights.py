@@ -55,7 +55,7 @@ def test_the_losses_of_an_epoch_are_the_mean_over_its_words(
         "fp32",
         "-o",
         "run",
-        *(word for one in sets for word in ("--set", one)),
+        *(word for entry in sets for word in ("--set", entry)),
     )
     assert done.returncode == 0, done.stderr
     history = [
@@ -63,8 +63,8 @@ def test_the_losses_of_an_epoch_are_the_mean_over_its_words(
     ]
     losses = [line["loss"] for line in history if "loss" in line]
     assert len(losses) == 6
-    [whole] = [line["validation_loss"] for line in history if "validation_loss" in line]
-    assert np.mean(losses) == pytest.approx(whole, rel=1e-5)
+    [complete] = [line["validation_loss"] for line in history if "validation_loss" in line]
+    assert np.mean(losses) == pytest.approx(complete, rel=1e-5)
     assert max(losses) > 3 * min(losses), (
         "the premise: batches of long sentences weigh more than those of short ones"
     )

@@ -50,7 +50,7 @@ def visit(browser, tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
         urls = re.findall(r'"url":"(http[^"]+|ftp[^"]+|ws[^"]+)"', log.read_text(encoding="utf-8"))
-        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-        return [url for url in urls if not _OWN.match(url)], said, done.stdout
+        selected_lines = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        return [url for url in urls if not _OWN.match(url)], selected_lines, done.stdout
 
     return open_page

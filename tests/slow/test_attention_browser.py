@@ -27,7 +27,8 @@ pytestmark = pytest.mark.slow
 
 PATIENT = "--virtual-time-budget=120000"  # while bytes are unpacked, it runs ahead
 HEADLESS = ("--headless=new", "--no-sandbox", "--disable-gpu")
-TEXT, PAIR = "He opened an account at the bank near the river.", "The bank of the river was muddy."
+TEXT = "He opened an account at the bank near the river."
+PAIR = "The bank of the river was muddy."
 HOSTILE = (
     "</script><script>window.hacked = 1</script> <img src=http://127.0.0.1:9/x onerror=hacked=1> "
     "\u202egnp.exe שלום"
@@ -40,9 +41,9 @@ def reader() -> AttentionReader:
     return AttentionReader(source, RuntimeSection(device="cpu"))
 
 
-def written(path: Path, found: dict[str, Any], text: str, pair: str | None = None) -> Path:
+def written(path: Path, expected: dict[str, Any], text: str, pair: str | None = None) -> Path:
     path.write_text(
-        attention_page(found, [text] if pair is None else [text, pair]), encoding="utf-8"
+        attention_page(expected, [text] if pair is None else [text, pair]), encoding="utf-8"
     )
     return path
 
@@ -83,8 +84,8 @@ def driven(folder: Path, page: Path, steps: str, *, width: int = 1200) -> Path:
       }};"""
     frame = folder / "driven.html"
     style = f"width:{width}px;height:2900px;border:0"
-    shown = f'<body style="margin:0"><iframe id="f" style="{style}" srcdoc="{source}">'
-    frame.write_text(f"<meta charset=utf-8><script>{script}</script>{shown}", encoding="utf-8")
+    text = f'<body style="margin:0"><iframe id="f" style="{style}" srcdoc="{source}">'
+    frame.write_text(f"<meta charset=utf-8><script>{script}</script>{text}", encoding="utf-8")
     return frame
 
 
@@ -129,9 +130,9 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
         await until(() => drawn() === 72);
         seen.drawn = drawn();
     """
-    asked, said, dom = visit(driven(tmp_path, page, steps), "--dump-dom", PATIENT)
-    assert (asked, said) == ([], [])
-    seen = seen_in(dom)
+    requests, console, dom = visit(driven(tmp_path, page, steps), "--dump-dom", PATIENT)
+    assert (requests, console) == ([], [])
+    observed = seen_in(dom)
     tokens = [
         "[CLS]",
         "he",
@@ -156,31 +157,33 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
         ".",
         "[SEP]",
     ]
-    assert (seen["views"], seen["tokens"]) == (False, tokens)
-    assert seen["all"] == seen["left"] == seen["freed"] == "Layer 1, 12 of 12 heads."
-    assert seen["pointed"] == seen["kept"]
-    assert seen["pointed"].startswith("Layer 1, from “an” (4): head 1 to ")
-    assert seen["lines"] > seen["fewer"] > 0
-    assert seen["products"].startswith("Layer 1, head 1, from “an” (4): ")
-    assert (seen["active"], seen["layer"]) == ("token-3", "1")
-    assert "from “account” (5)" in seen["next"]
-    assert seen["head"].startswith("Layer 2, from “an” (4): head 9 to “account” (5) "), (
+    assert (observed["views"], observed["tokens"]) == (False, tokens)
+    assert observed["all"] == observed["left"] == observed["freed"] == "Layer 1, 12 of 12 heads."
+    assert observed["pointed"] == observed["kept"]
+    assert observed["pointed"].startswith("Layer 1, from “an” (4): head 1 to ")
+    assert observed["lines"] > observed["fewer"] > 0
+    assert observed["products"].startswith("Layer 1, head 1, from “an” (4): ")
+    assert (observed["active"], observed["layer"]) == ("token-3", "1")
+    assert "from “account” (5)" in observed["next"]
+    assert observed["head"].startswith("Layer 2, from “an” (4): head 9 to “account” (5) "), (
         "that head sees the next token"
     )
-    assert seen["pressed"] == ["Layer 2, head 9"]
+    assert observed["pressed"] == ["Layer 2, head 9"]
     assert re.match(
         r"Element \d+ of 32, from “an” \(4\) to “.*” \(\d+\): query -?\d\.\d\d × key -?\d\.\d\d = ",
-        seen["element"],
+        observed["element"],
     )
-    assert re.search(r"head 9 to “\w+” \(1[4-9]\)", seen["sides"]), "tokens of the second text only"
-    assert "[CLS]" not in seen["without"]
-    assert seen["none"] == "Layer 2: no head is chosen."
-    assert seen["focus"] == "Layer 1, head 2"
-    assert seen["drawn"] == 72
+    assert re.search(r"head 9 to “\w+” \(1[4-9]\)", observed["sides"]), (
+        "tokens of the second text only"
+    )
+    assert "[CLS]" not in observed["without"]
+    assert observed["none"] == "Layer 2: no head is chosen."
+    assert observed["focus"] == "Layer 1, head 2"
+    assert observed["drawn"] == 72
 
 
 def test_the_page_says_what_the_model_does(visit, page, reader, tmp_path) -> None:
-    found = read_attention(reader, TEXT, PAIR)
+    attention = read_attention(reader, TEXT, PAIR)
     steps = """
         at("click", d.getElementById("grid").querySelector('button[data-layer="4"][data-head="6"]'));
         seen.rows = [];
@@ -198,8 +201,8 @@ def test_the_page_says_what_the_model_does(visit, page, reader, tmp_path) -> Non
         ]
         assert len(shares) == 5
         for to, share in shares:
-            assert share == pytest.approx(found["attentions"][4, 6, place, to], abs=0.01)
-        assert shares[0][1] == pytest.approx(found["attentions"][4, 6, place].max(), abs=0.01)
+            assert share == pytest.approx(attention["attentions"][4, 6, place, to], abs=0.01)
+        assert shares[0][1] == pytest.approx(attention["attentions"][4, 6, place].max(), abs=0.01)
 
 
 @pytest.mark.parametrize("width", [400, 1280])
@@ -216,10 +219,10 @@ def test_hostile_and_long_texts(visit, reader, tmp_path, width) -> None:
         seen.images = d.images.length + d.scripts.length;
         seen.tokens = d.getElementById("from").children.length;
     """
-    _, said, dom = visit(driven(tmp_path, hostile, steps, width=width), "--dump-dom")
-    seen = seen_in(dom)
-    assert (said, seen["mine"], seen["images"], seen["tokens"]) == ([], True, 2, 512)
-    assert seen["needed"] <= width
+    _, console, dom = visit(driven(tmp_path, hostile, steps, width=width), "--dump-dom")
+    observed = seen_in(dom)
+    assert (console, observed["mine"], observed["images"], observed["tokens"]) == ([], True, 2, 512)
+    assert observed["needed"] <= width
 
 
 def noise(tokens: int, layers: int, heads: int, sharp: float) -> dict[str, Any]:

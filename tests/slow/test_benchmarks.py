@@ -26,7 +26,7 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
         "text\tlabel\n" + "".join(f"film {i} was so good\t{i % 2}\n" for i in range(140)),
         encoding="utf-8",
     )
-    given = {
+    values = {
         "training.py": ["--recipe", "demo"],
         "attention.py": [],
         "lora.py": [],
@@ -34,8 +34,8 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
         "searching.py": [],
         "starting.py": [],
     }
-    given["vocabulary.py"] = ["--file", str(rows)]
-    options = given.get(script, ["--file", str(texts)])
+    values["vocabulary.py"] = ["--file", str(rows)]
+    options = values.get(script, ["--file", str(texts)])
     done = subprocess.run(
         [sys.executable, SCRIPTS / script, *options, "--quick"],
         capture_output=True,

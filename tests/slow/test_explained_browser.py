@@ -25,7 +25,8 @@ HOSTILE = [
 
 def explained(number: int) -> dict[str, Any]:
     """A row of hostile words, every other one against the answer."""
-    words, at = [], 0
+    words = []
+    at = 0
     for i, text in enumerate(HOSTILE):
         words.append(
             {
@@ -58,10 +59,10 @@ def test_a_page_of_hostile_words_is_harmless(visit, tmp_path: Path, width: int) 
     page = tmp_path / "explained.html"
     rows = (explained(number) for number in range(MOST_ROWS + 3))
     page.write_text(render_html(explained_page("run", rows, lambda: counts)), encoding="utf-8")
-    asked, said, shown = visit(page, "--dump-dom", width=width)
-    assert asked == said == []
-    assert shown.count('class="passage"') == MOST_ROWS
-    assert f"the first {MOST_ROWS} of {MOST_ROWS + 3}" in shown
-    assert shown.count("NOT CONVERGED") == MOST_ROWS
-    assert "<script" not in shown
-    assert "<img" not in shown
+    requests, console, output = visit(page, "--dump-dom", width=width)
+    assert requests == console == []
+    assert output.count('class="passage"') == MOST_ROWS
+    assert f"the first {MOST_ROWS} of {MOST_ROWS + 3}" in output
+    assert output.count("NOT CONVERGED") == MOST_ROWS
+    assert "<script" not in output
+    assert "<img" not in output

@@ -31,15 +31,15 @@ Row = tuple[str, str]
 @pytest.fixture(scope="module")
 def sentences(shared_data: Path) -> dict[str, list[Row]]:
     """Sentences of SST-2 and their labels, by split."""
-    found = {}
+    results = {}
     for split in ("train", "dev"):
         with (shared_data / "glue" / "SST-2" / f"{split}.tsv").open(
             encoding="utf-8", newline=""
         ) as file:
             rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-            found[split] = [(row["sentence"].strip(), row["label"]) for row in rows]
-    order = np.random.default_rng(0).permutation(len(found["train"]))
-    return found | {"train": [found["train"][i] for i in order]}
+            results[split] = [(row["sentence"].strip(), row["label"]) for row in rows]
+    order = np.random.default_rng(0).permutation(len(results["train"]))
+    return results | {"train": [results["train"][i] for i in order]}
 
 
 def trained(folder: Path, train: list[Row], held: list[Row], epochs: int) -> TrainedRun:
@@ -76,12 +76,12 @@ def cued(sentences: dict[str, list[Row]], tmp_path_factory: pytest.TempPathFacto
     rng = np.random.default_rng(0)
 
     def planted(rows: list[Row]) -> list[Row]:
-        found = []
+        results = []
         for i, (text, _) in enumerate(rows):
             words = text.split()
             words[int(rng.integers(len(words) + 1)) : 0] = ["zqx"] * (i % 2)
-            found.append((" ".join(words), "yes" if i % 2 else "no"))
-        return found
+            results.append((" ".join(words), "yes" if i % 2 else "no"))
+        return results
 
     long = [row for row in sentences["train"] if len(row[0].split()) > 5]
     return trained(
@@ -93,13 +93,13 @@ def test_sums_are_right_and_a_random_order_is_beaten(opinions: TrainedRun) -> No
     explainer = Explainer(opinions, Asked())
     rows = list(explainer.explain([split_rows(opinions, "validation")]))
     facts = [row["targets"][0]["methods"][IG] for row in rows]
-    assert np.mean([one["error"] <= 0.01 * abs(one["change"]) for one in facts]) >= 0.99
-    assert np.mean([one["steps"] for one in facts]) < 25, (
+    assert np.mean([fact["error"] <= 0.01 * abs(fact["change"]) for fact in facts]) >= 0.99
+    assert np.mean([fact["steps"] for fact in facts]) < 25, (
         "it is for less that steps are halved where it matters"
     )
-    found = explainer.summary()["faithfulness"][IG]
-    assert found["targets"] == 300
-    assert min(found["standard_errors"].values()) >= 5
+    actual = explainer.summary()["faithfulness"][IG]
+    assert actual["targets"] == 300
+    assert min(actual["standard_errors"].values()) >= 5
 
 
 def test_a_planted_cue_is_the_top_word(cued: TrainedRun) -> None:
@@ -124,8 +124,11 @@ def test_other_weights_give_other_words(opinions: TrainedRun, tmp_path: Path) ->
     other = type(network)(network.config)
     other.save_pretrained(tmp_path / "run" / "model")
     rows = split_rows(opinions, "validation").select(range(100))
-    asked = Asked(label=opinions.task.labels[0], faithful_rows=0)  # type: ignore[attr-defined]
-    both = [Explainer(one, asked).explain([rows]) for one in (opinions, open_run(tmp_path / "run"))]
+    requests = Asked(label=opinions.task.labels[0], faithful_rows=0)  # type: ignore[attr-defined]
+    both = [
+        Explainer(entry, requests).explain([rows])
+        for entry in (opinions, open_run(tmp_path / "run"))
+    ]
     ranks = [
         spearmanr(*([word[IG] for word in row["targets"][0]["words"]] for row in pair)).statistic
         for pair in zip(*both, strict=True)

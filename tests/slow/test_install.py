@@ -13,11 +13,11 @@ pytestmark = pytest.mark.slow
 
 
 def _first_block() -> list[str]:
-    found = re.search(
+    match = re.search(
         r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
     )
-    assert found is not None
-    return found[1].strip().splitlines()
+    assert match is not None
+    return match[1].strip().splitlines()
 
 
 def _run_in_new_environment(command: str, folder: Path) -> subprocess.CompletedProcess[str]:

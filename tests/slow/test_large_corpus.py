@@ -45,13 +45,18 @@ def big_file(
     lengths = [1 + i.bit_length() // 2 + draw.randint(0, 3) for i in range(30_000)]
     words = ["".join(draw.choices("etaoinshrdlu", k=length)) for length in lengths]
     many = [words[int(30_000 ** draw.random()) - 1] for _ in range(200_000)]
-    path, between, end = tmp_path_factory.mktemp("big") / "big.txt", " ", "\n"
+    path = tmp_path_factory.mktemp("big") / "big.txt"
+    between = " "
+    end = "\n"
     if request.param == "sentence":
-        between, end = "\n", "\n\n"
+        between = "\n"
+        end = "\n\n"
     with path.open("w", encoding="utf-8") as out:
-        written, numbers = 0, itertools.count()
+        written = 0
+        numbers = itertools.count()
         while written < GIB:
-            number, starts = next(numbers), (draw.randrange(199_000) for _ in range(10))
+            number = next(numbers)
+            starts = (draw.randrange(199_000) for _ in range(10))
             text = between.join(
                 f"{number} {' '.join(many[i : i + draw.randint(5, 30)])}." for i in starts
             )
@@ -66,14 +71,14 @@ def test_a_gibibyte_takes_little_memory_and_little_disk(big_file: Path, tmp_path
     )
     env = os.environ | {"BERTCTL_CACHE": str(tmp_path / "cache")}
     typed = [sys.executable, "-c", READS, recipe.model_dump_json()]
-    found = [json.loads(subprocess.check_output(typed, env=env, text=True)) for _ in range(2)]
+    actual = [json.loads(subprocess.check_output(typed, env=env, text=True)) for _ in range(2)]
     stored = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if file.is_file())
-    for what, (seconds, peak, ids, documents) in zip(("packed", "opened"), found, strict=True):
+    for subject, (seconds, peak, ids, documents) in zip(("packed", "opened"), actual, strict=True):
         figures = (
             f"{seconds:.1f} s, peak {peak / GIB:.2f} GiB, {documents:,} documents, "
             f"{stored / ids:.3f} x ids"
         )
-        print(f"{what}: {figures}")  # noqa: T201
+        print(f"{subject}: {figures}")  # noqa: T201
         assert peak < 1.5 * GIB
         assert stored <= 1.2 * ids
-    assert found[0][2:] == found[1][2:]
+    assert actual[0][2:] == actual[1][2:]

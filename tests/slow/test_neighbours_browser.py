@@ -26,14 +26,14 @@ def test_hostile_and_long_texts_are_shown(visit, tmp_path: Path, width: int) -> 
         "x" * 5000 + " bank " + "y" * 5000,
         *(f"the bank number {i}" for i in range(30)),
     ]
-    found = near_places("minilm", "bank", HOSTILE, [texts], top=20)
+    actual = near_places("minilm", "bank", HOSTILE, [texts], top=20)
     page = tmp_path / "neighbours.html"
-    page.write_text(neighbours_page(found), encoding="utf-8")
-    asked, said, body = visit(page, "--dump-dom", width=width)
-    assert (asked, said) == ([], [])
+    page.write_text(neighbours_page(actual), encoding="utf-8")
+    requests, console, body = visit(page, "--dump-dom", width=width)
+    assert (requests, console) == ([], [])
     assert "<title>Neighbours of bank</title>" in body
     assert len(re.findall("<script|<img", body)) == 0
-    assert body.count("</tr>") == 1 + len(found["neighbours"])
+    assert body.count("</tr>") == 1 + len(actual["neighbours"])
     assert re.search(r'<svg[^>]*aria-label="[^"]+"|<svg[^>]*role="img"', body), (
         "a picture says what it shows"
     )
@@ -42,6 +42,6 @@ def test_hostile_and_long_texts_are_shown(visit, tmp_path: Path, width: int) -> 
 def test_tokens_of_a_vocabulary_are_shown(visit, tmp_path: Path) -> None:
     page = tmp_path / "neighbours.html"
     page.write_text(neighbours_page(near_tokens("minilm", "<", top=30)), encoding="utf-8")
-    asked, said, body = visit(page, "--dump-dom")
-    assert (asked, said) == ([], [])
+    requests, console, body = visit(page, "--dump-dom")
+    assert (requests, console) == ([], [])
     assert "Neighbours of &lt;" in body

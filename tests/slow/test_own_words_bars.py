@@ -15,8 +15,12 @@ from bertctl.catalog.models import locate_model
 from bertctl.modeling.own_vocabulary import grow
 from bertctl.tokenization.stream import TextChunk
 
-STEPS, LINES, LENGTH = 400, 16, 64
-CLS, SEP, MASK = 101, 102, 103
+STEPS = 400
+LINES = 16
+LENGTH = 64
+CLS = 101
+SEP = 102
+MASK = 103
 
 
 def lines_of(file: Path) -> list[str]:
@@ -36,19 +40,27 @@ def learn_masked_words(folder: Path, lines: list[str]) -> Path:
     flat = torch.tensor(
         [i for ids in tokenizer(lines, add_special_tokens=False)["input_ids"] for i in ids]
     )
-    head = {id(one) for one in network.cls.parameters()} - {
+    head = {id(parameter) for parameter in network.cls.parameters()} - {
         id(network.get_input_embeddings().weight)
     }
     groups = [
-        {"params": [one for one in network.parameters() if (id(one) in head) == own], "lr": rate}
-        for own, rate in ((True, 1e-3), (False, 1e-4))
+        {
+            "params": [
+                parameter
+                for parameter in network.parameters()
+                if (id(parameter) in head) == personal
+            ],
+            "lr": rate,
+        }
+        for personal, rate in ((True, 1e-3), (False, 1e-4))
     ]
     optimizer = torch.optim.AdamW(groups)
     network.train()
     for _ in range(STEPS):
         starts = torch.randint(len(flat) - LENGTH, (LINES,)).tolist()
         ids = torch.stack([flat[start : start + LENGTH] for start in starts])
-        ids[:, 0], ids[:, -1] = CLS, SEP
+        ids[:, 0] = CLS
+        ids[:, -1] = SEP
         masked = masked_places(ids)
         loss = masked_losses(network, {"input_ids": ids}, masked).mean()
         loss.backward()
@@ -76,16 +88,18 @@ def masked_losses(
 def start_of(network: Any, tokenizer: Any, lines: list[str], first: int) -> float:
     """The masked loss on texts with new words, whose ids begin at `first`."""
     torch.manual_seed(1)
-    found = []
+    results = []
     for i in range(0, len(lines), 8):
         inputs = tokenizer(
             lines[i : i + 8], truncation=True, max_length=128, padding=True, return_tensors="pt"
         )
         new = (inputs["input_ids"] >= first).any(dim=1)
-        inputs = {name: one[new] for name, one in inputs.items()}
+        inputs = {name: value[new] for name, value in inputs.items()}
         with torch.inference_mode():
-            found.append(masked_losses(network.eval(), inputs, masked_places(inputs["input_ids"])))
-    return float(torch.cat(found).mean())
+            results.append(
+                masked_losses(network.eval(), inputs, masked_places(inputs["input_ids"]))
+            )
+    return float(torch.cat(results).mean())
 
 
 @pytest.mark.slow
@@ -101,8 +115,8 @@ def check_bars(old: Path, train: list[str], held_out: list[str], new: Path) -> N
     grow(str(old), [TextChunk(train)], new, words=5000)
     before, after = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (old, new))
     pieces = [
-        sum(map(len, one(held_out, add_special_tokens=False)["input_ids"]))
-        for one in (before, after)
+        sum(map(len, entry(held_out, add_special_tokens=False)["input_ids"]))
+        for entry in (before, after)
     ]
     assert pieces[1] <= 0.88 * pieces[0]
     ours, theirs = (
@@ -110,5 +124,5 @@ def check_bars(old: Path, train: list[str], held_out: list[str], new: Path) -> N
     )
     torch.manual_seed(0)
     theirs.resize_token_embeddings(len(after))
-    losses = [start_of(one, after, held_out, len(before)) for one in (ours, theirs)]
+    losses = [start_of(entry, after, held_out, len(before)) for entry in (ours, theirs)]
     assert losses[0] <= losses[1] - 0.2, losses

@@ -70,8 +70,8 @@ def test_a_loss_and_a_metric_are_those_of_a_run(bertctl, tiny_model, tmp_path) -
     assert trained.returncode == 0, trained.stderr
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert 0 <= metrics["metrics"]["validation"]["certainty"]["value"] <= 1
-    judged = bertctl("gate", "run", "--min", "certainty=0.0", "--allow-constant")
-    assert "certainty" in judged.stdout, judged.stderr
+    done = bertctl("gate", "run", "--min", "certainty=0.0", "--allow-constant")
+    assert "certainty" in done.stdout, done.stderr
     unknown = bertctl(
         *("finetune", "text-classification", "--train-file", rows, "--model", tiny_model),
         *("--max-length", "32", "--set", "training.loss=polly"),

@@ -77,15 +77,15 @@ def hostile(tmp_path):
 def test_the_test_sees_requests_and_console_errors(visit, tmp_path):
     page = tmp_path / "bad.html"
     page.write_text("<img src='http://127.0.0.1:9/x.png'><script>console.error('seen')</script>")
-    asked, said, _ = visit(page, "--dump-dom")
-    assert any("127.0.0.1:9/x.png" in url for url in asked)
-    assert any("seen" in line for line in said)
+    requests, console, _ = visit(page, "--dump-dom")
+    assert any("127.0.0.1:9/x.png" in url for url in requests)
+    assert any("seen" in line for line in console)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_hostile_texts_ask_for_nothing_and_run_nothing(visit, hostile, tmp_path, width):
-    asked, said, _ = visit(hostile, "--dump-dom", width=width)
-    assert (asked, said) == ([], [])
+    requests, console, _ = visit(hostile, "--dump-dom", width=width)
+    assert (requests, console) == ([], [])
     _, _, dom = visit(_framed(tmp_path, hostile, width), "--dump-dom")
     assert json.loads(re.search(r"<title>(.*?)</title>", dom)[1])["mine"] is True
 
@@ -97,13 +97,13 @@ def test_it_fits_the_screen_and_can_be_read(visit, tmp_path, task, width):
     page = tmp_path / "report.html"
     run = made_run(tmp_path / "run", lines(), task=task, primary=primary)
     page.write_text(render_html(build_report(gather(run))), encoding="utf-8")
-    asked, said, dom = visit(_framed(tmp_path, page, width), "--dump-dom")
-    assert (asked, said) == ([], [])
-    seen = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
-    assert seen["width"] == width
-    assert seen["needed"] <= width  # wide tables scroll in themselves
-    assert min(seen["charts"]) >= 0.6 * min(width, 560)
-    assert min(seen["texts"]) >= 8  # pixels
+    requests, console, dom = visit(_framed(tmp_path, page, width), "--dump-dom")
+    assert (requests, console) == ([], [])
+    document = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    assert document["width"] == width
+    assert document["needed"] <= width  # wide tables scroll in themselves
+    assert min(document["charts"]) >= 0.6 * min(width, 560)
+    assert min(document["texts"]) >= 8  # pixels
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -122,10 +122,10 @@ def test_long_labels_stay_in_their_columns_and_the_errors_on_the_page(visit, tmp
         render_html(build_report(gather(made_run(tmp_path / "run", lines)))), encoding="utf-8"
     )
     _, _, dom = visit(_framed(tmp_path, page, width), "--dump-dom")
-    seen = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
-    assert seen["heads"] == [True] * len(labels)
-    assert seen["errors"] <= width
-    assert seen["needed"] <= width
+    document = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
+    assert document["heads"] == [True] * len(labels)
+    assert document["errors"] <= width
+    assert document["needed"] <= width
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

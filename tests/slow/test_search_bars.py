@@ -14,7 +14,8 @@ from bertctl.appended import AppendedArray
 
 pytestmark = pytest.mark.slow
 
-ROWS, SIZE = 1_000_000, 384
+ROWS = 1_000_000
+SIZE = 384
 
 SEARCH = """
 import resource, sys
@@ -32,18 +33,16 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def test_a_million_rows_in_less_than_a_gibibyte(tmp_path: Path) -> None:
-    random, array = (
-        np.random.default_rng(0),
-        AppendedArray(tmp_path / "vectors.npy", (SIZE,), "float32", None),
-    )
+    random = np.random.default_rng(0)
+    array = AppendedArray(tmp_path / "vectors.npy", (SIZE,), "float32", None)
     for _ in range(ROWS // 10_000):
         block = random.standard_normal((10_000, SIZE), dtype=np.float32)
         array.append(block / np.linalg.norm(block, axis=1, keepdims=True))
     array.sync()
     array.close()
     vectors = np.load(tmp_path / "vectors.npy", mmap_mode="r+")
-    places = random.permutation(ROWS)[:100]
-    queries = np.array(vectors[places])
+    positions = random.permutation(ROWS)[:100]
+    queries = np.array(vectors[positions])
     vectors[ROWS - 1] = queries[0]
     vectors.flush()
     del vectors
@@ -53,6 +52,6 @@ def test_a_million_rows_in_less_than_a_gibibyte(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) * (1 if sys.platform == "darwin" else 1024) < 2**30
-    found = np.load(tmp_path / "found.npy")
-    assert found[:, 0].tolist() == places.tolist()
-    assert found[0, 1] == ROWS - 1
+    arrays = np.load(tmp_path / "found.npy")
+    assert arrays[:, 0].tolist() == positions.tolist()
+    assert arrays[0, 1] == ROWS - 1

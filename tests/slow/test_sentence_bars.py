@@ -25,8 +25,8 @@ def train(bertctl: Run, recipe: str, run: Path, *more: object) -> None:
 def evaluated(bertctl: Run, model: object, file: Path, into: Path) -> float:
     done = bertctl("evaluate", model, "--file", file, "-o", into, "--json")
     assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["metrics"].values()
-    return float(found["spearman"]["value"])
+    (actual,) = json.loads(done.stdout)["metrics"].values()
+    return float(actual["spearman"]["value"])
 
 
 def test_minilm_and_the_mean_of_its_word_pieces_before_any_training(
@@ -45,8 +45,8 @@ def test_minilm_and_the_mean_of_its_word_pieces_before_any_training(
         "--json",
     )
     assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["metrics"].values()
-    assert found["spearman"]["value"] == pytest.approx(0.867, abs=5e-4)
+    (actual,) = json.loads(done.stdout)["metrics"].values()
+    assert actual["spearman"]["value"] == pytest.approx(0.867, abs=5e-4)
     rows = [line.split("\t") for line in dev.read_text(encoding="utf-8").splitlines()[1:]]
     unit = []
     for side in (7, 8):
@@ -94,7 +94,8 @@ def test_64_at_once_are_4_times_16_are_2_processes_of_32(
         "parts": ["--set", "training.accumulation_steps=4"],
         "processes": ["--num-processes", 2],
     }
-    weights, losses = {}, {}
+    weights = {}
+    losses = {}
     for name, way in ways.items():
         train(bertctl, "stsb-embeddings", tmp_path / name, *same, *way)
         weights[name] = load_file(tmp_path / name / "model" / "model.safetensors")
@@ -105,7 +106,8 @@ def test_64_at_once_are_4_times_16_are_2_processes_of_32(
         assert losses[name] == pytest.approx(losses["whole"], rel=1e-6)
         assert (
             max(
-                np.abs(weights[name][one] - weights["whole"][one]).max() for one in weights["whole"]
+                np.abs(weights[name][entry] - weights["whole"][entry]).max()
+                for entry in weights["whole"]
             )
             < 2e-6
         )
@@ -136,4 +138,6 @@ def test_training_on_scores_is_better_than_no_training(
     differences = json.loads(done.stdout)["differences"]
     print(differences)  # noqa: T201
     assert len(differences) >= len(SEEDS)
-    assert all(one["low"] > 0 for one in differences if one["metric"] == "spearman")
+    assert all(
+        difference["low"] > 0 for difference in differences if difference["metric"] == "spearman"
+    )

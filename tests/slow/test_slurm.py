@@ -476,16 +476,16 @@ def test_the_batch_file_that_predicts_in_an_array_answers_with_the_same_bytes(
         + f'{predict} -o merged.jsonl --shard "$SLURM_ARRAY_TASK_ID/3"\n'
     )
     _run(shell, tmp_path, f"{predict} -o whole.jsonl")
-    whole = (tmp_path / "whole.jsonl").read_bytes()
+    contents = (tmp_path / "whole.jsonl").read_bytes()
     parts = [tmp_path / "answers" / f"part-0000{number}-of-00003.jsonl" for number in (1, 2, 3)]
 
     _run_batch_file(shell, script)
-    assert b"".join(part.read_bytes() for part in parts) == whole
+    assert b"".join(part.read_bytes() for part in parts) == contents
 
     parts[1].unlink()
     (again,) = re.findall(r"`sbatch (--array=\S+) predict.sh`", _page("many-devices.md"))
     _run_batch_file(shell, script, _replaced(again, {"17,42": "2"}))
-    assert b"".join(part.read_bytes() for part in parts) == whole
+    assert b"".join(part.read_bytes() for part in parts) == contents
 
     _run(shell, tmp_path, f"{predict} -o merged.jsonl --merge")
-    assert (tmp_path / "merged.jsonl").read_bytes() == whole
+    assert (tmp_path / "merged.jsonl").read_bytes() == contents

@@ -68,7 +68,8 @@ def _start(
         "training.log_every=1",
         *extra,
     ]
-    command, pipe = [sys.executable, "-m", "bertctl", *words], subprocess.PIPE
+    command = [sys.executable, "-m", "bertctl", *words]
+    pipe = subprocess.PIPE
     environment = {**os.environ, **environment}
     return subprocess.Popen(
         command, cwd=opinions.parent, env=environment, stdout=pipe, stderr=pipe, text=True

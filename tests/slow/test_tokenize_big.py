@@ -152,7 +152,8 @@ def test_a_gibibyte_in_less_than_400_mib(big_file: Path) -> None:
         ],
         stdout=subprocess.DEVNULL,
     )
-    watched, peak = psutil.Process(process.pid), 0
+    watched = psutil.Process(process.pid)
+    peak = 0
     while process.poll() is None:
         try:
             peak = max(peak, watched.memory_info().rss)
@@ -214,10 +215,10 @@ def test_sst2_for_training_in_two_seconds(shared_data: Path) -> None:
             expected.update(bytes(str(encoding.ids), "ascii"))
     finally:
         MINILM.no_truncation()
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for ids in split_flat(encoded.ids, encoded.lengths):
-        found.update(bytes(str(ids), "ascii"))
-    assert found.hexdigest() == expected.hexdigest()
+        digest.update(bytes(str(ids), "ascii"))
+    assert digest.hexdigest() == expected.hexdigest()
     assert seconds < 2
 
 
@@ -234,9 +235,11 @@ def test_one_text_in_three_tenths_of_a_second() -> None:
         "-q",
         "a visually stunning rumination on love",
     ]
-    walls, processors = [], []
+    walls = []
+    processors = []
     for _ in range(8):
-        before, began = psutil.Process().cpu_times(), time.perf_counter()
+        before = psutil.Process().cpu_times()
+        began = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         walls.append(time.perf_counter() - began)
         after = psutil.Process().cpu_times()

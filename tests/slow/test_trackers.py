@@ -87,7 +87,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     words += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     with (
         (folder / "log").open("w") as log,
-        subprocess.Popen([program, "server", *words], stdout=log, stderr=log) as one,
+        subprocess.Popen([program, "server", *words], stdout=log, stderr=log) as process,
     ):
         for _ in range(600):
             with socket.socket() as door:
@@ -95,7 +95,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                     break
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}"
-        one.terminate()
+        process.terminate()
 
 
 def test_a_finished_run_becomes_a_version_and_a_gate_reads_it(
@@ -103,28 +103,28 @@ def test_a_finished_run_becomes_a_version_and_a_gate_reads_it(
 ) -> None:
     env = {"MLFLOW_TRACKING_URI": server, "HF_HUB_OFFLINE": ""}
     target = ["--set", "runtime.mlflow_register=opinions@champion"]
-    said = training("-o", "first", "--log-to", "mlflow", *target, env=env).stderr
-    assert "registered in MLflow: opinions, version 1, alias champion" in said
-    said = training(
+    stderr = training("-o", "first", "--log-to", "mlflow", *target, env=env).stderr
+    assert "registered in MLflow: opinions, version 1, alias champion" in stderr
+    stderr = training(
         "-o", "second", "--seed", 7, *target, env=env
     ).stderr  # not logged: an MLflow run of its own
-    assert "registered in MLflow: opinions, version 2, alias champion" in said
+    assert "registered in MLflow: opinions, version 2, alias champion" in stderr
 
     import mlflow
 
     client = mlflow.MlflowClient(server)
-    one, two = (client.get_model_version("opinions", number) for number in "12")
+    entry, two = (client.get_model_version("opinions", number) for number in "12")
     assert client.get_model_version_by_alias("opinions", "champion").version == two.version
-    losses = client.get_metric_history(one.run_id, "loss")
+    losses = client.get_metric_history(entry.run_id, "loss")
     history = [
         json.loads(line) for line in (tmp_path / "first" / "history.jsonl").read_text().splitlines()
     ]
-    assert [each.value for each in losses] == pytest.approx(
+    assert [loss.value for loss in losses] == pytest.approx(
         [line["loss"] for line in history if "loss" in line]
     )
-    there = {file.path for file in client.list_artifacts(one.run_id, "run")}
-    assert {"run/metrics.json", "run/model", "run/recipe.yaml", "run/predictions"} <= there
-    assert not {"run/checkpoints", "run/trackers"} & there
+    paths = {file.path for file in client.list_artifacts(entry.run_id, "run")}
+    assert {"run/metrics.json", "run/model", "run/recipe.yaml", "run/predictions"} <= paths
+    assert not {"run/checkpoints", "run/trackers"} & paths
     got = Path(client.download_artifacts(two.run_id, "run/model/model.safetensors", str(tmp_path)))
     assert got.read_bytes() == (tmp_path / "second" / "model" / "model.safetensors").read_bytes()
 
@@ -141,10 +141,11 @@ def test_a_finished_run_becomes_a_version_and_a_gate_reads_it(
     by_name = bertctl(*words, "--baseline", "mlflow:opinions@champion", env=env)
     by_path = bertctl(*words, "--baseline", "second", env=env)
     assert by_name.returncode == by_path.returncode == 0, by_name.stderr
-    named, path = json.loads(by_name.stdout), json.loads(by_path.stdout)
-    assert named.pop("baseline") == "mlflow:opinions@champion"
+    selected = json.loads(by_name.stdout)
+    path = json.loads(by_path.stdout)
+    assert selected.pop("baseline") == "mlflow:opinions@champion"
     assert path.pop("baseline") == "second"
-    assert named == path
+    assert selected == path
 
     again = training("-o", "second", "--seed", 7, *target, "--resume", env=env)
     assert "version 3" in again.stderr, "a finished run is registered by the same command"
@@ -160,37 +161,43 @@ def test_a_registry_that_is_not_there_is_said_before_anything_is_trained(
         "HF_HUB_OFFLINE": "",
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     }
-    said = training(*target, env=env, code=4).stderr
-    assert "opinions@champion can't be registered: MLflow at 127.0.0.1:9" in said
-    assert "secret" not in said
+    stderr = training(*target, env=env, code=4).stderr
+    assert "opinions@champion can't be registered: MLflow at 127.0.0.1:9" in stderr
+    assert "secret" not in stderr
     assert not (tmp_path / "none").exists()
-    said = training(*target, "--offline", env={**env, "MLFLOW_TRACKING_URI": server}, code=4).stderr
-    assert "offline mode is on" in said
+    stderr = training(
+        *target, "--offline", env={**env, "MLFLOW_TRACKING_URI": server}, code=4
+    ).stderr
+    assert "offline mode is on" in stderr
     env["MLFLOW_TRACKING_URI"] = server
-    for named, code in (
+    for by_name, code in (
         ("mlflow:opinions", 2),
         ("mlflow:@x", 2),
         ("mlflow:nothing@x", 4),
         ("mlflow:opinions@x", 4),
     ):
-        done = bertctl("gate", tmp_path, "--baseline", named, "--max-drop", "accuracy=0.1", env=env)
+        done = bertctl(
+            "gate", tmp_path, "--baseline", by_name, "--max-drop", "accuracy=0.1", env=env
+        )
         assert done.returncode == code, done.stderr
-        assert done.stderr.startswith(f"error: {named} ")
+        assert done.stderr.startswith(f"error: {by_name} ")
 
 
 def records(content: bytes) -> Iterator[bytes]:
     """The records of a file of W&B: a header of 7 bytes, then LevelDB's log (blocks of 32 KiB)."""
-    at, whole = 7, b""
+    at = 7
+    text = b""
     while at + 7 <= len(content):
         if 32768 - at % 32768 < 7:  # too little room for a header: the rest of the block is empty
             at += 32768 - at % 32768
             continue
-        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
-        whole += content[at + 7 : at + 7 + length]
+        length = int.from_bytes(content[at + 4 : at + 6], "little")
+        kind = content[at + 6]
+        text += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # the whole of a record, or its last fragment
-            yield whole
-            whole = b""
+            yield text
+            text = b""
 
 
 def test_wandb_offline_has_the_losses(training, tmp_path: Path) -> None:

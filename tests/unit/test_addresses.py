@@ -91,10 +91,10 @@ def test_the_remedy_can_be_typed(address: str, settings: dict[str, bool], words:
 def test_no_secret_is_shown() -> None:
     with pytest.raises(UsageError) as refused:
         refuse_address("https://me:pw@h/x.csv?X-Amz-Signature=abc", "--file")
-    shown = refused.value.message + refused.value.remedy
-    assert "https://h/x.csv" in shown
-    assert "pw" not in shown
-    assert "abc" not in shown
+    output = refused.value.message + refused.value.remedy
+    assert "https://h/x.csv" in output
+    assert "pw" not in output
+    assert "abc" not in output
 
 
 @functools.cache
@@ -104,11 +104,11 @@ def _parameters() -> list[tuple[str, Any]]:
     for verb in VERBS:
         command = verb_command(verb)
         commands = getattr(command, "commands", None) or {verb.name: command}
-        for name, each in commands.items():
+        for name, entry in commands.items():
             parameters += [
-                (f"{verb.name} {name}", one)
-                for one in each.params
-                if not getattr(one, "is_flag", False)
+                (f"{verb.name} {name}", param)
+                for param in entry.params
+                if not getattr(param, "is_flag", False)
             ]
     return parameters
 

@@ -140,7 +140,8 @@ def test_tokens_stand_one_behind_the_other_and_leave_no_letter_out(name):
             contexts.tokens.starts[number],
             contexts.tokens.starts[number] + contexts.tokens.lengths[number],
         )
-        starts, ends = contexts.char_starts[part], contexts.char_ends[part]
+        starts = contexts.char_starts[part]
+        ends = contexts.char_ends[part]
         assert (np.diff(starts) >= 0).all()
         assert (np.diff(ends) >= 0).all()
         covered = {

@@ -59,12 +59,12 @@ def _labelled(labels, n=200, seed=0, right=0.8):
 
 
 def _value(lines, task, name):
-    found = contributions_of(lines, task, name)
-    assert found is not None
-    metric = found.metric(resamples=200)
+    contributions = contributions_of(lines, task, name)
+    assert contributions is not None
+    metric = contributions.metric(resamples=200)
     assert metric.low <= metric.value <= metric.high
-    assert metric.value == pytest.approx(found.value, abs=1e-12)
-    return found.value
+    assert metric.value == pytest.approx(contributions.value, abs=1e-12)
+    return contributions.value
 
 
 def _slice(lines, task, name, column, value):
@@ -74,7 +74,8 @@ def _slice(lines, task, name, column, value):
 @pytest.mark.parametrize("labels", [LABELS, ["yes", "no"]])
 def test_one_label_an_example_equals_scikit_learn(labels):
     lines = _labelled(labels)
-    gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
+    gold = [line["gold"] for line in lines]
+    answers = [line["prediction"] for line in lines]
     # Of two labels the second of the model's order is the positive one, where the run names none.
     if len(labels) == 2:
         assert _value(lines, "text-classification", "f1") == pytest.approx(
@@ -86,13 +87,13 @@ def test_one_label_an_example_equals_scikit_learn(labels):
     chances = np.random.default_rng(3).random((len(lines), len(labels))).round(2)  # with ties
     rows = zip(lines, chances.tolist(), strict=True)
     lines = [line | {"probabilities": dict(zip(labels, row, strict=True))} for line, row in rows]
-    there = np.array(gold)[:, None] == np.array(labels)
-    chances, there = (side[:, -1] if len(labels) == 2 else side for side in (chances, there))
+    others = np.array(gold)[:, None] == np.array(labels)
+    chances, others = (side[:, -1] if len(labels) == 2 else side for side in (chances, others))
     for name, theirs in (
         ("roc_auc", roc_auc_score),
         ("average_precision", average_precision_score),
     ):
-        assert _value(lines, "text-classification", name) == pytest.approx(theirs(there, chances))
+        assert _value(lines, "text-classification", name) == pytest.approx(theirs(others, chances))
     sure = [
         line | {"probabilities": dict.fromkeys(labels, 0.0) | {line["gold"]: 1.0}} for line in lines
     ]
@@ -112,9 +113,9 @@ def test_one_label_an_example_equals_scikit_learn(labels):
 
 def test_without_two_kinds_of_rows_there_is_no_area_under_a_curve():
     lines = [line | {"probabilities": {"yes": 0.4, "no": 0.6}} for line in _labelled(["yes", "no"])]
-    one = [line for line in lines if line["gold"] == "no"]
-    assert contributions_of(one, "text-classification", "roc_auc") is None
-    assert _value(one, "text-classification", "average_precision") == 1.0
+    selected_lines = [line for line in lines if line["gold"] == "no"]
+    assert contributions_of(selected_lines, "text-classification", "roc_auc") is None
+    assert _value(selected_lines, "text-classification", "average_precision") == 1.0
     other = [line for line in lines if line["gold"] == "yes"]
     assert contributions_of(other, "text-classification", "roc_auc") is None
     assert contributions_of(other, "text-classification", "average_precision") is None
@@ -145,8 +146,8 @@ def test_several_labels_an_example_equal_scikit_learn():
     lines = [
         {
             "id": i,
-            "gold": [n for n, there in zip(LABELS, g, strict=True) if there],
-            "prediction": [n for n, there in zip(LABELS, a, strict=True) if there],
+            "gold": [n for n, others in zip(LABELS, g, strict=True) if others],
+            "prediction": [n for n, others in zip(LABELS, a, strict=True) if others],
             "probabilities": dict.fromkeys(LABELS, 0.5),
         }
         for i, (g, a) in enumerate(zip(gold, answers, strict=True))
@@ -184,10 +185,10 @@ def test_scores_equal_scipy():
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
 def test_one_score_for_all_is_worth_nothing(name):
     lines = [{"id": i, "gold": float(i), "prediction": 2.5} for i in range(20)]
-    found = contributions_of(lines, "text-regression", name)
-    assert found.value == 0.0
+    contributions = contributions_of(lines, "text-regression", name)
+    assert contributions.value == 0.0
     better = [line | {"prediction": line["gold"]} for line in lines]
-    change = contributions_of(better, "text-regression", name).difference(found)
+    change = contributions_of(better, "text-regression", name).difference(contributions)
     assert change.value == pytest.approx(1.0)
 
 
@@ -229,9 +230,9 @@ def test_a_type_of_entity_is_a_slice(name):
         score.type: score for score in scores_by_type([g for g, _ in TAGS], [p for _, p in TAGS])
     }
     for value in ("PER", "LOC"):
-        found = _slice(_tagged(), "token-classification", name, "label", value)
-        assert found.value == pytest.approx(getattr(of_type[value], name))
-        assert _value(_tagged(), "token-classification", f"entity_{name}:{value}") == found.value
+        actual = _slice(_tagged(), "token-classification", name, "label", value)
+        assert actual.value == pytest.approx(getattr(of_type[value], name))
+        assert _value(_tagged(), "token-classification", f"entity_{name}:{value}") == actual.value
 
 
 @pytest.mark.parametrize("unanswerable", [False, True])
@@ -291,11 +292,12 @@ def test_a_line_without_a_field_is_refused():
 
 def test_recall_and_precision_of_a_label_are_shares():
     lines = _labelled(LABELS)
-    gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
+    gold = [line["gold"] for line in lines]
+    answers = [line["prediction"] for line in lines]
     scorers = {"recall": recall_score, "precision": precision_score, "f1": f1_score}
     for name, scorer in scorers.items():
-        found = _slice(lines, "text-classification", name, "label", "neg")
-        assert found.value == pytest.approx(scorer(gold, answers, labels=["neg"], average=None)[0])
+        actual = _slice(lines, "text-classification", name, "label", "neg")
+        assert actual.value == pytest.approx(scorer(gold, answers, labels=["neg"], average=None)[0])
     recall = _slice(lines, "text-classification", "recall", "label", "neg")
     trials = stats.binomtest(int(recall.rows.sum()), gold.count("neg"))
     metric = recall.metric()
@@ -310,9 +312,9 @@ def test_any_column_makes_slices():
     lines = _labelled(LABELS)
     for column, value in (("source", "chat"), ("truncated", "true")):
         chosen = [line for line in lines if line[column] in ("chat", True)]
-        found = _slice(lines, "text-classification", "accuracy", column, value)
-        assert found.value == np.mean([line["gold"] == line["prediction"] for line in chosen])
-        assert 0 < len(found.rows) == len(chosen) < len(lines)
+        actual = _slice(lines, "text-classification", "accuracy", column, value)
+        assert actual.value == np.mean([line["gold"] == line["prediction"] for line in chosen])
+        assert 0 < len(actual.rows) == len(chosen) < len(lines)
 
 
 @pytest.mark.parametrize(
@@ -344,15 +346,15 @@ def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
     So it can't be the one by which weights are chosen.
     """
     answers = TagAnswers(("O", "B-A", "I-A", "B-B", "I-B"), mark_entities=True)
-    found = answers.baseline("B-A", [{"id": 0, "gold": ["O", "B-B"]}])
-    assert {name for name in found if ":" in name} == {
-        f"entity_{what}:B" for what in ("precision", "recall", "f1")
+    baseline = answers.baseline("B-A", [{"id": 0, "gold": ["O", "B-B"]}])
+    assert {name for name in baseline if ":" in name} == {
+        f"entity_{subject}:B" for subject in ("precision", "recall", "f1")
     }
-    assert found["entity_f1"] == found["entity_f1:B"] == 0.0
+    assert baseline["entity_f1"] == baseline["entity_f1:B"] == 0.0
 
 
 @pytest.mark.parametrize(
-    ("answers", "gold", "predicted", "said"),
+    ("answers", "gold", "predicted", "message"),
     [
         (OneLabelAnswers(("neg", "pos")), ["pos", "neg"], ["pos", "pos"], "'pos'"),
         (OneLabelAnswers(("neg", "pos")), ["pos", "pos"], ["pos", "pos"], None),
@@ -373,25 +375,27 @@ def test_the_constant_tag_has_no_metric_of_a_type_that_is_not_there() -> None:
         (SpanAnswers(), [["x"], ["y"]], ["z", "z"], None),
     ],
 )
-def test_one_answer_to_everything_is_named_where_several_are_right(answers, gold, predicted, said):
-    assert answers.constant_prediction(lines_of(gold, predicted)) == said
+def test_one_answer_to_everything_is_named_where_several_are_right(
+    answers, gold, predicted, message
+):
+    assert answers.constant_prediction(lines_of(gold, predicted)) == message
 
 
 def test_probabilities_are_scipys_to_the_last_bit() -> None:
     logits = np.random.default_rng(0).normal(0, 20, (300, 7)).astype(np.float32)
     logits[:9, 4:] = -np.inf  # choices that a row has not
-    found = softmax(logits)
-    assert found.dtype == np.float32
-    assert np.array_equal(found, scipy.special.softmax(logits, axis=1))
+    probabilities = softmax(logits)
+    assert probabilities.dtype == np.float32
+    assert np.array_equal(probabilities, scipy.special.softmax(logits, axis=1))
     assert softmax(logits[:0]).shape == (0, 7)
 
 
 def test_the_table_of_labels_counts_clusters_as_gate_does():
     lines = [{**line, "cluster": i // 20} for i, line in enumerate(_labelled(LABELS))]
     for row in ClassAnswers.from_lines(lines).outcome(lines).rows:
-        own = _slice(lines, "text-classification", "recall", "label", row[0]).metric()
-        assert own.clusters == 10
-        assert row[5] == (pytest.approx(own.low), pytest.approx(own.high)), row[0]
+        metric = _slice(lines, "text-classification", "recall", "label", row[0]).metric()
+        assert metric.clusters == 10
+        assert row[5] == (pytest.approx(metric.low), pytest.approx(metric.high)), row[0]
 
 
 def test_entities_of_a_document_are_one_cluster():
@@ -426,8 +430,8 @@ def test_the_error_of_scores_is_that_of_clusters():
         {"id": str(i), "gold": 1.0, "prediction": 1.0 + i // 20, "cluster": i // 20}
         for i in range(400)
     ]
-    _, found = ScoreAnswers().group_score(lines)
-    metric = found.metric(resamples=2000)
+    _, actual = ScoreAnswers().group_score(lines)
+    metric = actual.metric(resamples=2000)
     error = np.arange(20).std(ddof=1) / np.sqrt(20)
     half = stats.t(19).ppf(0.975) * error
     assert (metric.value, metric.clusters, metric.higher_is_better) == (9.5, 20, False)
@@ -442,10 +446,11 @@ def test_the_table_of_questions_is_scored_as_the_metrics():
 
     SQuAD 2.0 does not.
     """
-    golds, given = [["!", "yes"], ["no"], ["no"]], ["?", "no", "yes"]
+    golds = [["!", "yes"], ["no"], ["no"]]
+    supplied = ["?", "no", "yes"]
     lines = [
-        {"id": str(i), "gold": gold, "prediction": said}
-        for i, (gold, said) in enumerate(zip(golds, given, strict=True))
+        {"id": str(i), "gold": gold, "prediction": message}
+        for i, (gold, message) in enumerate(zip(golds, supplied, strict=True))
     ]
     ((_, n, exact, _, f1, silent),) = SpanAnswers().outcome(lines).rows
     assert (n, exact, silent) == (

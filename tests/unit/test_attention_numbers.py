@@ -24,7 +24,8 @@ from bertctl.training.finetune import run as finetune_run
 from bertctl.training.job import prepare
 from tests.tiny_recipes import tiny_recipe
 
-TEXT, PAIR = "the film was good and the film was warm", "it was a surprise"
+TEXT = "the film was good and the film was warm"
+PAIR = "it was a surprise"
 
 
 def reader(folder: Path, **options: int) -> AttentionReader:
@@ -34,14 +35,12 @@ def reader(folder: Path, **options: int) -> AttentionReader:
 
 def test_layers_and_heads_can_be_chosen(tiny_model: Path) -> None:
     opened = reader(tiny_model)
-    every, some = (
-        read_attention(opened, TEXT),
-        read_attention(opened, TEXT, layers="-1", heads="3,1"),
-    )
+    every = read_attention(opened, TEXT)
+    some = read_attention(opened, TEXT, layers="-1", heads="3,1")
     assert (some["layers"].tolist(), some["heads"].tolist()) == ([2], [1, 3])
     np.testing.assert_array_equal(some["attentions"], every["attentions"][1:, [0, 2]])
     np.testing.assert_array_equal(some["queries"], every["queries"][1:, [0, 2]])
-    arrays = {name for name, one in some.items() if isinstance(one, np.ndarray)}
+    arrays = {name for name, value in some.items() if isinstance(value, np.ndarray)}
     assert arrays == {
         "tokens",
         "sides",
@@ -64,28 +63,31 @@ def test_layers_and_heads_can_be_chosen(tiny_model: Path) -> None:
         ("-4, 2 - 3", (1, 2, 3)),
     ],
 )
-def test_numbers(typed: str | None, expected: tuple[int, ...]) -> None:
+def test_typed_numbers_and_ranges_become_sorted_positions(
+    typed: str | None, expected: tuple[int, ...]
+) -> None:
     assert numbers_in(typed, 4, "layer") == expected
 
 
 @pytest.mark.parametrize(
     "typed", ["0", "5", "-5", "-6", "-9", "3-2", "1-9", "two", "", "1,,2", "1--2", "99999999999"]
 )
-def test_numbers_that_are_none(typed: str) -> None:
+def test_numbers_that_no_layer_has_are_refused(typed: str) -> None:
     with pytest.raises(UsageError, match="has no layer"):
         numbers_in(typed, 4, "layer")
 
 
 def test_a_text_is_cut_at_the_models_longest(tiny_model: Path) -> None:
-    found = read_attention(reader(tiny_model), "bad " * 100)
-    assert (len(found["tokens"]), found["cut"]) == (41, 61)
+    attention = read_attention(reader(tiny_model), "bad " * 100)
+    assert (len(attention["tokens"]), attention["cut"]) == (41, 61)
     short = read_attention(reader(tiny_model, max_length=10), "bad " * 100)
     assert (len(short["tokens"]), short["cut"]) == (10, 92)
 
 
 def _patterns_of(encoding: Encoding, weights: np.ndarray) -> dict[str, list[float]]:
     """What each token of a text pays to whatever the patterns name, by plain loops; one head."""
-    sides, found = sides_of(encoding), {name: [] for name in (*PATTERNS, "distance", "entropy")}
+    sides = sides_of(encoding)
+    actual = {name: [] for name in (*PATTERNS, "distance", "entropy")}
     for i, side in enumerate(sides):
         if side < 0:
             continue
@@ -101,12 +103,12 @@ def _patterns_of(encoding: Encoding, weights: np.ndarray) -> dict[str, list[floa
             "delimiters": [j for j, token in enumerate(encoding.tokens) if token == "[SEP]"],
             "other": [j for j, other in enumerate(sides) if other >= 0 and other != side],
         }
-        for name, places in others.items():
-            if places:
-                found[name].append(sum(row[j] for j in places))
-        found["distance"].append(sum(share * abs(i - j) for j, share in enumerate(row)))
-        found["entropy"].append(-sum(share * math.log(share) for share in row if share))
-    return found
+        for name, positions in others.items():
+            if positions:
+                actual[name].append(sum(row[j] for j in positions))
+        actual["distance"].append(sum(share * abs(i - j) for j, share in enumerate(row)))
+        actual["entropy"].append(-sum(share * math.log(share) for share in row if share))
+    return actual
 
 
 @pytest.mark.parametrize("pairs", [None, [PAIR, "good", "bad film ."]])
@@ -114,28 +116,28 @@ def test_patterns_are_what_loops_count(tiny_model: Path, pairs: list[str] | None
     texts = [TEXT, "good", "it was very very very bad !"]
     opened = reader(tiny_model)
     chunks = [TextChunk(["", " ", *texts], pairs and ["x", "y", *pairs])]  # empty ones are left out
-    found = measure_patterns(opened, chunks)
+    patterns = measure_patterns(opened, chunks)
 
     encodings, _ = opened.encode(TextChunk(texts, pairs))
-    each = [
+    attentions = [
         read_attention(opened, text, pairs and pairs[i])["attentions"]
         for i, text in enumerate(texts)
     ]
     for layer in range(2):
         for head in range(3):
             expected: dict[str, list[float]] = {}
-            for encoding, weights in zip(encodings, each, strict=True):
+            for encoding, weights in zip(encodings, attentions, strict=True):
                 for name, values in _patterns_of(encoding, weights[layer, head]).items():
                     expected[name] = expected.get(name, []) + values
             for name, values in expected.items():
-                assert (name in found["columns"]) is bool(values)
+                assert (name in patterns["columns"]) is bool(values)
                 if values:
-                    assert found["columns"][name][layer, head] == pytest.approx(
+                    assert patterns["columns"][name][layer, head] == pytest.approx(
                         np.mean(values), abs=1e-5
                     ), name
-                    assert found["counts"][name] == len(values)
-    assert (found["texts"], found["cut"]) == (3, 0)
-    assert ("other" in found["columns"]) is (pairs is not None)
+                    assert patterns["counts"][name] == len(values)
+    assert (patterns["texts"], patterns["cut"]) == (3, 0)
+    assert ("other" in patterns["columns"]) is (pairs is not None)
 
 
 def test_no_text_is_no_pattern(tiny_model: Path) -> None:
@@ -151,7 +153,7 @@ def importance(tiny_run):
 
 
 def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
-    run, found = importance
+    run, actual = importance
     engine = run.load(plain=True)
     rows = run.task.encode(_validation(run), engine.tokenizer, max_length=32)
 
@@ -160,22 +162,22 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
         assert passed is not None
         return passed
 
-    whole = losses()
-    assert found["loss"] == pytest.approx(whole.mean(), abs=1e-6)
+    complete = losses()
+    assert actual["loss"] == pytest.approx(complete.mean(), abs=1e-6)
     for layer, head in [(0, 0), (0, 2), (1, 1)]:
         output = engine.backend.network.bert.encoder.layer[layer].attention.output.dense.weight
-        kept = output.detach().clone()
+        retained = output.detach().clone()
         with torch.no_grad():
             output[:, 12 * head : 12 * (head + 1)] = 0.0  # what it says reaches nothing
-        gaps = losses() - whole
+        gaps = losses() - complete
         with torch.no_grad():
-            output.copy_(kept)
-        assert found["columns"]["loss_rise"][layer, head] == pytest.approx(gaps.mean(), abs=1e-5)
-        assert found["columns"]["loss_error"][layer, head] == pytest.approx(
+            output.copy_(retained)
+        assert actual["columns"]["loss_rise"][layer, head] == pytest.approx(gaps.mean(), abs=1e-5)
+        assert actual["columns"]["loss_error"][layer, head] == pytest.approx(
             gaps.std(ddof=1) / math.sqrt(len(gaps)), abs=1e-5
         )
-    assert np.abs(found["columns"]["loss_rise"]).max() > 1e-3
-    assert (found["metric"], found["rows"]) == ("accuracy", len(whole))
+    assert np.abs(actual["columns"]["loss_rise"]).max() > 1e-3
+    assert (actual["metric"], actual["rows"]) == ("accuracy", len(complete))
 
 
 @pytest.fixture(scope="module")
@@ -194,21 +196,22 @@ def importance_of_tags(tmp_path_factory: pytest.TempPathFactory, tiny_model: Pat
 
 @pytest.mark.parametrize("made", ["importance", "importance_of_tags"])
 def test_a_gradient_is_the_slope_of_the_loss(made: str, request: pytest.FixtureRequest) -> None:
-    run, found = request.getfixturevalue(made)
+    run, actual = request.getfixturevalue(made)
     engine = run.load(plain=True)
     rows = run.task.encode(_validation(run), engine.tokenizer, max_length=32)
     for layer, head in [(0, 1), (1, 2)]:
         output = engine.backend.network.bert.encoder.layer[layer].attention.output.dense.weight
-        kept, ends = output.detach().clone(), []
+        retained = output.detach().clone()
+        ends = []
         for gate in (0.99, 1.01):
             with torch.no_grad():
-                output.copy_(kept)
+                output.copy_(retained)
                 output[:, 12 * head : 12 * (head + 1)] *= gate
             ends.append(engine.forward(run.task, rows, batch_size=32).losses / rows.weights)
         with torch.no_grad():
-            output.copy_(kept)
+            output.copy_(retained)
         slopes = np.abs((ends[1] - ends[0]) / 0.02)
-        assert found["columns"]["gradient"][layer, head] == pytest.approx(
+        assert actual["columns"]["gradient"][layer, head] == pytest.approx(
             slopes.mean(), rel=0.02, abs=1e-5
         )
 

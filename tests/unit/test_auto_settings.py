@@ -323,10 +323,10 @@ def test_a_folder_of_an_auto_run_is_named_by_the_values_that_were_chosen(
     tiny_model: Path, opinions: Path
 ) -> None:
     job = prepare(auto_recipe(tiny_model, opinions))
-    shown = job.recipe.model_dump()
+    dump = job.recipe.model_dump()
     sections = [dotted.partition(".") for dotted in AUTO_FIELDS]
-    given = {f"{section}.{name}": shown[section][name] for section, _, name in sections}
-    options = {dotted: NULL if value is None else value for dotted, value in given.items()}
+    supplied = {f"{section}.{name}": dump[section][name] for section, _, name in sections}
+    options = {dotted: NULL if value is None else value for dotted, value in supplied.items()}
 
     written_out = auto_recipe(tiny_model, opinions, **options, **{"training.preset": NULL})
 

@@ -235,7 +235,7 @@ def test_a_comparison_is_mcnemars_and_allows_for_the_choice_of_the_epoch():
     of_three = paired_comparison(answers, ours, theirs, "accuracy", compared=3)
 
     rights = [
-        np.array([line["gold"] == line["prediction"] for line in each]) for each in (ours, theirs)
+        np.array([line["gold"] == line["prediction"] for line in entry]) for entry in (ours, theirs)
     ]
     expected = share_difference(*rights)
     assert (once["value"], once["low"], once["high"], once["p"]) == (

@@ -54,8 +54,8 @@ def test_the_table_is_read_without_a_problem():
 def test_every_finding_has_severity_words_and_remedy(family):
     rules = TABLE.values[family]
     calls = _calls(MODULES[family])
-    for code, said in calls:
-        known = said | set(rules[code])
+    for code, message in calls:
+        known = message | set(rules[code])
         assert {"severity", "remedy"} <= known, code
         assert known & {"message", "says"}, code
     written_out = {code for code, _ in calls}

@@ -81,7 +81,7 @@ def _made(count: int, seed: int) -> list[str]:
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_finds_what_brute_force_finds(seed: int) -> None:
     texts = _made(450, seed)
-    found = {(a, b): alike for a, b, alike in near_duplicates(texts)}
+    actual = {(a, b): alike for a, b, alike in near_duplicates(texts)}
     sets = [
         {text[i : i + 4] for i in range(len(text) - 3)} if len(text) >= SHORTEST else set()
         for text in texts
@@ -92,11 +92,11 @@ def test_finds_what_brute_force_finds(seed: int) -> None:
     }
     true = {pair: value for pair, value in alike.items() if value >= SIMILARITY}
     assert len(true) > 40
-    assert set(found) <= set(true)
-    assert all(found[pair] == true[pair] for pair in found)
+    assert set(actual) <= set(true)
+    assert all(actual[pair] == true[pair] for pair in actual)
     with_a_twin = {index for pair in true for index in pair}
-    assert {index for pair in found for index in pair} == with_a_twin
-    assert len(found) > 0.9 * len(true)  # of large groups not every pair is listed
+    assert {index for pair in actual for index in pair} == with_a_twin
+    assert len(actual) > 0.9 * len(true)  # of large groups not every pair is listed
 
 
 def test_texts_in_blocks_have_the_same_twins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,8 +151,8 @@ def test_short_texts_are_left_out() -> None:
 
 
 def test_other_scripts_have_shingles_too() -> None:
-    one = "это очень длинное предложение о мосте и о реке"
-    assert [pair[:2] for pair in near_duplicates([one, "短い", one + " и"])] == [(0, 2)]
+    text = "это очень длинное предложение о мосте и о реке"
+    assert [pair[:2] for pair in near_duplicates([text, "短い", text + " и"])] == [(0, 2)]
 
 
 @pytest.mark.parametrize("texts", [[], ["one text only, and it is long enough to count"]])

@@ -21,10 +21,10 @@ def _checked(name: str, folder: Path) -> DataReport:
 
 
 def _named(report: DataReport) -> dict[tuple[str, str], list[Finding]]:
-    found: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    actual: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for finding in report.findings:
-        found[finding.code, finding.split].append(finding)
-    return found
+        actual[finding.code, finding.split].append(finding)
+    return actual
 
 
 def _column(path: Path, column: int, *, header: bool) -> list[str]:
@@ -47,7 +47,7 @@ def test_own_duplicates_across_splits(
     name: str, folder: str, column: int, test_column: int, header: bool, shared_data: Path
 ) -> None:
     glue = shared_data / "glue"
-    found = _named(_checked(name, glue))
+    actual = _named(_checked(name, glue))
     splits = {
         split: _folded(
             _column(glue / folder / file, column if split != "test" else test_column, header=head)
@@ -68,9 +68,9 @@ def test_own_duplicates_across_splits(
     }
     assert any(expected.values())
     for split, counts in expected.items():
-        assert [f.count for f in found.get(("duplicate-across-splits", split), [])] == counts
+        assert [f.count for f in actual.get(("duplicate-across-splits", split), [])] == counts
     repeats = len(splits["train"]) - len(set(splits["train"]))
-    assert found["duplicate", "train"][0].count == repeats
+    assert actual["duplicate", "train"][0].count == repeats
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_conflicting_labels_of_medical_abstracts(shared_data: Path) -> None:
 def test_the_bundled_set_is_clean(tmp_path: Path) -> None:
     report = check_data(load_recipe("demo", options={"model.name": str(tmp_path)}))
     assert report.findings == ()
-    assert [(split, found["rows"]) for split, found in report.splits.items()] == [
+    assert [(split, value["rows"]) for split, value in report.splits.items()] == [
         ("train", 600),
         ("validation", 150),
         ("test", 150),
@@ -133,28 +133,26 @@ def test_phrases_of_sst2_stand_inside_other_phrases(
         line.split("\t")[0]
         for line in (shared_data / "glue/SST-2/train.tsv").read_text().splitlines()[1:]
     ]
-    held, kept = (
-        phrases[::130][:500],
-        [text for i, text in enumerate(phrases) if i % 130 or i >= 65_000],
-    )
-    for name, texts in {"train": kept, "validation": held}.items():
+    held = phrases[::130][:500]
+    retained = [text for i, text in enumerate(phrases) if i % 130 or i >= 65_000]
+    for name, texts in {"train": retained, "validation": held}.items():
         rows = "\n".join(f"{text.strip()}\t{i % 2}" for i, text in enumerate(texts))
         (tmp_path / f"{name}.tsv").write_text(f"sentence\tlabel\n{rows}\n")
     done = bertctl("data", "check", tmp_path / "train.tsv", tmp_path / "validation.tsv", "--json")
-    found = next(
+    first = next(
         f for f in json.loads(done.stdout)["findings"] if f["code"] == "contained-across-splits"
     )
-    padded = [f" {' '.join(text.lower().split())} " for text in kept]
+    padded = [f" {' '.join(text.lower().split())} " for text in retained]
     by_word: dict[str, list[str]] = defaultdict(list)
     for text in padded:
         for word in set(text.split()):
             by_word[word].append(text)
-    inside = 0
+    inner = 0
     for text in {i: f" {' '.join(text.lower().split())} " for i, text in enumerate(held)}.values():
         words = text.split()
         rarest = min(words, key=lambda word: len(by_word[word]))
-        inside += len(words) >= 3 and any(
+        inner += len(words) >= 3 and any(
             text in other and text != other for other in by_word[rarest]
         )
-    assert found["count"] == inside > 350
-    assert found["total"] == 500
+    assert first["count"] == inner > 350
+    assert first["total"] == 500

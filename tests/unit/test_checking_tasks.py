@@ -27,7 +27,7 @@ Plant = Callable[[list[Row], list[Row]], object]
 
 
 # --- tags: WNUT-17
-# ---------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,8 @@ def tagged(shared_data: Path) -> tuple[list[Row], list[Row]]:
                 tags.append(tag.strip())
             elif words:
                 rows.append({"words": words, "label": tags})
-                words, tags = [], []
+                words = []
+                tags = []
         return rows[:count]
 
     return read("wnut17train.conll", 500), read("emerging.dev.conll", 150)
@@ -253,21 +254,21 @@ def test_rows_that_readers_refuse_are_all_listed_and_the_others_checked(
     task: Any, tmp_path: Path
 ) -> None:
     sound, wrong = _WRONG[task]
-    lines = [sound, *({**sound, **each} for each in wrong), sound]
+    lines = [sound, *({**sound, **entry} for entry in wrong), sound]
     path = tmp_path / "train.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in lines), encoding="utf-8")
     recipe = Recipe(
         task=task, data=DataSection(train_file=str(path)), model=ModelSection(name=str(tmp_path))
     )
     report = check_data(recipe)
-    found = {finding.code: finding for finding in report.findings}
-    refused = found["bad-record"]
+    actual = {finding.code: finding for finding in report.findings}
+    refused = actual["bad-record"]
     assert (refused.severity, refused.count, refused.total) == ("error", len(wrong), len(lines))
     assert [example.where for example in refused.examples] == [
         f"{path}:{i + 2}" for i in range(len(wrong))
     ]
     assert report.splits["train"]["rows"] == 2
-    assert "duplicate" in found
+    assert "duplicate" in actual
 
 
 def test_spans_that_readers_refuse_are_all_listed(tmp_path: Path) -> None:
@@ -283,13 +284,13 @@ def test_spans_that_readers_refuse_are_all_listed(tmp_path: Path) -> None:
         data=DataSection(train_file=str(path)),
         model=ModelSection(name=str(tmp_path)),
     )
-    found = {finding.code: finding for finding in check_data(recipe).findings}
-    assert found["unreadable"].severity == "error"
-    assert [example.where for example in found["overlapping-spans"].examples] == [
+    actual = {finding.code: finding for finding in check_data(recipe).findings}
+    assert actual["unreadable"].severity == "error"
+    assert [example.where for example in actual["overlapping-spans"].examples] == [
         f"{path}:2",
         f"{path}:4",
     ]
-    assert [example.where for example in found["span-out-of-text"].examples] == [f"{path}:3"]
+    assert [example.where for example in actual["span-out-of-text"].examples] == [f"{path}:3"]
 
 
 def test_one_span_at_fault_is_one_whatever_its_places_are_called(tmp_path: Path) -> None:
@@ -304,9 +305,9 @@ def test_one_span_at_fault_is_one_whatever_its_places_are_called(tmp_path: Path)
         data=DataSection(train_file=str(path)),
         model=ModelSection(name=str(tmp_path)),
     )
-    found = {finding.code: finding for finding in check_data(recipe).findings}
-    assert [example.where for example in found["span-out-of-text"].examples] == [f"{path}:5"]
-    assert found["span-out-of-text"].count == 1
+    actual = {finding.code: finding for finding in check_data(recipe).findings}
+    assert [example.where for example in actual["span-out-of-text"].examples] == [f"{path}:5"]
+    assert actual["span-out-of-text"].count == 1
 
 
 def test_entities_are_counted_in_plain_english(tmp_path: Path) -> None:
@@ -318,12 +319,12 @@ def test_entities_are_counted_in_plain_english(tmp_path: Path) -> None:
         data=DataSection(train_file=str(path)),
         model=ModelSection(name=str(tmp_path)),
     )
-    found = {finding.code: finding for finding in check_data(recipe).findings}
-    assert found["punctuation-entity"].message.startswith("9 of 18 entities ")
+    actual = {finding.code: finding for finding in check_data(recipe).findings}
+    assert actual["punctuation-entity"].message.startswith("9 of 18 entities ")
 
 
 # --- answers: SQuAD
-# --------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -441,13 +442,13 @@ def test_an_answer_over_a_line_break_is_where_training_finds_it(
 def test_a_constant_slip_of_the_offsets_is_named(questions: tuple[list[Row], list[Row]]) -> None:
     train, validation = ([dict(row) for row in rows] for rows in questions)
     _off_by(train, 2)
-    found = next(
+    first = next(
         f
         for f in check_rows("question-answering", train, validation)
         if f.code == "answer-off-offset"
     )
-    assert found.severity == "error"
-    assert "2 characters earlier" in found.remedy
+    assert first.severity == "error"
+    assert "2 characters earlier" in first.remedy
 
 
 def test_no_answer_of_squad_is_at_fault(questions: tuple[list[Row], list[Row]]) -> None:
@@ -456,7 +457,7 @@ def test_no_answer_of_squad_is_at_fault(questions: tuple[list[Row], list[Row]]) 
 
 
 # --- choices: CODAH
-# --------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

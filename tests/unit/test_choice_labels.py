@@ -314,13 +314,15 @@ def test_the_training_file_says_to_its_run_where_labels_begin(tmp_path):
 
 def test_a_run_that_counts_from_0_refuses_columns_that_count_from_1_without_a_0(tmp_path):
     path = _table(tmp_path, [1, 2, 1], FROM_1)
-    told = {"split": "file", "label_needed": True, "hints": frozenset({"label_column"})}
+    options = {"split": "file", "label_needed": True, "hints": frozenset({"label_column"})}
     with pytest.raises(DataError, match="would count from 0, as those the run was trained on"):
-        READER.read(path, DataSection(first_choice=0), **told)
-    zero = READER.read(_table(tmp_path, [1, 0, 1], FROM_1), DataSection(first_choice=0), **told)
+        READER.read(path, DataSection(first_choice=0), **options)
+    zero = READER.read(_table(tmp_path, [1, 0, 1], FROM_1), DataSection(first_choice=0), **options)
     assert list(zero.rows.columns["label"]) == [1, 0, 1]
-    one = READER.read(_table(tmp_path, [1, 2, 1], FROM_1), DataSection(first_choice=1), **told)
-    assert list(one.rows.columns["label"]) == [0, 1, 0]
+    reading = READER.read(
+        _table(tmp_path, [1, 2, 1], FROM_1), DataSection(first_choice=1), **options
+    )
+    assert list(reading.rows.columns["label"]) == [0, 1, 0]
 
 
 PIQA = {"goal": "g", "sol1": "a", "sol2": "b"}
@@ -367,10 +369,8 @@ def test_a_right_answer_and_its_distractors_are_choices_in_the_order_of_the_alph
 
 @pytest.mark.parametrize("name", ["dream.json", "dream.jsonl"])
 def test_dialogues_of_dream_are_read(tmp_path, name):
-    turns, question = (
-        ["M: hi", "W: ho"],
-        {"question": "who?", "choice": ["x", "y", "z"], "answer": "y"},
-    )
+    turns = ["M: hi", "W: ho"]
+    question = {"question": "who?", "choice": ["x", "y", "z"], "answer": "y"}
     raw = [[turns, [question, {**question, "answer": "z"}], "4-199"]]
     flat = [
         {"dialogue_id": "4", "dialogue": turns, **question},

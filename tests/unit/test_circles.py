@@ -13,15 +13,15 @@ def imports() -> dict[str, set[str]]:
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         files[name.removesuffix(".__init__")] = path
-    found = {}
+    results = {}
     for name, path in files.items():
         imported = set()
         for module, text in IMPORT.findall(path.read_text(encoding="utf-8")):
             names = {f"{module}.{word}" for word in re.findall(r"\w+", text)}
             imported |= names & files.keys() or {module}
-        found[name] = (imported & files.keys()) - {name}
-    found["bertctl"] = set()  # its names are imported when they are used
-    return found
+        results[name] = (imported & files.keys()) - {name}
+    results["bertctl"] = set()  # its names are imported when they are used
+    return results
 
 
 def test_no_file_imports_one_that_imports_it() -> None:

@@ -32,8 +32,8 @@ from bertctl.search.clusters import (
 )
 def test_words_that_may_name_a_cluster(text: str, words: list[str]) -> None:
     expected = [unicodedata.normalize("NFC", word) for word in words]
-    found = telling_words(text)
-    assert [word for word in found if word not in ("do", "n't")] == [
+    actual = telling_words(text)
+    assert [word for word in actual if word not in ("do", "n't")] == [
         word for word in expected if word != "don't"
     ]
 
@@ -94,8 +94,8 @@ def test_a_measure_is_grouped_by_or_refused_by_name(
     check_measure(method, similarity)
     vectors = np.array([[0, 1], [0, 1.1], [5, 0], [5, 0.1]], dtype=np.float32)
     count = None if method == "hdbscan" else 2
-    found = clusters_of(vectors, method, count, smallest=2, seed=0, similarity=similarity)
-    assert found[0] == found[1] != found[2] == found[3]
+    clusters = clusters_of(vectors, method, count, smallest=2, seed=0, similarity=similarity)
+    assert clusters[0] == clusters[1] != clusters[2] == clusters[3]
 
 
 def test_clear_groups_are_found_by_batches_too() -> None:
@@ -104,10 +104,10 @@ def test_clear_groups_are_found_by_batches_too() -> None:
     group = rng.integers(0, 3, 600)
     vectors = centres[group] + rng.normal(0, 0.05, (600, 8)).astype(np.float32)
 
-    found = clusters_of(vectors, "kmeans", 3, smallest=2, seed=0, approximate=True)
+    clusters = clusters_of(vectors, "kmeans", 3, smallest=2, seed=0, approximate=True)
 
-    assert np.array_equal(found, clusters_of(vectors, "kmeans", 3, smallest=2, seed=0))
-    assert len(set(zip(found.tolist(), group.tolist(), strict=True))) == 3
+    assert np.array_equal(clusters, clusters_of(vectors, "kmeans", 3, smallest=2, seed=0))
+    assert len(set(zip(clusters.tolist(), group.tolist(), strict=True))) == 3
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def recipes(draw) -> Recipe:
     separator = draw(maybe(texts))
     multi_label = True if separator else draw(maybe(st.booleans()))
     labels = draw(maybe(st.lists(texts, unique=True)))
-    own = {
+    fields = {
         "text_classification": {
             "labels": labels,
             "multi_label": multi_label,
@@ -141,7 +141,7 @@ def recipes(draw) -> Recipe:
                 "keep_text": draw(st.booleans()),
             },
             "runtime": {"log_to": draw(st.lists(st.sampled_from(["wandb", "mlflow"])))},
-            section: own[section],
+            section: fields[section],
         }
     )
 
@@ -188,7 +188,9 @@ def test_other_yaml_readers_see_the_same_values():
 def test_it_opens_with_the_command_and_every_field_stands_under_its_docstring():
     lines = dump_recipe(load_recipe("sst2"), command="bertctl finetune\nsst2 -o R").splitlines()
     assert lines[0] == "# bertctl finetune sst2 -o R"
-    seen, comment, section = set(), [], ""
+    observed = set()
+    comment = []
+    section = ""
     for line in lines[1:]:
         words = line.strip()
         if words.startswith("#"):
@@ -201,7 +203,7 @@ def test_it_opens_with_the_command_and_every_field_stands_under_its_docstring():
             dotted = f"{section}.{key}" if line.startswith("  ") else key
             if dotted in fields():
                 assert " ".join(comment) == field_docs()[dotted].text
-                seen.add(dotted)
+                observed.add(dotted)
         comment = []
     others = {
         "text_regression",
@@ -212,7 +214,7 @@ def test_it_opens_with_the_command_and_every_field_stands_under_its_docstring():
         "probe",
     }
     others |= {"sentence_embeddings", "few_shot", "lora", "distillation"}
-    assert seen == {name for name in fields() if name.split(".")[0] not in others}
+    assert observed == {name for name in fields() if name.split(".")[0] not in others}
 
 
 @pytest.mark.parametrize("name", builtin_recipes())
@@ -230,7 +232,7 @@ def hashed(
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         "name=other",
         "description=other",
@@ -243,8 +245,8 @@ def hashed(
         "training.log_every=3",
     ],
 )
-def test_what_decides_no_number_is_not_in_the_hash(given):
-    assert hashed(given) == hashed()
+def test_what_decides_no_number_is_not_in_the_hash(arguments):
+    assert hashed(arguments) == hashed()
 
 
 def test_the_place_of_a_persons_own_files_is_not_in_the_hash():
@@ -253,7 +255,7 @@ def test_the_place_of_a_persons_own_files_is_not_in_the_hash():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         "training.epochs=2",
         "training.seed=1",
@@ -266,8 +268,8 @@ def test_the_place_of_a_persons_own_files_is_not_in_the_hash():
         "text_classification.labels=[a, b]",
     ],
 )
-def test_what_decides_the_numbers_is_in_the_hash(given):
-    assert hashed(given) != hashed()
+def test_what_decides_the_numbers_is_in_the_hash(arguments):
+    assert hashed(arguments) != hashed()
 
 
 def test_data_and_model_are_in_the_hash_by_content():

@@ -35,13 +35,13 @@ def problems(path: str, **more: object) -> list[str]:
     return [sentence.replace(folder, "") for sentence in caught.value.problems]
 
 
-def assert_told(found: list[str], *expected: tuple[str, ...]) -> None:
+def assert_told(actual: list[str], *expected: tuple[str, ...]) -> None:
     """Each sentence begins with its place and names all that is to be known there.
 
     The wording is free.
     """
-    assert len(found) == len(expected)
-    for sentence, (place, *facts) in zip(found, expected, strict=True):
+    assert len(actual) == len(expected)
+    for sentence, (place, *facts) in zip(actual, expected, strict=True):
         assert sentence.startswith(place)
         for fact in facts:
             assert fact in sentence.removeprefix(place)
@@ -136,7 +136,7 @@ def test_one_problem_is_one_line(write):
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("arguments", "intended"),
     [
         ("training: {epoch: 1}", "training.epochs"),
         ("training: {batch-size: 1}", "training.batch_size"),
@@ -152,9 +152,9 @@ def test_one_problem_is_one_line(write):
         ("optimizer: {lr: 1}", "optimizer.learning_rate"),
     ],
 )
-def test_the_right_field_is_named_in_whatever_section_it_is(write, given, meant):
-    (sentence,) = problems(write(given))
-    assert sentence.endswith(f"did you mean {meant}?")
+def test_the_right_field_is_named_in_whatever_section_it_is(write, arguments, intended):
+    (sentence,) = problems(write(arguments))
+    assert sentence.endswith(f"did you mean {intended}?")
 
 
 def test_a_key_like_nothing_gets_no_guess(write):
@@ -209,8 +209,8 @@ def test_a_whole_number_is_a_number_but_not_the_other_way_round(write):
 def test_only_true_and_false_are_booleans_and_only_decimals_are_numbers(write, word):
     recipe = load_recipe(write(f"text_classification: {{labels: [{word}, other]}}"))
     assert recipe.text_classification.labels == [word, "other"]
-    found = problems(write(f"evaluation: {{keep_text: {word}}}"))
-    assert_told(found, ("mine.yaml:1: evaluation.keep_text: ", f'"{word}"', "true or false"))
+    issues = problems(write(f"evaluation: {{keep_text: {word}}}"))
+    assert_told(issues, ("mine.yaml:1: evaluation.keep_text: ", f'"{word}"', "true or false"))
 
 
 def test_true_and_false_are_booleans(write):
@@ -249,7 +249,7 @@ def test_keys_given_twice_are_refused_with_both_lines(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "where", "what"),
+    ("text", "where", "subject"),
     [
         ("training:\n\tepochs: 1", "mine.yaml:2", "column 1"),
         ("name: x\ntraining: {epochs: 1", "mine.yaml:2", "not YAML"),
@@ -265,16 +265,16 @@ def test_keys_given_twice_are_refused_with_both_lines(write):
         ("? [a]\n: 1", "mine.yaml:1", "key"),
     ],
 )
-def test_what_is_no_recipe_is_refused_with_its_line(write, text, where, what):
+def test_what_is_no_recipe_is_refused_with_its_line(write, text, where, subject):
     (sentence,) = problems(write(text))
     assert sentence.startswith(f"{where}: ")
-    assert what in sentence
+    assert subject in sentence
 
 
 def test_problems_of_the_sets_are_said_with_a_syntax_error_too(write):
-    found = problems(write("training: {"), sets=["training.epoch=1", "data.data_dir=x"])
-    assert len(found) == 2  # data_dir without a name is no problem while the file can't be read
-    assert found[1].startswith("--set: training.epoch")
+    issues = problems(write("training: {"), sets=["training.epoch=1", "data.data_dir=x"])
+    assert len(issues) == 2  # data_dir without a name is no problem while the file can't be read
+    assert issues[1].startswith("--set: training.epoch")
 
 
 def test_bytes_that_are_not_utf8_are_refused_with_line_and_byte(tmp_path):
@@ -308,7 +308,7 @@ def test_a_name_that_is_no_folder_name_is_refused(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "field", "said"),
+    ("text", "field", "message"),
     [
         (
             "training: {batch_size: 32, accumulation_steps: 3}",
@@ -336,8 +336,8 @@ def test_a_name_that_is_no_folder_name_is_refused(write):
         ),
     ],
 )
-def test_fields_that_contradict_each_other_are_refused(write, text, field, said):
-    assert_told(problems(write(text)), (f"mine.yaml:1: {field}: ", *said))
+def test_fields_that_contradict_each_other_are_refused(write, text, field, message):
+    assert_told(problems(write(text)), (f"mine.yaml:1: {field}: ", *message))
 
 
 @pytest.mark.parametrize("field", ["pooling", "strengths"])
@@ -358,27 +358,27 @@ def test_another_tasks_section_at_its_defaults_is_no_contradiction(write):
 
 
 def test_contradictions_are_said_together_with_wrong_values(write):
-    found = problems(write("training: {batch_size: 32, accumulation_steps: 3, epochs: 0}"))
-    assert [sentence.split(": ")[1] for sentence in found] == [
+    issues = problems(write("training: {batch_size: 32, accumulation_steps: 3, epochs: 0}"))
+    assert [sentence.split(": ")[1] for sentence in issues] == [
         "training.epochs",
         "training.accumulation_steps",
     ]
 
 
 def test_a_wrong_value_is_not_also_called_a_contradiction(write):
-    found = problems(
+    issues = problems(
         write("training: {batch_size: many, accumulation_steps: 5}")
     )  # the default 32 would clash
-    assert_told(found, ("mine.yaml:1: training.batch_size: ", '"many"'))
+    assert_told(issues, ("mine.yaml:1: training.batch_size: ", '"many"'))
 
 
 def test_an_option_that_contradicts_the_file_is_laid_at_the_options_door(write):
-    found = problems("sst2", options={"data.train_file": "a.csv"})
-    assert_told(found, ("command line: data.train_file: ", "data.name 'sst2'"))
+    issues = problems("sst2", options={"data.train_file": "a.csv"})
+    assert_told(issues, ("command line: data.train_file: ", "data.name 'sst2'"))
 
 
 @pytest.mark.parametrize(
-    ("given", "value"),
+    ("arguments", "value"),
     [
         ("data.label_column=5", "5"),
         ("data.label_column=true", "true"),
@@ -394,8 +394,8 @@ def test_an_option_that_contradicts_the_file_is_laid_at_the_options_door(write):
         ("data.label_column=", None),
     ],
 )
-def test_a_text_after_set_needs_no_quotes(given, value):
-    assert load_recipe("text-classification", sets=[given]).data.label_column == value
+def test_a_text_after_set_needs_no_quotes(arguments, value):
+    assert load_recipe("text-classification", sets=[arguments]).data.label_column == value
 
 
 def test_sets_take_lists_booleans_and_null():
@@ -510,8 +510,8 @@ def test_every_field_and_section_says_what_it_is():
 def test_the_first_sentence_of_a_field_is_short_and_whole():
     summaries = {dotted: doc.help_text.partition("\n\n")[0] for dotted, doc in field_docs().items()}
     assert summaries["optimizer.warmup_fraction"].endswith("rises from 0 to its peak.")
-    said = "Seed of the new head and of dropout alone. Default: `training.seed`."
-    assert summaries["training.init_seed"] == said
+    message = "Seed of the new head and of dropout alone. Default: `training.seed`."
+    assert summaries["training.init_seed"] == message
     assert summaries.keys() == fields().keys()
     for dotted, summary in summaries.items():
         assert 10 < len(summary) <= 150, dotted
@@ -552,10 +552,12 @@ def test_the_json_schema_has_every_field_with_its_documentation():
     schema = recipe_schema()
     for dotted in fields():
         section, _, name = dotted.rpartition(".")
-        inside = schema["properties"]
+        properties = schema["properties"]
         if section:
-            inside = schema["$defs"][inside[section]["$ref"].rpartition("/")[2]]["properties"]
-        assert inside[name]["description"] == field_docs()[dotted].text
+            properties = schema["$defs"][properties[section]["$ref"].rpartition("/")[2]][
+                "properties"
+            ]
+        assert properties[name]["description"] == field_docs()[dotted].text
     assert schema["properties"]["task"]["enum"] == [*TASKS, PRETRAINING]
     assert schema["additionalProperties"] is False
 
@@ -585,11 +587,11 @@ def test_a_size_is_a_size_whatever_folder_is_called_so(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").mkdir()
     (tmp_path / "mine.json").write_text("{}")
-    found = [
+    recipes = [
         load_recipe("pretrain", options={"pretraining.from_scratch": name})
         for name in ("tiny", "mine.json")
     ]
-    assert [recipe.pretraining.from_scratch for recipe in found] == [
+    assert [recipe.pretraining.from_scratch for recipe in recipes] == [
         "tiny",
         str(tmp_path / "mine.json"),
     ]

@@ -21,8 +21,10 @@ from bertctl.config.schema import Recipe
 def kept(traced: tuple[Recipe, Mapping[str, Origin]], file: Path) -> dict[str, Any]:
     """Writes the chosen fields to a file, and returns what other readers of YAML find in it."""
     recipe, origins = traced
-    seen = portable(recipe, origins, file.parent)
-    text = dump_recipe(seen, command="bertctl finetune x.yaml", only=chosen_fields(seen, origins))
+    observed = portable(recipe, origins, file.parent)
+    text = dump_recipe(
+        observed, command="bertctl finetune x.yaml", only=chosen_fields(observed, origins)
+    )
     file.write_text(text)
     return dict(yaml.safe_load(text))
 

@@ -89,17 +89,19 @@ def test_texts_are_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:
 def test_a_corpus_is_packed_once_wherever_it_lies(
     tmp_path: Path, cache: Path, tokenizer: Tokenizer
 ) -> None:
-    first, again, elsewhere = Heard(), Heard(), Heard()
-    one = read_corpus(_recipe(_corpus(tmp_path / "x" / "a.txt")), tokenizer, listener=first)
+    first = Heard()
+    again = Heard()
+    elsewhere = Heard()
+    corpus = read_corpus(_recipe(_corpus(tmp_path / "x" / "a.txt")), tokenizer, listener=first)
     two = read_corpus(_recipe(tmp_path / "x" / "a.txt"), tokenizer, listener=again)
     os.utime(_corpus(tmp_path / "y" / "a.txt"), (1, 1))
     three = read_corpus(_recipe(tmp_path / "y" / "a.txt"), tokenizer, listener=elsewhere)
-    assert [heard.packed for heard in (first, again, elsewhere)] == [True, False, False]
-    assert one.notes == two.notes == three.notes
-    assert set(one.notes) <= set(again.said)
-    assert one.hashes == two.hashes == three.hashes
-    assert one.validation == two.validation == three.validation
-    assert one.train.ids.tolist() == three.train.ids.tolist()
+    assert [listener.packed for listener in (first, again, elsewhere)] == [True, False, False]
+    assert corpus.notes == two.notes == three.notes
+    assert set(corpus.notes) <= set(again.said)
+    assert corpus.hashes == two.hashes == three.hashes
+    assert corpus.validation == two.validation == three.validation
+    assert corpus.train.ids.tolist() == three.train.ids.tolist()
     stored = b"".join(file.read_bytes() for file in sorted(cache.rglob("*")) if file.is_file())
     assert str(tmp_path).encode() not in stored
 
@@ -108,7 +110,8 @@ def test_a_corpus_is_packed_once_wherever_it_lies(
 def test_what_decides_the_ids_decides_the_key(
     tmp_path: Path, tokenizer: Tokenizer, change: str
 ) -> None:
-    path, heard = _corpus(tmp_path / "a.txt"), Heard()
+    path = _corpus(tmp_path / "a.txt")
+    listener = Heard()
     before = read_corpus(_recipe(path), tokenizer)
     if change == "text":
         path.write_text(path.read_text() + "\nOne more.\n")
@@ -116,21 +119,21 @@ def test_what_decides_the_ids_decides_the_key(
     other = Tokenizer.from_str(tokenizer.to_str())
     other.add_tokens(["goes on"] if change == "tokenizer" else [])
     recipe = _recipe(path, **fields.get(change, {}), allow_duplicates=change == "allowed")
-    after = read_corpus(recipe, other, listener=heard)
-    assert heard.packed
+    after = read_corpus(recipe, other, listener=listener)
+    assert listener.packed
     assert (before.hashes == after.hashes) == (change == "tokenizer")
 
 
 def test_a_validation_file_is_read_as_it_is(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    own = tmp_path / "own.jsonl"
-    own.write_text('{"text": "One. Two."}\n{"text": " "}\n{"text": "Three"}\n')
-    data = read_corpus(_recipe(_corpus(tmp_path / "a.txt"), validation_file=str(own)), tokenizer)
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"text": "One. Two."}\n{"text": " "}\n{"text": "Three"}\n')
+    data = read_corpus(_recipe(_corpus(tmp_path / "a.txt"), validation_file=str(path)), tokenizer)
     assert data.validation.columns["text"] == ("One.\nTwo.", "Three")
     assert list(data.validation.ids) == ["own.jsonl:1", "own.jsonl:3"]
     assert len(data.train.documents) == 61
-    own.write_text('{"text": " "}\n')
+    path.write_text('{"text": " "}\n')
     with pytest.raises(DataError, match="holds no text"):
-        read_corpus(_recipe(tmp_path / "a.txt", validation_file=str(own)), tokenizer)
+        read_corpus(_recipe(tmp_path / "a.txt", validation_file=str(path)), tokenizer)
 
 
 def _gone(path: Path) -> Path:
@@ -192,9 +195,9 @@ def test_repeated_lines_are_told_at_every_start_where_they_are_allowed(
     path = tmp_path / "a.txt"
     path.write_text("\n".join([*(f"text number {i}" for i in range(200)), *["A line of text"] * 9]))
     for _ in range(2):
-        heard = Heard()
-        data = read_corpus(_recipe(path, allow_duplicates=True), tokenizer, listener=heard)
-        assert any("8 of 209 lines (3.8 %)" in text for text in (*heard.said, *data.notes))
+        listener = Heard()
+        data = read_corpus(_recipe(path, allow_duplicates=True), tokenizer, listener=listener)
+        assert any("8 of 209 lines (3.8 %)" in text for text in (*listener.said, *data.notes))
     with pytest.raises(DataError, match="8 of 209 lines"):
         read_corpus(_recipe(path), tokenizer)
 
@@ -256,10 +259,12 @@ def test_two_processes_make_it_once(
 ) -> None:
     recipe = _recipe(_corpus(tmp_path / "a.txt", documents=2_000))
     processes = [_started(nursery, recipe), _started(nursery, recipe)]
-    said = [process.communicate()[0].splitlines() for process in processes]
+    message = [process.communicate()[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert sum(any(line.startswith("packing") for line in lines) for lines in said) == 1
+    assert sum(any(line.startswith("packing") for line in lines) for lines in message) == 1
     assert (
-        json.loads(said[0][-1]) == json.loads(said[1][-1]) == read_corpus(recipe, tokenizer).hashes
+        json.loads(message[0][-1])
+        == json.loads(message[1][-1])
+        == read_corpus(recipe, tokenizer).hashes
     )
     assert len(_files(cache)) == 7

@@ -27,11 +27,11 @@ def recipe_for(name: str, **data: object) -> Recipe:
 def test_places_below_the_data_dir(tmp_path, place, monkeypatch):
     (tmp_path / place).parent.mkdir(exist_ok=True)
     (tmp_path / place).write_text("sentence\tlabel\nfine \t1\nbad \t0\n", encoding="utf-8")
-    given = load_data(recipe_for("sst2", data_dir=str(tmp_path)), splits=["train"])
+    data = load_data(recipe_for("sst2", data_dir=str(tmp_path)), splits=["train"])
     monkeypatch.setenv("BERTCTL_DATA", str(tmp_path))
     from_environment = load_data(recipe_for("sst2"), splits=["train"])
-    assert len(given.splits["train"]) == 2
-    assert given.hashes == from_environment.hashes
+    assert len(data.splits["train"]) == 2
+    assert data.hashes == from_environment.hashes
 
 
 def test_missing_files_are_listed_and_the_hub_is_not_asked(tmp_path):
@@ -73,14 +73,14 @@ def test_rows_without_label_or_field_are_left_out_counted_and_numbered_anew(tmp_
         "3\tq3\ts3\t",
         "4\tq4\ts4\tnot_entailment\textra",
     ]
-    heard = Heard()
+    listener = Heard()
     recipe = _official_file(tmp_path, "qnli", header + "\r\n".join(lines))
-    data = load_data(recipe, splits=["train"], listener=heard)
+    data = load_data(recipe, splits=["train"], listener=listener)
     rows = data.splits["train"]
     assert list(rows.columns["text"]) == ["q0", "q4"]
     assert list(rows.ids) == ["0", "1"]
     assert list(rows.lines) == [2, 6]
-    field, label = (text.split(": ")[1] for text in heard.warned)
+    field, label = (text.split(": ")[1] for text in listener.warned)
     assert field.startswith("1 rows lack a field")
     assert label.startswith("2 rows without a label")
 
@@ -119,17 +119,17 @@ def _mnli_files(folder: Path, *files: str) -> str:
 
 def test_mnli_works_without_its_mismatched_split_unless_it_is_asked_for(tmp_path):
     _mnli_files(tmp_path, "train.tsv", "dev_matched.tsv")
-    heard = Heard()
-    data = load_data(recipe_for("mnli", data_dir=str(tmp_path)), listener=heard)
+    listener = Heard()
+    data = load_data(recipe_for("mnli", data_dir=str(tmp_path)), listener=listener)
     assert data.validation_splits == ("validation_matched",)
     assert list(data.splits) == ["train", "validation_matched"]
-    assert "validation_mismatched" in heard.warned[0]
-    asked = Recipe(
+    assert "validation_mismatched" in listener.warned[0]
+    recipe = Recipe(
         data=DataSection(name="mnli", data_dir=str(tmp_path)),
         evaluation=EvaluationSection(splits=["validation_mismatched"]),
     )
     with pytest.raises(UnavailableError, match="validation_mismatched"):
-        load_data(asked)
+        load_data(recipe)
 
 
 def test_mnli_reads_both_validation_splits(tmp_path):
@@ -196,7 +196,7 @@ def test_the_table_is_whole():
 
 
 @pytest.mark.parametrize(
-    ("change", "attribute", "what"),
+    ("change", "attribute", "subject"),
     [
         ({"task": "text-clasification"}, "task", "did you mean text-classification"),
         ({"splits": ()}, "splits", "no split"),
@@ -207,14 +207,14 @@ def test_the_table_is_whole():
         ({"hub": Hub("me/trec", "main", "train.parquet")}, "hub", "{split}"),
     ],
 )
-def test_a_row_knows_what_can_not_be_right_in_it(change, attribute, what):
+def test_a_row_knows_what_can_not_be_right_in_it(change, attribute, subject):
     row = DatasetRow(
         "trec", "text-classification", Columns("text"), files(train="a.csv", test="b.csv")
     )
     assert list(row.problems()) == []
     ((where, sentence),) = replace(row, **change).problems()
     assert where == attribute
-    assert what in sentence
+    assert subject in sentence
 
 
 def test_names_are_read_without_reading_the_rows():
@@ -235,14 +235,14 @@ def test_a_row_of_six_lines_is_read_without_hub_official_files_or_validation_row
     lines = [f"who is {i}?,HUM" if i % 2 else f"where is {i}?,LOC" for i in range(20)]
     for name in ("train.csv", "test.csv"):
         (tmp_path / name).write_text("\n".join(["question,kind", *lines]))
-    heard = Heard()
-    data = load_data(recipe_for("trec", data_dir=str(tmp_path)), listener=heard)
+    listener = Heard()
+    data = load_data(recipe_for("trec", data_dir=str(tmp_path)), listener=listener)
     assert {name: len(rows) for name, rows in data.splits.items()} == {"train": 18, "validation": 2}
     assert set(data.splits["train"].columns) == {"text", "label"}
-    (said,) = heard.said
-    assert "'trec'" in said
-    assert "2 of the 20 training rows are held out" in said
-    assert "seed 42" in said
+    (message,) = listener.said
+    assert "'trec'" in message
+    assert "2 of the 20 training rows are held out" in message
+    assert "seed 42" in message
     assert (
         len(load_data(recipe_for("trec", data_dir=str(tmp_path)), splits=["test"]).splits["test"])
         == 20

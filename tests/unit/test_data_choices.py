@@ -130,22 +130,23 @@ def test_every_layout_gives_the_same_rows(tmp_path, write, name):
 def test_swag_reads_its_second_sentence_before_every_ending(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text(f"{SWAG_HEADER}\n{SWAG_ROW}\n")
-    heard = Heard()
-    rows = read(path, listener=heard)
+    listener = Heard()
+    rows = read(path, listener=listener)
     assert rows.columns["context"] == ["He opens a jar."]
     assert rows.columns["choices"] == [["He eats", "He sleeps", "He drives, fast", "He sings"]]
     assert rows.columns["label"] == [2]
     assert rows.columns["video-id"] == ["v1"], "other columns stay, for evaluation.slice_columns"
-    (said,) = [line for line in heard.said if "context from 'sent1'" in line]
-    assert "beginning from 'sent2'" in said
-    assert "choices from 'ending0, ending1, ending2, ending3'" in said
+    (message,) = [line for line in listener.said if "context from 'sent1'" in line]
+    assert "beginning from 'sent2'" in message
+    assert "choices from 'ending0, ending1, ending2, ending3'" in message
 
 
 def test_swag_of_the_catalog_from_its_files_and_without_test_labels(tmp_path):
     (tmp_path / "SWAG").mkdir()
     for name in ("train.csv", "val.csv"):
         (tmp_path / "SWAG" / name).write_text(f"{SWAG_HEADER}\n{SWAG_ROW}\n")
-    header, row = SWAG_HEADER.removesuffix(",label"), SWAG_ROW.removesuffix(",2")
+    header = SWAG_HEADER.removesuffix(",label")
+    row = SWAG_ROW.removesuffix(",2")
     (tmp_path / "SWAG" / "test.csv").write_text(f"{header}\n{row}\n")
     recipe = Recipe(task="multiple-choice", data=DataSection(name="swag", data_dir=str(tmp_path)))
     data = load_data(recipe, splits=["train", "validation", "test"])
@@ -195,8 +196,8 @@ def test_the_hub_gives_the_rows_of_the_files(tmp_path):
     codah = Recipe(
         task="multiple-choice", data=DataSection(name="codah", data_dir=str(tmp_path / "hub"))
     )
-    found = load_data(codah, splits=["train"]).splits["train"]
-    assert as_dicts(found) == [{"context": "It", "choices": ["a", "b", "c", "d"], "label": 3}]
+    actual = load_data(codah, splits=["train"]).splits["train"]
+    assert as_dicts(actual) == [{"context": "It", "choices": ["a", "b", "c", "d"], "label": 3}]
 
 
 def test_offline_the_files_wanted_are_named():
@@ -218,10 +219,10 @@ def test_real_codah_by_name_and_as_a_file_of_ones_own(shared_data):
     assert any('"' in context for context in train.columns["context"]), (
         "quotes are plain characters there"
     )
-    heard = Heard()
-    guessed = read(shared_data / "codah" / "train.tsv", listener=heard)
+    listener = Heard()
+    guessed = read(shared_data / "codah" / "train.tsv", listener=listener)
     assert as_dicts(guessed) == as_dicts(train)
-    assert any("context from 'column2'" in line for line in heard.said)
+    assert any("context from 'column2'" in line for line in listener.said)
 
 
 def test_columns_named_by_the_person(tmp_path):
@@ -229,17 +230,17 @@ def test_columns_named_by_the_person(tmp_path):
     path.write_text("frage,a1,a2,rest,richtig\nwho,me,you,x,1\nwhat,this,that,y,0\n")
     with pytest.raises(UsageError, match="columns hold the choices"):
         read(path)
-    named = {"text_column": "frage", "choice_columns": ["a2", "a1"], "label_column": "richtig"}
-    rows = read(path, **named)
+    fields = {"text_column": "frage", "choice_columns": ["a2", "a1"], "label_column": "richtig"}
+    rows = read(path, **fields)
     assert rows.columns["choices"] == [["you", "me"], ["that", "this"]]
     assert rows.columns["label"] == [1, 0]
-    again = READER.read(path, DataSection(**named), split="x", label_needed=True)
+    again = READER.read(path, DataSection(**fields), split="x", label_needed=True)
     assert again.settings.choice_columns == ["a2", "a1"]
     assert again.columns == {"context": "frage", "choices": "a2, a1", "label": "richtig"}
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "said"),
+    ("settings", "error", "message"),
     [
         ({"text_column": "contxt"}, DataError, "'contxt': .*context"),
         ({"choice_columns": ["a", "c"]}, DataError, "no column 'c'"),
@@ -248,15 +249,15 @@ def test_columns_named_by_the_person(tmp_path):
         ({"choice_columns": ["a", "b"], "id_column": "nr"}, DataError, "no column 'nr'"),
     ],
 )
-def test_named_columns_that_are_not_there(tmp_path, settings, error, said):
+def test_named_columns_that_are_not_there(tmp_path, settings, error, message):
     path = tmp_path / "a.csv"
     path.write_text("context,a,b,label\nwho,me,you,1\n")
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         read(path, **settings)
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "message"),
     [
         ("text,choices,label", "'me' .*list of choices"),
         (
@@ -269,12 +270,12 @@ def test_named_columns_that_are_not_there(tmp_path, settings, error, said):
         ("context,choice1,choice2,answer,target", "label: answer, target"),
     ],
 )
-def test_what_cannot_be_guessed_is_asked_for(tmp_path, header, said):
+def test_what_cannot_be_guessed_is_asked_for(tmp_path, header, message):
     cells = {"text": "who", "choices": "me", "label": "0"}
     path = tmp_path / "a.csv"
     path.write_text(f"{header}\n{','.join(cells.get(name, 'x') for name in header.split(','))}\n")
     settings = {"choice_columns": ["choices"]} if "choices" in header else {}
-    with pytest.raises((UsageError, DataError), match=said) as caught:
+    with pytest.raises((UsageError, DataError), match=message) as caught:
         read(path, **settings)
     assert (
         "`data.choice_columns=" in caught.value.remedy
@@ -288,12 +289,12 @@ def test_a_file_without_header_that_is_not_codahs_says_how_to_name_columns(tmp_p
     with pytest.raises(UsageError, match="no header") as caught:
         read(path)
     assert "`data.text_column=column1` `data.label_column=column4`" in caught.value.remedy
-    named = {
+    fields = {
         "text_column": "column1",
         "choice_columns": ["column2", "column3"],
         "label_column": "column4",
     }
-    assert read(path, **named).columns["label"] == [1, 0, 1]
+    assert read(path, **fields).columns["label"] == [1, 0, 1]
 
 
 def test_labels_that_fit_in_two_ways_are_refused(tmp_path):
@@ -342,7 +343,7 @@ def test_labels_are_numbers_texts_or_letters_by_what_fits_most_rows(tmp_path, ro
 
 
 @pytest.mark.parametrize(
-    ("label", "choices", "said", "remedy"),
+    ("label", "choices", "message", "remedy"),
     [
         (2, ["x", "y"], r"label 2 .*2 choices.*0 to 1", "take 1 off"),
         ("-1", ["x", "y"], "label '-1' .*2 choices", "counted from 0"),
@@ -355,19 +356,19 @@ def test_labels_are_numbers_texts_or_letters_by_what_fits_most_rows(tmp_path, ro
     ],
 )
 def test_a_label_that_points_outside_the_choices_is_refused_with_its_line(
-    tmp_path, label, choices, said, remedy
+    tmp_path, label, choices, message, remedy
 ):
     good = {"context": "c", "choices": ["x", "y"], "label": 1}
     path = jsonl(tmp_path, good, {"context": "c", "choices": choices, "label": label}, good, good)
     with pytest.raises(DataError) as caught:
         read(path)
     assert caught.value.message.startswith(f"{path}:2: ")
-    assert re.search(said, caught.value.message)
+    assert re.search(message, caught.value.message)
     assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ({"context": "c", "choices": ["x"], "label": 0}, "1 choice in choices"),
         ({"context": "c", "choices": [], "label": 0}, "0 choices in choices"),
@@ -379,12 +380,12 @@ def test_a_label_that_points_outside_the_choices_is_refused_with_its_line(
         ({"context": ["c"], "choices": ["x", "y"], "label": 0}, "holds list"),
     ],
 )
-def test_a_row_without_choices_is_refused_with_its_line(tmp_path, row, said):
+def test_a_row_without_choices_is_refused_with_its_line(tmp_path, row, message):
     path = jsonl(tmp_path, ROWS[0], row)
     with pytest.raises(DataError) as caught:
         read(path)
     assert caught.value.message.startswith(f"{path}:2: ")
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
 def test_a_blank_cell_at_the_end_is_no_choice_and_a_label_may_not_point_there(tmp_path):
@@ -433,8 +434,10 @@ def test_lines_have_no_choices(tmp_path):
 def test_labels_that_seem_to_count_from_1_are_refused_where_bad_rows_are_skipped(tmp_path):
     rows = [{"context": "c", "choices": ["x", "y"], "label": 1 + i % 2} for i in range(4)]
     skipped = SkippedRows()
-    told = {"split": "train", "label_needed": True, "skipped": skipped}
+    options = {"split": "train", "label_needed": True, "skipped": skipped}
     with pytest.raises(DataError, match=r"rows\.jsonl:2: the label 2 points outside its 2 choices"):
-        READER.read(jsonl(tmp_path, *rows), DataSection(), **told)
-    found = READER.read(jsonl(tmp_path, {**rows[0], "label": 0}, *rows), DataSection(), **told).rows
-    assert (found.columns["label"], len(skipped.errors)) == ([0, 1, 1], 2)
+        READER.read(jsonl(tmp_path, *rows), DataSection(), **options)
+    read_rows = READER.read(
+        jsonl(tmp_path, {**rows[0], "label": 0}, *rows), DataSection(), **options
+    ).rows
+    assert (read_rows.columns["label"], len(skipped.errors)) == ([0, 1, 1], 2)

@@ -30,13 +30,13 @@ def choose(
     *names: str, label_needed: bool = True, listener: Listener = SILENT, **data: object
 ) -> dict[str, str]:
     section = DataSection(**data)
-    found = choose_columns(table(*names), section, label_needed=label_needed)
-    say_guesses(table(*names), found, section, listener)
-    return found.names()
+    columns = choose_columns(table(*names), section, label_needed=label_needed)
+    say_guesses(table(*names), columns, section, listener)
+    return columns.names()
 
 
 @pytest.mark.parametrize(
-    ("names", "found"),
+    ("names", "actual"),
     [
         (("text", "label"), ("text", None, "label")),
         (("Review", "Sentiment"), ("Review", None, "Sentiment")),
@@ -55,19 +55,21 @@ def choose(
         (("utterance", "label"), ("utterance", None, "label")),  # the only column left
     ],
 )
-def test_the_usual_names(names, found):
-    heard = Heard()
-    expected = dict(zip(("text", "pair", "label"), found, strict=True))
-    assert choose(*names, listener=heard) == {role: name for role, name in expected.items() if name}
-    assert "guessed" in heard.said[0]
-    assert f"text from '{found[0]}'" in heard.said[0]
+def test_the_usual_names(names, actual):
+    listener = Heard()
+    expected = dict(zip(("text", "pair", "label"), actual, strict=True))
+    assert choose(*names, listener=listener) == {
+        role: name for role, name in expected.items() if name
+    }
+    assert "guessed" in listener.said[0]
+    assert f"text from '{actual[0]}'" in listener.said[0]
 
 
 def test_named_columns_are_not_guessed():
-    heard = Heard()
-    found = choose("a", "b", "text", text_column="a", label_column="b", listener=heard)
-    assert found == {"text": "a", "label": "b"}
-    assert heard.said == []
+    listener = Heard()
+    actual = choose("a", "b", "text", text_column="a", label_column="b", listener=listener)
+    assert actual == {"text": "a", "label": "b"}
+    assert listener.said == []
 
 
 def test_a_pair_is_guessed_only_where_the_text_was():
@@ -112,8 +114,10 @@ def test_columns_that_are_not_there():
 
 def test_other_columns_stay_and_never_clash():
     section = DataSection(text_column="review", label_column="stars")
-    found = table("review", "stars", "text", "genre")
-    rows = rows_from(found, choose_columns(found, section, label_needed=True), split="train")
+    table_rows = table("review", "stars", "text", "genre")
+    rows = rows_from(
+        table_rows, choose_columns(table_rows, section, label_needed=True), split="train"
+    )
     assert list(rows.columns) == ["text", "label", "file_text", "genre"]
     assert rows.columns["text"][0] == "review 0"
     assert rows.columns["file_text"][0] == "text 0"
@@ -121,13 +125,13 @@ def test_other_columns_stay_and_never_clash():
 
 def test_ids_come_from_their_column_and_are_unique():
     section = DataSection(id_column="key")
-    found = table("text", "label", "key")
-    choice = choose_columns(found, section, label_needed=True)
-    assert rows_from(found, choice, split="x").ids == ["key 0", "key 1", "key 2", "key 3"]
-    twice = Table({**found.columns, "key": [1, 2, 1, 3]}, "file.csv", [2, 3, 4, 5])
+    rows = table("text", "label", "key")
+    choice = choose_columns(rows, section, label_needed=True)
+    assert rows_from(rows, choice, split="x").ids == ["key 0", "key 1", "key 2", "key 3"]
+    twice = Table({**rows.columns, "key": [1, 2, 1, 3]}, "file.csv", [2, 3, 4, 5])
     with pytest.raises(DataError, match=r"file.csv:4: .*id '1' .*file.csv:2"):
         rows_from(twice, choice, split="x")
-    blank = Table({**found.columns, "key": [1, None, 2, 3]}, "file.csv", [2, 3, 4, 5])
+    blank = Table({**rows.columns, "key": [1, None, 2, 3]}, "file.csv", [2, 3, 4, 5])
     with pytest.raises(DataError, match=r"file.csv:3: .*id .*blank"):
         rows_from(blank, choice, split="x")
 
@@ -154,7 +158,8 @@ def load(
 
 
 def test_files_of_ones_own(tmp_path):
-    train, validation = write(tmp_path / "a.csv", 9), write(tmp_path / "b.csv", 3, start=9)
+    train = write(tmp_path / "a.csv", 9)
+    validation = write(tmp_path / "b.csv", 3, start=9)
     test = write(tmp_path / "c.csv", 6, start=12)
     data = load(train_file=train, validation_file=validation, test_file=test)
     assert {split: len(rows) for split, rows in data.splits.items()} == {
@@ -165,9 +170,9 @@ def test_files_of_ones_own(tmp_path):
     assert data.labels is None
     assert data.dataset is None
     assert data.columns == {"text": "text", "label": "label"}
-    asked = load(train_file=train, validation_file=validation, test_file=test, splits=["test"])
-    assert list(asked.splits) == ["test"]
-    assert len(asked.splits["test"]) == 6
+    values = load(train_file=train, validation_file=validation, test_file=test, splits=["test"])
+    assert list(values.splits) == ["test"]
+    assert len(values.splits["test"]) == 6
 
 
 def test_the_choice_of_the_first_file_holds_for_the_next(tmp_path):
@@ -188,18 +193,18 @@ def test_two_files_without_header(tmp_path):
 
 
 def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
-    heard = Heard()
+    listener = Heard()
     train = write(tmp_path / "a.csv", 60)
-    data = load(train_file=train, validation_fraction=0.2, listener=heard)
+    data = load(train_file=train, validation_fraction=0.2, listener=listener)
     held = data.splits["validation"]
     assert sorted(held.columns["label"]) == ["a"] * 4 + ["b"] * 4 + ["c"] * 4
     assert sorted([*data.splits["train"].ids, *held.ids], key=int) == [str(i) for i in range(60)]
     assert list(held.ids) == sorted(held.ids, key=int)
     assert held.where(0) == f"{train}:{int(held.ids[0]) + 2}"
-    said = next(text for text in heard.said if "held out" in text)
-    assert "12 of the 60" in said
-    assert "seed 42" in said
-    assert "`data.validation_file=" in said
+    first = next(text for text in listener.said if "held out" in text)
+    assert "12 of the 60" in first
+    assert "seed 42" in first
+    assert "`data.validation_file=" in first
     again = load(train_file=train, validation_fraction=0.2)
     assert list(again.splits["validation"].ids) == list(held.ids)
     other = load(train_file=train, validation_fraction=0.2, split_seed=1)
@@ -211,15 +216,16 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
     assert alone.hashes["validation"] == data.hashes["validation"]
 
 
-def test_limits(tmp_path):
-    train, validation = write(tmp_path / "a.csv", 60), write(tmp_path / "b.csv", 30)
-    heard = Heard()
+def test_limits_draw_rows_of_each_split_in_file_order(tmp_path):
+    train = write(tmp_path / "a.csv", 60)
+    validation = write(tmp_path / "b.csv", 30)
+    listener = Heard()
     data = load(
         train_file=train,
         validation_file=validation,
         max_train_rows=20,
         max_eval_rows=5,
-        listener=heard,
+        listener=listener,
     )
     ids = [int(i) for i in data.splits["train"].ids]
     assert len(ids) == 20
@@ -228,16 +234,19 @@ def test_limits(tmp_path):
     assert len(ids) == 5
     assert ids == sorted(ids) != list(range(5))
     assert [
-        text for text in heard.said if text.startswith("train: 20 of 60 ") and "seed 42" in text
+        text for text in listener.said if text.startswith("train: 20 of 60 ") and "seed 42" in text
     ]
 
 
 def test_hashes_are_of_the_content(tmp_path):
-    one, two = write(tmp_path / "a.csv", 9), write(tmp_path / "other.csv", 9)
+    entry = write(tmp_path / "a.csv", 9)
+    two = write(tmp_path / "other.csv", 9)
     objects = [{"genre": 1, "text": f"text {i}", "label": "abc"[i % 3]} for i in range(9)]
     lines = tmp_path / "c.jsonl"
     lines.write_text("\n".join(map(json.dumps, objects)), encoding="utf-8")
-    hashes = {load(train_file=f, validation_file=f).hashes["train"] for f in (one, two, str(lines))}
+    hashes = {
+        load(train_file=f, validation_file=f).hashes["train"] for f in (entry, two, str(lines))
+    }
     assert len(hashes) == 1
     other = write(tmp_path / "d.csv", 9, start=1)
     assert load(train_file=other, validation_file=other).hashes["train"] not in hashes
@@ -272,18 +281,18 @@ def test_groups_are_those_of_the_files_own_column_whatever_else_has_its_name(tmp
         for name in ("train", "validation")
     )
     assert held
-    assert not {int(one) // 4 for one in left} & {int(one) // 4 for one in held}
+    assert not {int(entry) // 4 for entry in left} & {int(entry) // 4 for entry in held}
 
 
 def test_who_belongs_together_is_part_of_the_hash(tmp_path):
     """It decides every interval."""
-    found = []
+    results = []
     for size in (2, 4):
         lines = [f"text {i},{i % 2},{i // size}" for i in range(40)]
         (tmp_path / "a.csv").write_text("\n".join(["text,label,g", *lines]) + "\n")
         files = {"train_file": str(tmp_path / "a.csv"), "validation_file": str(tmp_path / "a.csv")}
-        found += [load(**files).hashes, load(**files, group_column="g").hashes]
-    plain, grouped, plain_again, regrouped = found
+        results += [load(**files).hashes, load(**files, group_column="g").hashes]
+    plain, grouped, plain_again, regrouped = results
     assert plain == plain_again
     assert len({hashes["validation"] for hashes in (plain, grouped, regrouped)}) == 3
 
@@ -337,7 +346,7 @@ def test_rows_that_are_only_answered_get_no_label_by_what_a_column_holds(tmp_pat
     path = tmp_path / "a.jsonl"
     rows = [{**more, "text": f"a fine film {i}"} for i in range(4)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    heard = Heard()
-    [found] = TEXT_READER.stream(path, DataSection(), listener=heard)
-    assert not found.has("label")
-    assert not any("label from" in said for said in heard.said)
+    listener = Heard()
+    [actual] = TEXT_READER.stream(path, DataSection(), listener=listener)
+    assert not actual.has("label")
+    assert not any("label from" in message for message in listener.said)

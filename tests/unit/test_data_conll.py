@@ -41,25 +41,25 @@ He PRP B-NP O
 
 
 def test_four_columns_with_spaces_and_documents():
-    heard = Heard()
-    found = read(CONLL2003, heard=heard)
-    assert [(s.line, s.document, s.words, s.tags) for s in found] == [
+    listener = Heard()
+    reading = read(CONLL2003, heard=listener)
+    assert [(s.line, s.document, s.words, s.tags) for s in reading] == [
         (3, 0, ["EU", "rejects"], ["I-ORG", "O"]),
         (6, 0, ["Peter"], ["I-PER"]),
         (10, 1, ["He"], ["O"]),
     ]
-    (said,) = heard.said
-    assert said.startswith("f: ")
-    assert "0 (word)" in said
-    assert "3 (ner)" in said
+    (message,) = listener.said
+    assert message.startswith("f: ")
+    assert "0 (word)" in message
+    assert "3 (ner)" in message
 
 
 @pytest.mark.parametrize(
     "start", ["-DOCSTART-", "-DOCSTART- O", "-DOCSTART- (227508)", "-DOCSTART-\tX\tY\tO\tO"]
 )
 def test_a_document_begins_with_a_line_of_any_width_even_without_blank_lines(start):
-    found = read(f"{start}\na\tO\n{start}\nb\tO\n\nc\tO\n")
-    assert [(s.document, s.words) for s in found] == [(0, ["a"]), (1, ["b"]), (1, ["c"])]
+    reading = read(f"{start}\na\tO\n{start}\nb\tO\n\nc\tO\n")
+    assert [(s.document, s.words) for s in reading] == [(0, ["a"]), (1, ["b"]), (1, ["c"])]
 
 
 @pytest.mark.parametrize("column", ["1", "-3", "pos", "POS"])
@@ -68,18 +68,20 @@ def test_the_tag_column_by_position_or_name(column):
 
 
 def test_the_word_column_and_names_from_a_header():
-    found = read("tok tag lemma\nwent O go\n", header=True, text_column="lemma", label_column="tag")
-    assert (found[0].words, found[0].tags, found[0].line) == (["go"], ["O"], 2)
+    reading = read(
+        "tok tag lemma\nwent O go\n", header=True, text_column="lemma", label_column="tag"
+    )
+    assert (reading[0].words, reading[0].tags, reading[0].line) == (["go"], ["O"], 2)
 
 
 def test_a_first_column_that_counts_is_not_the_words():
-    found = read("1\tAnna\tB-PER\n2\tcame\tO\n\n1\tYes\tO\n")
-    assert [s.words for s in found] == [["Anna", "came"], ["Yes"]]
+    reading = read("1\tAnna\tB-PER\n2\tcame\tO\n\n1\tYes\tO\n")
+    assert [s.words for s in reading] == [["Anna", "came"], ["Yes"]]
 
 
 def test_tabs_keep_spaces_in_words_and_other_blanks():
-    found = read("New York\tB-LOC\n\u00a0\tO\n\u200b\tO\r\n \t \nRome\tO\n")
-    assert [s.words for s in found] == [["New York", "\u00a0", "\u200b"], ["Rome"]]
+    reading = read("New York\tB-LOC\n\u00a0\tO\n\u200b\tO\r\n \t \nRome\tO\n")
+    assert [s.words for s in reading] == [["New York", "\u00a0", "\u200b"], ["Rome"]]
 
 
 def test_runs_of_spaces_are_one_separator_and_carriage_returns_go():
@@ -87,10 +89,10 @@ def test_runs_of_spaces_are_one_separator_and_carriage_returns_go():
 
 
 def test_words_alone_where_no_tags_are_needed():
-    found = read("Anna\ncame\n\nYes\n", needed=False)
-    assert [(s.words, s.tags) for s in found] == [(["Anna", "came"], None), (["Yes"], None)]
-    found = read("Anna\tX\n", needed=False, label_column="7")
-    assert found[0].tags is None
+    reading = read("Anna\ncame\n\nYes\n", needed=False)
+    assert [(s.words, s.tags) for s in reading] == [(["Anna", "came"], None), (["Yes"], None)]
+    reading = read("Anna\tX\n", needed=False, label_column="7")
+    assert reading[0].tags is None
 
 
 def test_a_line_with_fewer_or_more_columns_is_refused():
@@ -143,13 +145,13 @@ UD = (
 
 @pytest.mark.parametrize("needed", [True, False])
 def test_a_tag_column_with_capitals_is_found_whether_tags_are_needed_or_not(needed):
-    found = read("Word NER\nAnna B-PER\n", header=True, label_column="NER", needed=needed)
-    assert found[0].tags == ["B-PER"]
+    reading = read("Word NER\nAnna B-PER\n", header=True, label_column="NER", needed=needed)
+    assert reading[0].tags == ["B-PER"]
 
 
 def test_conll_u_leaves_contractions_and_empty_nodes_out():
-    found = read(UD, ud=True)
-    assert [(s.line, s.document, s.words, s.tags) for s in found] == [
+    reading = read(UD, ud=True)
+    assert [(s.line, s.document, s.words, s.tags) for s in reading] == [
         (3, 0, ["I", "do", "n't"], ["PRON", "AUX", "PART"]),
         (10, 0, ["ab"], ["NOUN"]),
         (13, 1, ["cd"], ["VERB"]),
@@ -166,10 +168,10 @@ def test_conll_u_without_annotation():
 
 
 def test_conll_u_plus_names_its_columns():
-    found = read(
+    reading = read(
         "# global.columns = ID FORM UPOS NER\n1\tAnna\tPROPN\tB-PER\n", ud=True, label_column="ner"
     )
-    assert (found[0].words, found[0].tags) == (["Anna"], ["B-PER"])
+    assert (reading[0].words, reading[0].tags) == (["Anna"], ["B-PER"])
     untagged = "# global.columns = ID FORM\n1\tAnna\n"
     assert read(untagged, ud=True, needed=False)[0].words == ["Anna"]
     with pytest.raises(UsageError, match="column 'upos'"):
@@ -184,12 +186,12 @@ def test_real_files_are_read_whole(shared_data: Path):
         ("ud-english-ewt/en_ewt-ud-dev.conllu", True),
     ):
         with (shared_data / name).open(encoding="utf-8", newline="\n") as file:
-            found = list(
+            values = list(
                 conll_sentences(
                     file, name, ReadOptions(DataSection(), "x", label_needed=True), ud=is_ud
                 )
             )
-        counts[name] = (len(found), sum(len(s.words) for s in found), found[-1].document + 1)
+        counts[name] = (len(values), sum(len(s.words) for s in values), values[-1].document + 1)
     assert counts == {
         "wnut17/wnut17train.conll": (3394, 62730, 0),
         "bc5cdr/dev.txt": (3949, 94437, 500),

@@ -55,10 +55,8 @@ def test_without_them_a_line_is_a_document(tmp_path: Path, around: str) -> None:
     "name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.csv", "a.tsv.gz", "a.parquet"]
 )
 def test_a_row_with_a_text_column_is_a_document(tmp_path: Path, name: str) -> None:
-    path, rows = (
-        tmp_path / name,
-        [{"n": i, "body": text} for i, text in enumerate([*TEXTS, "", "Two\n\nlines. No"])],
-    )
+    path = tmp_path / name
+    rows = [{"n": i, "body": text} for i, text in enumerate([*TEXTS, "", "Two\n\nlines. No"])]
     if name == "a.parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif "json" in name:
@@ -69,10 +67,10 @@ def test_a_row_with_a_text_column_is_a_document(tmp_path: Path, name: str) -> No
         _written(
             path, f"n{tab}body\n" + "".join(f'{row["n"]}{tab}"{row["body"]}"\n' for row in rows)
         )
-    found = _documents(path, text_column="body")
-    assert [sentences for _, sentences in found] == [*CUT, [], ["Two", "lines.", "No"]]
+    documents = _documents(path, text_column="body")
+    assert [sentences for _, sentences in documents] == [*CUT, [], ["Two", "lines.", "No"]]
     first = 2 if name in ("a.csv", "a.tsv.gz") else 1
-    assert [name for name, _ in found] == [f"{name}:{first + i}" for i in range(4)]
+    assert [name for name, _ in documents] == [f"{name}:{first + i}" for i in range(4)]
 
 
 def test_more_rows_than_are_read_at_once_keep_their_numbers(tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_sentences_end_at_their_marks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "settings", "said", "code"),
+    ("name", "content", "settings", "message", "code"),
     [
         ("a.txt", b"", {}, "a.txt is empty", ExitCode.DATA),
         ("a.txt", b"fine\nb\xe4d\n", {}, "a.txt:2: byte 0xe4 is not utf-8", ExitCode.DATA),
@@ -153,13 +151,13 @@ def test_what_is_no_text_is_refused(
     name: str,
     content: bytes,
     settings: dict[str, object],
-    said: str,
+    message: str,
     code: ExitCode,
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BertctlError) as refused:
         _documents(tmp_path / name, **settings)
-    assert said in refused.value.message + refused.value.remedy
+    assert message in refused.value.message + refused.value.remedy
     assert refused.value.exit_code == code
 
 
@@ -184,12 +182,12 @@ def _lines(number: int) -> list[str]:
 
 def test_held_out_documents_depend_on_their_texts_alone(tmp_path: Path) -> None:
     lines = _lines(500)
-    found = _survey(tmp_path, "\n".join(lines))
-    assert (found.documents, len(found.held_out)) == (500, 50)
-    assert "50 of 500 documents (10.0 %) are held out" in found.notes[0]
+    actual = _survey(tmp_path, "\n".join(lines))
+    assert (actual.documents, len(actual.held_out)) == (500, 50)
+    assert "50 of 500 documents (10.0 %) are held out" in actual.notes[0]
     turned = _survey(tmp_path, "\n".join(lines[:123:-1]), "\n".join(lines[:124]))
     both = [*lines[:123:-1], *lines[:124]]
-    assert {both[i] for i in turned.held_out} == {lines[i] for i in found.held_out}
+    assert {both[i] for i in turned.held_out} == {lines[i] for i in actual.held_out}
     assert not _survey(tmp_path, "\n".join(lines), fraction=None).held_out
 
 
@@ -228,9 +226,9 @@ def test_each_corpus_keeps_something_to_train_on(tmp_path: Path) -> None:
 def test_texts_that_are_blank_are_counted(tmp_path: Path) -> None:
     rows = [{"text": text} for text in ("", "one text here", " \n", "another text here")]
     path = _written(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    found = survey(open_corpora([str(path)], DataSection()), fraction=0.5)
-    assert found.held_out in ([1], [3])
-    assert found.notes[0] == "2 of 4 documents (50.0 %) have no text and are left out"
+    actual = survey(open_corpora([str(path)], DataSection()), fraction=0.5)
+    assert actual.held_out in ([1], [3])
+    assert actual.notes[0] == "2 of 4 documents (50.0 %) have no text and are left out"
 
 
 def test_repeated_lines_are_refused(tmp_path: Path) -> None:

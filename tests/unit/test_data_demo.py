@@ -50,8 +50,8 @@ def test_no_near_copies_anywhere(demo):
 
 def test_test_split_is_read_only_where_it_is_named(demo):
     assert list(load_data(Recipe(data=DataSection(name="demo"))).splits) == ["train", "validation"]
-    named = Recipe(data=DataSection(name="demo"), evaluation=EvaluationSection(splits=["test"]))
-    assert list(load_data(named).splits) == ["train", "validation", "test"]
+    recipe = Recipe(data=DataSection(name="demo"), evaluation=EvaluationSection(splits=["test"]))
+    assert list(load_data(recipe).splits) == ["train", "validation", "test"]
 
 
 def test_bundled_files_need_no_data_dir(monkeypatch, tmp_path):

@@ -109,7 +109,7 @@ def test_numbers_that_datasets_wrote_for_labels_are_read_as_their_names(tmp_path
     Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "a.parquet")
     options = ReadOptions(DataSection(), "train", label_needed=False, chunk_rows=chunk_rows)
     readings = list(TEXT_READER.readings(tmp_path / "a.parquet", options))
-    assert [label for one in readings for label in one.rows.columns["label"]] == [
+    assert [label for reading in readings for label in reading.rows.columns["label"]] == [
         *LABELS,
         None,
         None,
@@ -118,7 +118,7 @@ def test_numbers_that_datasets_wrote_for_labels_are_read_as_their_names(tmp_path
 
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 @pytest.mark.parametrize(
-    ("encoding", "said"),
+    ("encoding", "message"),
     [
         ("utf-8", None),
         ("utf-8-sig", None),
@@ -127,10 +127,11 @@ def test_numbers_that_datasets_wrote_for_labels_are_read_as_their_names(tmp_path
         ("cp1252", "cp1252"),
     ],
 )
-def test_encodings_and_line_ends(tmp_path, encoding, said, line_end):
+def test_encodings_and_line_ends(tmp_path, encoding, message, line_end):
     text = as_csv(line_end=line_end).replace("€", "é").replace("–", "-")
     rows = read(
-        write(tmp_path / "a.csv", text, encoding=encoding), **({"encoding": said} if said else {})
+        write(tmp_path / "a.csv", text, encoding=encoding),
+        **({"encoding": message} if message else {}),
     )
     assert list(rows.columns["text"]) == [t.replace("€", "é").replace("–", "-") for t in TEXTS]
     assert list(rows.columns)[:2] == ["text", "label"]
@@ -156,11 +157,11 @@ def test_a_spreadsheet_is_refused_as_one(tmp_path, head):
 def test_delimiters_are_detected_and_said_where_the_suffix_says_another(
     tmp_path, delimiter, suffix
 ):
-    heard = Heard()
-    rows = read(write(tmp_path / f"a{suffix}", as_csv(delimiter)), listener=heard)
+    listener = Heard()
+    rows = read(write(tmp_path / f"a{suffix}", as_csv(delimiter)), listener=listener)
     assert list(rows.columns["text"]) == TEXTS
     usual = {".csv": ","}.get(suffix, "\t")
-    assert any("separated by" in text for text in heard.said) == (delimiter != usual)
+    assert any("separated by" in text for text in listener.said) == (delimiter != usual)
 
 
 def test_old_carriage_return_files_are_read(tmp_path):
@@ -187,11 +188,11 @@ def test_a_very_long_field_is_read(tmp_path):
 
 
 def test_tab_separated_quotes_that_are_not_balanced_stay(tmp_path):
-    heard = Heard()
+    listener = Heard()
     content = 'text\tlabel\n"the start\t1\nmiddle\t0\nthe "end"\t1\n" alone\t0\n'
-    rows = read(write(tmp_path / "a.tsv", content), listener=heard)
+    rows = read(write(tmp_path / "a.tsv", content), listener=listener)
     assert list(rows.columns["text"]) == ['"the start', "middle", 'the "end"', '" alone']
-    assert any("plain characters" in text for text in heard.said)
+    assert any("plain characters" in text for text in listener.said)
 
 
 def test_tab_separated_quotes_do_not_glue_even_lines(tmp_path):
@@ -211,15 +212,15 @@ def test_tab_separated_csv_quotes_are_understood(tmp_path):
 
 
 def test_a_file_without_header_is_detected_and_said(tmp_path):
-    heard = Heard()
+    listener = Heard()
     rows = read(
-        write(tmp_path / "a.tsv", "a fine film\t1\nbad , bad\t0\nso good\t1\n"), listener=heard
+        write(tmp_path / "a.tsv", "a fine film\t1\nbad , bad\t0\nso good\t1\n"), listener=listener
     )
     assert list(rows.columns["text"]) == ["a fine film", "bad , bad", "so good"]
     assert list(rows.columns["label"]) == ["1", "0", "1"]
     assert rows.lines[0] == 1
-    assert "no header found" in heard.said[0]
-    assert "text from 'column1', label from 'column2'" in heard.said[1]
+    assert "no header found" in listener.said[0]
+    assert "text from 'column1', label from 'column2'" in listener.said[1]
 
 
 def test_the_label_may_come_first_without_header(tmp_path):
@@ -242,7 +243,7 @@ def test_the_label_may_come_first_without_header(tmp_path):
         ),  # it comes again, in a row that is not the first again
     ],
 )
-def test_headers(tmp_path, content, header):
+def test_a_first_line_is_a_header_or_a_row_by_what_it_holds(tmp_path, content, header):
     path = write(tmp_path / "a.csv", content)
     names = content.splitlines()[0].split(",") if header else ["column1", "column2"]
     names = [name or "column1" for name in names]
@@ -293,7 +294,7 @@ def test_quotes_that_are_not_closed_or_followed_by_text(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "lines", "said"),
+    ("content", "lines", "message"),
     [
         (
             'text,label\na,x\nb,"x\nc,y\nd,y\n',
@@ -307,12 +308,12 @@ def test_quotes_that_are_not_closed_or_followed_by_text(tmp_path):
         ),
     ],
 )
-def test_records_with_wrong_quotes_that_are_skipped_are_told_of(tmp_path, content, lines, said):
+def test_records_with_wrong_quotes_that_are_skipped_are_told_of(tmp_path, content, lines, message):
     skipped = SkippedRows()
     [rows] = TEXT_READER.stream(write(tmp_path / "a.csv", content), DataSection(), skipped=skipped)
     assert list(rows.lines) == lines
     [error] = skipped.errors
-    assert said in error.message
+    assert message in error.message
 
 
 def test_bytes_that_are_not_utf8(tmp_path):
@@ -364,8 +365,8 @@ def test_files_that_are_not_what_their_suffix_says(tmp_path):
     assert "not gzip" in refusal(
         write(tmp_path / "a.csv", b"text").rename(tmp_path / "a.csv.gz"), DataError
     )
-    whole = gzip.compress(as_csv().encode() * 50)
-    (tmp_path / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
+    packed = gzip.compress(as_csv().encode() * 50)
+    (tmp_path / "b.csv.gz").write_bytes(packed[: len(packed) // 2])
     assert "breaks off" in refusal(tmp_path / "b.csv.gz", DataError)
     assert "Parquet" in refusal(
         write(tmp_path / "c.parquet", b"a fine film\na dull one\n"), DataError
@@ -406,16 +407,16 @@ def test_json_values_pass_as_they_are(tmp_path):
 
 
 def test_blank_and_null_texts_are_examples_and_counted(tmp_path):
-    heard = Heard()
+    listener = Heard()
     lines = [
         '{"text": null, "label": 1}',
         '{"text": "  ", "label": 1}',
         '{"label": 0}',
         '{"text": "x", "label": 0}',
     ]
-    rows = read(write(tmp_path / "a.jsonl", "\n".join(lines)), listener=heard)
+    rows = read(write(tmp_path / "a.jsonl", "\n".join(lines)), listener=listener)
     assert list(rows.columns["text"]) == ["", "  ", "", "x"]
-    assert any("3 of 4 texts" in text for text in heard.said)
+    assert any("3 of 4 texts" in text for text in listener.said)
     assert list(read(write(tmp_path / "b.csv", "text,label\n,1\nx,0\n")).columns["text"]) == [
         "",
         "x",
@@ -423,10 +424,10 @@ def test_blank_and_null_texts_are_examples_and_counted(tmp_path):
 
 
 def test_blank_lines_between_rows_are_counted(tmp_path):
-    heard = Heard()
-    rows = read(write(tmp_path / "a.csv", "text,label\na,1\n\n\nb,0\n\n"), listener=heard)
+    listener = Heard()
+    rows = read(write(tmp_path / "a.csv", "text,label\na,1\n\n\nb,0\n\n"), listener=listener)
     assert list(rows.lines) == [2, 5]
-    (warning,) = heard.warned
+    (warning,) = listener.warned
     assert warning.startswith(f"{tmp_path}/a.csv: 2 blank lines")
 
 
@@ -463,17 +464,17 @@ def test_what_the_csv_module_writes_reads_back(
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.jsonl", "{bad\n{worse\n", r"a\.jsonl:2: this is not JSON"),
         ("a.csv", 'text,label\n"good,x\nbad,y\n', r"a\.csv:2: a quoted field is opened"),
     ],
 )
 def test_where_every_record_is_bad_and_left_out_it_is_said_what_is_wrong(
-    tmp_path, name, content, said
+    tmp_path, name, content, message
 ):
     (tmp_path / name).write_text(content)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         list(TEXT_READER.stream(tmp_path / name, DataSection(), skipped=SkippedRows()))
 
 

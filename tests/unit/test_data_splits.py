@@ -48,10 +48,8 @@ def test_groups_with_labels_of_their_own_are_held_out_all_the_same():
 
 
 def test_a_group_with_most_of_the_rows_is_not_held_out():
-    scores, groups = (
-        [float(i) for i in range(100)],
-        ["large"] * 70 + [f"small {i // 3}" for i in range(30)],
-    )
+    scores = [float(i) for i in range(100)]
+    groups = ["large"] * 70 + [f"small {i // 3}" for i in range(30)]
     for seed in range(50):
         left, held, _ = hold_out(
             rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=groups
@@ -93,7 +91,7 @@ def test_nothing_is_lost_or_doubled(counts, fraction, seed, stratify):
     assert list(again[1].ids) == list(held.ids)
 
 
-def test_samples():
+def test_a_sample_keeps_the_order_and_depends_on_the_seed_alone():
     rows = rows_with(["a"] * 100)
     some = sample(rows, 10, seed=1)
     assert [int(i) for i in some.ids] == sorted(int(i) for i in some.ids)

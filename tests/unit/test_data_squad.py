@@ -120,15 +120,15 @@ def _write(folder, form):
     "form", ["json-nested", "json-pretty", "json-list", "json-data", "jsonl", "gz", "parquet"]
 )
 def test_every_form_gives_the_same_rows(tmp_path, form):
-    heard = _Heard()
-    rows = _read(_write(tmp_path, form), heard).rows
+    listener = _Heard()
+    rows = _read(_write(tmp_path, form), listener).rows
     assert list(rows.ids) == ["a", "b", "c"]
     assert rows.columns["question"] == ["Where is Ada?", "Where is Eve?", "Where is Eve?"]
     assert rows.columns["context"] == [CONTEXT, CONTEXT, "Eve is in Bern."]
     assert rows.columns["label"] == LABELS
     assert rows.columns["title"] == ["Towns"] * 3
     flat = "question from 'question', context from 'context', label from 'answers' (guessed"
-    assert [flat in line for line in heard.lines] == [True] * (
+    assert [flat in line for line in listener.lines] == [True] * (
         form in ("json-list", "json-data", "jsonl", "parquet")
     )
 
@@ -184,8 +184,8 @@ def test_a_cell_may_hold_answers_as_json_or_python_has_them(tmp_path, written):
     for cell in (json.dumps(written), repr(written)):
         with (tmp_path / "x.csv").open("w") as file:
             csv.writer(file).writerows([["question", "context", "answers"], ["q", CONTEXT, cell]])
-        found = _read(tmp_path / "x.csv").rows.columns["label"]
-        assert found == [
+        label = _read(tmp_path / "x.csv").rows.columns["label"]
+        assert label == [
             LABELS[1] if isinstance(written, dict) and not written["text"] else LABELS[0]
         ]
 
@@ -202,13 +202,13 @@ def test_other_column_names_are_guessed_and_said_or_named(tmp_path):
     path = tmp_path / "x.jsonl"
     row = {"query": "q", "passage": CONTEXT, "answers": "Rome", "label": "other"}
     path.write_text(json.dumps(row))
-    heard = _Heard()
-    reading = _read(path, heard)
+    listener = _Heard()
+    reading = _read(path, listener)
     assert reading.columns == {"question": "query", "context": "passage", "label": "answers"}
-    assert "question from 'query', context from 'passage'" in heard.lines[0]
+    assert "question from 'query', context from 'passage'" in listener.lines[0]
     assert reading.rows.columns["file_label"] == ["other"]
-    named = _read(path, text_column="query", pair_column="passage", label_column="label").rows
-    assert named.columns["label"] == [{"text": ["other"], "answer_start": [-1]}]
+    rows = _read(path, text_column="query", pair_column="passage", label_column="label").rows
+    assert rows.columns["label"] == [{"text": ["other"], "answer_start": [-1]}]
 
 
 def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
@@ -223,7 +223,7 @@ def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"context": None}, r"x\.jsonl:1 \(id 'k'\): .*no context"),
         ({"context": "  "}, "no context"),
@@ -236,18 +236,18 @@ def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
         ({"context": "\ud800"}, r"half of a surrogate pair"),
     ],
 )
-def test_what_can_not_be_read_is_refused_with_line_and_id(tmp_path, change, said):
+def test_what_can_not_be_read_is_refused_with_line_and_id(tmp_path, change, message):
     path = tmp_path / "x.jsonl"
     path.write_text(
         json.dumps({"id": "k", "question": "q", "context": CONTEXT, "answers": []} | change)
     )
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         _read(path)
 
 
 def test_documents_that_are_no_questions_are_refused(tmp_path):
     path = tmp_path / "x.json"
-    for text, said in (
+    for text, message in (
         ("{\n", r"x\.json:2: this is not JSON"),
         ('{"data": 3}', "no column .*the question"),
         ('{"data": []}', "has no rows"),
@@ -258,7 +258,7 @@ def test_documents_that_are_no_questions_are_refused(tmp_path):
         ('{"data": [{"title": "t", "paragraphs": 3}]}', "'paragraphs'"),
     ):
         path.write_text(text)
-        with pytest.raises((DataError, UsageError), match=said):
+        with pytest.raises((DataError, UsageError), match=message):
             _read(path)
     (tmp_path / "x.txt").write_text("q\n")
     with pytest.raises(UsageError, match=r"lines of text .*questions"):
@@ -272,9 +272,9 @@ def test_ids_that_stand_twice_are_said_and_numbered(tmp_path):
         for question in ("q", "r")
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    heard = _Heard()
-    assert list(_read(path, heard).rows.ids) == ["0", "1"]
-    assert any("stand twice" in line for line in heard.lines)
+    listener = _Heard()
+    assert list(_read(path, listener).rows.ids) == ["0", "1"]
+    assert any("stand twice" in line for line in listener.lines)
     with pytest.raises(DataError, match="id 'k'"):
         _read(path, id_column="id")
 
@@ -324,16 +324,17 @@ def test_the_bundled_set_is_what_its_readme_says():
     texts = {name: [p for a in d["data"] for p in a["paragraphs"]] for name, d in documents.items()}
     titles = [{a["title"] for a in d["data"]} for d in documents.values()]
     assert not titles[0] & titles[1]
-    assert {name: len(found) for name, found in texts.items()} == {"train": 48, "validation": 16}
-    every = [(p["context"], q) for found in texts.values() for p in found for q in p["qas"]]
-    assert all(len(p["qas"]) == 3 for found in texts.values() for p in found)
+    assert {name: len(value) for name, value in texts.items()} == {"train": 48, "validation": 16}
+    every = [(p["context"], q) for actual in texts.values() for p in actual for q in p["qas"]]
+    assert all(len(p["qas"]) == 3 for actual in texts.values() for p in actual)
     assert (len(every), sum(q["is_impossible"] for _, q in every)) == (192, 39)
     assert len({q["id"] for _, q in every}) == 192
     assert len({q["question"] for _, q in every}) == 192
     for context, question in every:
         assert question["is_impossible"] == (not question["answers"])
         for answer in question["answers"]:
-            start, text = answer["answer_start"], answer["text"]
+            start = answer["answer_start"]
+            text = answer["text"]
             assert context[start : start + len(text)] == text
             around = " " + context + " "
             assert (

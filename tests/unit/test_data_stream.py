@@ -45,16 +45,16 @@ def write(path: Path) -> Path:
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
 def test_portions_together_are_the_file(tmp_path, suffix, packed):
     path = write(tmp_path / f"a{suffix}{packed}")
-    whole = TEXT_READER.read(path, DataSection(), split="predict", label_needed=True).rows
+    read_rows = TEXT_READER.read(path, DataSection(), split="predict", label_needed=True).rows
     portions = list(TEXT_READER.stream(path, DataSection(), chunk_rows=8))
     assert [len(rows) for rows in portions] == [8] * 6 + [2]
     for name in ("text", "label"):
         assert [value for rows in portions for value in rows.columns[name]] == list(
-            whole.columns[name]
+            read_rows.columns[name]
         )
-    assert list(whole.columns["text"]) == TEXTS
-    assert [i for rows in portions for i in rows.ids] == list(whole.ids)
-    assert [line for rows in portions for line in rows.lines] == list(whole.lines)
+    assert list(read_rows.columns["text"]) == TEXTS
+    assert [i for rows in portions for i in rows.ids] == list(read_rows.ids)
+    assert [line for rows in portions for line in rows.lines] == list(read_rows.lines)
 
 
 def test_plain_lines(tmp_path):
@@ -118,7 +118,7 @@ def test_bytes_that_are_not_utf8_in_a_stream(tmp_path, kind):
         list(TEXT_READER.stream(path, DataSection(), kind=kind))
 
 
-def test_refusals(tmp_path):
+def test_streams_without_rows_or_with_bad_records_are_refused(tmp_path):
     (tmp_path / "empty.txt").write_bytes(b"")
     (tmp_path / "header.csv").write_bytes(b"text,label\n")
     (tmp_path / "wide.csv").write_bytes(b"text,label\na,1\nb,c,0\n")
@@ -151,11 +151,11 @@ def test_utf16_and_latin1_streams(tmp_path):
 
 
 def test_blank_texts_are_counted_over_all_portions(tmp_path):
-    said: list[str] = []
+    messages: list[str] = []
 
     class Heard(Listener):
         def say(self, text: str) -> None:
-            said.append(text)
+            messages.append(text)
 
     (tmp_path / "a.txt").write_text("a\n\n" * 10, encoding="utf-8")
     assert (
@@ -167,8 +167,8 @@ def test_blank_texts_are_counted_over_all_portions(tmp_path):
         )
         == 20
     )
-    (told,) = said
-    assert told.startswith(f"{tmp_path}/a.txt: 10 of 20 texts ")
+    (options,) = messages
+    assert options.startswith(f"{tmp_path}/a.txt: 10 of 20 texts ")
 
 
 _FROM_STDIN = """
@@ -198,16 +198,16 @@ def from_stdin(data: bytes, kind: str) -> list[str]:
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet", ".csv.gz"])
 def test_stdin_in_every_format(tmp_path, suffix):
     data = write(tmp_path / f"a{suffix}").read_bytes()
-    shown, counted = from_stdin(data, suffix.split(".")[1])
-    assert shown.startswith("['text', 'label'] text 0 é stdin")
+    output, counted = from_stdin(data, suffix.split(".")[1])
+    assert output.startswith("['text', 'label'] text 0 é stdin")
     assert counted.startswith("50 49 ")
 
 
 @pytest.mark.slow
 def test_a_large_stream_stays_in_bounded_memory():
     line = b"a line of words that is long enough to count as one \n"
-    shown, counted = from_stdin(line * 600_000, "")  # 32 MB
-    assert shown == "['text'] a line of words that is long enough to count as one  stdin:1"
+    output, counted = from_stdin(line * 600_000, "")  # 32 MB
+    assert output == "['text'] a line of words that is long enough to count as one  stdin:1"
     count, last, grown = map(int, counted.split())
     assert (count, last) == (600_000, 599_999)
     assert grown < 8
@@ -256,11 +256,12 @@ def test_rows_of_a_file_without_lines_keep_their_numbers_where_others_are_skippe
         {"text": ["no text"] if number in (2, 5) else "a", "label": "x"} for number in range(1, 7)
     ]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
-    reader, section = READERS["text-classification"], DataSection()
-    whole = reader.read(
+    reader = READERS["text-classification"]
+    section = DataSection()
+    read_rows = reader.read(
         tmp_path / "rows.json", section, split="train", label_needed=True, skipped=SkippedRows()
     ).rows
     parts = reader.stream(tmp_path / "rows.json", section, chunk_rows=2, skipped=SkippedRows())
-    for found in ([whole], parts):
-        places = [part.where(index) for part in found for index in range(len(part))]
-        assert places == [f"{tmp_path / 'rows.json'}, row {number}" for number in (1, 3, 4, 6)]
+    for actual in ([read_rows], parts):
+        values = [part.where(index) for part in actual for index in range(len(part))]
+        assert values == [f"{tmp_path / 'rows.json'}, row {number}" for number in (1, 3, 4, 6)]

@@ -43,8 +43,8 @@ def test_it_is_as_its_readme_says(documents: list[list[str]]) -> None:
 
 def test_it_is_read_by_its_name(corpus: Corpus) -> None:
     assert (corpus.name, len(corpus.files)) == ("demo-corpus", 6)
-    found = survey([corpus], fraction=0.05)
-    assert (found.documents, len(found.notes)) == (
+    actual = survey([corpus], fraction=0.05)
+    assert (actual.documents, len(actual.notes)) == (
         166,
         1,
     )  # what is held out: none is blank, none repeated
@@ -79,4 +79,4 @@ def test_no_phrase_of_the_data_set_demo_is_in_it(documents: list[list[str]]) -> 
 
 def _phrases(texts: list[str], length: int = 8) -> set[tuple[str, ...]]:
     words = [_words(text) for text in texts]
-    return {tuple(each[i : i + length]) for each in words for i in range(len(each) - length + 1)}
+    return {tuple(word[i : i + length]) for word in words for i in range(len(word) - length + 1)}

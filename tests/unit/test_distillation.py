@@ -61,7 +61,8 @@ def test_the_loss_of_classes_is_that_of_the_paper_computed_by_hand() -> None:
     )
     divergence = 0.0
     for student, teacher in zip(STUDENT, TEACHER, strict=True):
-        q, p = softmax(student, TEMPERATURE), softmax(teacher, TEMPERATURE)
+        q = softmax(student, TEMPERATURE)
+        p = softmax(teacher, TEMPERATURE)
         divergence += sum(b * (math.log(b) - math.log(a)) for a, b in zip(q, p, strict=True))
     assert losses["label"].item() == pytest.approx(ALPHA * cross_entropy, rel=1e-6)
     expected = (1 - ALPHA) * TEMPERATURE**2 * divergence
@@ -76,9 +77,11 @@ def test_the_loss_of_tags_is_that_of_classes_at_each_word() -> None:
     assert isinstance(objective, TagDistillation)
     # The first tokens of the two words are the second and the fourth of five.
     labels = torch.full((1, 5), -100)
-    labels[0, 1], labels[0, 3] = 2, 1
+    labels[0, 1] = 2
+    labels[0, 3] = 1
     outputs = torch.full((1, 5, 3), 9.0)
-    outputs[0, 1], outputs[0, 3] = torch.tensor(STUDENT[0]), torch.tensor(STUDENT[1])
+    outputs[0, 1] = torch.tensor(STUDENT[0])
+    outputs[0, 3] = torch.tensor(STUDENT[1])
     batch = TaughtWords(
         {}, labels, np.array([0, 0]), np.array([1, 3]), answers=torch.tensor(TEACHER)
     )
@@ -96,11 +99,13 @@ def test_the_loss_of_several_labels_is_a_divergence_for_each_label() -> None:
     assert isinstance(objective, LabelSetDistillation)
     labels = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
     losses = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
-    of_labels, divergence = 0.0, 0.0
+    of_labels = 0.0
+    divergence = 0.0
     for student, teacher, row in zip(STUDENT, TEACHER, labels, strict=True):
         for a, b, label in zip(student, teacher, row, strict=True):
             of_labels -= math.log(sigmoid(a) if label else 1 - sigmoid(a)) / 3
-            q, p = sigmoid(a, TEMPERATURE), sigmoid(b, TEMPERATURE)
+            q = sigmoid(a, TEMPERATURE)
+            p = sigmoid(b, TEMPERATURE)
             divergence += (p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))) / 3
     assert losses["label"].item() == pytest.approx(ALPHA * of_labels, rel=1e-5)
     expected = (1 - ALPHA) * TEMPERATURE**2 * divergence
@@ -135,12 +140,12 @@ def test_a_row_without_a_label_counts_for_the_teacher_alone(
     outputs = torch.tensor(STUDENT, requires_grad=True)
     batch = taught(torch.tensor(unlabelled))
     losses = objective.losses(outputs, batch)
-    whole = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
+    complete = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
     first = objective.losses(
         torch.tensor(STUDENT[:1]), taught(torch.tensor(labels[:1]), TEACHER[:1])
     )
     torch.testing.assert_close(losses["label"], first["label"])
-    torch.testing.assert_close(losses["teacher"], whole["teacher"])
+    torch.testing.assert_close(losses["teacher"], complete["teacher"])
     assert objective.counts(batch) == {"label": 1, "teacher": 2}
     sum(losses.values()).backward()  # type: ignore[union-attr]
     assert outputs.grad is not None
@@ -169,9 +174,9 @@ def test_answers_of_two_files_are_taken_in_the_order_of_rows_and_outputs() -> No
     second = np.array([[4.0, 5.0]], dtype=np.float32)
     answers = TeacherAnswers([first, second], order=(1, 0))
 
-    taken = answers.take(np.array([2, 0, 1]))
+    used = answers.take(np.array([2, 0, 1]))
 
-    assert taken.tolist() == [[5.0, 4.0], [1.0, 0.0], [3.0, 2.0]]
+    assert used.tolist() == [[5.0, 4.0], [1.0, 0.0], [3.0, 2.0]]
     assert len(answers) == 3
 
 

@@ -15,11 +15,12 @@ def test_a_text_whose_entities_nobody_set_is_not_annotated(tmp_path: Path) -> No
     from bertctl.data.annotations import docbin
 
     some, none, other = map(spacy.blank("xx").make_doc, ("Anna sleeps", "Rain falls", "Bob sleeps"))
-    some.ents, none.ents = [Span(some, 0, 1, "PER")], []
+    some.ents = [Span(some, 0, 1, "PER")]
+    none.ents = []
     other.spans["sc"] = [Span(other, 0, 1, "PER")]
     DocBin(docs=[some, none, other]).to_disk(tmp_path / "a.spacy")
-    found = [*docbin.read(tmp_path / "a.spacy", ReadOptions(DataSection(), split="train"))]
-    assert [(each.spans, each.annotated) for each in found] == [
+    results = [*docbin.read(tmp_path / "a.spacy", ReadOptions(DataSection(), split="train"))]
+    assert [(entry.spans, entry.annotated) for entry in results] == [
         ([(0, 4, "PER")], True),
         ([], True),
         ([], False),

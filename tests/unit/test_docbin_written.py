@@ -15,7 +15,7 @@ def test_spans_that_cut_a_token_of_spacy_are_written_as_they_are() -> None:
 
     from bertctl.data.annotations import docbin
 
-    given = [
+    supplied = [
         Document(
             "0",
             " the U.S./UK  and\n\nbob@ibm.com",
@@ -25,9 +25,9 @@ def test_spans_that_cut_a_token_of_spacy_are_written_as_they_are() -> None:
         Document("1", "", [], []),
     ]
     out = SimpleNamespace(buffer=io.BytesIO())
-    docbin.write(given, cast(Any, out))
+    docbin.write(supplied, cast(Any, out))
     docs = list(DocBin().from_bytes(out.buffer.getvalue()).get_docs(spacy.blank("xx").vocab))
-    assert [doc.text for doc in docs] == [each.text for each in given]
+    assert [doc.text for doc in docs] == [entry.text for entry in supplied]
     assert [[(e.start_char, e.end_char, e.label_) for e in doc.ents] for doc in docs] == [
-        each.spans for each in given
+        entry.spans for entry in supplied
     ]

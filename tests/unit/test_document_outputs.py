@@ -10,7 +10,7 @@ TABLE = "metric      value\naccuracy   0.9200\nexit code 7\n"
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"),
+    ("output", "printed"),
     [
         (TABLE, TABLE),
         (TABLE, TABLE.replace("0.9200", "0.9133")),
@@ -26,12 +26,12 @@ TABLE = "metric      value\naccuracy   0.9200\nexit code 7\n"
         ),
     ],
 )
-def test_what_differs_between_machines_is_no_difference(shown, printed):
-    assert matches(shown, printed)
+def test_what_differs_between_machines_is_no_difference(output, printed):
+    assert matches(output, printed)
 
 
 @pytest.mark.parametrize(
-    ("shown", "printed"),
+    ("output", "printed"),
     [
         (TABLE, TABLE.replace("7", "8")),
         (TABLE, TABLE.replace("accuracy", "f1")),
@@ -42,8 +42,8 @@ def test_what_differs_between_machines_is_no_difference(shown, printed):
         ("600 rows\n", "601 rows\n"),
     ],
 )
-def test_other_words_and_counts_are_a_difference(shown, printed):
-    assert not matches(shown, printed)
+def test_other_words_and_counts_are_a_difference(output, printed):
+    assert not matches(output, printed)
 
 
 def test_numbers_may_vary_where_the_page_marks_it():
@@ -62,9 +62,9 @@ def test_commands_outputs_files_and_marks_of_a_page_are_found(tmp_path):
         encoding="utf-8",
     )
 
-    found = [(one.text.split(), one.expected, one.mark) for one in commands(page)]
+    actual = [(command.text.split(), command.expected, command.mark) for command in commands(page)]
 
-    assert found == [
+    assert actual == [
         (["a,b"], None, "file: rows.csv"),
         (["one", "--two"], "first\nsecond\n", ""),
         (["three"], "", ""),

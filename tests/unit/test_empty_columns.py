@@ -34,14 +34,14 @@ def test_the_header_and_the_columns_with_values_are_found(tmp_path, name, header
     label, text = header.split(",")[:2]
     assert task == "text-classification"
     assert (fields["data.text_column"], fields["data.label_column"]) == (text, label)
-    heard = Heard()
+    listener = Heard()
     rows = TEXT_READER.read(
-        path, DataSection(), split="train", label_needed=True, listener=heard
+        path, DataSection(), split="train", label_needed=True, listener=listener
     ).rows
     assert len(rows) == len(ROWS)
-    assert any(f"{strays} row" in said and "without a name" in said for said in heard.said) == bool(
-        strays
-    )
+    assert any(
+        f"{strays} row" in message and "without a name" in message for message in listener.said
+    ) == bool(strays)
 
 
 def test_rows_with_empty_columns_and_no_header_stay_rows(tmp_path):

@@ -89,13 +89,15 @@ GOOD = "".join(f"un café déjà vu {i},1\n" for i in range(6))
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         (["un été"], "Line 8 alone is not UTF-8 (by latin-1 it reads 'un été,0'); 6 other lines"),
         (["un été", "la forêt"], "2 lines are not UTF-8 (8, 9)"),
     ],
 )
-def test_lines_that_are_not_utf8_among_lines_that_are_get_no_encoding_advised(tmp_path, bad, said):
+def test_lines_that_are_not_utf8_among_lines_that_are_get_no_encoding_advised(
+    tmp_path, bad, message
+):
     path = tmp_path / "a.csv"
     path.write_bytes(
         ("text,label\n" + GOOD).encode() + "".join(f"{text},0\n" for text in bad).encode("latin-1")
@@ -103,7 +105,7 @@ def test_lines_that_are_not_utf8_among_lines_that_are_get_no_encoding_advised(tm
     with pytest.raises(DataError) as caught:
         TEXT_READER.read(path, DataSection(), split="train", label_needed=True)
     assert caught.value.line == 8
-    assert said in caught.value.remedy
+    assert message in caught.value.remedy
     assert "data.encoding" not in caught.value.remedy
 
 
@@ -129,10 +131,10 @@ def test_a_single_line_of_utf8_in_a_file_of_another_encoding_is_told(tmp_path):
     path.write_bytes(
         "".join(f"un été {i}\n" for i in range(5)).encode("latin-1") + "un café\n".encode()
     )
-    heard = Heard()
-    [rows] = TEXT_READER.stream(path, DataSection(encoding="latin-1"), listener=heard)
+    listener = Heard()
+    [rows] = TEXT_READER.stream(path, DataSection(encoding="latin-1"), listener=listener)
     assert len(rows) == 6
     assert (
         "a.txt:6: this line is UTF-8, and is read as latin-1: 'un cafÃ©' for 'un café'"
-        in heard.warned[0]
+        in listener.warned[0]
     )

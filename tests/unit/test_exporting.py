@@ -326,12 +326,12 @@ def test_bad_requests_are_refused(
     message: str,
 ) -> None:
     output = tmp_path / "export"
-    named = {
+    by_name = {
         name: places.get(value, value) if isinstance(value, str) else value
         for name, value in changes.items()
     }
     with pytest.raises(BertctlError) as raised:
-        export_model(replace(request_of, **{"output": output, **named}))
+        export_model(replace(request_of, **{"output": output, **by_name}))
     assert raised.value.exit_code == code, raised.value.message
     assert message in raised.value.message
     assert not output.exists()

@@ -58,18 +58,18 @@ def spec_of(**more: object) -> VectorSpec:
     return VectorSpec(layers, **({"poolings": ("cls", "mean", "max", "pooler")} | more))
 
 
-def both(model: Path, backend: str, what: VectorSpec) -> tuple[Encoder, Encoder]:
+def both(model: Path, backend: str, subject: VectorSpec) -> tuple[Encoder, Encoder]:
     source = inspect_model(ModelSection(name=str(model), max_length=40))
     compute = choose_compute(CPU)
     other = open_encoder(
         source,
-        what,
+        subject,
         compute,
         ExtractJob(Path("a.npy"), LongText(max_length=40), backend=backend),
         ROWS,
     )
     loaded = load_frozen(source, compute)
-    return Encoder(source, loaded, what, frozen_engine(loaded, compute)), other
+    return Encoder(source, loaded, subject, frozen_engine(loaded, compute)), other
 
 
 def fastest(model: Path, rows: Rows, listener: Listener) -> str:
@@ -82,18 +82,18 @@ def test_every_layer_and_pooling_is_torchs(tiny_model, backend):
     ours, theirs = both(tiny_model, backend, spec_of())
     row_encoder = RowEncoder(ours.engine.tokenizer, LongText(max_length=40), by_token=False)
     windows = row_encoder.encode(ROWS)
-    for expected, found in zip(ours.texts(windows), theirs.texts(windows), strict=True):
+    for expected, actual in zip(ours.texts(windows), theirs.texts(windows), strict=True):
         assert np.abs(expected).max() > 0.01
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_every_token_is_torchs(tiny_model, backend):
     ours, theirs = both(tiny_model, backend, spec_of(poolings=("none",)))
     windows = RowEncoder(ours.engine.tokenizer, LongText(max_length=40), by_token=True).encode(ROWS)
-    for expected, found in zip(
+    for expected, actual in zip(
         ours.tokens(windows).vectors, theirs.tokens(windows).vectors, strict=True
     ):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_a_model_is_converted_once(tiny_model, backend):
@@ -136,7 +136,7 @@ def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, 
     monkeypatch.setenv("BERTCTL_CACHE", str(tmp_path / "cache"))
     both(tiny_model, backend, spec_of())
     (mine,) = cache_folder().rglob("model.onnx")
-    kept = mine.read_bytes()
+    contents = mine.read_bytes()
     other = tmp_path / "other"
     other.mkdir()
     for file in tiny_model.iterdir():
@@ -151,10 +151,10 @@ def test_vectors_that_are_not_torchs_are_refused(tiny_model, backend, tmp_path, 
     with pytest.raises(DeviceError, match="other vectors") as caught:
         both(tiny_model, backend, spec_of())
     assert "`backend=" in caught.value.remedy
-    said = Heard()
-    assert fastest(tiny_model, MANY, said) in {"torch", "onnx", "openvino"} - {backend}
-    assert any(line.startswith(f"{backend} is left out: ") for line in said.said)
-    mine.write_bytes(kept)
+    listener = Heard()
+    assert fastest(tiny_model, MANY, listener) in {"torch", "onnx", "openvino"} - {backend}
+    assert any(line.startswith(f"{backend} is left out: ") for line in listener.said)
+    mine.write_bytes(contents)
     both(tiny_model, backend, spec_of())
 
 
@@ -165,19 +165,19 @@ def test_the_fastest_is_measured_once_and_another_than_torch_has_to_be_worth_it(
     tiny_model, backend, tmp_path, monkeypatch
 ):
     copied_cache(tiny_model, backend, tmp_path / "cache", monkeypatch)
-    said = Heard()
-    first = fastest(tiny_model, MANY, said)
+    listener = Heard()
+    first = fastest(tiny_model, MANY, listener)
     (known,) = (cache_folder() / "backends").iterdir()
     speeds = json.loads(known.read_text())
     assert {"torch", backend} <= speeds.keys()
     assert min(speeds.values()) > 0
-    assert fastest(tiny_model, MANY, said) == first
+    assert fastest(tiny_model, MANY, listener) == first
     for speed, name in ((119.0, "torch"), (120.0, backend)):
         known.write_text(json.dumps({**dict.fromkeys(speeds, 1.0), "torch": 100.0, backend: speed}))
-        assert fastest(tiny_model, MANY, said) == name
-        assert f"{backend} {speed:.0f}" in said.said[-1]
-    assert fastest(tiny_model, ROWS, said) == "torch", "a few rows are not worth a conversion"
-    assert "fewer than 64 rows" in said.said[-1]
+        assert fastest(tiny_model, MANY, listener) == name
+        assert f"{backend} {speed:.0f}" in listener.said[-1]
+    assert fastest(tiny_model, ROWS, listener) == "torch", "a few rows are not worth a conversion"
+    assert "fewer than 64 rows" in listener.said[-1]
 
 
 def test_what_a_backend_cannot_do_is_refused(backend):

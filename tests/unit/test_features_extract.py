@@ -157,31 +157,32 @@ def test_texts_by_hand_in_every_layer_and_pooling(model, one_by_one, tmp_path):
     for pooling in poolings:
         layers = "last" if pooling == "pooler" else "embeddings,1,last"
         run(model, tmp_path / f"{pooling}.npy", layers=layers, poolings=pooling)
-    found = {pooling: np.load(tmp_path / f"{pooling}.npy") for pooling in poolings}
+    actual = {pooling: np.load(tmp_path / f"{pooling}.npy") for pooling in poolings}
     for i, text in enumerate(TEXTS):
         states, pooled = one_by_one(text)
-        np.testing.assert_allclose(found["pooler"][i], pooled, atol=1e-5)
+        np.testing.assert_allclose(actual["pooler"][i], pooled, atol=1e-5)
         for layer, state in enumerate(states):
-            np.testing.assert_allclose(found["cls"][i, layer], state[0], atol=1e-5)
-            np.testing.assert_allclose(found["mean"][i, layer], state.mean(0), atol=1e-5)
-            np.testing.assert_allclose(found["max"][i, layer], state.amax(0), atol=1e-5)
+            np.testing.assert_allclose(actual["cls"][i, layer], state[0], atol=1e-5)
+            np.testing.assert_allclose(actual["mean"][i, layer], state.mean(0), atol=1e-5)
+            np.testing.assert_allclose(actual["max"][i, layer], state.amax(0), atol=1e-5)
             both = torch.cat([state.mean(0), state.amax(0)])
-            np.testing.assert_allclose(found["mean-max"][i, layer], both, atol=1e-5)
+            np.testing.assert_allclose(actual["mean-max"][i, layer], both, atol=1e-5)
 
 
 def test_special_tokens_can_be_left_out_of_the_mean(model, one_by_one, tmp_path):
     run(model, tmp_path / "a.npy", special_tokens=False)
-    found = np.load(tmp_path / "a.npy")
+    arrays = np.load(tmp_path / "a.npy")
     for i, text in enumerate(TEXTS):
         states, _ = one_by_one(text)
         inner = states[-1][1:-1] if text else states[-1]  # of an empty text there is nothing else
-        np.testing.assert_allclose(found[i], inner.mean(0), atol=1e-5)
+        np.testing.assert_allclose(arrays[i], inner.mean(0), atol=1e-5)
 
 
 def test_normalized_vectors_have_length_one_and_the_same_direction(model, tmp_path):
     run(model, tmp_path / "a.npy")
     run(model, tmp_path / "b.npy", normalize=True)
-    plain, normalized = np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy")
+    plain = np.load(tmp_path / "a.npy")
+    normalized = np.load(tmp_path / "b.npy")
     lengths = np.linalg.norm(plain, axis=1, keepdims=True)
     assert np.abs(lengths - 1).max() > 0.1
     np.testing.assert_allclose(normalized, plain / lengths, atol=1e-6)
@@ -218,9 +219,9 @@ def test_token_vectors_are_flat_with_offsets(model, one_by_one, tmp_path):
     assert document["shape"] == [offsets[-1], 2, 36]
     for i, text in enumerate(TEXTS):
         states, _ = one_by_one(text)
-        inside = slice(offsets[i], offsets[i + 1])
-        np.testing.assert_allclose(vectors[inside, 0], states[1], atol=1e-5)
-        np.testing.assert_allclose(vectors[inside, 1], states[2], atol=1e-5)
+        inner = slice(offsets[i], offsets[i + 1])
+        np.testing.assert_allclose(vectors[inner, 0], states[1], atol=1e-5)
+        np.testing.assert_allclose(vectors[inner, 1], states[2], atol=1e-5)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     assert tokenizer.convert_ids_to_tokens(ids[offsets[0] : offsets[1]]) == tokenizer.tokenize(
         TEXTS[0], add_special_tokens=True
@@ -261,16 +262,17 @@ def test_words_given_as_such_keep_their_number_even_without_a_piece(model, tmp_p
         words="mean",
     )
     other = json.loads((tmp_path / "b.jsonl").read_text().splitlines()[0])
-    for one, two in zip(lines[0]["features"], other["features"], strict=True):
-        assert one["layers"] == two["layers"], "as in training, it is a word that is not known"
+    for entry, two in zip(lines[0]["features"], other["features"], strict=True):
+        assert entry["layers"] == two["layers"], "as in training, it is a word that is not known"
 
 
 def test_words_of_pairs_are_named_by_their_own_text(model, tmp_path):
-    texts, pairs = ["the film", "bad"], ["it was a dull food", " not good"]
+    texts = ["the film", "bad"]
+    pairs = ["it was a dull food", " not good"]
     run(model, tmp_path / "a.jsonl", rows=rows_of(texts, pair=pairs), words="first")
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    named = [[f["token"] for f in line["features"]] for line in lines]
-    assert named == [f"{text} {pair}".split() for text, pair in zip(texts, pairs, strict=True)]
+    by_name = [[f["token"] for f in line["features"]] for line in lines]
+    assert by_name == [f"{text} {pair}".split() for text, pair in zip(texts, pairs, strict=True)]
 
 
 def test_h5_holds_tokens_as_npz_does(model, tmp_path):
@@ -500,8 +502,9 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(
     if suffix == ".npy" and poolings == "none":
         pytest.skip("one array has no place for offsets")
     rows = rows_of(TEXTS, label=["x", "y"] * 5)
-    whole, cut = tmp_path / f"whole{suffix}", tmp_path / f"cut{suffix}"
-    run(tiny_model, whole, rows=rows, poolings=poolings)
+    complete = tmp_path / f"whole{suffix}"
+    cut = tmp_path / f"cut{suffix}"
+    run(tiny_model, complete, rows=rows, poolings=poolings)
     with pytest.raises(_KilledError):
         extract(
             _breaking(rows, 4), encoder_of(tiny_model, poolings=poolings), ExtractJob(cut, FORTY)
@@ -519,7 +522,7 @@ def test_an_attempt_that_was_cut_off_is_taken_up_again_and_ends_equal(
     ):
         run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
     run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
-    assert cut.read_bytes() == whole.read_bytes()
+    assert cut.read_bytes() == complete.read_bytes()
     again = run(tiny_model, cut, rows=rows, poolings=poolings, resume=True)
     assert again["complete"]
 
@@ -614,16 +617,16 @@ def test_several_processes_killed_while_they_tidy_up_were_finished(
 def test_vectors_are_readable_while_they_are_computed(tiny_model, tmp_path):
     out = tmp_path / "a.npy"
     grown = tmp_path / "a.npy.parts" / "0" / "vectors.npy"
-    seen: list[tuple[int, ...]] = []
+    observed: list[tuple[int, ...]] = []
 
     def watched() -> Iterator[Rows]:
         for portion in rows_of(TEXTS).parts(chunks_module.READ_ROWS):
             if grown.exists():
-                seen.append(open_array(grown).shape)
+                observed.append(open_array(grown).shape)
             yield portion
 
     extract(watched(), encoder_of(tiny_model), ExtractJob(out, FORTY))
-    assert seen[-1] == (8, 36)
+    assert observed[-1] == (8, 36)
     assert np.load(out).shape == (10, 36)
 
 
@@ -663,11 +666,11 @@ def test_zero_rows_are_refused(tiny_model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "poolings", "said"),
+    ("name", "poolings", "message"),
     [("a.pt", "mean", "'.pt'"), ("a", "mean", "no suffix"), ("a.npy", "none", "one array")],
 )
-def test_an_output_that_fits_nothing_is_refused(tiny_model, tmp_path, name, poolings, said):
-    with pytest.raises(UsageError, match=said):
+def test_an_output_that_fits_nothing_is_refused(tiny_model, tmp_path, name, poolings, message):
+    with pytest.raises(UsageError, match=message):
         run(tiny_model, tmp_path / name, poolings=poolings)
 
 
@@ -732,10 +735,10 @@ def test_a_file_shorter_than_its_whole_rows_is_refused(tmp_path):
 def test_windows_are_the_same_however_far_one_is(monkeypatch):
     monkeypatch.setattr(chunks_module, "CHUNK_CHARACTERS", 600)
     rows = rows_of([f"{'a' * (i % 7)} {i}" for i in range(2000)])
-    found = [len(chunk) for chunk in chunks(rows.parts(chunks_module.READ_ROWS))]
-    assert sum(found) == 2000
-    assert len(found) > 3
-    assert all(count % chunks_module.READ_ROWS == 0 for count in found[:-1])
+    actual = [len(chunk) for chunk in chunks(rows.parts(chunks_module.READ_ROWS))]
+    assert sum(actual) == 2000
+    assert len(actual) > 3
+    assert all(count % chunks_module.READ_ROWS == 0 for count in actual[:-1])
 
 
 def test_a_stream_is_read_in_portions_that_do_not_depend_on_the_attempt(tmp_path):

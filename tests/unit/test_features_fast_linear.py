@@ -21,10 +21,8 @@ def test_vectors_are_those_of_plain_layers(tiny_model, precision, fits):
         pytest.skip(f"torch's own {precision} products are as fast on this CPU")
     source = inspect_model(ModelSection(name=str(tiny_model), max_length=40))
     compute = Compute("cpu", precision, torch.get_num_threads(), "")
-    plain, fast = (
-        load_frozen(source, compute, plain=True).network,
-        load_frozen(source, compute).network,
-    )
+    plain = load_frozen(source, compute, plain=True).network
+    fast = load_frozen(source, compute).network
     kinds = {type(module).__name__ for module in fast.modules()}
     assert "FastLinear" in kinds
     assert "Linear" not in kinds
@@ -35,14 +33,12 @@ def test_vectors_are_those_of_plain_layers(tiny_model, precision, fits):
             n(ids, attention_mask=(ids > 0).long()).last_hidden_state[ids > 0]
             for n in (exact, plain, fast)
         ]
-        ours, theirs = (
-            fast.get_submodule("encoder.layer.0.output.dense"),
-            plain.encoder.layer[0].output.dense,
-        )
+        ours = fast.get_submodule("encoder.layer.0.output.dense")
+        theirs = plain.encoder.layer[0].output.dense
         x = torch.randn(7, theirs.in_features).to(theirs.weight.dtype)
         assert (ours(x) - theirs(x)).abs().max() <= (1e-5 if precision == "fp32" else 0.0)
-    expected, found = ((each.float() - states[0]).norm() for each in states[1:])
-    assert found <= max(1.2 * expected, 1e-5 * states[0].norm())
+    expected, actual = ((state.float() - states[0]).norm() for state in states[1:])
+    assert actual <= max(1.2 * expected, 1e-5 * states[0].norm())
 
 
 def test_half_precision_and_other_devices_keep_their_layers(tiny_model):

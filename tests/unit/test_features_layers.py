@@ -143,16 +143,18 @@ def test_the_config_says_how_many_layers():
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_each_pooling_by_hand_on_both_padding_sides(side):
     rng = np.random.default_rng(0)
-    lengths, wide, size = [4, 1, 3], 4, 6
+    lengths = [4, 1, 3]
+    wide = 4
+    size = 6
     rows = [
         rng.normal(size=(n, size)).astype(np.float32) - 5 for n in lengths
     ]  # negative: a padding zero would win
     vectors = torch.full((3, wide, size), 99.0)
     mask = torch.zeros(3, wide, dtype=torch.bool)
     for i, row in enumerate(rows):
-        inside = slice(0, len(row)) if side == "right" else slice(wide - len(row), wide)
-        vectors[i, inside] = torch.from_numpy(row)
-        mask[i, inside] = True
+        inner = slice(0, len(row)) if side == "right" else slice(wide - len(row), wide)
+        vectors[i, inner] = torch.from_numpy(row)
+        mask[i, inner] = True
     cls, mean, high, both = pool(vectors, mask, ["cls", "mean", "max", "mean-max"])
     for i, row in enumerate(rows):
         np.testing.assert_allclose(cls[i], row[0], rtol=1e-6)

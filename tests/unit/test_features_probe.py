@@ -169,14 +169,14 @@ def test_repeated_hold_outs_give_mean_and_deviation(tiny_model, rows, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"probe__layers": ["7"]}, "no layer 7"),
         ({"probe__pooling": ["pooler"], "probe__layers": ["1"]}, "'pooler' reads the last layer"),
     ],
 )
-def test_what_can_not_be_is_refused(tiny_model, rows, tmp_path, change, said):
-    with pytest.raises(BertctlError, match=said):
+def test_what_can_not_be_is_refused(tiny_model, rows, tmp_path, change, message):
+    with pytest.raises(BertctlError, match=message):
         probe(tiny_model, rows, tmp_path / "run", **change)
 
 

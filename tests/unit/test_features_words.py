@@ -52,8 +52,8 @@ def job_of(model: Path, rows: Path, **more: object):
         "probe.folds": 3,
         "data.validation_fraction": 0.25,
     }
-    given = {name.replace("__", "."): value for name, value in more.items()}
-    return prepare(load_recipe("token-classification", options=options | given))
+    supplied = {name.replace("__", "."): value for name, value in more.items()}
+    return prepare(load_recipe("token-classification", options=options | supplied))
 
 
 class Finished(NamedTuple):
@@ -85,14 +85,14 @@ def test_a_words_vector_is_that_of_its_first_piece(tiny_model, tagged):
     for split in ("train", "validation"):
         for words in job.data.splits[split].columns["words"]:
             encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
-            places = [encoded.word_ids().index(i) for i in range(len(words))]
+            positions = [encoded.word_ids().index(i) for i in range(len(words))]
             with torch.inference_mode():
                 states = network(**encoded, output_hidden_states=True).hidden_states
-            inside = slice(at, at + len(words))
-            np.testing.assert_allclose(first[inside], states[1][0, places], atol=1e-5)
-            np.testing.assert_allclose(last[inside], states[2][0, places], atol=1e-5)
-            both = torch.cat([states[1][0, places], states[2][0, places]], dim=-1)
-            np.testing.assert_allclose(mix[inside], both, atol=1e-5)
+            inner = slice(at, at + len(words))
+            np.testing.assert_allclose(first[inner], states[1][0, positions], atol=1e-5)
+            np.testing.assert_allclose(last[inner], states[2][0, positions], atol=1e-5)
+            both = torch.cat([states[1][0, positions], states[2][0, positions]], dim=-1)
+            np.testing.assert_allclose(mix[inner], both, atol=1e-5)
             at += len(words)
     assert at == len(last)
 
@@ -102,7 +102,8 @@ def test_entities_are_scored_as_after_fine_tuning(finished):
         json.loads(line)
         for line in finished.folder.predictions("validation").read_text().splitlines()
     ]
-    gold, answers = [line["gold"] for line in lines], [line["prediction"] for line in lines]
+    gold = [line["gold"] for line in lines]
+    answers = [line["prediction"] for line in lines]
     expected = tagging_metrics(gold, answers, resamples=100, seed=42, entities=True)["entity_f1"]
     assert finished.metrics.as_json()["primary"] == {"split": "validation", "name": "entity_f1"}
     assert finished.metrics.as_json()["metrics"]["validation"]["entity_f1"][
@@ -155,9 +156,9 @@ def test_folds_never_part_a_sentence(tiny_model, tagged, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [({"probe__pooling": ["cls", "mean"]}, "'cls'"), ({"probe__repeats": 3}, "probe.repeats")],
 )
-def test_what_is_for_texts_is_refused(tiny_model, tagged, more, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_is_for_texts_is_refused(tiny_model, tagged, more, message):
+    with pytest.raises(UsageError, match=message):
         job_of(tiny_model, tagged, **more)

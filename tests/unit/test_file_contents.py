@@ -74,27 +74,27 @@ def test_rows_are_the_same_whatever_the_file_is_called(tmp_path, content, suffix
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [("JSON lines", "JSON"), ("Parquet", "Parquet"), ("CSV", "a table")]
+    ("content", "message"), [("JSON lines", "JSON"), ("Parquet", "Parquet"), ("CSV", "a table")]
 )
-def test_another_content_than_the_name_says_is_told(tmp_path, content, said):
+def test_another_content_than_the_name_says_is_told(tmp_path, content, message):
     path = tmp_path / "a.txt"
     path.write_bytes(CONTENTS[content])
-    heard = Heard()
-    list(TEXT_READER.stream(path, DataSection(), listener=heard))
-    assert f"read as {said} by its content, though it is named .txt" in heard.said[0]
-    assert "`input_format=lines`" in heard.said[0]
+    listener = Heard()
+    list(TEXT_READER.stream(path, DataSection(), listener=listener))
+    assert f"read as {message} by its content, though it is named .txt" in listener.said[0]
+    assert "`input_format=lines`" in listener.said[0]
 
 
 def test_lines_of_text_stay_lines_and_those_like_json_are_told(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text('one, two\n{"text": "three"}\n[four] {five}\n', encoding="utf-8")
-    heard = Heard()
-    [rows] = TEXT_READER.stream(path, DataSection(), listener=heard)
+    listener = Heard()
+    [rows] = TEXT_READER.stream(path, DataSection(), listener=listener)
     assert list(rows.columns["text"]) == ["one, two", '{"text": "three"}', "[four] {five}"]
-    assert "1 of 3 lines looks like JSON" in heard.warned[0]
-    heard = Heard()
-    list(TEXT_READER.stream(path, DataSection(), kind="lines", listener=heard))
-    assert not heard.warned
+    assert "1 of 3 lines looks like JSON" in listener.warned[0]
+    listener = Heard()
+    list(TEXT_READER.stream(path, DataSection(), kind="lines", listener=listener))
+    assert not listener.warned
 
 
 def zipped(name: str) -> bytes:
@@ -157,14 +157,14 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.csv.gz", "two words.txt"])
 @pytest.mark.parametrize("content", REFUSED)
 def test_what_holds_no_rows_as_it_is_is_refused_with_what_to_type(tmp_path, content, name):
-    data, said, remedy = REFUSED[content]
+    data, message, remedy = REFUSED[content]
     path = tmp_path / name
     is_packed = name.endswith(".gz") and not data.startswith(b"\x1f\x8b")
     path.write_bytes(gzip.compress(data) if is_packed else data)
     kind = "csv" if content == "a page" else None  # in lines of text, markup is nothing strange
     if content == "a page" and name.endswith(".txt"):
         return
-    with pytest.raises(DataError, match=said) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         list(TEXT_READER.stream(path, DataSection(), kind=kind))
     assert remedy in caught.value.remedy
     assert str(path) not in caught.value.remedy.replace(shlex.quote(str(path)), "")
@@ -244,9 +244,9 @@ def test_spans_are_known_whatever_their_text_is_called(tmp_path, text, spans, na
     )
     path.write_text(joined, encoding="utf-8")
     assert guess_task(path, DataSection())[0] == "token-classification"
-    found = (
+    read_rows = (
         READERS["token-classification"]
         .read(path, DataSection(), split="train", label_needed=True)
         .rows
     )
-    assert found.columns["label"][0] == ["O", "O", "B-FOOD", "O", "B-PER"]
+    assert read_rows.columns["label"][0] == ["O", "O", "B-FOOD", "O", "B-PER"]

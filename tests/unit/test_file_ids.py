@@ -92,9 +92,9 @@ def test_a_column_of_blank_ids_is_none(tmp_path):
 
 
 def test_ids_that_repeat_across_chunks_are_kept_and_told(tmp_path):
-    heard = Heard()
-    assert answer_ids(write(tmp_path / "rows.csv", ["a", "b", "a"]), heard) == ["a", "b", "a"]
-    [warning] = heard.warned
+    listener = Heard()
+    assert answer_ids(write(tmp_path / "rows.csv", ["a", "b", "a"]), listener) == ["a", "b", "a"]
+    [warning] = listener.warned
     assert "1 of 3 ids in 'id' repeat an earlier one" in warning
 
 
@@ -105,14 +105,14 @@ def test_named_ids_that_repeat_across_chunks_are_refused(tmp_path):
 
 @pytest.mark.parametrize("ids", [["a", "b", "a"], ["a", "", "c"]])
 def test_labelled_rows_whose_ids_are_not_distinct_are_numbered_and_told(tmp_path, ids):
-    heard = Heard()
+    listener = Heard()
     path = write(tmp_path / "rows.csv", ids)
     rows = TEXT_READER.read(
-        path, DataSection(), split="file", label_needed=True, listener=heard
+        path, DataSection(), split="file", label_needed=True, listener=listener
     ).rows
     assert rows.ids == ["0", "1", "2"]
     assert not rows.file_ids
-    assert any("so the rows are numbered instead" in warning for warning in heard.warned)
+    assert any("so the rows are numbered instead" in warning for warning in listener.warned)
 
 
 def test_labelled_rows_have_the_ids_of_their_file(tmp_path):

@@ -89,20 +89,20 @@ def test_few_bytes_are_read_of_many_rows(tmp_path: Path) -> None:
     state = _add(tmp_path, _TEXTS)
     (tmp_path / "rows.jsonl").chmod(0o600)
     content = (tmp_path / "rows.jsonl").read_bytes()
-    wanted = [3, 77, 499]
+    expected = [3, 77, 499]
     lines = content.splitlines(keepends=True)
-    sizes = [sum(map(len, lines[:number])) for number in wanted]
+    sizes = [sum(map(len, lines[:number])) for number in expected]
     # All bytes but those of these rows and the line feeds before them are made unreadable.
     blank = bytearray(b"#" * len(content))
-    for number, start in zip(wanted, sizes, strict=True):
+    for number, start in zip(expected, sizes, strict=True):
         first = start - 1
         last = start + len(lines[number])
         blank[first:last] = content[first:last]
     (tmp_path / "rows.jsonl").write_bytes(bytes(blank))
 
-    rows = _read(tmp_path, state, *wanted)
+    rows = _read(tmp_path, state, *expected)
 
-    assert rows == _expected(*wanted)
+    assert rows == _expected(*expected)
 
 
 def test_an_index_of_an_older_version_is_read_and_gets_its_offsets_when_it_grows(

@@ -92,8 +92,8 @@ def test_a_new_threshold_keeps_an_old_temperature_and_under_a_new_one_an_old_thr
     assert both.temperature == first.temperature
     assert both.positive == "spam"
     decided = [
-        scaled_probabilities(logits, one.temperature or 1.0)[:, 1] >= one.threshold - 1e-12
-        for one in (alone, both)
+        scaled_probabilities(logits, entry.temperature or 1.0)[:, 1] >= entry.threshold - 1e-12
+        for entry in (alone, both)
     ]
     assert (decided[0] == decided[1]).all()
 
@@ -135,7 +135,8 @@ def test_several_labels_share_one_threshold_and_no_label_is_the_positive_one():
 
 def test_one_of_three_labels_has_no_threshold_but_a_temperature():
     rng = np.random.default_rng(2)
-    logits, gold = rng.normal(0, 3, (100, 3)), rng.integers(0, 3, 100)
+    logits = rng.normal(0, 3, (100, 3))
+    gold = rng.integers(0, 3, 100)
     gold[:60] = logits[:60].argmax(axis=1)
     assert _fit(logits, gold, labels=("a", "b", "c"), calibrate=True, rule=None).temperature > 1
     with pytest.raises(UsageError, match="one of 3"):

@@ -36,26 +36,26 @@ def test_cka_is_that_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
         [3 * turned, rng.normal(size=(40, 6)).astype(np.float32), np.ones((40, 6), np.float32)],
         axis=1,
     )
-    found = cka_matrix(a, b)
+    matrix = cka_matrix(a, b)
     centred_a, centred_b = (
-        each - each.mean(axis=0) for each in (a.astype(np.float64), b.astype(np.float64))
+        entry - entry.mean(axis=0) for entry in (a.astype(np.float64), b.astype(np.float64))
     )
     for i in range(3):
         for j in range(2):
             grams = [
-                each @ each.T for each in (centred_a[:, i], centred_b[:, j])
+                entry @ entry.T for entry in (centred_a[:, i], centred_b[:, j])
             ]  # the paper's equation 2, HSIC
             expected = (grams[0] * grams[1]).sum() / np.sqrt(
                 (grams[0] ** 2).sum() * (grams[1] ** 2).sum()
             )
-            assert found[i, j] == pytest.approx(expected, abs=1e-6)
-    assert found[0, 0] == pytest.approx(1.0, abs=1e-6), "a turn and another scale change nothing"
-    assert found[:, 2].tolist() == [0.0] * 3, "all vectors are one"
+            assert matrix[i, j] == pytest.approx(expected, abs=1e-6)
+    assert matrix[0, 0] == pytest.approx(1.0, abs=1e-6), "a turn and another scale change nothing"
+    assert matrix[:, 2].tolist() == [0.0] * 3, "all vectors are one"
 
 
 def test_layers_of_two_models_are_compared_on_texts(tiny_model: Path) -> None:
-    found = layer_similarity(str(tiny_model), str(tiny_model), [TEXTS[:4], TEXTS[4:]])
-    assert found["texts"] == 6
+    similarity = layer_similarity(str(tiny_model), str(tiny_model), [TEXTS[:4], TEXTS[4:]])
+    assert similarity["texts"] == 6
     network = transformers.AutoModel.from_pretrained(tiny_model).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
     with torch.inference_mode():
@@ -64,10 +64,13 @@ def test_layers_of_two_models_are_compared_on_texts(tiny_model: Path) -> None:
             for text in TEXTS
         ]
     vectors = np.stack(
-        [[one[0].mean(dim=0).numpy() for one in state.hidden_states] for state in states]
+        [
+            [hidden_state[0].mean(dim=0).numpy() for hidden_state in state.hidden_states]
+            for state in states
+        ]
     )
-    assert np.array(found["cka"]) == pytest.approx(cka_matrix(vectors, vectors), abs=1e-4)
-    assert np.diag(found["cka"]) == pytest.approx(1.0, abs=1e-6)
+    assert np.array(similarity["cka"]) == pytest.approx(cka_matrix(vectors, vectors), abs=1e-4)
+    assert np.diag(similarity["cka"]) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_the_walk_adds_up(tiny_model: Path) -> None:
@@ -113,16 +116,18 @@ def test_neighbours_are_those_of_brute_force() -> None:
         scores = units @ query / np.linalg.norm(query)
         scores[ids] = -2
         best = np.argsort(-scores)[:20]
-        found = near_tokens("minilm", expression, top=20)["neighbours"]
-        assert [one["text"] for one in found] == [tokens[i] for i in best]
-        assert [one["score"] for one in found] == pytest.approx(scores[best].tolist(), abs=1e-5)
-    assert found[0]["text"] == "queen"
-    whole = near_tokens("minilm", "##ing", top=30, whole_words=True)["neighbours"]
-    assert not [one for one in whole if one["text"].startswith(("##", "["))]
+        neighbours = near_tokens("minilm", expression, top=20)["neighbours"]
+        assert [entry["text"] for entry in neighbours] == [tokens[i] for i in best]
+        assert [entry["score"] for entry in neighbours] == pytest.approx(
+            scores[best].tolist(), abs=1e-5
+        )
+    assert neighbours[0]["text"] == "queen"
+    complete = near_tokens("minilm", "##ing", top=30, whole_words=True)["neighbours"]
+    assert not [entry for entry in complete if entry["text"].startswith(("##", "["))]
     assert [
-        one
-        for one in near_tokens("minilm", "##ing", top=30)["neighbours"]
-        if one["text"].startswith("##")
+        neighbour
+        for neighbour in near_tokens("minilm", "##ing", top=30)["neighbours"]
+        if neighbour["text"].startswith("##")
     ]
 
 
@@ -134,12 +139,12 @@ def test_a_word_is_compared_where_it_stands() -> None:
         "no such word",
         "A FILM",
     ]
-    found = near_places("minilm", "film", "a film", [texts[:2], texts[2:]], top=2)
-    assert found["places"] == 4
-    assert len(found["neighbours"]) == 4
-    assert found["neighbours"][0]["text"] == "A FILM"
-    assert found["neighbours"][0]["score"] == pytest.approx(1.0, abs=1e-5)
-    assert all(len(one["text"]) <= 604 for one in found["neighbours"])
+    actual = near_places("minilm", "film", "a film", [texts[:2], texts[2:]], top=2)
+    assert actual["places"] == 4
+    assert len(actual["neighbours"]) == 4
+    assert actual["neighbours"][0]["text"] == "A FILM"
+    assert actual["neighbours"][0]["score"] == pytest.approx(1.0, abs=1e-5)
+    assert all(len(neighbour["text"]) <= 604 for neighbour in actual["neighbours"])
 
 
 def test_a_word_behind_what_is_read_of_the_context_is_refused(tiny_model: Path) -> None:
@@ -161,10 +166,10 @@ def test_senses_are_told_apart() -> None:
         "The bank of the stream was muddy.",
         "Reeds grow on the river bank.",
     ]
-    found = near_places(
+    actual = near_places(
         "minilm", "bank", "they walked along the bank of the river", [money + river], top=3
     )
-    assert {one["text"] for one in found["neighbours"][:3]} == set(river)
+    assert {neighbour["text"] for neighbour in actual["neighbours"][:3]} == set(river)
 
 
 def test_half_precision_and_shards_are_read(tiny_model: Path, tmp_path: Path) -> None:
@@ -172,12 +177,13 @@ def test_half_precision_and_shards_are_read(tiny_model: Path, tmp_path: Path) ->
     network.save_pretrained(tmp_path, max_shard_size="20KB")
     assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
     transformers.AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path)
-    found, whole = inspect_model(str(tmp_path)), inspect_model(str(tiny_model))
-    assert found["parameters"] == whole["parameters"]
-    assert found["parts"] == whole["parts"]
-    assert found["bytes"]["BF16"] == 2 * whole["parameters"]
+    results = inspect_model(str(tmp_path))
+    complete = inspect_model(str(tiny_model))
+    assert results["parameters"] == complete["parameters"]
+    assert results["parts"] == complete["parts"]
+    assert results["bytes"]["BF16"] == 2 * complete["parameters"]
     both = [near_tokens(str(folder), "film")["neighbours"] for folder in (tmp_path, tiny_model)]
-    scores = [[one["score"] for one in found] for found in both]
+    scores = [[entry["score"] for entry in actual] for actual in both]
     assert scores[0] == pytest.approx(scores[1], abs=0.02)
 
 
@@ -185,11 +191,11 @@ def test_weights_that_are_cut_off_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     save_file({"a": np.ones((4, 4), np.float32)}, file)
     assert stored_weights(tmp_path)["a"].shape == (4, 4)
-    whole = file.read_bytes()
+    contents = file.read_bytes()
     header = json.dumps({"a": {"dtype": "F32", "shape": [4, 4]}}).encode()
     for broken in (
-        whole[:-1],
-        whole[:20],
+        contents[:-1],
+        contents[:20],
         b"",
         b"\xff" * 64,
         len(header).to_bytes(8, "little") + header,

@@ -62,13 +62,13 @@ def read(
     return READERS[task].read(path, data, split="train", label_needed=True, labels=rules, **told)
 
 
-def labels(path: Path, rules: LabelRules = UNNAMED, **told: Any) -> list[Any]:
-    return list(read(path, rules, **told).rows.columns["label"])
+def labels(path: Path, rules: LabelRules = UNNAMED, **reported: Any) -> list[Any]:
+    return list(read(path, rules, **reported).rows.columns["label"])
 
 
-def refusal(path: Path, rules: LabelRules = UNNAMED, **told: Any) -> str:
+def refusal(path: Path, rules: LabelRules = UNNAMED, **reported: Any) -> str:
     with pytest.raises(DataError) as caught:
-        read(path, rules, **told)
+        read(path, rules, **reported)
     return f"{caught.value.message}\n{caught.value.remedy}"
 
 
@@ -105,9 +105,9 @@ def test_a_vector_is_read_by_the_names_of_its_places_and_refused_without(
     file, cells = VECTORS[name]
     path = write(tmp_path / file, cells)
     assert labels(path, NAMED) == READ[: len(cells)]
-    said = refusal(path)
-    assert "a vector of 0 and 1" in said
-    assert "`text_classification.labels='[a, b, c]'`" in said
+    message = refusal(path)
+    assert "a vector of 0 and 1" in message
+    assert "`text_classification.labels='[a, b, c]'`" in message
     assert "3 places" in refusal(path, LabelRules(names=("good", "film")))
 
 
@@ -191,9 +191,9 @@ def test_what_names_no_label_is_refused_with_what_to_write(
     cell: Any, file: str, tmp_path: Path
 ) -> None:
     cells = [cell] * 3 if file == "a.jsonl" else [str(cell)] * 3
-    said = refusal(write(tmp_path / file, cells))
-    assert f"{file}:{1 if file == 'a.jsonl' else 2}: the label is a" in said
-    assert '["a", "b"]' in said
+    message = refusal(write(tmp_path / file, cells))
+    assert f"{file}:{1 if file == 'a.jsonl' else 2}: the label is a" in message
+    assert '["a", "b"]' in message
 
 
 ODD = {
@@ -222,14 +222,14 @@ def test_one_odd_cell_is_refused_by_its_line_and_changes_no_other(
     rules = LabelRules(names=("x", "y", "z")) if "vector" in name else UNNAMED
     path = write(tmp_path / file, [*cells[:8], odd, *cells[8:]])
     line = {"a.jsonl": "a.jsonl:9:", "a.parquet": "a.parquet, row 9:"}.get(file, f"{file}:10:")
-    said = refusal(path, rules)
-    assert f"{line} the label" in said
-    assert expected in said
+    message = refusal(path, rules)
+    assert f"{line} the label" in message
+    assert expected in message
 
     skipped = SkippedRows()
     rest = labels(path, rules, skipped=skipped)
     assert len(rest) == len(cells)
-    assert [error.message for error in skipped.errors] == [said.splitlines()[0]]
+    assert [error.message for error in skipped.errors] == [message.splitlines()[0]]
 
 
 @pytest.mark.parametrize("file", ["a.jsonl", "a.csv"])
@@ -241,10 +241,10 @@ def test_a_cell_among_booleans_is_refused_unless_it_is_one(
         tmp_path / file,
         [True, False, "true", True, "False", odd, True, False, True, False, True, True],
     )
-    said = refusal(path, UNNAMED)
+    message = refusal(path, UNNAMED)
     line = {"a.jsonl": 6, "a.csv": 7}[file]
-    assert f"{file}:{line}: the label" in said
-    assert "true or false" in said
+    assert f"{file}:{line}: the label" in message
+    assert "true or false" in message
 
 
 @pytest.mark.parametrize(
@@ -325,8 +325,8 @@ def test_a_column_of_0_and_1_with_one_bad_cell_stays_a_label(bad: str, tmp_path:
         "garden": ["0", "1"] * 6,
     }
     path = without_label(tmp_path / "a.csv", columns)
-    said = refusal(path)
-    assert "a.csv:4: column 'film' holds" in said
+    message = refusal(path)
+    assert "a.csv:4: column 'film' holds" in message
     skipped = SkippedRows()
     rest = labels(path, skipped=skipped)
     assert rest[:3] == [["film"], ["good", "film", "garden"], ["good", "garden"]]
@@ -355,8 +355,8 @@ def test_a_flag_that_may_be_about_the_row_is_asked_for(name: str, tmp_path: Path
     with pytest.raises(UsageError, match=name) as caught:
         read(path)
     assert "data.label_columns='[good, film]'" in caught.value.remedy
-    named = read(path, data=DataSection(label_columns=["good", "film"]))
-    assert named.rows.columns["label"][0] == ["film"]
+    reading = read(path, data=DataSection(label_columns=["good", "film"]))
+    assert reading.rows.columns["label"][0] == ["film"]
 
 
 def test_flags_that_are_all_called_alike_are_labels(tmp_path: Path) -> None:
@@ -369,9 +369,9 @@ def test_flags_that_are_all_called_alike_are_labels(tmp_path: Path) -> None:
 
 def test_a_flag_of_a_split_is_no_label(tmp_path: Path) -> None:
     columns = {"good": ["0", "1"] * 6, "film": ["1", "1", "0"] * 4, "is_valid": ["0", "1", "0"] * 4}
-    heard = Heard()
-    read(without_label(tmp_path / "a.csv", columns), listener=heard)
-    assert any("labels from good, film, 0 or 1 in each" in text for text in heard.said)
+    listener = Heard()
+    read(without_label(tmp_path / "a.csv", columns), listener=listener)
+    assert any("labels from good, film, 0 or 1 in each" in text for text in listener.said)
 
 
 @pytest.mark.parametrize(
@@ -391,9 +391,9 @@ def test_minus_one_beside_class_numbers_is_no_label(
 ) -> None:
     path = write(tmp_path / file, cells)
     if is_refused:
-        said = refusal(path)
-        assert "-1, which means no label" in said
-        assert "text_classification.labels" in said
+        message = refusal(path)
+        assert "-1, which means no label" in message
+        assert "text_classification.labels" in message
         names = LabelRules(names=tuple(map(str, sorted(set(cells)))))
         assert len(labels(path, names)) == len(cells)
     else:
@@ -475,8 +475,8 @@ def test_a_number_in_another_spelling_is_no_class_beside_0_and_1(odd: str, tmp_p
     with pytest.raises(DataError, match=rf"a\.csv:12: the label '{odd}' is a number") as caught:
         TextClassification.from_data(Recipe(), rows, None)
     assert "text_classification.labels" in str(caught.value.remedy)
-    named = ("0", "1", odd)
-    assert TextClassification.from_data(Recipe(), rows, named).labels == named
+    by_name = ("0", "1", odd)
+    assert TextClassification.from_data(Recipe(), rows, by_name).labels == by_name
 
 
 @pytest.mark.parametrize(
@@ -485,5 +485,5 @@ def test_a_number_in_another_spelling_is_no_class_beside_0_and_1(odd: str, tmp_p
 )
 def test_names_that_are_no_odd_numbers_stay_classes(names: list[str], tmp_path: Path) -> None:
     rows = read(write(tmp_path / "a.csv", names * 10)).rows
-    found = TextClassification.from_data(Recipe(), rows, None)
-    assert sorted(found.labels) == sorted(names)
+    data = TextClassification.from_data(Recipe(), rows, None)
+    assert sorted(data.labels) == sorted(names)

@@ -121,12 +121,12 @@ def test_every_family_has_embeddings_layers_and_what_is_above_them(
 def test_what_debertas_layers_read_is_below_them_though_it_comes_after_them() -> None:
     more = {"relative_attention": True, "norm_rel_ebd": "layer_norm", "conv_kernel_size": 3}
     depths = parameter_depths(network_of("deberta-v2", **more))
-    found = {
+    actual = {
         name.split(".")[2]: depth
         for name, depth in depths.items()
         if name.startswith("deberta.encoder.")
     }
-    assert found == {"layer": 3, "rel_embeddings": 0, "LayerNorm": 0, "conv": 1}
+    assert actual == {"layer": 3, "rel_embeddings": 0, "LayerNorm": 0, "conv": 1}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_each_layer_has_its_own_rate_from_the_head_down() -> None:
     depths = parameter_depths(network)
     name_of = {id(parameter): name for name, parameter in network.named_parameters()}
     by_hand = {4: 1e-3, 3: 5e-4, 2: 2.5e-4, 1: 1.25e-4, 0: 6.25e-5}
-    seen = []
+    observed = []
     for group in optimizer.param_groups:
         names = [name_of[id(parameter)] for parameter in group["params"]]
         (depth,) = {depths[name] for name in names}
@@ -169,8 +169,8 @@ def test_each_layer_has_its_own_rate_from_the_head_down() -> None:
             group["weight_decay"] == 0.0
         }
         assert group["weight_decay"] in (0.0, 0.01)
-        seen += names
-    assert sorted(seen) == sorted(depths)
+        observed += names
+    assert sorted(observed) == sorted(depths)
     schedule = build_schedule(optimizer, settings, steps=20)
     optimizer.step()
     schedule.step()
@@ -186,7 +186,7 @@ def test_without_decay_there_are_the_two_groups_that_there_always_were() -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "left"),
+    ("arguments", "left"),
     [
         ({"freeze_embeddings": True}, {1, 2, 3, 4}),
         ({"freeze_layers": 2}, {0, 3, 4}),
@@ -194,15 +194,15 @@ def test_without_decay_there_are_the_two_groups_that_there_always_were() -> None
         ({}, {0, 1, 2, 3, 4}),
     ],
 )
-def test_what_is_frozen_is_not_trained(given: dict[str, Any], left: set[int]) -> None:
+def test_what_is_frozen_is_not_trained(arguments: dict[str, Any], left: set[int]) -> None:
     network = network_of("roberta")
-    freeze(network, TrainingSection(**given))
+    freeze(network, TrainingSection(**arguments))
     assert trainable(network) == left
     optimised = itertools.chain(
         *(group["params"] for group in build_optimizer(network, OptimizerSection()).param_groups)
     )
-    assert {id(one) for one in optimised} == {
-        id(one) for one in network.parameters() if one.requires_grad
+    assert {id(entry) for entry in optimised} == {
+        id(parameter) for parameter in network.parameters() if parameter.requires_grad
     }
 
 

@@ -94,9 +94,11 @@ def read(
 
 def pieces(tokenizer: Tokenizer, encoded: Any) -> list[str]:
     parts = [encoded.ids[a:b] for a, b in itertools.pairwise(encoded.starts)]
-    shown = [[tokenizer.id_to_token(int(i)) for i in part] for part in parts]
-    assert all((one[0], one[-1]) == ("[CLS]", "[SEP]") for one in shown)
-    return ["".join("|" if piece == "[SEP]" else piece for piece in one[1:-1]) for one in shown]
+    output = [[tokenizer.id_to_token(int(i)) for i in part] for part in parts]
+    assert all((entry[0], entry[-1]) == ("[CLS]", "[SEP]") for entry in output)
+    return [
+        "".join("|" if piece == "[SEP]" else piece for piece in entry[1:-1]) for entry in output
+    ]
 
 
 def test_what_each_mode_reads(tokenizer: Tokenizer) -> None:
@@ -124,7 +126,8 @@ def test_what_each_mode_reads(tokenizer: Tokenizer) -> None:
 
 
 def test_pairs_lose_the_same_tokens_at_the_other_end(tokenizer: Tokenizer) -> None:
-    first, second = [" ".join(LETTERS[:12]), "a"], ["x y z", "b"]
+    first = [" ".join(LETTERS[:12]), "a"]
+    second = ["x y z", "b"]
     room = {
         mode: pieces(tokenizer, read(tokenizer, first, mode, second).encoded)
         for mode in ("head", "tail", "head-tail")
@@ -141,7 +144,8 @@ def test_pairs_lose_the_same_tokens_at_the_other_end(tokenizer: Tokenizer) -> No
 @pytest.mark.parametrize("mode", ["tail", "head-tail", "window"])
 def test_texts_that_fit_are_the_same_numbers_in_all_modes(tokenizer: Tokenizer, mode: str) -> None:
     texts = ["a b c", "good film", " ".join(LETTERS[:8])]
-    head, other = read(tokenizer, texts, "head"), read(tokenizer, texts, mode)
+    head = read(tokenizer, texts, "head")
+    other = read(tokenizer, texts, mode)
     assert type(other) is SequenceFeatures
     for name in ("ids", "type_ids", "starts"):
         np.testing.assert_array_equal(getattr(other.encoded, name), getattr(head.encoded, name))
@@ -165,7 +169,8 @@ def trained_like(job: Job) -> Any:
 
     All windows at once, all their activations kept.
     """
-    network, features = job.loaded.network, job.features["train"]
+    network = job.loaded.network
+    features = job.features["train"]
 
     def logits(indices: np.ndarray) -> torch.Tensor:
         inputs = features.collate(indices, job.loaded.padding).inputs
@@ -178,11 +183,13 @@ def trained_like(job: Job) -> Any:
 
 
 def gradients(network: torch.nn.Module) -> dict[str, torch.Tensor]:
-    found = {
-        name: one.grad.clone() for name, one in network.named_parameters() if one.grad is not None
+    actual = {
+        name: parameter.grad.clone()
+        for name, parameter in network.named_parameters()
+        if parameter.grad is not None
     }
     network.zero_grad()
-    return found
+    return actual
 
 
 def test_the_gradient_is_that_of_the_whole_document(
@@ -192,23 +199,23 @@ def test_the_gradient_is_that_of_the_whole_document(
     engine = build_engine(job, RunFolder(tmp_path), RunOptions().workers)
     engine.network.train()
     indices = np.arange(8)
-    found = {}
+    results = {}
     for count in (1, 4, 8):
         result = training_step(
             engine, job.features["train"], indices, WindowRandom(0), micro_batches=count
         )
-        found[count] = (result.loss, gradients(job.loaded.network))
+        results[count] = (result.loss, gradients(job.loaded.network))
     loss = torch.nn.functional.cross_entropy(
         trained_like(job)(indices),
         job.objective.batch(job.features["train"], indices, WindowRandom(0)).gold,
     )
     loss.backward()
     torch.nn.utils.clip_grad_norm_(job.loaded.network.parameters(), engine.max_grad_norm)
-    whole = gradients(job.loaded.network)
-    for of_step, by_step in found.values():
+    complete = gradients(job.loaded.network)
+    for of_step, by_step in results.values():
         assert of_step == pytest.approx(float(loss.detach()), abs=1e-6)
-        assert by_step.keys() == whole.keys()
-        for name, gradient in whole.items():
+        assert by_step.keys() == complete.keys()
+        for name, gradient in complete.items():
             torch.testing.assert_close(by_step[name], gradient, atol=2e-6, rtol=1e-4)
 
 
@@ -234,17 +241,17 @@ def test_dropout_is_drawn_again_as_it_was(
     job = prepare(window_recipe(tiny_model, reviews, **more))
     engine = build_engine(job, RunFolder(tmp_path), RunOptions().workers)
     engine.network.train()
-    kept = {}
+    retained = {}
     for how in ("again", "kept"):
         if how == "kept":
             monkeypatch.setattr(window_pooling, "checkpoint", plainly)
         torch.manual_seed(5)
         training_step(engine, job.features["train"], np.arange(8), WindowRandom(0), micro_batches=1)
-        kept[how] = gradients(job.loaded.network)
-    assert "window_pooling.query" in kept["again"]
-    assert float(kept["again"]["window_pooling.query"].abs().max()) > 0
-    for name, gradient in kept["kept"].items():
-        assert torch.equal(kept["again"][name], gradient), name
+        retained[how] = gradients(job.loaded.network)
+    assert "window_pooling.query" in retained["again"]
+    assert float(retained["again"]["window_pooling.query"].abs().max()) > 0
+    for name, gradient in retained["kept"].items():
+        assert torch.equal(retained["again"][name], gradient), name
 
 
 def test_no_more_windows_are_computed_at_once_than_the_batch_has_texts(
@@ -266,19 +273,19 @@ def test_no_more_windows_are_computed_at_once_than_the_batch_has_texts(
 def test_a_text_that_fits_has_the_same_bits_beside_long_ones(
     tiny_model: Path, reviews: Path
 ) -> None:
-    found = {}
+    results = {}
     for mode in ("head", "tail", "window"):
         more = {} if mode == "window" else {"model.window_stride": None}
         job = prepare(window_recipe(tiny_model, reviews, **{"model.long_text": mode, **more}))
         passed = Engine.of(job.loaded, job.compute).forward(
             job.task, job.features["train"], batch_size=7
         )
-        found[mode] = passed.outputs["logits"]
+        results[mode] = passed.outputs["logits"]
         fits = job.features["train"].tokens + job.features["train"].truncated_tokens <= LENGTH
     assert 10 < fits.sum() < len(fits)
     for mode in ("tail", "window"):
-        np.testing.assert_array_equal(found[mode][fits], found["head"][fits])
-        assert np.abs(found[mode][~fits] - found["head"][~fits]).max() > 1e-6
+        np.testing.assert_array_equal(results[mode][fits], results["head"][fits])
+        assert np.abs(results[mode][~fits] - results["head"][~fits]).max() > 1e-6
 
 
 def attention_scores(vectors: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
@@ -296,11 +303,9 @@ def attention_scores(vectors: torch.Tensor, query: torch.Tensor) -> torch.Tensor
 @pytest.mark.parametrize("pooling", ["mean", "max", "first", "attention", "logits"])
 def test_poolings_by_hand(pooling: str) -> None:
     torch.manual_seed(0)
-    vectors, owners, last = (
-        torch.randn(6, 5),
-        torch.tensor([0, 1, 2, 0, 2, 2]),
-        torch.nn.Linear(5, 3),
-    )
+    vectors = torch.randn(6, 5)
+    owners = torch.tensor([0, 1, 2, 0, 2, 2])
+    last = torch.nn.Linear(5, 3)
     module = window_pooling.WindowPooling(pooling, 5)
     if pooling == "attention":
         with torch.no_grad():
@@ -391,7 +396,7 @@ def test_another_task_starts_without_the_windows_of_the_one_before(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"model.window_stride": 4},
@@ -408,8 +413,8 @@ def test_another_task_starts_without_the_windows_of_the_one_before(
         ({"model.long_text": "windows"}, "window"),
     ],
 )
-def test_fields_that_do_not_fit_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(RecipeError, match=said):
+def test_fields_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
         load_recipe("text-classification", options=options)
 
 
@@ -436,14 +441,14 @@ def test_what_each_mode_keeps_is_counted_as_it_is_read(tokenizer: Tokenizer) -> 
         for n in rng.integers(1, 60, 50)
     ]
     features = read(tokenizer, texts, "window", stride=2)
-    kept = LongText("window", LENGTH, 2).kept(features.encoded.full_lengths)
-    assert kept["windows"] == features.windows.sum()
-    assert kept["most_windows"] == features.windows.max()
-    assert kept["too_long"] == (features.windows > 1).sum()
-    assert kept["kept"] == pytest.approx(
+    retained = LongText("window", LENGTH, 2).kept(features.encoded.full_lengths)
+    assert retained["windows"] == features.windows.sum()
+    assert retained["most_windows"] == features.windows.max()
+    assert retained["too_long"] == (features.windows > 1).sum()
+    assert retained["kept"] == pytest.approx(
         features.encoded.lengths.sum() / features.encoded.full_lengths.sum()
     )
-    assert kept["advised"] == "window"
+    assert retained["advised"] == "window"
     assert LongText("head", 100).kept(features.encoded.full_lengths)["advised"] == "head"
     assert (
         LongText("head", LENGTH).kept(features.encoded.full_lengths, pair=True)["advised"]

@@ -366,8 +366,8 @@ def test_memory_hardly_grows_with_the_rows(
             "try: main()\n"
             "finally: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
         )
-        given = {"FILE": str(path), "MODEL": str(tiny_model)}
-        arguments = [given.get(word, word) for word in command]
+        values = {"FILE": str(path), "MODEL": str(tiny_model)}
+        arguments = [values.get(word, word) for word in command]
         finished = subprocess.run(
             [sys.executable, "-c", program, *arguments],
             capture_output=True,

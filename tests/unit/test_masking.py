@@ -6,7 +6,8 @@ import pytest
 from bertctl.config.recipe_sections import MaskingSection
 from bertctl.tasks.pretraining.masking import Masking
 
-MASK, IDS = 4, np.arange(5, 1000)
+MASK = 4
+IDS = np.arange(5, 1000)
 
 
 def _drawn(
@@ -18,26 +19,29 @@ def _drawn(
     """
     masking = Masking(MaskingSection(**settings), MASK, IDS)
     begins = np.arange(length) % words == 0
-    tokens, shown, chosen = np.random.default_rng(8).choice(IDS, size=(windows, length)), [], []
-    for window, own in enumerate(tokens):
+    tokens = np.random.default_rng(8).choice(IDS, size=(windows, length))
+    output = []
+    chosen = []
+    for window, personal in enumerate(tokens):
         rng = np.random.default_rng([7, window])
-        places, groups = masking.choose(begins, rng)
-        changed = own.copy()
-        changed[places] = masking.disguise(own[places], groups, rng)
-        shown.append(changed)
-        chosen.append(np.bincount(places, minlength=length) > 0)
-    return tokens, np.array(shown), np.array(chosen)
+        positions, groups = masking.choose(begins, rng)
+        changed = personal.copy()
+        changed[positions] = masking.disguise(personal[positions], groups, rng)
+        output.append(changed)
+        chosen.append(np.bincount(positions, minlength=length) > 0)
+    return tokens, np.array(output), np.array(chosen)
 
 
 @pytest.mark.parametrize("length", [pytest.param(7, marks=pytest.mark.slow), 126])
 def test_fifteen_of_a_hundred_are_chosen_and_most_are_masked(length: int) -> None:
-    tokens, shown, chosen = _drawn(80_000 // length if length == 7 else 8000, length)
+    tokens, output, chosen = _drawn(80_000 // length if length == 7 else 8000, length)
     assert chosen.mean() == pytest.approx(0.15, abs=0.001 if length > 7 else 0.003)
-    masked, same = (shown == MASK)[chosen].mean(), (shown == tokens)[chosen].mean()
+    masked = (output == MASK)[chosen].mean()
+    same = (output == tokens)[chosen].mean()
     assert masked == pytest.approx(0.8, abs=0.005 if length > 7 else 0.01)
     assert same == pytest.approx(0.1 + 0.1 / len(IDS), abs=0.004 if length > 7 else 0.01)
-    assert (shown == tokens)[~chosen].all()
-    assert set(shown[chosen].tolist()) <= {MASK, *IDS.tolist()}
+    assert (output == tokens)[~chosen].all()
+    assert set(output[chosen].tolist()) <= {MASK, *IDS.tolist()}
 
 
 def test_whole_words_are_masked_together() -> None:
@@ -48,7 +52,7 @@ def test_whole_words_are_masked_together() -> None:
 
 
 def test_spans_are_runs_of_whole_words_with_one_fate() -> None:
-    _, shown, chosen = _drawn(3000, 126, words=2, spans=True)
+    _, output, chosen = _drawn(3000, 126, words=2, spans=True)
     words = chosen.reshape(len(chosen), -1, 2)
     assert (words.all(axis=2) == words.any(axis=2)).all()
     assert chosen.mean() == pytest.approx(0.15, abs=0.01)
@@ -57,10 +61,10 @@ def test_spans_are_runs_of_whole_words_with_one_fate() -> None:
         [np.flatnonzero(row == -1) - np.flatnonzero(row == 1) for row in edges]
     )
     assert 2.5 < lengths.mean() < 4.5  # cut at the end of a window, and where the share is reached
-    fates = [shown[i, j] == MASK for i, j in zip(*np.nonzero(chosen), strict=True)]
+    fates = [output[i, j] == MASK for i, j in zip(*np.nonzero(chosen), strict=True)]
     assert np.mean(fates) == pytest.approx(0.8, abs=0.02)
     first, second = (chosen & np.roll(chosen, -1, axis=1))[:, ::2].nonzero()
-    together = (shown[first, second * 2] == MASK) == (shown[first, second * 2 + 1] == MASK)
+    together = (output[first, second * 2] == MASK) == (output[first, second * 2 + 1] == MASK)
     assert together.mean() > 0.99  # a random token may be the mask's neighbour in another span
 
 
@@ -69,7 +73,8 @@ def test_spans_that_are_tried_are_as_long_as_span_berts() -> None:
 
     See Joshi et al. 2020, 3.1.
     """
-    masking, rng = Masking(MaskingSection(spans=True), MASK, IDS), np.random.default_rng(3)
+    masking = Masking(MaskingSection(spans=True), MASK, IDS)
+    rng = np.random.default_rng(3)
     spans = masking._spans(np.ones(100_000, dtype=np.int64), 100_000, rng)[:100_000]
     shares = np.bincount([len(span) for span in spans], minlength=11)[1:] / len(spans)
     expected = 0.2 * 0.8 ** np.arange(10)
@@ -78,7 +83,7 @@ def test_spans_that_are_tried_are_as_long_as_span_berts() -> None:
 
 
 def test_other_shares() -> None:
-    tokens, shown, chosen = _drawn(500, 126, rate=0.4, replaced=1.0, random=0.0)
+    tokens, output, chosen = _drawn(500, 126, rate=0.4, replaced=1.0, random=0.0)
     assert chosen.mean() == pytest.approx(0.4, abs=0.002)
-    assert (shown[chosen] == MASK).all()
-    assert tokens.shape == shown.shape
+    assert (output[chosen] == MASK).all()
+    assert tokens.shape == output.shape

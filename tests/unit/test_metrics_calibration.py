@@ -29,7 +29,8 @@ from bertctl.metrics.calibration import (
 
 
 def test_error_of_a_table_computed_by_hand():
-    confidence, correct = [0.95, 0.85, 0.85, 0.35], [1, 1, 0, 1]
+    confidence = [0.95, 0.85, 0.85, 0.35]
+    correct = [1, 1, 0, 1]
     # Ten bins: |1 - .95| x 1/4 + |.5 - .85| x 2/4 + |1 - .35| x 1/4.
     assert expected_calibration_error(confidence, correct, bins=10) == pytest.approx(
         0.0125 + 0.175 + 0.1625
@@ -59,7 +60,8 @@ def test_table_equals_scikit_learns():
 
 def test_brier_score_and_the_error_over_all_labels():
     rng = np.random.default_rng(2)
-    probability, gold = rng.dirichlet([1, 1, 1], 500), rng.integers(0, 3, 500)
+    probability = rng.dirichlet([1, 1, 1], 500)
+    gold = rng.integers(0, 3, 500)
     right = np.eye(3, dtype=bool)[gold]
     assert brier_score(probability, right) == pytest.approx(
         sum(brier_score_loss(right[:, c], probability[:, c]) for c in range(3))
@@ -125,23 +127,25 @@ def test_the_temperature_that_was_put_in_is_found(temperature):
 
 def test_the_temperature_is_the_minimum_that_another_method_finds():
     logits, gold = _over_confident(1.7, n=500, seed=3)
-    found = fit_temperature(logits, gold)
+    temperature = fit_temperature(logits, gold)
     other = minimize(
         lambda t: log_loss(gold, softmax(logits / t[0], axis=1)),
         [1.0],
         method="Nelder-Mead",
         options={"xatol": 1e-8, "fatol": 1e-12},
     )
-    assert found == pytest.approx(float(other.x[0]), rel=1e-4)
-    assert negative_log_likelihood(logits, gold, found) == pytest.approx(float(other.fun), rel=1e-9)
+    assert temperature == pytest.approx(float(other.x[0]), rel=1e-4)
+    assert negative_log_likelihood(logits, gold, temperature) == pytest.approx(
+        float(other.fun), rel=1e-9
+    )
 
 
 def test_several_labels_have_a_temperature_of_their_sigmoids():
     rng = np.random.default_rng(4)
     honest = rng.normal(0, 2, (5000, 4))
     gold = rng.random(honest.shape) < expit(honest)
-    found = fit_temperature(3 * honest, gold, multi_label=True)
-    assert found == pytest.approx(3.0, rel=0.05)
+    temperature = fit_temperature(3 * honest, gold, multi_label=True)
+    assert temperature == pytest.approx(3.0, rel=0.05)
     assert scaled_probabilities(3 * honest, 3.0, multi_label=True) == pytest.approx(expit(honest))
 
 
@@ -150,8 +154,8 @@ def test_kept_probabilities_serve_as_well_as_logits(multi_label):
     logits, gold = _over_confident(2.0, n=800, seed=5)
     if multi_label:
         gold = np.eye(3)[gold]
-    kept = scaled_probabilities(logits, 1.0, multi_label=multi_label).astype(np.float32)
-    from_kept = log_odds(kept, multi_label=multi_label)
+    probabilities = scaled_probabilities(logits, 1.0, multi_label=multi_label).astype(np.float32)
+    from_kept = log_odds(probabilities, multi_label=multi_label)
     expected = fit_temperature(logits, gold, multi_label=multi_label)
     assert fit_temperature(from_kept, gold, multi_label=multi_label) == pytest.approx(
         expected, rel=1e-3
@@ -160,10 +164,8 @@ def test_kept_probabilities_serve_as_well_as_logits(multi_label):
 
 def test_a_temperature_changes_no_answer_and_lowers_the_error_of_one_too_sure():
     logits, gold = _over_confident(2.5, n=3000)
-    before, after = (
-        scaled_probabilities(logits, 1.0),
-        scaled_probabilities(logits, fit_temperature(logits, gold)),
-    )
+    before = scaled_probabilities(logits, 1.0)
+    after = scaled_probabilities(logits, fit_temperature(logits, gold))
     assert (before.argmax(axis=1) == after.argmax(axis=1)).all()
     errors = [
         expected_calibration_error(p.max(axis=1), p.argmax(axis=1) == gold) for p in (before, after)
@@ -200,30 +202,32 @@ def _cuts(probability):
 @given(_EXAMPLES)
 @settings(max_examples=25, deadline=None)
 def test_no_other_cut_has_a_better_f1(examples):
-    probability, gold = np.array([p for p, _ in examples]), np.array([yes for _, yes in examples])
+    probability = np.array([p for p, _ in examples])
+    gold = np.array([yes for _, yes in examples])
     if not gold.any():
         with pytest.raises(DataError, match="no example"):
             best_f1_threshold(probability, gold)
         return
-    found = best_f1_threshold(probability, gold)
+    threshold = best_f1_threshold(probability, gold)
     scores = [f1_score(gold, probability >= cut) for cut in _cuts(probability)]
-    assert found.f1 == pytest.approx(max(scores))
-    assert f1_score(gold, probability >= found.value) == pytest.approx(found.f1)
+    assert threshold.f1 == pytest.approx(max(scores))
+    assert f1_score(gold, probability >= threshold.value) == pytest.approx(threshold.f1)
 
 
 def test_the_cut_lies_halfway_so_that_rounding_decides_nothing():
-    probability, gold = np.array([0.9, 0.8, 0.3, 0.1]), np.array([1, 1, 0, 0])
-    found = best_f1_threshold(probability, gold)
-    assert found.value == pytest.approx(0.55)
-    assert ((probability.astype(np.float32) >= np.float32(found.value)) == gold).all()
+    probability = np.array([0.9, 0.8, 0.3, 0.1])
+    gold = np.array([1, 1, 0, 0])
+    threshold = best_f1_threshold(probability, gold)
+    assert threshold.value == pytest.approx(0.55)
+    assert ((probability.astype(np.float32) >= np.float32(threshold.value)) == gold).all()
 
 
 def test_of_equally_good_cuts_the_one_nearest_to_a_half_is_taken():
     # Cuts above 0.9 (one of two found, none wrong) and below 0.2 (both found, two wrong): F1 2/3
     # each.
-    found = best_f1_threshold([0.9, 0.3, 0.3, 0.2], [1, 0, 0, 1])
-    assert found.f1 == pytest.approx(2 / 3)
-    assert found.value == pytest.approx(0.6)
+    threshold = best_f1_threshold([0.9, 0.3, 0.3, 0.2], [1, 0, 0, 1])
+    assert threshold.f1 == pytest.approx(2 / 3)
+    assert threshold.value == pytest.approx(0.6)
 
 
 def test_the_refusal_of_a_floor_says_what_it_takes():
@@ -238,11 +242,12 @@ def test_a_precision_is_claimed_where_the_exact_test_says_so():
 
     0.9 ** 36 is below 0.025, half of the level for each of two starts.
     """
-    probability, gold = np.linspace(1, 0, 100), np.arange(100) < 36
-    found = sure_precision_threshold(probability, gold, 0.9)
-    assert (found.accepted, found.precision) == (37, 36 / 37) or (
-        found.accepted,
-        found.precision,
+    probability = np.linspace(1, 0, 100)
+    gold = np.arange(100) < 36
+    threshold = sure_precision_threshold(probability, gold, 0.9)
+    assert (threshold.accepted, threshold.precision) == (37, 36 / 37) or (
+        threshold.accepted,
+        threshold.precision,
     ) == (36, 1.0)
     with pytest.raises(DataError, match="no threshold"):
         sure_precision_threshold(probability, np.arange(100) < 35, 0.9)
@@ -274,7 +279,8 @@ def test_a_claimed_precision_is_seldom_missed_on_new_texts(n, share, distance, f
         except DataError:
             continue
         claimed += 1
-        right, wrong = share * norm.sf(cut - distance), (1 - share) * norm.sf(cut + distance)
+        right = share * norm.sf(cut - distance)
+        wrong = (1 - share) * norm.sf(cut + distance)
         missed += right / (right + wrong) < floor
     assert missed <= 35  # of 1,000: the level is 5 %, and tests along a path are stricter than it
     assert claimed > (500 if n > 150 else 0)
@@ -294,9 +300,9 @@ def test_a_threshold_for_f1_is_no_worse_than_a_half_on_fifty_texts():
         for _ in range(1000):
             probability, gold = _texts(rng, 50, share, distance)
             if gold.any():
-                found = {"best": best_f1_threshold(probability, gold).value}
-                found["modest"] = modest_f1_threshold(probability, gold)
-                for name, value in found.items():
+                results = {"best": best_f1_threshold(probability, gold).value}
+                results["modest"] = modest_f1_threshold(probability, gold)
+                for name, value in results.items():
                     accepted = new_probability >= value
                     losses[name].append(
                         half - 2 * (accepted & new_gold).sum() / (accepted.sum() + new_gold.sum())

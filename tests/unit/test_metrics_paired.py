@@ -54,7 +54,8 @@ def _likeliest_score(only_a, only_b, n, shift):
         cells = [(only_a, q + shift), (only_b, q), (n - only_a - only_b, 1 - 2 * q - shift)]
         return -sum(count * math.log(share) for count, share in cells if count)
 
-    lowest, highest = max(0.0, -shift) + 1e-12, (1 - shift) / 2 - 1e-12
+    lowest = max(0.0, -shift) + 1e-12
+    highest = (1 - shift) / 2 - 1e-12
     q = optimize.minimize_scalar(
         unlikelihood, bounds=(lowest, highest), method="bounded", options={"xatol": 1e-13}
     ).x
@@ -107,7 +108,8 @@ def test_the_score_interval_covers_93_to_97_percent(n, share_a, share_b):
 
 
 def _shares(only_a, only_b, n):
-    right_a, right_b = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
+    right_a = np.zeros(n, dtype=bool)
+    right_b = np.zeros(n, dtype=bool)
     right_a[:only_a] = True
     right_b[only_a : only_a + only_b] = True
     return right_a, right_b
@@ -131,12 +133,12 @@ def test_equal_models_have_an_interval_below_zero_in_at_most_2_5_percent(n, shar
 @pytest.mark.parametrize(("only_a", "only_b"), [(5, 0), (9, 2), (12, 30)])
 def test_the_exchange_test_of_a_share_is_mcnemars(only_a, only_b):
     a, b = (right[:, None].astype(float) for right in _shares(only_a, only_b, 100))
-    found = bootstrap_difference(
+    difference = bootstrap_difference(
         a, b, lambda rows: lambda counts: counts @ rows[:, 0] / counts.sum(axis=1)
     )
-    assert found.p == pytest.approx(mcnemar(only_a, only_b), rel=1e-9)
-    assert found.value == pytest.approx((only_a - only_b) / 100)
-    assert found.changed == only_a + only_b
+    assert difference.p == pytest.approx(mcnemar(only_a, only_b), rel=1e-9)
+    assert difference.value == pytest.approx((only_a - only_b) / 100)
+    assert difference.changed == only_a + only_b
 
 
 def _label_rows(n, seed, right=(0.8, 0.7)):
@@ -182,17 +184,18 @@ def test_the_exchange_test_of_f1_equals_scipys_exact_permutation_test():
 def test_the_drawn_exchange_test_equals_scipys_permutation_test():
     rng = np.random.default_rng(4)
     x = rng.normal(size=80)
-    y_a, y_b = x + rng.normal(0, 0.5, 80), x + rng.normal(0, 0.75, 80)
+    y_a = x + rng.normal(0, 0.5, 80)
+    y_b = x + rng.normal(0, 0.75, 80)
 
     def make(rows):
         return spearman_statistic(rows[:, 0], rows[:, 1])
 
-    found = bootstrap_difference(
+    difference = bootstrap_difference(
         np.stack([x, y_a], 1), np.stack([x, y_b], 1), make, resamples=20_000
     )
 
-    def statistic(one, other):
-        return stats.spearmanr(x, one).statistic - stats.spearmanr(x, other).statistic
+    def statistic(entry, other):
+        return stats.spearmanr(x, entry).statistic - stats.spearmanr(x, other).statistic
 
     expected = stats.permutation_test(
         (y_a, y_b),
@@ -202,15 +205,16 @@ def test_the_drawn_exchange_test_equals_scipys_permutation_test():
         vectorized=False,
         rng=rng,
     )
-    assert found.value == pytest.approx(statistic(y_a, y_b), abs=1e-12)
-    assert found.p == pytest.approx(expected.pvalue, abs=0.02)
-    assert 0.001 < found.p < 0.2
+    assert difference.value == pytest.approx(statistic(y_a, y_b), abs=1e-12)
+    assert difference.p == pytest.approx(expected.pvalue, abs=0.02)
+    assert 0.001 < difference.p < 0.2
 
 
 def test_the_paired_bootstrap_equals_scipys():
     rng = np.random.default_rng(5)
     x = rng.normal(size=120)
-    y_a, y_b = x + rng.normal(0, 0.5, 120), x + rng.normal(0, 1.5, 120)
+    y_a = x + rng.normal(0, 0.5, 120)
+    y_b = x + rng.normal(0, 1.5, 120)
 
     def statistic(x, a, b, axis=-1):
         return stats.pearsonr(x, a, axis=axis).statistic - stats.pearsonr(x, b, axis=axis).statistic
@@ -229,23 +233,26 @@ def test_the_paired_bootstrap_equals_scipys():
         return pearson_statistic(rows[:, 0], rows[:, 1])
 
     rows = np.stack([x, y_a], 1), np.stack([x, y_b], 1)
-    found = bootstrap_difference(*rows, make, resamples=20_000, method="percentile")
-    assert found.low > 0, "or the interval could have been stretched to hold 0"
+    difference = bootstrap_difference(*rows, make, resamples=20_000, method="percentile")
+    assert difference.low > 0, "or the interval could have been stretched to hold 0"
     width = expected.high - expected.low
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=0.03 * width)
+    assert (difference.low, difference.high) == pytest.approx(
+        (expected.low, expected.high), abs=0.03 * width
+    )
 
 
 def test_a_mean_difference_equals_scipys():
     rng = np.random.default_rng(6)
-    a, b = rng.exponential(1.0, 60), rng.exponential(1.3, 60)
-    found = mean_difference(a, b, resamples=40_000, seed=1)
+    a = rng.exponential(1.0, 60)
+    b = rng.exponential(1.3, 60)
+    difference = mean_difference(a, b, resamples=40_000, seed=1)
     expected = stats.permutation_test(
         (a - b,), np.mean, permutation_type="samples", n_resamples=40_000, vectorized=True, rng=rng
     )
-    assert found.value == pytest.approx((a - b).mean())
-    assert found.p == pytest.approx(expected.pvalue, abs=0.01)
+    assert difference.value == pytest.approx((a - b).mean())
+    assert difference.p == pytest.approx(expected.pvalue, abs=0.01)
     wide = stats.ttest_rel(a, b).confidence_interval()
-    assert (found.low, found.high) == pytest.approx(
+    assert (difference.low, difference.high) == pytest.approx(
         (wide.low, wide.high), abs=0.1 * (wide.high - wide.low)
     )
 
@@ -255,30 +262,32 @@ def test_a_mean_difference_of_unequal_clusters_is_that_of_clusters_drawn_again()
     sizes = rng.geometric(0.1, 60)
     clusters = np.repeat(np.arange(60), sizes)
     gaps = 0.5 + rng.normal(0, 0.05, 60)[clusters] + rng.normal(0, 0.05, clusters.size)
-    found = mean_difference(3 + gaps, np.full(clusters.size, 3.0), clusters)
+    difference = mean_difference(3 + gaps, np.full(clusters.size, 3.0), clusters)
     drawn = rng.integers(0, 60, (4_000, 60))
     expected = np.quantile(
         np.bincount(clusters, gaps)[drawn].sum(axis=1) / sizes[drawn].sum(axis=1), [0.025, 0.975]
     )
-    assert found.value == pytest.approx(gaps.mean())
-    assert (found.low, found.high) == pytest.approx(expected, abs=0.2 * (expected[1] - expected[0]))
+    assert difference.value == pytest.approx(gaps.mean())
+    assert (difference.low, difference.high) == pytest.approx(
+        expected, abs=0.2 * (expected[1] - expected[0])
+    )
 
 
 def test_many_means_give_the_normal_p():
     rng = np.random.default_rng(7)
     a = rng.normal(0.012, 1, 30_000)
-    found = mean_difference(a, np.zeros(30_000))
-    assert found.p == pytest.approx(stats.ttest_1samp(a, 0).pvalue, rel=1e-3)
+    difference = mean_difference(a, np.zeros(30_000))
+    assert difference.p == pytest.approx(stats.ttest_1samp(a, 0).pvalue, rel=1e-3)
 
 
 @pytest.mark.parametrize(("a", "b", "n"), [(80, 90, 150), (850, 870, 872), (40, 40, 60)])
 def test_an_unpaired_difference_of_proportions_is_newcombes(a, b, n):
-    one, other = (MetricValue(count / n, *wilson_interval(count, n), n) for count in (a, b))
+    entry, other = (MetricValue(count / n, *wilson_interval(count, n), n) for count in (a, b))
     expected = confint_proportions_2indep(a, n, b, n, method="newcomb", compare="diff")
-    found = unpaired_difference(one, other)
-    assert (found.low, found.high) == pytest.approx(expected, abs=1e-9)
-    assert found.changed is None
-    assert (found.p < 0.05) == (found.low > 0 or found.high < 0)
+    difference = unpaired_difference(entry, other)
+    assert (difference.low, difference.high) == pytest.approx(expected, abs=1e-9)
+    assert difference.changed is None
+    assert (difference.p < 0.05) == (difference.low > 0 or difference.high < 0)
 
 
 def test_an_unpaired_difference_needs_intervals():
@@ -296,7 +305,8 @@ def test_holm_equals_statsmodels(p_values):
 
 def test_the_detectable_drop_is_found_in_four_of_five_cases():
     rng = np.random.default_rng(8)
-    n, deviation = 400, 1.0
+    n = 400
+    deviation = 1.0
     drop = detectable(-1.96 * deviation / math.sqrt(n), 1.96 * deviation / math.sqrt(n))
     means = rng.normal(-drop, deviation / math.sqrt(n), 200_000)
     assert np.mean(means + 1.96 * deviation / math.sqrt(n) < 0) == pytest.approx(0.8, abs=0.01)
@@ -305,19 +315,19 @@ def test_the_detectable_drop_is_found_in_four_of_five_cases():
 @pytest.mark.parametrize("seed", range(6))
 def test_interval_and_p_never_contradict_each_other(seed):
     a, b = _label_rows(40, seed, right=(0.95, 0.85))
-    found = bootstrap_difference(a, b, _make_f1, resamples=500)
-    assert found.low <= found.value <= found.high
-    assert found.p <= 0.05 or found.low <= 0 <= found.high
+    difference = bootstrap_difference(a, b, _make_f1, resamples=500)
+    assert difference.low <= difference.value <= difference.high
+    assert difference.p <= 0.05 or difference.low <= 0 <= difference.high
 
 
 def test_models_that_never_differ_may_differ_on_what_was_not_seen():
     a, _ = _label_rows(100, seed=1)
     possible = np.array([[1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 1.0, 1.0]])
-    found = bootstrap_difference(a, a, _make_f1, possible=possible)
-    assert found.p == 1.0
-    assert found.value == 0.0
-    assert found.low == pytest.approx(-found.high, rel=0.2)
-    assert 0.01 < found.high < 0.08, "as far as one unseen kind of example could move it"
+    difference = bootstrap_difference(a, a, _make_f1, possible=possible)
+    assert difference.p == 1.0
+    assert difference.value == 0.0
+    assert difference.low == pytest.approx(-difference.high, rel=0.2)
+    assert 0.01 < difference.high < 0.08, "as far as one unseen kind of example could move it"
 
 
 def test_equal_models_f1_is_told_apart_in_at_most_5_percent():
@@ -326,7 +336,8 @@ def test_equal_models_f1_is_told_apart_in_at_most_5_percent():
     below = above = 0
     for _ in range(160):
         a, b = _label_rows(120, int(rng.integers(2**32)), right=(0.9, 0.9))
-        found = bootstrap_difference(a, b, _make_f1, resamples=200)
-        below, above = below + (found.high < 0), above + (found.low > 0)
+        difference = bootstrap_difference(a, b, _make_f1, resamples=200)
+        below = below + (difference.high < 0)
+        above = above + (difference.low > 0)
     assert 0 < below + above <= 16
     assert max(below, above) <= 10, "2.5 % of 160 are 4, with three standard errors 10"

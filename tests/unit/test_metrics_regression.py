@@ -104,7 +104,8 @@ def test_one_example_has_no_correlation():
 
 @pytest.mark.parametrize("predicted", [[1.0, 2.0], [3.0, -1.0], [1e9, 1e9 + 1]])
 def test_two_examples_have_the_correlation_of_scipy_and_no_interval(predicted):
-    gold, predicted = np.arange(2.0), np.array(predicted)
+    gold = np.arange(2.0)
+    predicted = np.array(predicted)
     metrics = regression_metrics(gold, predicted, resamples=100, seed=1)
     assert metrics["pearson"].value == pytest.approx(stats.pearsonr(gold, predicted).statistic)
     assert metrics["spearman"].value == pytest.approx(stats.spearmanr(gold, predicted).statistic)

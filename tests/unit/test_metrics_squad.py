@@ -28,8 +28,8 @@ def _plain(text):
 
     Punctuation out first, so that "U.S." is one word, then articles, then blanks.
     """
-    kept = "".join(c for c in text.lower() if c not in set(string.punctuation))
-    parts = re.split(r"(\W+)", kept)
+    output = "".join(c for c in text.lower() if c not in set(string.punctuation))
+    parts = re.split(r"(\W+)", output)
     return " ".join("".join(" " if part in ("a", "an", "the") else part for part in parts).split())
 
 
@@ -39,16 +39,18 @@ def _f1_by_hand(prediction, gold, version):
     if version == 2:
         references = [text for text in references if text]
     for reference in references or [""]:
-        said, right = _plain(prediction).split(), reference.split()
-        if not said or not right:
-            score = float(said == right) if version == 2 else 0.0
+        message = _plain(prediction).split()
+        right = reference.split()
+        if not message or not right:
+            score = float(message == right) if version == 2 else 0.0
         else:
-            left, common = list(right), 0
-            for word in said:
+            left = list(right)
+            common = 0
+            for word in message:
                 if word in left:
                     left.remove(word)
                     common += 1
-            score = 2 * common / (len(said) + len(right))
+            score = 2 * common / (len(message) + len(right))
         best = max(best, score)
     return best
 
@@ -72,7 +74,7 @@ _TEXTS = _WORDS.map(" ".join)
         ("\tThe\n", ""),
     ],
 )
-def test_normalisation(text, normal):
+def test_answers_are_normalised_as_the_official_scorer_does(text, normal):
     assert normalized_answer(text) == normal
 
 
@@ -214,8 +216,10 @@ def test_a_stored_threshold_lies_between_two_questions():
 def test_official_names_and_percentages():
     gold = {"q1": ["red"], "q2": ["blue car"], "q3": []}
     predictions = {"q1": "Red.", "q2": "car", "q3": "green"}
-    one = official_scores(predictions, {"q1": ["red"], "q2": ["blue car"], "q4": ["x"]}, version=1)
-    assert one == pytest.approx(
+    scores = official_scores(
+        predictions, {"q1": ["red"], "q2": ["blue car"], "q4": ["x"]}, version=1
+    )
+    assert scores == pytest.approx(
         {"exact_match": 100 / 3, "f1": 100 * (1 + 2 / 3) / 3}
     )  # q4 has no prediction: 0
     two = official_scores(

@@ -76,7 +76,8 @@ def test_bca_and_percentile_differ_on_skewed_data():
 
 
 def test_counted_kinds_give_the_interval_of_listed_examples():
-    kinds, counts = np.array([0.0, 1.0, 3.0]), np.array([50, 30, 20])
+    kinds = np.array([0.0, 1.0, 3.0])
+    counts = np.array([50, 30, 20])
     listed = np.repeat(kinds, counts)
     by_kind = bootstrap_interval(
         lambda c: c @ kinds / c.sum(axis=1), counts, resamples=40_000, seed=1

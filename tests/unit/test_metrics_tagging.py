@@ -39,12 +39,13 @@ def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int
         )
 
     def parts(tag):
-        found = re.fullmatch(r"([^-]*)-(.*)", tag)
-        return (found[1], found[2]) if found else (tag, "")
+        match = re.fullmatch(r"([^-]*)-(.*)", tag)
+        return (match[1], match[2]) if match else (tag, "")
 
     counts = {"tags": [0, 0, 0]}
-    inside = False
-    last, last_answer = ("O", ""), ("O", "")
+    inner = False
+    last = ("O", "")
+    last_answer = ("O", "")
     boundary = None
     stream = [
         pair
@@ -53,22 +54,18 @@ def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int
     ]
     for pair in stream:
         now, answer = (parts(pair[0]), parts(pair[1])) if pair else (("O", ""), ("O", ""))
-        gold_ends, answer_ends = (
-            ends(last[0], now[0], last[1], now[1]),
-            ends(last_answer[0], answer[0], last_answer[1], answer[1]),
-        )
-        if inside:
+        gold_ends = ends(last[0], now[0], last[1], now[1])
+        answer_ends = ends(last_answer[0], answer[0], last_answer[1], answer[1])
+        if inner:
             if gold_ends and answer_ends and last_answer[1] == last[1]:
-                inside = False
+                inner = False
                 counts.setdefault(last[1], [0, 0, 0])[2] += 1
             elif gold_ends != answer_ends or answer[1] != now[1]:
-                inside = False
-        gold_begins, answer_begins = (
-            begins(last[0], now[0], last[1], now[1]),
-            begins(last_answer[0], answer[0], last_answer[1], answer[1]),
-        )
+                inner = False
+        gold_begins = begins(last[0], now[0], last[1], now[1])
+        answer_begins = begins(last_answer[0], answer[0], last_answer[1], answer[1])
         if gold_begins and answer_begins and answer[1] == now[1]:
-            inside = True
+            inner = True
         if gold_begins:
             counts.setdefault(now[1], [0, 0, 0])[0] += 1
         if answer_begins:
@@ -76,8 +73,9 @@ def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int
         if pair:
             counts["tags"][0] += 1
             counts["tags"][2] += now == answer
-        last, last_answer = now, answer
-    return {kind: tuple(found) for kind, found in counts.items()}
+        last = now
+        last_answer = answer
+    return {kind: tuple(count) for kind, count in counts.items()}
 
 
 def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentences]]:
@@ -85,7 +83,7 @@ def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentence
     pair = st.tuples(st.sampled_from(tags), st.sampled_from(tags))
     sentence = st.lists(pair, min_size=0, max_size=9)
     return st.lists(sentence, min_size=1, max_size=4).map(
-        lambda found: ([[g for g, _ in s] for s in found], [[p for _, p in s] for s in found])
+        lambda actual: ([[g for g, _ in s] for s in actual], [[p for _, p in s] for s in actual])
     )
 
 
@@ -97,17 +95,18 @@ def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentence
 )
 def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
     gold, predicted = pair
-    wanted = conlleval(gold, predicted)
-    words, _, right_words = wanted.pop("tags")
-    found = {
+    expected = conlleval(gold, predicted)
+    words, _, right_words = expected.pop("tags")
+    actual = {
         row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(gold, predicted)
     }
-    assert found == wanted
-    totals = [sum(column) for column in zip(*wanted.values(), strict=True)] or [0, 0, 0]
+    assert actual == expected
+    totals = [sum(column) for column in zip(*expected.values(), strict=True)] or [0, 0, 0]
     assert [sum(column) for column in zip(*entity_counts(gold, predicted), strict=True)] == totals
     metrics = tagging_metrics(gold, predicted, resamples=100, seed=1, entities=True)
-    there, answered, right = totals
-    precision, recall = right / answered if answered else 0, right / there if there else 0
+    others, answered, right = totals
+    precision = right / answered if answered else 0
+    recall = right / others if others else 0
     assert metrics["entity_precision"].value == precision
     assert metrics["entity_recall"].value == recall
     both = precision + recall
@@ -120,11 +119,11 @@ def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
 @settings(deadline=None)
 @given(sentences_of(["O", "E-PER", "I-PER", "E-LOC", "I-LOC"]))
 def test_counts_are_those_of_conlleval_for_entities_marked_at_their_ends(pair):
-    wanted = conlleval(*pair)
-    wanted.pop("tags")
+    expected = conlleval(*pair)
+    expected.pop("tags")
     assert {
         row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(*pair)
-    } == wanted
+    } == expected
 
 
 def with_ends(tags: list[str]) -> list[tuple[str, int, int]]:
@@ -132,18 +131,18 @@ def with_ends(tags: list[str]) -> list[tuple[str, int, int]]:
 
     What is open goes on only under I or E of its type.
     """
-    found: list[tuple[str, int, int]] = []
+    results: list[tuple[str, int, int]] = []
     is_open = False
     for i, tag in enumerate(tags):
         letter, _, kind = tag.partition("-")
         if letter == "O":
             is_open = False
             continue
-        if letter in "BS" or not is_open or found[-1][0] != kind:
-            found.append((kind, i, i))
-        found[-1] = (kind, found[-1][1], i + 1)
+        if letter in "BS" or not is_open or results[-1][0] != kind:
+            results.append((kind, i, i))
+        results[-1] = (kind, results[-1][1], i + 1)
         is_open = letter not in "ES"
-    return found
+    return results
 
 
 @settings(deadline=None)
@@ -156,7 +155,7 @@ def test_with_s_and_e_what_is_open_ends_there(tags):
 
 
 @pytest.mark.parametrize(
-    ("tags", "found"),
+    ("tags", "expected"),
     [
         ("I-A I-A O", [("A", 0, 2)]),
         ("O I-A I-B", [("A", 1, 2), ("B", 2, 3)]),
@@ -167,8 +166,8 @@ def test_with_s_and_e_what_is_open_ends_there(tags):
         ("", []),
     ],
 )
-def test_entities_by_hand(tags, found):
-    assert entities(tags.split()) == found
+def test_entities_by_hand(tags, expected):
+    assert entities(tags.split()) == expected
 
 
 def test_an_entity_ends_with_its_sentence():
@@ -232,11 +231,11 @@ def test_one_sentence_says_nothing_of_how_sentences_differ():
     sentence = {"gold": ["O"] * 30 + ["B-PER"], "prediction": ["O"] * 31}
     for count, has_interval in ((1, False), (2, True)):
         lines = [{"id": str(number), **sentence} for number in range(count)]
-        found = (
+        metric = (
             answer_type("token-classification")
             .from_lines(lines)
             .contributions(lines, "accuracy")
             .metric()
         )
-        assert found.value == 30 / 31
-        assert (found.low is not None) == has_interval
+        assert metric.value == 30 / 31
+        assert (metric.low is not None) == has_interval

@@ -121,14 +121,14 @@ def test_weights_are_fp32_whatever_they_were_saved_as(copied):
     assert {parameter.dtype for parameter in loaded.network.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(None, 0.1), (0.0, 0.0), (0.3, 0.3)])
-def test_dropout_is_the_models_own_unless_it_is_said(asked, expected, tiny_model):
-    loaded = load_model(inspect_model(section(tiny_model)), AUTO, head=HEAD, dropout=asked)
-    found = [
+@pytest.mark.parametrize(("requested", "expected"), [(None, 0.1), (0.0, 0.0), (0.3, 0.3)])
+def test_dropout_is_the_models_own_unless_it_is_said(requested, expected, tiny_model):
+    loaded = load_model(inspect_model(section(tiny_model)), AUTO, head=HEAD, dropout=requested)
+    actual = [
         module.p for module in loaded.network.modules() if isinstance(module, torch.nn.Dropout)
     ]
-    assert len(found) > 4
-    assert set(found) == {expected}
+    assert len(actual) > 4
+    assert set(actual) == {expected}
 
 
 def test_a_token_whose_id_has_no_vector_is_refused_however_few_there_are(copied):
@@ -164,7 +164,7 @@ def test_the_tokenizer_neither_cuts_nor_pads_by_itself(copied):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"model_type": "no-such-family"}, "no-such-family"),
         ({"vocab_size": 7}, "has vectors for 7"),
@@ -173,10 +173,10 @@ def test_the_tokenizer_neither_cuts_nor_pads_by_itself(copied):
         ({"model_type": "distilbert"}, "random"),
     ],
 )
-def test_files_that_do_not_belong_together_are_refused(change, said, copied):
+def test_files_that_do_not_belong_together_are_refused(change, message, copied):
     config = json.loads((copied / "config.json").read_text()) | change
     (copied / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UnavailableError, match=said):
+    with pytest.raises(UnavailableError, match=message):
         load_model(inspect_model(section(copied)), AUTO, head=HEAD)
 
 
@@ -241,9 +241,10 @@ def test_lower_casing_reaches_the_tokenizer(copied):
 
 
 def test_a_content_hash_is_of_the_content_not_of_the_place(tiny_model, copied):
-    one, other = inspect_model(section(tiny_model)), inspect_model(section(copied))
-    assert one.content_hash() == other.content_hash()
+    entry = inspect_model(section(tiny_model))
+    other = inspect_model(section(copied))
+    assert entry.content_hash() == other.content_hash()
     changed = Path(shutil.copytree(copied, copied.with_name("changed")))
     with (changed / "config.json").open("a") as config:
         config.write("\n")
-    assert inspect_model(section(changed)).content_hash() != one.content_hash()
+    assert inspect_model(section(changed)).content_hash() != entry.content_hash()

@@ -93,22 +93,24 @@ def test_a_table_of_which_a_part_is_trained_is_put_together_when_it_is_saved(
     monkeypatch.setattr(used_tokens, "_LARGE", large)
     monkeypatch.setattr(used_tokens, "_BLOCK", 3)
     model = build(tiny_model)
-    whole = model.copy_weights()
+    complete = model.copy_weights()
     table = used_tokens.train_used_rows(model.network, torch.tensor([0, 3, 5]))
     assert table is not None
     assert isinstance(table.whole, Tensor) == bool(large)
-    (name,) = (name for name, one in model.network.named_parameters() if one is table.weight)
+    (name,) = (
+        name for name, parameter in model.network.named_parameters() if parameter is table.weight
+    )
     model.save(tmp_path / "first")
     table.decay = 0.5
     with torch.no_grad():
         table.weight.add_(1.0)
     second = model.copy_weights()
-    expected = (whole[name] * 0.5).index_copy(0, table.used, whole[name][table.used] + 1)
+    expected = (complete[name] * 0.5).index_copy(0, table.used, complete[name][table.used] + 1)
     for weights, folder in ((None, "own"), (second, "given")):
         model.save(tmp_path / folder, weights=weights)
         assert torch.equal(load_file(tmp_path / folder / "model.safetensors")[name], expected)
     saved = load_file(tmp_path / "first" / "model.safetensors")
-    assert all(torch.equal(saved[each], tensor) for each, tensor in whole.items())
+    assert all(torch.equal(saved[entry], tensor) for entry, tensor in complete.items())
     outside = torch.tensor([[2, 10, 1, 7, 3]])
     model.network.eval()
     after = model.network(input_ids=outside).logits

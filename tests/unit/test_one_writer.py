@@ -48,7 +48,8 @@ def _writes(call: ast.Call) -> bool:
         return call.func.id == "open"
     if not isinstance(call.func, ast.Attribute):
         return False
-    name, owner = call.func.attr, call.func.value
+    name = call.func.attr
+    owner = call.func.value
     if (
         call.args
         and isinstance(call.args[0], ast.Attribute)
@@ -59,9 +60,9 @@ def _writes(call: ast.Call) -> bool:
         return name in _OF_MODULES[owner.id]
     if name == "open":
         modes = [
-            one.value
-            for one in call.args[:1]
-            if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            arg.value
+            for arg in call.args[:1]
+            if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
         ]
         return any(set(mode) & set("wax+") for mode in modes)
     return name in _OF_PATHS
@@ -69,13 +70,13 @@ def _writes(call: ast.Call) -> bool:
 
 def test_no_other_file_opens_a_file_for_writing() -> None:
     package = Path(bertctl.__file__).parent
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in package.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        found[path.relative_to(package).as_posix()] += sum(
+        counts[path.relative_to(package).as_posix()] += sum(
             isinstance(node, ast.Call) and _writes(node) for node in ast.walk(tree)
         )
-    assert {name: count for name, count in found.items() if count} == ALLOWED, (
+    assert {name: count for name, count in counts.items() if count} == ALLOWED, (
         "use bertctl/writing.py, or say here why it can't be"
     )
 
@@ -85,13 +86,14 @@ def test_an_input_that_is_gone_is_in_nobodys_way(tmp_path: Path) -> None:
 
     Numbers of files come back.
     """
-    given, output = tmp_path / "rows.csv", tmp_path / "output.csv"
-    given.touch()
-    output.hardlink_to(given)
-    protect(given, anew=True)
+    supplied = tmp_path / "rows.csv"
+    output = tmp_path / "output.csv"
+    supplied.touch()
+    output.hardlink_to(supplied)
+    protect(supplied, anew=True)
     with pytest.raises(UsageError, match="is an input"):
         refuse_input(output)
-    given.unlink()
+    supplied.unlink()
     refuse_input(output)
 
 

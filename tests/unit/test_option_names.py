@@ -28,7 +28,7 @@ _OTHER_PROGRAMS = {
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("message", "output"),
     [
         ("Name it: `data.text_column=NAME`.", "Name it: --text-column NAME."),
         ("Is `data.label_column=` right?", "Is --label-column right?"),
@@ -49,29 +49,29 @@ _OTHER_PROGRAMS = {
         ),
     ],
 )
-def test_the_command_line_names_settings_by_their_options(message: str, shown: str) -> None:
-    assert as_options(message) == shown
+def test_the_command_line_names_settings_by_their_options(message: str, output: str) -> None:
+    assert as_options(message) == output
 
 
 def test_all_texts_of_a_document_are_named_so() -> None:
     document = {"found": "use `runtime.threads=2`", "needs": [{"bytes": 3, "remedy": "`output=`"}]}
-    shown = {"found": "use --threads 2", "needs": [{"bytes": 3, "remedy": "-o"}]}
-    assert all_as_options(document) == shown
+    displayed = {"found": "use --threads 2", "needs": [{"bytes": 3, "remedy": "-o"}]}
+    assert all_as_options(document) == displayed
 
 
 def test_a_command_is_quoted_for_a_shell() -> None:
-    shown = command("evaluate", Path("my runs/a"), file="FILE", output="NEW", text=True)
-    assert shown == "bertctl evaluate 'my runs/a' --file FILE -o NEW --text"
+    output = command("evaluate", Path("my runs/a"), file="FILE", output="NEW", text=True)
+    assert output == "bertctl evaluate 'my runs/a' --file FILE -o NEW --text"
 
 
 def test_the_library_names_no_options() -> None:
-    named = {
+    by_name = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if path.relative_to(PACKAGE).parts[0] != "cli"
         if any(_OPTION.search(text) for text in _strings(path))
     }
-    assert named == set(_OTHER_PROGRAMS)
+    assert by_name == set(_OTHER_PROGRAMS)
 
 
 def _strings(path: Path) -> Iterator[str]:

@@ -69,8 +69,8 @@ def test_the_rates_of_a_range_test_are_plain_numbers(
     tmp_path: Path, low: float, high: float
 ) -> None:
     rates = np.geomspace(low, high, 40).tolist()
-    found = suggest(rates, [2.0 - 0.04 * i for i in range(30)] + [3.0 * i for i in range(10)])
-    document = {**found, "recipe": "r", "model": "m", "steps": 40, "batch_size": 16}
+    actual = suggest(rates, [2.0 - 0.04 * i for i in range(30)] + [3.0 * i for i in range(10)])
+    document = {**actual, "recipe": "r", "model": "m", "steps": 40, "batch_size": 16}
     draw_learning_rates(document, [tmp_path / "rates.svg"])
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", (tmp_path / "rates.svg").read_text())
     assert not [text for text in texts if "$" in text or "mathdefault" in text]
@@ -309,12 +309,12 @@ def test_a_notebook_sees_progress_and_a_script_nothing(monkeypatch: pytest.Monke
     )
     assert in_notebook()
     listener = NotebookListener()
-    with redirect_stderr(io.StringIO()) as shown:
+    with redirect_stderr(io.StringIO()) as stderr:
         listener.say("compute: cpu")
         listener.advance("training", 3, 10, {"loss": "0.6931"}, share=0.3)
         listener.say("step 10: validation accuracy 0.9000, loss 0.3000")
         listener.warn("attention")
-    text = shown.getvalue()
+    text = stderr.getvalue()
     assert "training 3/10 (30 %), loss 0.6931" in text
     assert "compute" not in text
     assert text.endswith(

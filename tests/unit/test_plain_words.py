@@ -39,14 +39,14 @@ _DOCUMENTED = (*_FUNCTIONS, ast.ClassDef, ast.Module)
 
 
 def test_no_string_of_the_package_has_an_odd_phrase() -> None:
-    found = [
+    actual = [
         f"{path.relative_to(ROOT)}:{line}: '{match[0]}' in {text!r:.200}"
         for path, line, text in package_strings()
         for match in _ODD.finditer(text)
         if text not in NO_MESSAGES
     ]
 
-    assert not found, "\n".join(found)
+    assert not actual, "\n".join(actual)
 
 
 def test_the_strings_of_help_and_messages_are_looked_at() -> None:

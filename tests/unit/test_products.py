@@ -95,14 +95,15 @@ sys.stdout.write(device.choose_compute(RuntimeSection(device="cpu")).precision)
 
 
 def test_processes_that_share_a_job_take_the_first_ones() -> None:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))
         meeting = {
             "WORLD_SIZE": "2",
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(one.getsockname()[1]),
+            "MASTER_PORT": str(connection.getsockname()[1]),
         }
-    command, env = [sys.executable, "-c", _RANK], {**os.environ, **meeting}
+    command = [sys.executable, "-c", _RANK]
+    env = {**os.environ, **meeting}
     ranks = [
         subprocess.Popen(
             command, cwd=ROOT, env={**env, "RANK": rank}, stdout=subprocess.PIPE, text=True
@@ -121,13 +122,15 @@ def test_a_library_that_leaves_bf16_unused_is_noticed(
     """
     if not has_bf16():
         pytest.skip("this CPU has no bf16")
-    told = {"ONEDNN_MAX_CPU_ISA": "AVX2", "BERTCTL_CACHE": str(cache.parent)}
-    done = bertctl("doctor", "--json", env=told)
+    options = {"ONEDNN_MAX_CPU_ISA": "AVX2", "BERTCTL_CACHE": str(cache.parent)}
+    done = bertctl("doctor", "--json", env=options)
     assert json.loads(done.stdout)["compute"].startswith(
         "cpu (no CUDA or MPS device here), fp32 (multiplied here at "
     )
-    asked = ["--model", tiny_model, "--max-length", "40", "--precision", "bf16"]
-    done = bertctl("extract-features", "-", "-o", "x.npy", *asked, input="good film\n", env=told)
+    requests = ["--model", tiny_model, "--max-length", "40", "--precision", "bf16"]
+    done = bertctl(
+        "extract-features", "-", "-o", "x.npy", *requests, input="good film\n", env=options
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -91,21 +91,22 @@ def test_another_thread_trains_the_same_model(
     short = {**fields(tiny_model, opinions), "training.epochs": 1}
     here = bertctl.finetune("text-classification", short, output=tmp_path / "here")
     with ThreadPoolExecutor(1) as pool:
-        there = pool.submit(
+        others = pool.submit(
             bertctl.finetune, "text-classification", short, output=tmp_path / "there"
         ).result()
-    assert there.metrics == here.metrics
+    assert others.metrics == here.metrics
 
 
 def test_threads_that_train_at_once_train_what_each_would_alone(
     tiny_model: Path, opinions: Path, tmp_path: Path
 ) -> None:
     short = {**fields(tiny_model, opinions), "training.epochs": 1}
-    places = [tmp_path / str(number) for number in range(6)]
-    with ThreadPoolExecutor(len(places)) as pool:
+    positions = [tmp_path / str(number) for number in range(6)]
+    with ThreadPoolExecutor(len(positions)) as pool:
         runs = list(
             pool.map(
-                lambda place: bertctl.finetune("text-classification", short, output=place), places
+                lambda place: bertctl.finetune("text-classification", short, output=place),
+                positions,
             )
         )
     assert all(run.metrics == runs[0].metrics for run in runs)
@@ -156,10 +157,8 @@ def test_features_are_those_of_the_encoder(tiny_model: Path) -> None:
     vectors = bertctl.extract_features(
         texts, tiny_model, layers="-1,-2", pooling="cls", fields=options
     )
-    model, tokenizer = (
-        AutoModel.from_pretrained(tiny_model),
-        AutoTokenizer.from_pretrained(tiny_model),
-    )
+    model = AutoModel.from_pretrained(tiny_model)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     with torch.inference_mode():
         for text, vector in zip(texts, vectors, strict=True):
             states = model(
@@ -239,8 +238,8 @@ def test_what_the_documents_show_runs(
     names: dict[str, Any] = {}
     if page == "README.md":  # so few rows may teach nothing
         code = re.sub(r"  # -> .*", "", code)
-    shown = run_python(code.replace('"training.epochs": 1', fewer), names)
+    completed = run_python(code.replace('"training.epochs": 1', fewer), names)
     assert isinstance(names["run"], bertctl.Run)
     if page != "README.md":
-        assert shown > 5
+        assert completed > 5
         assert names["vectors"].shape == (2, 768)

@@ -125,10 +125,10 @@ def test_predict_answers_as_the_verb_to_the_byte(
     texts.write_text("".join(" ".join(text.splitlines()) + "\n" for text in TEXTS))
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    said = bertctl("predict", str(tiny_run.path), str(texts))
-    assert as_lines(of_texts) == said.stdout
-    said = bertctl("predict", str(tiny_run.path), str(rows))
-    assert as_lines(of_rows) == said.stdout
+    done = bertctl("predict", str(tiny_run.path), str(texts))
+    assert as_lines(of_texts) == done.stdout
+    done = bertctl("predict", str(tiny_run.path), str(rows))
+    assert as_lines(of_rows) == done.stdout
     assert of_rows[0]["stars"] == 5
     assert "stars" not in run.predict(ROWS, keep_columns="none")[0]
     assert run.predict(ROWS, top_k=1)[0]["top"][0]["label"] == of_rows[0]["prediction"]
@@ -199,12 +199,12 @@ def test_rows_of_every_task_are_read_as_their_file(task: str, tmp_path: Path) ->
     of_rows = reader.read(kept_file(rows, "rows"), settings, split="train", label_needed=True)
     assert of_rows.columns == of_file.columns
     assert of_rows.rows.columns == of_file.rows.columns
-    for given in (rows, iter(rows)):
-        source = memory_file(given, "rows")
+    for supplied in (rows, iter(rows)):
+        source = memory_file(supplied, "rows")
         assert source is not None
         read, again = (
-            [part.columns for part in reader.stream(one, settings, chunk_rows=3)]
-            for one in (source, path)
+            [part.columns for part in reader.stream(entry, settings, chunk_rows=3)]
+            for entry in (source, path)
         )
         assert read == again
     if task in ("text-classification", "multiple-choice", "question-answering"):
@@ -246,7 +246,8 @@ def test_an_error_of_a_generator_comes_through(tiny_run: TinyRun) -> None:
 def test_finetune_of_rows_gives_the_metrics_of_their_files(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    train, validation = opinions(), opinions(8)
+    train = opinions()
+    validation = opinions(8)
     files = {
         "data.train_file": str(csv_of(train, tmp_path / "train.csv")),
         "data.validation_file": str(csv_of(validation, tmp_path / "validation.csv")),
@@ -276,10 +277,10 @@ def test_finetune_of_rows_gives_the_metrics_of_their_files(
 
 def test_rows_are_kept_unless_texts_are_not(tiny_model: Path, tmp_path: Path) -> None:
     place = tmp_path / "run"
-    kept = bertctl.finetune(
+    retained = bertctl.finetune(
         None, short(tiny_model), train=opinions(), validation=opinions(8), output=place
     )
-    assert kept.recipe.task == "text-classification", "guessed"
+    assert retained.recipe.task == "text-classification", "guessed"
     assert sorted(path.name for path in (place / "rows").iterdir()) == [
         "train.jsonl",
         "validation.jsonl",
@@ -292,7 +293,7 @@ def test_rows_are_kept_unless_texts_are_not(tiny_model: Path, tmp_path: Path) ->
         output=place,
         overwrite=True,
     )
-    assert again.metrics == kept.metrics
+    assert again.metrics == retained.metrics
     assert not (place / "rows").exists()
     with pytest.raises(UnavailableError, match="was trained on rows in memory"):
         again.evaluate()
@@ -300,9 +301,9 @@ def test_rows_are_kept_unless_texts_are_not(tiny_model: Path, tmp_path: Path) ->
 
 
 def test_a_run_of_rows_is_gone_on_with(tiny_model: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"train": opinions(), "output": tmp_path / "run"}
-    first = bertctl.finetune("text-classification", short(tiny_model), **given)
-    again = bertctl.finetune("text-classification", short(tiny_model), **given, resume="if any")
+    values: dict[str, Any] = {"train": opinions(), "output": tmp_path / "run"}
+    first = bertctl.finetune("text-classification", short(tiny_model), **values)
+    again = bertctl.finetune("text-classification", short(tiny_model), **values, resume="if any")
     assert again.metrics == first.metrics
     with pytest.raises(DataError, match=r"the rows of .* are not those"):
         bertctl.finetune(
@@ -341,7 +342,8 @@ def test_class_names_of_a_dataset_are_the_labels(tiny_model: Path, tmp_path: Pat
 
 
 def test_a_probe_of_rows_gives_the_metrics_of_their_files(tiny_model: Path, tmp_path: Path) -> None:
-    train, validation = opinions(), opinions(8)
+    train = opinions()
+    validation = opinions(8)
     fields = {
         "model.name": str(tiny_model),
         "model.max_length": 40,
@@ -395,14 +397,15 @@ def test_similarity_and_index_answer_as_their_verbs(
     texts = ["a good film", "it was bad", "the food was dull"]
     others = ["a fine film", "it was good", "very dull"]
     fields = {"runtime.device": "cpu"}
-    first, second = tmp_path / "first.txt", tmp_path / "second.txt"
+    first = tmp_path / "first.txt"
+    second = tmp_path / "second.txt"
     first.write_text("\n".join(texts) + "\n")
     second.write_text("\n".join(others) + "\n")
     model = ["--model", str(tiny_model), "--device", "cpu"]
 
-    said = bertctl("similarity", str(first), str(second), *model, "--json")
+    done = bertctl("similarity", str(first), str(second), *model, "--json")
     document = api.similarity(texts, iter(others), tiny_model, fields=fields)
-    assert document["answers"] == json.loads(said.stdout)["answers"]
+    assert document["answers"] == json.loads(done.stdout)["answers"]
     pairs = [{"text": a, "pair": b} for a, b in zip(texts, others, strict=True)]
     alone = api.similarity(as_arrow(pairs), model=tiny_model, fields=fields)
     assert [line["similarity"] for line in alone["answers"]] == [
@@ -417,19 +420,19 @@ def test_similarity_and_index_answer_as_their_verbs(
     for name in ("vectors.npy", "rows.jsonl"):
         ours, theirs = (tmp_path / folder / name for folder in ("by-api", "by-verb"))
         assert ours.read_bytes() == theirs.read_bytes()
-    asked = ["a dull film", "-k", "2", "--device", "cpu", "--json"]
-    said = bertctl("search", str(tmp_path / "by-verb"), *asked)
-    found = api.search_index(tmp_path / "by-api", "a dull film", 2, fields=fields)
-    assert found == json.loads(said.stdout)["answers"]
+    requests = ["a dull film", "-k", "2", "--device", "cpu", "--json"]
+    done = bertctl("search", str(tmp_path / "by-verb"), *requests)
+    search_index = api.search_index(tmp_path / "by-api", "a dull film", 2, fields=fields)
+    assert search_index == json.loads(done.stdout)["answers"]
     more = api.index(others, tmp_path / "by-api", append=True, fields=fields)
     assert more["rows"] == 6
 
 
 def test_a_run_shows_itself(tiny_run: TinyRun) -> None:
     run = bertctl.load_run(tiny_run.path)
-    shown = repr(run)
-    assert shown.startswith(f"<Run {tiny_run.path}: task: text-classification; data: ")
-    assert "opinions.csv; model: tiny-bert; score: accuracy on validation 1.0000 (" in shown
+    text = repr(run)
+    assert text.startswith(f"<Run {tiny_run.path}: task: text-classification; data: ")
+    assert "opinions.csv; model: tiny-bert; score: accuracy on validation 1.0000 (" in text
     html = run._repr_html_()
     assert "<th" in html
     assert "accuracy" in html
@@ -439,7 +442,8 @@ def test_a_run_shows_itself(tiny_run: TinyRun) -> None:
 
 @pytest.mark.slow
 def test_a_sweep_of_rows_gives_the_scores_of_their_files(tiny_model: Path, tmp_path: Path) -> None:
-    train, validation = opinions(), opinions(8)
+    train = opinions()
+    validation = opinions(8)
     files = {
         "data.train_file": str(csv_of(train, tmp_path / "train.csv")),
         "data.validation_file": str(csv_of(validation, tmp_path / "validation.csv")),

@@ -24,8 +24,10 @@ LABELS = [{"text": ["Oslo"], "answer_start": [14]}, {"text": [], "answer_start":
 
 
 def _read(path, listener=None, **settings):
-    told = {"listener": listener} if listener else {}
-    return READER.read(path, DataSection(**settings), split="train", label_needed=True, **told).rows
+    options = {"listener": listener} if listener else {}
+    return READER.read(
+        path, DataSection(**settings), split="train", label_needed=True, **options
+    ).rows
 
 
 def _jsonl(folder, *rows, name="a.jsonl"):
@@ -220,20 +222,20 @@ def test_rows_of_one_question_are_one_question_with_several_answers(tmp_path, fo
         path = _csv(tmp_path, *({**row, "answers": str(row["answers"])} for row in rows))
     else:
         path = _jsonl(tmp_path, *rows)
-    heard = Heard()
-    found = _read(path, heard, id_column=id_column)
-    assert list(found.ids) == ["q", "r"]
-    assert [label["text"] for label in found.columns["label"]] == [["Oslo", "to Oslo"], ["1998"]]
+    listener = Heard()
+    reading = _read(path, listener, id_column=id_column)
+    assert list(reading.ids) == ["q", "r"]
+    assert [label["text"] for label in reading.columns["label"]] == [["Oslo", "to Oslo"], ["1998"]]
     assert "2 rows with the id, the question and the context of an earlier row" in "".join(
-        heard.warned
+        listener.warned
     )
 
 
 def test_equal_ids_of_different_questions_are_no_one_question(tmp_path):
     rows = [{**ROW, "answers": ["Oslo"]}, {**ROW, "question": "When?", "answers": ["1998"]}]
-    heard = Heard()
-    assert list(_read(_jsonl(tmp_path, *rows), heard).ids) == ["0", "1"]
-    assert "numbered instead" in "".join(heard.warned)
+    listener = Heard()
+    assert list(_read(_jsonl(tmp_path, *rows), listener).ids) == ["0", "1"]
+    assert "numbered instead" in "".join(listener.warned)
     with pytest.raises(DataError, match="the id 'q' is at"):
         _read(_jsonl(tmp_path, *rows), id_column="id")
 
@@ -246,14 +248,14 @@ TWICE = "Oslo is big. Anna moved to Oslo."
 )
 def test_where_an_answer_stands_is_read_under_other_names(tmp_path, names):
     offsets = dict(zip(names, (27, 31), strict=False))
-    heard = Heard()
+    listener = Heard()
     flat = {"question": "Where?", "context": TWICE, "answer": "Oslo", **offsets}
-    inside = {"question": "Where?", "context": TWICE, "answers": [{"text": "Oslo", **offsets}]}
-    for path in (_jsonl(tmp_path, flat), _jsonl(tmp_path, inside), _csv(tmp_path, flat)):
-        assert list(_read(path, heard).columns["label"]) == [
+    inner = {"question": "Where?", "context": TWICE, "answers": [{"text": "Oslo", **offsets}]}
+    for path in (_jsonl(tmp_path, flat), _jsonl(tmp_path, inner), _csv(tmp_path, flat)):
+        assert list(_read(path, listener).columns["label"]) == [
             {"text": ["Oslo"], "answer_start": [27]}
         ]
-    assert not heard.warned
+    assert not listener.warned
 
 
 def test_places_of_another_answer_are_kept_and_those_of_tokens_are_not(tmp_path):
@@ -324,11 +326,11 @@ def test_other_forms_of_questions_are_refused_by_name(tmp_path, row, name):
     ],
 )
 def test_questions_that_repeat_are_counted_with_what_they_repeat(tmp_path, answers, message):
-    heard = Heard()
+    listener = Heard()
     rows = [
         {"id": "q", "question": "Where?", "context": CONTEXT, "answers": {"text": [answer]}}
         for answer in answers
     ]
-    assert len(_read(_jsonl(tmp_path, *rows), heard)) == 1
-    [warning] = heard.warned
+    assert len(_read(_jsonl(tmp_path, *rows), listener)) == 1
+    [warning] = listener.warned
     assert re.search(message, warning)

@@ -36,10 +36,10 @@ def test_the_hubs_library_reads_the_results_back(tmp_path):
     assert data.library_name == "transformers"
     assert data.metrics == ["accuracy", "matthews_correlation"]
     assert data.model_name == "sst2"
-    found = [
+    actual = [
         (r.dataset_split, r.metric_type, r.metric_name, r.metric_value) for r in data.eval_results
     ]
-    assert found == [
+    assert actual == [
         ("validation", "accuracy", "accuracy", 0.91),  # the primary one first
         ("validation", "matthews_correlation", "matthews", 0.6),
         ("test", "accuracy", "accuracy", 0.91),

@@ -55,9 +55,9 @@ def _lines(gold, answers, losses):
 
 
 def _metrics(gold, answers, losses):
-    found = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
-    found["loss"] = loss_metric(losses, np.ones(len(losses)), resamples=200, seed=0)
-    return {name: metric.as_json() for name, metric in found.items()}
+    metrics = classification_metrics(gold, answers, n_labels=2, positive=1, resamples=200, seed=0)
+    metrics["loss"] = loss_metric(losses, np.ones(len(losses)), resamples=200, seed=0)
+    return {name: metric.as_json() for name, metric in metrics.items()}
 
 
 def _write(path, lines, metrics, *, split="validation", task="text-classification", state="done"):
@@ -70,8 +70,8 @@ def _write(path, lines, metrics, *, split="validation", task="text-classificatio
     return path
 
 
-def _run(path, *, split="validation", **given):
-    rows = _answers(**given)
+def _run(path, *, split="validation", **arguments):
+    rows = _answers(**arguments)
     return _write(path, _lines(*rows), _metrics(*rows), split=split)
 
 
@@ -117,16 +117,18 @@ def test_a_value_at_the_limit_keeps_to_it_whatever_the_last_digit():
 
 def test_the_worst_verdict_is_the_gates(tmp_path):
     run = _run(tmp_path / "run")
-    one, some, none = "min accuracy=0.7", "min accuracy=0.9", "min accuracy=0.99"
+    entry = "min accuracy=0.7"
+    some = "min accuracy=0.9"
+    none = "min accuracy=0.99"
     for typed, verdict, code in (
-        ([one], "pass", ExitCode.OK),
-        ([one, some], "inconclusive", ExitCode.GATE_INCONCLUSIVE),
-        ([none, one, some], "fail", ExitCode.GATE_NOT_MET),
+        ([entry], "pass", ExitCode.OK),
+        ([entry, some], "inconclusive", ExitCode.GATE_INCONCLUSIVE),
+        ([none, entry, some], "fail", ExitCode.GATE_NOT_MET),
     ):
         result = _gate(run, *typed)
         assert (result.verdict, result.exit_code) == (verdict, code)
         assert [judgement.limit.name for judgement in result.judgements] == typed
-    lenient = _gate(run, one, some, policy="lenient")
+    lenient = _gate(run, entry, some, policy="lenient")
     assert (lenient.verdict, lenient.exit_code) == ("inconclusive", ExitCode.OK)
     assert [check.verdict for check in lenient.checks()] == ["pass", "warning"]
     assert _gate(run, none, policy="lenient").exit_code == ExitCode.GATE_NOT_MET
@@ -167,8 +169,8 @@ def test_without_labels_no_column_of_labels_is_offered(tmp_path):
         for i in range(8)
     ]
     scores = answer_type("multiple-choice").from_lines(lines).score(lines, resamples=100, seed=0)
-    found = {name: each.as_json() for name, each in scores.items()}
-    run = _write(tmp_path / "run", lines, found, task="multiple-choice")
+    actual = {name: score.as_json() for name, score in scores.items()}
+    run = _write(tmp_path / "run", lines, actual, task="multiple-choice")
     with pytest.raises(UsageError, match="no column 'label'") as refused:
         _gate(run, "min-slice label=1:accuracy=0.5")
     assert str(refused.value.remedy).startswith("Columns: gold, context, choices, ")
@@ -187,16 +189,16 @@ def test_nothing_right_shows_no_step_of_nothing(tmp_path):
 
 def test_a_part_of_speech_is_a_slice(tmp_path):
     gold = [["NOUN", "VERB", "NOUN"], ["DET", "NOUN", "VERB"]] * 20
-    said = [["NOUN", "VERB", "VERB"], ["DET", "NOUN", "NOUN"]] * 20
+    message = [["NOUN", "VERB", "VERB"], ["DET", "NOUN", "NOUN"]] * 20
     lines = [
-        {"id": str(i), "words": ["a", "b", "c"], "gold": one, "prediction": other, "loss": 0.1}
-        for i, (one, other) in enumerate(zip(gold, said, strict=True))
+        {"id": str(i), "words": ["a", "b", "c"], "gold": entry, "prediction": other, "loss": 0.1}
+        for i, (entry, other) in enumerate(zip(gold, message, strict=True))
     ]
     scores = (
         answer_type("token-classification").from_lines(lines).score(lines, resamples=100, seed=0)
     )
-    found = {name: each.as_json() for name, each in scores.items()}
-    run = _write(tmp_path / "run", lines, found, task="token-classification")
+    actual = {name: score.as_json() for name, score in scores.items()}
+    run = _write(tmp_path / "run", lines, actual, task="token-classification")
     typed = [
         f"min-slice label={tag}:{name}=0.1"
         for tag, name in (("NOUN", "recall"), ("VERB", "precision"))
@@ -218,7 +220,8 @@ def test_a_drop_is_tested_paired(tmp_path):
     """
     gold, base, losses = _answers(n=872, right=0.85, seed=3)
     worse = base.copy()
-    right, wrong = np.flatnonzero(base == gold), np.flatnonzero(base != gold)
+    right = np.flatnonzero(base == gold)
+    wrong = np.flatnonzero(base != gold)
     worse[right[:17]] = 1 - worse[right[:17]]
     worse[wrong[:1]] = gold[wrong[:1]]
     old = _write(tmp_path / "old", _lines(gold, base, losses), _metrics(gold, base, losses))
@@ -241,7 +244,8 @@ def test_a_drop_is_tested_paired(tmp_path):
 
 
 def test_a_drop_of_f1_and_a_rise_of_the_loss(tmp_path):
-    new, old = _run(tmp_path / "new", right=0.7, seed=1), _run(tmp_path / "old", right=0.95, seed=2)
+    new = _run(tmp_path / "new", right=0.7, seed=1)
+    old = _run(tmp_path / "old", right=0.95, seed=2)
     result = _gate(
         new, "max-drop f1=0.01", "max-drop matthews=0.05", "max-drop loss=0.5", baseline=old
     )
@@ -265,7 +269,8 @@ def test_ids_pair_examples_whatever_their_order(tmp_path):
 )
 def test_a_limit_as_far_away_as_is_said_is_kept_to_in_four_of_five_cases(tmp_path, n, right, kind):
     """The interval of a share is lopsided: what counts is the side that the limit is on."""
-    name, gold = {"min": "accuracy", "max": "loss"}[kind], np.zeros(n, dtype=np.int64)
+    name = {"min": "accuracy", "max": "loss"}[kind]
+    gold = np.zeros(n, dtype=np.int64)
     share = _share(right, n) | {"higher_is_better": kind == "min"}
     run = _write(
         tmp_path / "run",
@@ -287,7 +292,8 @@ def _share(right, n):
 
 
 def test_a_model_and_itself_do_not_differ_however_few_the_examples(tmp_path):
-    new, old = _run(tmp_path / "new", n=40), _run(tmp_path / "old", n=40)
+    new = _run(tmp_path / "new", n=40)
+    old = _run(tmp_path / "old", n=40)
     (judgement,) = _gate(new, "max-drop accuracy=0", "max-drop f1=0", baseline=old).judgements[:1]
     assert judgement.verdict == "pass"
     assert judgement.detectable == pytest.approx(detectable(*score_interval(0, 0, 40)))
@@ -301,7 +307,8 @@ def test_a_model_and_itself_do_not_differ_however_few_the_examples(tmp_path):
 
 
 def test_several_labels_pair_whatever_their_order(tmp_path):
-    labels, runs = ("joy", "fear", "anger"), []
+    labels = ("joy", "fear", "anger")
+    runs = []
     golds = [[name for place, name in enumerate(labels) if i >> place & 1] for i in range(64)]
     for number, order in enumerate((labels, labels[::-1])):
         lines = [
@@ -318,8 +325,8 @@ def test_several_labels_pair_whatever_their_order(tmp_path):
         scores = (
             answer_type("text-classification").from_lines(lines).score(lines, resamples=100, seed=0)
         )
-        found = {name: each.as_json() for name, each in scores.items()}
-        runs.append(_write(tmp_path / str(number), lines, found))
+        actual = {name: score.as_json() for name, score in scores.items()}
+        runs.append(_write(tmp_path / str(number), lines, actual))
     (judgement,) = _gate(runs[1], "max-drop f1_micro=0.01", baseline=runs[0]).judgements
     assert judgement.change is not None
     assert judgement.change.changed == sum(map(bool, golds))
@@ -349,7 +356,8 @@ def test_other_data_are_never_a_pass(tmp_path):
 
 
 def test_other_tasks_and_labels_are_refused(tmp_path):
-    run, rows = _run(tmp_path / "run"), _answers()
+    run = _run(tmp_path / "run")
+    rows = _answers()
     other = _write(tmp_path / "other", _lines(*rows), _metrics(*rows), task="multiple-choice")
     with pytest.raises(UsageError, match="different tasks"):
         _gate(run, "max-drop accuracy=0.1", baseline=other)
@@ -422,7 +430,8 @@ def test_a_bare_metrics_file_is_judged_too(tmp_path):
 
 
 def test_predictions_that_contradict_the_metrics_are_refused(tmp_path):
-    run, rows = _run(tmp_path / "run"), _answers(seed=5)
+    run = _run(tmp_path / "run")
+    rows = _answers(seed=5)
     stale = _write(tmp_path / "stale", _lines(*rows), _metrics(*_answers(right=0.5)))
     with pytest.raises(DataError, match=r"predictions of 'validation' .*accuracy"):
         _gate(run, "max-drop accuracy=0.1", baseline=stale)
@@ -483,7 +492,8 @@ def test_limits_on_the_wrong_side_and_incomplete_questions(tmp_path):
 
 
 def test_the_answer_is_json_that_says_everything(tmp_path):
-    new, old = _run(tmp_path / "new", seed=1), _run(tmp_path / "old", seed=2)
+    new = _run(tmp_path / "new", seed=1)
+    old = _run(tmp_path / "old", seed=2)
     result = _gate(
         new, "min accuracy=0.7", "min-slice label=neg:recall=0.1", "max-drop f1=0.1", baseline=old
     )
@@ -511,8 +521,10 @@ def _codes(trials, judge_one):
     )
 
 
-def _drop_verdict(found, limit):
-    return decide(found.value, found.low, found.high, -limit, at_least=True, policy="strict")
+def _drop_verdict(expected, limit):
+    return decide(
+        expected.value, expected.low, expected.high, -limit, at_least=True, policy="strict"
+    )
 
 
 @pytest.mark.parametrize(("n", "share_wrong"), [(150, 0.03), (872, 0.05)])
@@ -532,7 +544,8 @@ def test_two_equal_models_fail_a_drop_of_nothing_in_at_most_2_5_percent(n, share
 def test_a_model_worse_than_the_limit_by_twice_the_detectable_drop_passes_in_at_most_2_5_percent(
     n, limit
 ):
-    base, trials = 0.9, 1_000
+    base = 0.9
+    trials = 1_000
     shares = (
         0.1 * 0.9 * 2
     )  # of examples that two independent models of this quality answer differently
@@ -549,8 +562,11 @@ def test_a_model_worse_than_the_limit_by_twice_the_detectable_drop_passes_in_at_
 
 
 def test_the_detectable_drop_below_the_limit_is_failed_in_four_of_five_builds():
-    n, limit, trials = 872, 0.01, 1_500
-    base, worse = 0.9, 0.85
+    n = 872
+    limit = 0.01
+    trials = 1_500
+    base = 0.9
+    worse = 0.85
     for _ in range(
         20
         # the worse model's errors widen the interval that its distance from the limit is measured by
@@ -569,7 +585,8 @@ def test_the_detectable_drop_below_the_limit_is_failed_in_four_of_five_builds():
 
 
 def test_the_error_rates_of_a_paired_f1():
-    n, trials = 200, 120
+    n = 200
+    trials = 120
 
     def make(rows):
         cells = 2 * rows[:, :1] + rows[:, 1:]
@@ -586,7 +603,7 @@ def test_the_error_rates_of_a_paired_f1():
     equal = _codes(trials, lambda rng: _drop_verdict(difference(rng, 0.9, 0.9), 0.0))
     assert np.mean(equal == 7) <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / trials)
     widths = [difference(np.random.default_rng(i), 0.9, 0.9) for i in range(20)]
-    drop = 2 * float(np.mean([detectable(found.low, found.high) for found in widths]))
+    drop = 2 * float(np.mean([detectable(width.low, width.high) for width in widths]))
     worse = _codes(100, lambda rng: _drop_verdict(difference(rng, 0.9 - 0.01 - drop, 0.9), 0.01))
     assert np.mean(worse == 0) <= 0.025
 
@@ -598,18 +615,19 @@ def test_the_error_rates_of_a_minimum_are_computed():
     """
     from scipy import stats
 
-    n, limit = 872, 0.9
+    n = 872
+    limit = 0.9
     verdicts = [
         decide(k / n, *wilson_interval(k, n), limit, at_least=True, policy="strict")
         for k in range(n + 1)
     ]
     chance = stats.binom.pmf(np.arange(n + 1), n, limit)
     for verdict in ("pass", "fail"):
-        rate = float(chance[[found == verdict for found in verdicts]].sum())
+        rate = float(chance[[actual == verdict for actual in verdicts]].sum())
         assert 0.015 <= rate <= 0.035, verdict
     below = limit - 2 * detectable(*wilson_interval(round(0.9 * n), n))
     passed = stats.binom.pmf(np.arange(n + 1), n, below)[
-        [found == "pass" for found in verdicts]
+        [actual == "pass" for actual in verdicts]
     ].sum()
     assert passed < 1e-6
 

@@ -46,7 +46,11 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.attributes, self.cells, self.headings, self._open = [], [], [], [], []
+        self.tags = []
+        self.attributes = []
+        self.cells = []
+        self.headings = []
+        self._open = []
         self.feed(text)
         self.close()
         assert not self._open, f"left open: {self._open}"
@@ -113,28 +117,36 @@ def test_every_task_has_a_whole_page_that_asks_for_nothing(tmp_path, task):
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert "default-src 'none'" in text.replace("&#x27;", "'")
     assert page.tags.count("svg") >= 4
-    wanted = {"Result", "Learning curves", "By length", "By slice", "Data", "Recipe", "Environment"}
-    assert wanted <= set(page.headings)
+    expected = {
+        "Result",
+        "Learning curves",
+        "By length",
+        "By slice",
+        "Data",
+        "Recipe",
+        "Environment",
+    }
+    assert expected <= set(page.headings)
 
 
 def test_sections_fit_the_task(tmp_path):
-    own = {
+    fields = {
         "text-classification": {"By label", "Calibration", "Most confident errors"},
         "text-regression": {"Predicted and true scores", "Largest errors"},
         "token-classification": {"By type", "Most confident errors"},
         "question-answering": {"Answerable or not", "Calibration", "Most confident errors"},
         "multiple-choice": {"By place of the right choice", "Calibration", "Most confident errors"},
     }
-    every = set.union(*own.values())
+    every = set.union(*fields.values())
     for task, (lines, primary) in TASKS.items():
         report = build_report(
             gather(made_run(tmp_path / task, lines(), task=task, primary=primary))
         )
-        assert {section.title for section in report.sections} & every == own[task], task
+        assert {section.title for section in report.sections} & every == fields[task], task
 
 
-@pytest.mark.parametrize(("shift", "said"), [(0.4, "too high"), (-0.4, "too low")])
-def test_probabilities_of_several_labels_are_of_labels_that_are_there(tmp_path, shift, said):
+@pytest.mark.parametrize(("shift", "message"), [(0.4, "too high"), (-0.4, "too low")])
+def test_probabilities_of_several_labels_are_of_labels_that_are_there(tmp_path, shift, message):
     """That a label is improbable is no doubt."""
     lines = [
         {
@@ -151,13 +163,13 @@ def test_probabilities_of_several_labels_are_of_labels_that_are_there(tmp_path, 
         .blocks[0]
         .text
     )
-    there = sum(len(line["gold"]) for line in lines) / (3 * len(lines))
-    assert f"share of labels that are there {there:.4f}. The probabilities are {said}" in note
+    path = sum(len(line["gold"]) for line in lines) / (3 * len(lines))
+    assert f"share of labels that are there {path:.4f}. The probabilities are {message}" in note
 
 
 def test_a_cosine_is_not_said_to_be_right_where_it_equals_a_score(tmp_path):
     lines = [{**line, "prediction": line["gold"] / 5} for line in scored()]
-    for task, said in {
+    for task, message in {
         "sentence-embeddings": "Gold scores and cosines",
         "text-regression": "On the dotted",
     }.items():
@@ -171,7 +183,7 @@ def test_a_cosine_is_not_said_to_be_right_where_it_equals_a_score(tmp_path):
         assert (
             sum(caption.startswith(("Gold scores", "On the dotted")) for caption in captions) == 1
         )
-        assert [caption for caption in captions if caption.startswith(said)], task
+        assert [caption for caption in captions if caption.startswith(message)], task
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path):
@@ -211,7 +223,8 @@ def test_many_labels_get_a_list_of_confusions_in_place_of_a_matrix(tmp_path):
     ]
     times = [int(row[2]) for row in confusions.rows]
     assert times == sorted(times, reverse=True)
-    gold, predicted = confusions.rows[0][0].text, confusions.rows[0][1].text
+    gold = confusions.rows[0][0].text
+    predicted = confusions.rows[0][1].text
     assert times[0] == sum(
         line["gold"] == gold and line["prediction"] == predicted for line in lines
     )
@@ -219,8 +232,8 @@ def test_many_labels_get_a_list_of_confusions_in_place_of_a_matrix(tmp_path):
 
 def test_label_figures_by_hand(tmp_path):
     lines = [
-        {"id": str(i), "text": "t", "gold": gold, "prediction": given, "tokens": 3}
-        for i, (gold, given) in enumerate(
+        {"id": str(i), "text": "t", "gold": gold, "prediction": supplied, "tokens": 3}
+        for i, (gold, supplied) in enumerate(
             [("a", "a"), ("a", "a"), ("a", "b"), ("b", "b"), ("b", "a")]
         )
     ]
@@ -275,8 +288,8 @@ def test_questions_with_and_without_answer(tmp_path):
 def test_errors_come_surest_first_and_only_errors(tmp_path):
     lines = classified(100)
     rows = _table(made_run(tmp_path / "run", lines), "Most confident errors")
-    shown = [float(row[-1]) for row in rows]
-    assert shown == sorted(shown, reverse=True)
+    output = [float(row[-1]) for row in rows]
+    assert output == sorted(output, reverse=True)
     assert all(row[2] != row[3] for row in rows)
     worst = max(
         (line for line in lines if line["gold"] != line["prediction"]),
@@ -313,9 +326,10 @@ def test_no_errors_are_a_sentence(tmp_path):
 def hostile(tmp_path):
     lines = classified(30, ["<i>one</i>", "שתיים"])
     for line, text in zip(lines, HOSTILE.values(), strict=False):
-        gold, given = "<i>one</i>", "שתיים"
-        line |= {"text": text, "id": text[:9], "gold": gold, "prediction": given, "source": text}
-        line["probabilities"] = {gold: 0.0001, given: 0.9999}
+        gold = "<i>one</i>"
+        supplied = "שתיים"
+        line |= {"text": text, "id": text[:9], "gold": gold, "prediction": supplied, "source": text}
+        line["probabilities"] = {gold: 0.0001, supplied: 0.9999}
     return made_run(
         tmp_path / "run", lines, recipe={"name": "made", "description": "<b>&amp; `x</b>"}
     )
@@ -360,7 +374,7 @@ HALF = "half a pair \ud800"
     "text", [*HOSTILE.values(), HALF, '"onload=alert(5) x="', "{{ 7 * 7 }}", "</title></style><b>"]
 )
 def test_no_place_of_a_page_takes_a_text_for_markup(text):
-    texts = [render_html(_hostile_everywhere(one)) for one in (text, "harmless")]
+    texts = [render_html(_hostile_everywhere(entry)) for entry in (text, "harmless")]
     texts[0].encode("utf-8")  # half of a surrogate pair would fail here
     page, harmless = map(Page, texts)
     assert set(page.tags) == set(harmless.tags)

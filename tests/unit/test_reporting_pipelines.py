@@ -211,9 +211,9 @@ def test_four_thousand_failures_stay_within_every_limit(tmp_path, monkeypatch):
     size = path.stat().st_size
     assert 900_000 < size < 1024 * 1024
     text = path.read_text(encoding="utf-8")
-    shown = text.count("| ❌ |")
+    count = text.count("| ❌ |")
     left_out = int(re.search(r"… and ([\d,]+) more", text)[1].replace(",", ""))
-    assert shown + left_out == 4_000
+    assert count + left_out == 4_000
     assert ElementTree.fromstring(junit_document(many).encode()).get("failures") == "4000"  # noqa: S314
     issues = gitlab.code_quality(many, default_file="recipe.yaml")
     assert len({issue["fingerprint"] for issue in issues}) == 4_000
@@ -258,13 +258,13 @@ def test_tables_that_do_not_fit_are_counted():
         "Comparison", [("first", ["n", "text"], rows), ("empty", ["a"], [])]
     )
     assert len(text.encode()) < 1024 * 1024
-    shown = text.count("yyy |")
-    assert f"{10_000 - shown:,} more rows" in text
+    count = text.count("yyy |")
+    assert f"{10_000 - count:,} more rows" in text
     assert "empty" not in text
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "output"),
     [
         ("a|b", "a\\|b"),
         ("# no heading", "\\# no heading"),
@@ -278,8 +278,8 @@ def test_tables_that_do_not_fit_are_counted():
         ),
     ],
 )
-def test_markdown_means_only_itself(text, shown):
-    assert markdown(text) == shown
+def test_markdown_means_only_itself(text, output):
+    assert markdown(text) == output
 
 
 def test_one_line_starts_no_workflow_command_and_is_cut():
@@ -336,10 +336,10 @@ def test_paths_are_relative_to_where_the_pipeline_stands(tmp_path, monkeypatch):
         Check("a", "g", "fail", "m", file=str(tmp_path / "data" / "x.csv")),
         Check("b", "g", "fail", "m", file="./y.csv"),
     ]
-    found = [
+    paths = [
         issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")
     ]
-    assert found == ["data/x.csv", "y.csv"]
+    assert paths == ["data/x.csv", "y.csv"]
 
 
 @pytest.mark.parametrize("variable", ["GITHUB_WORKSPACE", "CI_PROJECT_DIR"])
@@ -352,8 +352,8 @@ def test_paths_start_at_the_checkout_in_whatever_folder_of_it_the_job_is(
     monkeypatch.setenv(variable, str(tmp_path / "link"))
     files = ["x.csv", "../data/x.csv", str(tmp_path / "checkout" / "y.csv"), "/elsewhere/z.csv"]
     checks = [Check(str(i), "g", "fail", "m", file=file, line=1) for i, file in enumerate(files)]
-    wanted = ["models/x.csv", "data/x.csv", "y.csv", "/elsewhere/z.csv"]
+    expected = ["models/x.csv", "data/x.csv", "y.csv", "/elsewhere/z.csv"]
     assert [
         issue["location"]["path"] for issue in gitlab.code_quality(checks, default_file="r.yaml")
-    ] == wanted
-    assert [_parse_command(line)[1]["file"] for line in github.annotations(checks)] == wanted
+    ] == expected
+    assert [_parse_command(line)[1]["file"] for line in github.annotations(checks)] == expected

@@ -62,19 +62,19 @@ def test_no_limit(tmp_path: Path, contents: dict[str, str]) -> None:
 
 
 def test_memory_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = memory.memory()
-    assert 0 < whole["available"] <= whole["total"]
+    complete = memory.memory()
+    assert 0 < complete["available"] <= complete["total"]
     monkeypatch.setattr(memory, "group_limits", lambda: Limits(memory=1000, used=400))
-    assert memory.memory() == {"total": whole["total"], "available": 600, "limit": 1000}
+    assert memory.memory() == {"total": complete["total"], "available": 600, "limit": 1000}
     monkeypatch.setattr(memory, "group_limits", lambda: Limits(memory=2**63 - 4096, used=400))
     assert memory.memory()["limit"] is None
 
 
 def test_packages_are_those_that_are_installed_and_each_fits() -> None:
-    found = {package["name"]: package for package in machine.packages()}
-    assert {"torch", "transformers", "numpy"} <= found.keys()
-    assert "pytest" not in found, "what tests need is not what a run needs"
-    assert [package for package in found.values() if not package["fits"]] == []
+    actual = {package["name"]: package for package in machine.packages()}
+    assert {"torch", "transformers", "numpy"} <= actual.keys()
+    assert "pytest" not in actual, "what tests need is not what a run needs"
+    assert [package for package in actual.values() if not package["fits"]] == []
 
 
 def test_a_version_that_is_not_wanted_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,9 @@ def test_a_version_that_is_not_wanted_does_not_fit(monkeypatch: pytest.MonkeyPat
         return "1.0" if name == "torch" else installed(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    unfit = {one["name"]: one["version"] for one in machine.packages() if not one["fits"]}
+    unfit = {
+        package["name"]: package["version"] for package in machine.packages() if not package["fits"]
+    }
     assert unfit == {"torch": "1.0", "scipy": None}
 
 

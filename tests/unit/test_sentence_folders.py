@@ -115,7 +115,7 @@ def test_a_run_loads_in_sentence_transformers_with_equal_vectors(
     assert ours.shape == (5, 20)
     np.testing.assert_allclose(ours, theirs, atol=2e-6)
     answers = run.predict(
-        [{"text": one, "pair": other} for one, other in itertools.pairwise(TEXTS)]
+        [{"text": entry, "pair": other} for entry, other in itertools.pairwise(TEXTS)]
     )
     cosines = (ours[:-1] * ours[1:]).sum(axis=1)
     np.testing.assert_allclose([answer["prediction"] for answer in answers], cosines, atol=2e-6)
@@ -152,12 +152,12 @@ def test_an_empty_prompt_takes_the_place_of_the_folder_s(
     default: str | None, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
-    said = {
+    messages = {
         "prompts": {"query": "q ", "passage": "p ", "all": "so "},
         "default_prompt_name": default,
     }
     file = "config_sentence_transformers.json"
-    _changed(folder, file, lambda _: said)
+    _changed(folder, file, lambda _: messages)
     chosen = chosen_modules(
         folder, SentenceEmbeddingsSection(query_prompt="", document_prompt=""), max_length=40
     )
@@ -248,16 +248,18 @@ def test_a_plain_folder_says_nothing(tiny_model) -> None:
         )
 
 
-@pytest.mark.parametrize(("said", "length"), [(9, 9), (10**30, None)])
+@pytest.mark.parametrize(("message", "length"), [(9, 9), (10**30, None)])
 def test_a_folder_of_release_6_says_its_length_where_the_tokenizer_does(
-    said: int, length: int | None, tiny_model: Path, tmp_path: Path
+    message: int, length: int | None, tiny_model: Path, tmp_path: Path
 ) -> None:
     folder = make_folder("cls", tiny_model, tmp_path / "made")
     (folder / "sentence_bert_config.json").write_text(
         json.dumps({"transformer_task": "feature-extraction"})
     )
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": said}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(config | {"model_max_length": message})
+    )
     modules = read_modules(folder)
     assert modules is not None
     assert modules.max_length == length
@@ -286,9 +288,9 @@ def test_a_folder_that_says_more_than_the_model_can_read_is_read_to_its_last_pos
 
 def test_vectors_that_a_folder_cuts_are_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = make_folder("prompts", tiny_model, tmp_path / "made")
-    said = json.loads((folder / "config_sentence_transformers.json").read_text())
+    document = json.loads((folder / "config_sentence_transformers.json").read_text())
     (folder / "config_sentence_transformers.json").write_text(
-        json.dumps(said | {"truncate_dim": 8})
+        json.dumps(document | {"truncate_dim": 8})
     )
     with pytest.raises(UnavailableError, match=r"truncate_dim = 8 \(vectors are cut"):
         read_modules(folder)
@@ -331,7 +333,8 @@ def test_a_run_is_scored_by_its_folders_measure_and_names_it_again(
         pooling="model",
         fields={"model.max_length": 40, "runtime.precision": "fp32"},
     ).astype(np.float64)
-    first, second = vectors, np.roll(vectors, -1, axis=0)
+    first = vectors
+    second = np.roll(vectors, -1, axis=0)
     expected = {
         "dot": (first * second).sum(axis=1),
         "euclidean": -np.linalg.norm(first - second, axis=1),

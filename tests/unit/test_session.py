@@ -82,15 +82,15 @@ def test_work_in_other_threads_belongs_to_the_command_that_sent_it() -> None:
 
 
 def test_sessions_in_several_threads_take_turns() -> None:
-    inside: list[int] = []
+    inner: list[int] = []
     most: list[int] = []
 
     def work(number: int) -> None:
         for _ in range(200):
             with opened():
-                inside.append(number)
-                most.append(len(inside))
-                inside.remove(number)
+                inner.append(number)
+                most.append(len(inner))
+                inner.remove(number)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:

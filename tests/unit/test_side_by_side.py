@@ -61,8 +61,8 @@ def test_numbers_are_the_same() -> None:
     def work(x: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(x, weight).softmax(-1)
 
-    for found, x in zip(side_by_side(work, items, 2), items, strict=True):
-        torch.testing.assert_close(found, work(x), rtol=1e-6, atol=1e-7)
+    for actual, x in zip(side_by_side(work, items, 2), items, strict=True):
+        torch.testing.assert_close(actual, work(x), rtol=1e-6, atol=1e-7)
 
 
 def test_an_error_and_an_early_end_leave_nothing_behind() -> None:

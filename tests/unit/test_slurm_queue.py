@@ -134,9 +134,9 @@ def test_jobs_of_an_earlier_command_are_those_of_this_folder_and_these_cells(
     ]
     (slurm / "jobs").write_text("\n".join(lines) + "\n")
     queue = SlurmQueue(_Warnings())
-    found = queue.unfinished_below(ours, ["bertctl-a"])
-    assert [job.id for job in found] == ["1", "2"]
-    queue.cancel([job.id for job in found])
+    below = queue.unfinished_below(ours, ["bertctl-a"])
+    assert [job.id for job in below] == ["1", "2"]
+    queue.cancel([job.id for job in below])
     assert (slurm / "cancelled").read_text() == "1 2\n"
 
 

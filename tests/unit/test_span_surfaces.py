@@ -39,8 +39,8 @@ def label_studio(start: int, end: int, surface: str, text: str = TEXT) -> str:
 
 
 def bioc(start: int, end: int, surface: str) -> str:
-    places = [{"offset": start, "length": end - start}]
-    annotation = {"infons": {"type": "PER"}, "text": surface, "locations": places}
+    positions = [{"offset": start, "length": end - start}]
+    annotation = {"infons": {"type": "PER"}, "text": surface, "locations": positions}
     passage = {"offset": 0, "text": TEXT, "annotations": [annotation]}
     return json.dumps({"source": "", "documents": [{"id": "1", "passages": [passage]}]})
 
@@ -192,18 +192,19 @@ def test_the_text_of_a_conllu_sentence_is_compared_with_its_words(tmp_path):
 
 def test_parts_of_a_span_with_blanks_alone_between_are_one(tmp_path):
     (tmp_path / "a.txt").write_text("The Royal\nDanish Theatre met Anna  Berg and Oslo.\n")
-    heard = Heard()
+    listener = Heard()
     rows = read(
         tmp_path / "a.ann",
         "T1\tORG 4 9;10 24\tRoyal Danish Theatre\nT2\tPER 29 33;35 39\tAnna Berg\n"
         "T3\tLOC 0 3;44 48\tThe Oslo\nT4\tLOC 4 9;44 48\tRoyal Oslo\n",
-        heard,
+        listener,
     )
     assert rows.columns["label"] == [
         ["O", "B-ORG", "I-ORG", "I-ORG", "O", "B-PER", "I-PER", "O", "O", "O"]
     ]
     assert any(
-        "2 spans of several parts with words between are left out" in text for text in heard.warned
+        "2 spans of several parts with words between are left out" in text
+        for text in listener.warned
     )
 
 

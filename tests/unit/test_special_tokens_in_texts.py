@@ -52,7 +52,7 @@ def test_tags_of_html_are_special_tokens_of_roberta():
 
 
 @pytest.mark.parametrize(
-    ("value", "largest", "shown"),
+    ("value", "largest", "output"),
     [
         (1.234, 2.5, "+1.23"),
         (-0.00031, -0.00031, "-0.00031"),
@@ -63,5 +63,5 @@ def test_tags_of_html_are_special_tokens_of_roberta():
         (0.0, 0.0, "0.00"),
     ],
 )
-def test_explanations_show_digits_that_say_something(value, largest, shown):
-    assert format_number(value, largest) == shown
+def test_explanations_show_digits_that_say_something(value, largest, output):
+    assert format_number(value, largest) == output

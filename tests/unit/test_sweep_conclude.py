@@ -78,7 +78,8 @@ def test_equal_sweeps_give_the_same_document_but_for_the_times(tmp_path: Path) -
     second = made_sweep(tmp_path / "other", RATES[:2], [0.9, 0.8], **options)
     for path in second.glob("cells/*/performance.json"):
         path.write_text(json.dumps({"seconds": {"train": 3.5}}))
-    a, b = conclude(first).as_json(), conclude(second).as_json()
+    a = conclude(first).as_json()
+    b = conclude(second).as_json()
     assert a["performance"] != b["performance"]
     assert {**a, "performance": None} == {**b, "performance": None}
     assert str(tmp_path) not in json.dumps(a)
@@ -161,18 +162,18 @@ def test_of_two_shards_in_one_folder_the_later_result_stays(
 
 def test_a_grid_is_a_heat_map_by_learning_rate(tmp_path: Path) -> None:
     document = document_of(made_sweep(tmp_path, PAPER, [0.6 + 0.02 * i for i in range(18)], n=50))
-    found = grid_table(SweepDocument.model_validate(document))
-    assert found is not None
-    assert [column.name for column in found.columns[:3]] == [
+    table = grid_table(SweepDocument.model_validate(document))
+    assert table is not None
+    assert [column.name for column in table.columns[:3]] == [
         "learning_rate",
         "batch_size 16, epochs 2",
         "batch_size 16, epochs 3",
     ]
-    assert [row[0] for row in found.rows] == ["2e-05", "3e-05", "5e-05"]
+    assert [row[0] for row in table.rows] == ["2e-05", "3e-05", "5e-05"]
     means = {tuple(row["values"].values()): row for row in document["settings"]}
     row = means[3e-5, 16, 3]
-    assert found.rows[1][2].text == f"{row['mean']:.4f} ± {row['deviation']:.4f}"
-    cells = [cell for cells in found.rows for cell in cells[1:]]
+    assert table.rows[1][2].text == f"{row['mean']:.4f} ± {row['deviation']:.4f}"
+    cells = [cell for cells in table.rows for cell in cells[1:]]
     assert len(cells) == 18
     best = max(cells, key=lambda cell: cell.shade)
     assert (best.strong, best.shade, min(cell.shade for cell in cells)) == (True, 1.0, 0.0)
@@ -186,9 +187,9 @@ def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: 
     document["settings"] = [
         {**row, "mean": 0.1 * i} for i, row in enumerate(document["settings"], 1)
     ]
-    found = grid_table(SweepDocument.model_validate(document))
-    assert found is not None
-    cells = {cell.text[:4]: cell for row in found.rows for cell in row[1:]}
+    table = grid_table(SweepDocument.model_validate(document))
+    assert table is not None
+    cells = {cell.text[:4]: cell for row in table.rows for cell in row[1:]}
     assert (cells["0.10"].shade, cells["0.50"].shade) == (1.0, 0.0)
     assert "" in cells
 

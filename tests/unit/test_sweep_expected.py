@@ -22,19 +22,19 @@ def test_it_is_the_mean_over_all_draws_with_replacement(higher: bool) -> None:
 def test_it_agrees_with_a_simulation() -> None:
     rng = np.random.default_rng(1)
     values = rng.normal(0.8, 0.05, 30).tolist()
-    found = {entry.runs: entry for entry in expected_best(values)}
+    actual = {entry.runs: entry for entry in expected_best(values)}
     for n in (1, 5, 30):
         drawn = rng.choice(values, (200_000, n)).max(axis=1)
-        assert found[n].value == pytest.approx(drawn.mean(), abs=5e-4)
-        assert found[n].deviation == pytest.approx(drawn.std(), abs=5e-4)
+        assert actual[n].value == pytest.approx(drawn.mean(), abs=5e-4)
+        assert actual[n].deviation == pytest.approx(drawn.std(), abs=5e-4)
 
 
 def test_one_run_is_the_mean_and_more_are_better() -> None:
-    found = expected_best(VALUES)
-    assert [entry.runs for entry in found] == [1, 2, 3, 4]
-    assert found[0].value == pytest.approx(np.mean(VALUES))
-    assert [entry.value for entry in found] == sorted(entry.value for entry in found)
-    assert all(entry.value < max(VALUES) for entry in found)
+    actual = expected_best(VALUES)
+    assert [entry.runs for entry in actual] == [1, 2, 3, 4]
+    assert actual[0].value == pytest.approx(np.mean(VALUES))
+    assert [entry.value for entry in actual] == sorted(entry.value for entry in actual)
+    assert all(entry.value < max(VALUES) for entry in actual)
 
 
 def test_the_order_of_the_runs_does_not_matter() -> None:

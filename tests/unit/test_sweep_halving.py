@@ -146,9 +146,9 @@ def test_settings_lie_around_the_chosen_values() -> None:
 
 
 def test_given_values_are_not_varied() -> None:
-    given = load_recipe(
+    recipe = load_recipe(
         "text-classification", sets=["optimizer.learning_rate=5e-5", "training.max_steps=100"]
     )
 
-    assert axes_around(given) == ["optimizer.layer_decay"]
+    assert axes_around(recipe) == ["optimizer.layer_decay"]
     assert axes_around(load_recipe("sst2")) == []

@@ -52,7 +52,8 @@ def test_a_signal_ends_the_wait_for_all_cells(
     monkeypatch.setattr(
         executors, "as_completed", partial(as_completed, timeout=15)
     )  # else it would wait for ever
-    stopped, recipe = threading.Event(), {"runtime": {"threads": 1, "device": "cpu"}}
+    stopped = threading.Event()
+    recipe = {"runtime": {"threads": 1, "device": "cpu"}}
     jobs = executors.Jobs(
         WorkerSettings(tmp_path, dict.fromkeys("abc", recipe), "best", 0), "slurm", 1, SILENT
     )

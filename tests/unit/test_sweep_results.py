@@ -41,17 +41,23 @@ def value(folder: Path, setting: int, seed: int) -> float:
 
 
 # -- statistics
-# ------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_a_setting_has_mean_deviation_and_range_of_its_seeds(tmp_path: Path) -> None:
-    found = document_of(made_sweep(tmp_path, RATES, [0.9, 0.8, 0.7], seeds=4))["settings"]
+    settings = document_of(made_sweep(tmp_path, RATES, [0.9, 0.8, 0.7], seeds=4))["settings"]
     values = [value(tmp_path, 1, seed) for seed in range(4)]
-    assert found[1]["values"] == RATES[1]
-    assert found[1]["mean"] == pytest.approx(mean(values))
-    assert found[1]["deviation"] == pytest.approx(stdev(values))
-    assert (found[1]["min"], found[1]["max"], found[1]["n"]) == (min(values), max(values), 4)
-    assert [row["mean"] for row in found] == sorted((row["mean"] for row in found), reverse=True)
+    assert settings[1]["values"] == RATES[1]
+    assert settings[1]["mean"] == pytest.approx(mean(values))
+    assert settings[1]["deviation"] == pytest.approx(stdev(values))
+    assert (settings[1]["min"], settings[1]["max"], settings[1]["n"]) == (
+        min(values),
+        max(values),
+        4,
+    )
+    assert [row["mean"] for row in settings] == sorted(
+        (row["mean"] for row in settings), reverse=True
+    )
 
 
 def test_a_diverged_run_counts_with_the_majority(tmp_path: Path) -> None:
@@ -91,10 +97,10 @@ def test_what_will_be_run_again_may_still_be_the_best(tmp_path: Path, state: str
     folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.7], seeds=2, states={(0, 1): state})
     cells = read_cells(folder)[1]
     delete_models(folder, {cell.name for cell in cells})
-    kept = {(cell.setting, cell.seed) for cell in cells if (cell.path / "model").exists()}
+    retained = {(cell.setting, cell.seed) for cell in cells if (cell.path / "model").exists()}
     best = max((0, 1), key=lambda seed: value(tmp_path, 1, seed))
-    assert {(0, 0), (1, best)} <= kept
-    assert (1, 1 - best) not in kept
+    assert {(0, 0), (1, best)} <= retained
+    assert (1, 1 - best) not in retained
     again = made_sweep(tmp_path / "again", RATES[:2], [0.9, 0.7], seeds=2)
     delete_models(again, {cell.name for cell in cells})
     assert len([*again.glob("cells/*/model")]) == 1
@@ -166,7 +172,7 @@ def test_no_sweep_and_a_damaged_plan_are_refused(tmp_path: Path) -> None:
 
 
 # -- folds
-# -----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_folds_are_scored_over_all_their_answers_together(tmp_path: Path) -> None:
@@ -210,15 +216,15 @@ def test_folds_whose_answers_do_not_give_the_metric_are_averaged(
 ) -> None:
     states = {(0, 0): "diverged"} if fault == "diverged" else {}
     folder = made_sweep(tmp_path, RATES[:1], [0.8], seeds=1, folds=2, n=50)
-    one = folder / "cells" / "0000000000000002"
+    path = folder / "cells" / "0000000000000002"
     if states:
-        shutil.rmtree(one)
-        made_cell(one, answers(0.8, seed=1, n=50, first=50), "diverged", RATES[0])
+        shutil.rmtree(path)
+        made_cell(path, answers(0.8, seed=1, n=50, first=50), "diverged", RATES[0])
     elif fault == "no predictions":
-        (one / "predictions/validation.jsonl").unlink()
+        (path / "predictions/validation.jsonl").unlink()
     else:
-        text = (one / "predictions/validation.jsonl").read_text().splitlines()
-        (one / "predictions/validation.jsonl").write_text("\n".join(text[:10]))
+        text = (path / "predictions/validation.jsonl").read_text().splitlines()
+        (path / "predictions/validation.jsonl").write_text("\n".join(text[:10]))
     document = document_of(folder)
     values = [run["value"] for run in document["runs"]]
     assert document["scores"][0]["how"] == "mean of folds"
@@ -236,7 +242,7 @@ def test_a_seed_with_a_failed_fold_has_no_score(tmp_path: Path) -> None:
 
 
 # -- the choice
-# ------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_mean_chooses_not_the_best_run(tmp_path: Path) -> None:
@@ -287,7 +293,7 @@ def test_of_equal_settings_the_one_with_fewer_epochs_is_chosen_then_the_earlier(
     for s in range(3):
         _replace(folder / "cells" / f"{s:04x}000000000000", answers(0.8, seed=1))
     plan, cells = read_cells(folder)
-    assert [one.index for one in ranked(plan, by_setting(plan, cells))] == [1, 2, 0]
+    assert [entry.index for entry in ranked(plan, by_setting(plan, cells))] == [1, 2, 0]
 
 
 def test_the_recommended_run_was_trained_to_its_end(tmp_path: Path) -> None:
@@ -322,7 +328,7 @@ def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
 
 
 # -- the comparison
-# --------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------------
 
 
 def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) -> None:
@@ -331,18 +337,23 @@ def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) 
     assert "are not significantly different" in near["sentence"]
     assert near["of"] == 2
     far = document_of(made_sweep(tmp_path / "far", RATES[:2], [0.95, 0.7]))
-    found = far["comparison"]
-    assert (found["verdict"], found["first"], found["second"], found["seeds"]) == (
+    comparison = far["comparison"]
+    assert (
+        comparison["verdict"],
+        comparison["first"],
+        comparison["second"],
+        comparison["seeds"],
+    ) == (
         "different",
         0,
         1,
         [0, 1, 2],
     )
-    assert found["difference"] == pytest.approx(
+    assert comparison["difference"] == pytest.approx(
         far["settings"][0]["mean"] - far["settings"][1]["mean"]
     )
-    assert 0 < found["low"] < found["difference"] < found["high"]
-    assert "5e-05 is better than learning_rate 3e-05" in found["sentence"]
+    assert 0 < comparison["low"] < comparison["difference"] < comparison["high"]
+    assert "5e-05 is better than learning_rate 3e-05" in comparison["sentence"]
 
 
 def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None:
@@ -351,7 +362,7 @@ def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None
     It is that over examples and over seeds, less what is in both, with Satterthwaite's degrees of
     freedom.
     """
-    found = document_of(made_sweep(tmp_path, RATES[:2], [0.85, 0.8]))["comparison"]
+    comparison = document_of(made_sweep(tmp_path, RATES[:2], [0.85, 0.8]))["comparison"]
     tables = [
         np.array(
             [
@@ -360,7 +371,7 @@ def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None
             ],
             dtype=float,
         )
-        for s in (found["first"], found["second"])
+        for s in (comparison["first"], comparison["second"])
     ]
     of_examples = np.var(tables[0].mean(axis=0) - tables[1].mean(axis=0), ddof=1) / 200
     of_seeds = [np.var(table.mean(axis=1), ddof=1) / 3 for table in tables]
@@ -370,19 +381,19 @@ def test_the_interval_counts_seeds_and_examples_as_noise(tmp_path: Path) -> None
     ]
     both = sum((rest**2).sum() / (199 * 2 * 200 * 3) for rest in rests)
     variance = of_examples + max(0, sum(of_seeds) - both)
-    freedom = variance**2 / (of_examples**2 / 199 + sum(each**2 / 2 for each in of_seeds))
+    freedom = variance**2 / (of_examples**2 / 199 + sum(of_seed**2 / 2 for of_seed in of_seeds))
     half = stats.t.ppf(0.975, freedom) * np.sqrt(variance)
-    assert (found["high"] - found["low"]) / 2 == pytest.approx(half)
-    assert found["p"] == pytest.approx(
-        2 * stats.t.sf(found["difference"] / np.sqrt(variance), freedom)
+    assert (comparison["high"] - comparison["low"]) / 2 == pytest.approx(half)
+    assert comparison["p"] == pytest.approx(
+        2 * stats.t.sf(comparison["difference"] / np.sqrt(variance), freedom)
     )
 
 
 def test_one_seed_tells_no_settings_apart(tmp_path: Path) -> None:
-    found = document_of(made_sweep(tmp_path, RATES[:2], [0.95, 0.7], seeds=1))["comparison"]
-    assert found["p"] < 1e-6
-    assert found["verdict"] == "undecided"
-    assert "not significantly different, which takes two seeds" in found["sentence"]
+    comparison = document_of(made_sweep(tmp_path, RATES[:2], [0.95, 0.7], seeds=1))["comparison"]
+    assert comparison["p"] < 1e-6
+    assert comparison["verdict"] == "undecided"
+    assert "not significantly different, which takes two seeds" in comparison["sentence"]
 
 
 @pytest.mark.slow
@@ -424,11 +435,11 @@ def test_what_to_expect_of_a_metric_that_is_no_mean(tmp_path: Path) -> None:
     primary = {"split": "validation", "name": "f1", "higher_is_better": True}
     plan, cells = read_cells(made_sweep(tmp_path, RATES[:1], [0.8], plan={"primary": primary}))
     cells = [replace(cell, state="done", value=0.8, message="") for cell in cells]
-    found = by_setting(plan, cells)
+    setting = by_setting(plan, cells)
     lines = [answers(0.8, seed=seed) for seed in range(3)]
-    f1 = [ClassAnswers.from_lines(one).contributions(one, "f1").value for one in lines]
-    assert expect(plan, found)[0] == pytest.approx(mean(f1), abs=0.005)
-    twice = compare_settings(plan, found[0], found[0])
+    f1 = [ClassAnswers.from_lines(line).contributions(line, "f1").value for line in lines]
+    assert expect(plan, setting)[0] == pytest.approx(mean(f1), abs=0.005)
+    twice = compare_settings(plan, setting[0], setting[0])
     assert (twice.difference.value, twice.verdict) == (0, "undecided")
 
 
@@ -436,37 +447,40 @@ def test_a_seed_without_predictions_is_left_out_of_the_comparison_and_that_is_sa
     tmp_path: Path,
 ) -> None:
     folder = made_sweep(tmp_path, RATES[:2], [0.95, 0.7], states={(1, 1): "diverged"})
-    found = document_of(folder)["comparison"]
-    assert found["seeds"] == [0, 2]
-    assert "2 scores without predictions" in found["sentence"]
+    comparison = document_of(folder)["comparison"]
+    assert comparison["seeds"] == [0, 2]
+    assert "2 scores without predictions" in comparison["sentence"]
 
 
 def test_no_predictions_no_comparison(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, RATES[:2], [0.95, 0.7], seeds=1)
     (folder / "cells/0001000000000000/predictions/validation.jsonl").unlink()
-    found = document_of(folder)["comparison"]
-    assert found["verdict"] == "not compared"
-    assert "can't be read" in found["sentence"]
-    assert str(tmp_path) not in json.dumps(found)
+    comparison = document_of(folder)["comparison"]
+    assert comparison["verdict"] == "not compared"
+    assert "can't be read" in comparison["sentence"]
+    assert str(tmp_path) not in json.dumps(comparison)
 
 
 def test_one_example_and_none_at_all_tell_nothing_of_others(tmp_path: Path) -> None:
-    one = document_of(made_sweep(tmp_path / "one", RATES[:2], [0.9, 0.7], seeds=2, n=1))
+    sweep_document = document_of(made_sweep(tmp_path / "one", RATES[:2], [0.9, 0.7], seeds=2, n=1))
     diverged = {(setting, seed): "diverged" for setting in range(2) for seed in range(2)}
     none = document_of(
         made_sweep(tmp_path / "none", RATES[:2], [0.9, 0.7], seeds=2, states=diverged)
     )
-    assert one["comparison"]["verdict"] == none["comparison"]["verdict"] == "not compared"
-    for document in (one, none):
+    assert (
+        sweep_document["comparison"]["verdict"] == none["comparison"]["verdict"] == "not compared"
+    )
+    for document in (sweep_document, none):
         assert document["chosen"]["expected"] is None
         assert "no run has answers to two unrelated examples" in document["chosen"]["not_corrected"]
 
 
 def test_best_runs_are_compared_where_the_best_run_chooses(tmp_path: Path) -> None:
     document = document_of(made_sweep(tmp_path, RATES[:2], [0.9, 0.7], plan={"choose": "best-run"}))
-    found, rows = document["comparison"], {row["setting"]: row for row in document["settings"]}
-    assert found["difference"] == pytest.approx(rows[0]["max"] - rows[1]["max"])
-    assert "the best run of each" in found["sentence"]
+    actual = document["comparison"]
+    rows = {row["setting"]: row for row in document["settings"]}
+    assert actual["difference"] == pytest.approx(rows[0]["max"] - rows[1]["max"])
+    assert "the best run of each" in actual["sentence"]
 
 
 @pytest.mark.parametrize("without", [None, 1, 2])

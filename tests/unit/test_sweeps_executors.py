@@ -47,10 +47,10 @@ def _run(
     """
 
     def result(cell: str) -> Any:
-        found = results[cell].pop(0)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        actual = results[cell].pop(0)
+        if isinstance(actual, Exception):
+            raise actual
+        return actual
 
     def remote(**needs: Any) -> Any:
         assert needs == {"num_cpus": 3, "num_gpus": None, "max_retries": 0}
@@ -58,7 +58,9 @@ def _run(
             remote=lambda settings, cell, *_: list(settings.recipes) == [cell] and cell
         )
 
-    heard, replies, left = _Heard(), list[CellReply](), list[bool]()
+    listener = _Heard()
+    replies = list[CellReply]()
+    left = list[bool]()
     engine = SimpleNamespace(
         init=lambda **_: None,
         remote=remote,
@@ -67,9 +69,9 @@ def _run(
         shutdown=lambda: left.append(True),
     )
     monkeypatch.setitem(sys.modules, "ray", engine)
-    Jobs(_settings(folder), "ray", 2, heard).run(["a", "b"], replies.append)
+    Jobs(_settings(folder), "ray", 2, listener).run(["a", "b"], replies.append)
     assert left == [True]  # or it would print what it logs behind the sweep's answer
-    return sorted(replies, key=lambda reply: reply.cell), heard.lines
+    return sorted(replies, key=lambda reply: reply.cell), listener.lines
 
 
 def _finish(folder: Path, cell: str) -> dict[str, Any]:
@@ -82,37 +84,39 @@ def _finish(folder: Path, cell: str) -> dict[str, Any]:
 def test_a_job_that_is_lost_is_submitted_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    interrupted, done = vars(CellReply("a", "interrupted", "time is up")), _finish(tmp_path, "a")
+    interrupted = vars(CellReply("a", "interrupted", "time is up"))
+    done = _finish(tmp_path, "a")
     results = {
         "a": [RuntimeError("the node\nis gone"), interrupted, done],
         "b": [RuntimeError("gone")] * 5,
     }
-    (first, second), said = _run(monkeypatch, tmp_path, results)
+    (first, second), message = _run(monkeypatch, tmp_path, results)
     assert first.state == "done"
     assert (second.state, second.code) == ("failed", ExitCode.DEVICE)
     assert json.loads((tmp_path / "cells" / "b" / "status.json").read_text())["message"].startswith(
         "5 jobs in a row were lost"
     )
-    assert len(said) == 2 + 5
+    assert len(message) == 2 + 5
     assert (
-        "a: job ended before the run did (the node is gone); it starts again in another job" in said
+        "a: job ended before the run did (the node is gone); it starts again in another job"
+        in message
     )
-    assert "a: job ended before the run did (time is up); it starts again in another job" in said
-    assert "b: job ended before the run did (gone); it is given up" in said
+    assert "a: job ended before the run did (time is up); it starts again in another job" in message
+    assert "b: job ended before the run did (gone); it is given up" in message
 
 
 def test_a_run_that_fails_is_not_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     failed = [vars(CellReply(cell, "failed", "no memory", ExitCode.DEVICE)) for cell in ("a", "b")]
-    replies, said = _run(monkeypatch, tmp_path, {"a": failed[:1], "b": failed[1:]})
+    replies, message = _run(monkeypatch, tmp_path, {"a": failed[:1], "b": failed[1:]})
     assert [reply.message for reply in replies] == ["no memory", "no memory"]
-    assert said == []
+    assert message == []
 
 
 def test_the_machines_share_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine does not see the sweep; and what one says that it has done is not seen here."""
-    there = run_far(_settings(tmp_path), "a", tmp_path, "0")
-    assert (there["state"], there["code"]) == ("failed", ExitCode.UNAVAILABLE)
-    assert f"{os.uname().nodename} does not see {tmp_path}, as all must" in there["message"]
+    others = run_far(_settings(tmp_path), "a", tmp_path, "0")
+    assert (others["state"], others["code"]) == ("failed", ExitCode.UNAVAILABLE)
+    assert f"{os.uname().nodename} does not see {tmp_path}, as all must" in others["message"]
     monkeypatch.setattr(executors.time, "sleep", lambda _: None)
     (first, _), _ = _run(
         monkeypatch, tmp_path, {"a": [vars(CellReply("a", "done"))], "b": [_finish(tmp_path, "b")]}

@@ -14,10 +14,15 @@ from bertctl.sweeps.grid import pick, read_grid, read_seeds
 def test_the_papers_grid_has_18_settings_and_glues_has_4() -> None:
     paper = read_grid("paper")
     assert len(paper) == 18
-    assert {one["optimizer.learning_rate"] for one in paper} == {5e-5, 3e-5, 2e-5}
-    assert {one["training.batch_size"] for one in paper} == {16, 32}
-    assert {one["training.epochs"] for one in paper} == {2, 3, 4}
-    assert [one["optimizer.learning_rate"] for one in read_grid("glue")] == [5e-5, 4e-5, 3e-5, 2e-5]
+    assert {entry["optimizer.learning_rate"] for entry in paper} == {5e-5, 3e-5, 2e-5}
+    assert {entry["training.batch_size"] for entry in paper} == {16, 32}
+    assert {entry["training.epochs"] for entry in paper} == {2, 3, 4}
+    assert [entry["optimizer.learning_rate"] for entry in read_grid("glue")] == [
+        5e-5,
+        4e-5,
+        3e-5,
+        2e-5,
+    ]
 
 
 def test_a_line_and_a_file_give_the_same_settings(tmp_path: Path) -> None:
@@ -65,7 +70,7 @@ def test_everything_wrong_with_a_grid_is_said_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("arguments", "expected"),
     [
         ("", "is empty"),
         ("papr", "did you mean paper?"),
@@ -74,9 +79,9 @@ def test_everything_wrong_with_a_grid_is_said_at_once() -> None:
         ("evaluation.splits=[test]", "scored on the same"),
     ],
 )
-def test_refused_grids(given: str, expected: str) -> None:
+def test_refused_grids(arguments: str, expected: str) -> None:
     with pytest.raises(UsageError, match=expected.replace("?", r"\?")):
-        read_grid(given)
+        read_grid(arguments)
 
 
 def test_a_grid_file_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -131,7 +136,7 @@ def _rows(labels: list[str]) -> Rows:
 
 def test_each_row_is_held_out_once_and_parts_are_stratified() -> None:
     rows = _rows(["rare"] * 10 + ["often"] * 43)
-    seen: list[str] = []
+    observed: list[str] = []
     for fold in range(1, 6):
         train, validation, stratified = hold_out_fold(
             rows, folds=5, fold=fold, seed=3, stratify=True
@@ -142,8 +147,8 @@ def test_each_row_is_held_out_once_and_parts_are_stratified() -> None:
         assert len(validation) in (10, 11)
         assert not set(train.ids) & set(validation.ids)
         assert len(train) + len(validation) == 53
-        seen += validation.ids
-    assert sorted(seen) == sorted(rows.ids)
+        observed += validation.ids
+    assert sorted(observed) == sorted(rows.ids)
     other = hold_out_fold(rows, folds=5, fold=1, seed=4, stratify=True)[1]
     assert other.ids != hold_out_fold(rows, folds=5, fold=1, seed=3, stratify=True)[1].ids
 

@@ -55,7 +55,7 @@ def test_a_folder_of_several_shards_is_planned_as_a_whole(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("changed", "error", "said"),
+    ("changed", "error", "message"),
     [
         ({"seeds": [{"init": 1, "order": 1}]}, UsageError, "seeds: "),
         ({"folds": 3}, UsageError, "folds: null .*3"),
@@ -65,10 +65,10 @@ def test_a_folder_of_several_shards_is_planned_as_a_whole(tmp_path: Path) -> Non
     ],
 )
 def test_another_sweep_in_the_folder_is_refused(
-    tmp_path: Path, changed: dict[str, Any], error: type[Exception], said: str
+    tmp_path: Path, changed: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     settle_plan(made_plan(), tmp_path)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         settle_plan(made_plan(**changed), tmp_path)
     assert read_plan(tmp_path) == made_plan()
 

@@ -149,23 +149,23 @@ def test_sentences_of_a_table_of_words_stand_together(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tags", "said"),
+    ("tags", "message"),
     [
         ("(PER* (LOC) *)", "stand inside each other"),
         ("(PER* *", "the bracket of PER is not closed"),
     ],
 )
-def test_brackets_that_are_no_spans_are_refused(tmp_path, tags, said):
+def test_brackets_that_are_no_spans_are_refused(tmp_path, tags, message):
     content = "".join(f"word {tag}\n" for tag in tags.split())
-    with pytest.raises(DataError, match=rf"a\.conll:1: .*{said}"):
+    with pytest.raises(DataError, match=rf"a\.conll:1: .*{message}"):
         read(tmp_path / "a.conll", content)
 
 
 def test_the_text_of_tasks_is_named_or_guessed(tmp_path):
     both = json.dumps(tasks("title", body="Anna sings"))
-    heard = Heard()
+    listener = Heard()
     assert (
-        read(tmp_path / "a.json", both, heard, text_column="body").columns["text"]
+        read(tmp_path / "a.json", both, listener, text_column="body").columns["text"]
         == ["Anna sings"] * 2
     )
     with pytest.raises(DataError, match="has no 'bdy' in the data of its tasks: did you mean body"):
@@ -224,14 +224,14 @@ def test_categories_of_spacy_are_labels_of_texts(tmp_path):
 
 def test_attributes_and_notes_of_brat_are_counted(tmp_path):
     (tmp_path / "a.txt").write_text("No Anna here")
-    heard = Heard()
+    listener = Heard()
     notes = (
         "T1\tPER 3 7\tAnna\nA1\tNegation T1\nA2\tNegation T1\nR1\tknows Arg1:T1 "
         "Arg2:T1\n#1\tAnnotatorNotes T1\tsure?\n"
     )
-    rows = read(tmp_path / "a.ann", notes, heard)
+    rows = read(tmp_path / "a.ann", notes, listener)
     assert rows.columns["label"] == [["O", "B-PER", "O"]]
-    [warning] = heard.warned
+    [warning] = listener.warned
     assert (
         "2 Negation attributes, 1 relation, 1 note are not read: entities are learned without them"
         in warning

@@ -31,7 +31,8 @@ def test_the_same_entities_in_each_scheme(scheme):
 
 @st.composite
 def spans_of_a_sentence(draw) -> tuple[list[tuple[str, int, int]], int]:
-    spans, at = [], 0
+    spans = []
+    at = 0
     for gap, length, kind in draw(
         st.lists(st.tuples(st.integers(0, 2), st.integers(1, 3), st.sampled_from("AB")))
     ):

@@ -119,9 +119,9 @@ def test_answers_and_accuracy_by_hand(features):
     answers = TASK.decode({"logits": scores}, features, rows)
     assert [answer["prediction"] for answer in answers] == [1, 3, 1]
     assert [len(answer["probabilities"]) for answer in answers] == [2, 4, 3]
-    for answer, own in zip(answers, np.split(scores, [2, 6]), strict=True):
+    for answer, personal in zip(answers, np.split(scores, [2, 6]), strict=True):
         assert answer["probabilities"] == pytest.approx(
-            (np.exp(own) / np.exp(own).sum()).tolist(), rel=1e-6
+            (np.exp(personal) / np.exp(personal).sum()).tolist(), rel=1e-6
         )
     accuracy = TASK.answers.score(
         TASK.lines({"logits": scores}, features, rows), resamples=100, seed=0

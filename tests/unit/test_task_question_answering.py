@@ -127,13 +127,13 @@ def _outputs(task, features, *, pad_left, batch_size=3, seed=0, width=None):
     for first in range(0, len(features), batch_size):
         indices = np.arange(first, min(first + batch_size, len(features)))
         batch = features.collate(indices, Padding(0, left=pad_left, width=width))
-        for name, kept in task.collect_outputs(
+        for name, retained in task.collect_outputs(
             _logits(task, batch, features, indices, seed), batch, features, indices
         ).items():
             outputs.setdefault(
-                name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype)
+                name, np.empty((features.num_predictions, *retained.shape[1:]), retained.dtype)
             )
-            outputs[name][features.prediction_indices(indices)] = kept
+            outputs[name][features.prediction_indices(indices)] = retained
     return outputs
 
 
@@ -143,16 +143,18 @@ def test_windows_are_those_of_the_library(kind, max_length, stride):
     task = _task(doc_stride=stride, max_question_length=9)
     features = task.encode(_rows(), tokenizer, max_length=max_length)
     for i, (question, place) in enumerate(zip(QUESTIONS, PLACES, strict=True)):
-        asked = tokenizer.encode(question, add_special_tokens=False)
-        kept = int(features.questions.lengths[i])
-        short = question[: asked.offsets[kept - 1][1]] if kept < len(asked) else question
-        room = max_length - features.layout.special - kept
+        requests = tokenizer.encode(question, add_special_tokens=False)
+        retained = int(features.questions.lengths[i])
+        short = (
+            question[: requests.offsets[retained - 1][1]] if retained < len(requests) else question
+        )
+        room = max_length - features.layout.special - retained
         tokenizer.enable_truncation(
             max_length, stride=room - min(stride, room), strategy="only_second"
         )
         theirs = tokenizer.encode(short, TEXTS[place])
         tokenizer.no_truncation()
-        if len(tokenizer.encode(short, add_special_tokens=False)) != kept:
+        if len(tokenizer.encode(short, add_special_tokens=False)) != retained:
             continue  # a question cut within a word has no text of its own
         expected = [theirs, *theirs.overflowing]
         units = np.flatnonzero(features.rows == i)
@@ -210,7 +212,8 @@ def test_tokens_that_two_windows_share_belong_to_the_one_that_shows_more_around_
             units = np.flatnonzero(features.rows == i)
             length = features.contexts.tokens.lengths[features.context_of[i]]
             for token in range(length):
-                best, best_score = None, None
+                best = None
+                best_score = None
                 for unit in units:  # run_squad.py, _check_is_max_context, in plain words
                     left = token - features.first[unit]
                     right = features.first[unit] + features.counts[unit] - 1 - token
@@ -218,7 +221,8 @@ def test_tokens_that_two_windows_share_belong_to_the_one_that_shows_more_around_
                         continue
                     score = min(left, right) + 0.01 * features.counts[unit]
                     if best_score is None or score > best_score:
-                        best, best_score = unit, score
+                        best = unit
+                        best_score = score
                 holding = [u for u in units if 0 <= token - features.first[u] < features.counts[u]]
                 owners = [u for u in holding if most[u, token - features.first[u]]]
                 assert owners == [best]
@@ -228,7 +232,8 @@ def test_tokens_that_two_windows_share_belong_to_the_one_that_shows_more_around_
 def test_best_spans_are_those_of_a_loop_over_all_pairs(longest):
     rng = np.random.default_rng(longest)
     logits = rng.normal(size=(4, 12, 2)).astype(np.float32)
-    starts, ends = rng.random((4, 12)) < 0.6, rng.random((4, 12)) < 0.6
+    starts = rng.random((4, 12)) < 0.6
+    ends = rng.random((4, 12)) < 0.6
     starts[3] = False
     first, last = best_spans(
         torch.from_numpy(logits),
@@ -247,10 +252,10 @@ def test_best_spans_are_those_of_a_loop_over_all_pairs(longest):
             if starts[row, s] and ends[row, e]
         ]
         expected = [(s, e) for _, s, e in sorted(pairs, reverse=True)[:7]]
-        found = [
+        actual = [
             (s, e) for s, e in zip(first[row].tolist(), last[row].tolist(), strict=True) if s >= 0
         ]
-        assert found == expected
+        assert actual == expected
 
 
 def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
@@ -261,7 +266,8 @@ def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
     lines = task.decode(_outputs(task, features, pad_left=pad_left), features, rows)
     most = features.with_most_context(np.arange(len(features)))
     for i, line in enumerate(lines):
-        best, null = {}, math.inf
+        best = {}
+        null = math.inf
         for unit in np.flatnonzero(features.rows == i):
             scores = (
                 np.random.default_rng([0, unit])
@@ -276,10 +282,8 @@ def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
                         features.contexts.tokens.starts[features.context_of[i]]
                         + features.first[unit]
                     )
-                    begin, end = (
-                        features.contexts.char_starts[at + s],
-                        features.contexts.char_ends[at + e],
-                    )
+                    begin = features.contexts.char_starts[at + s]
+                    end = features.contexts.char_ends[at + e]
                     text = rows.columns["context"][i][begin:end].strip()
                     where = features.context_at[unit]
                     score = float(scores[where + s, 0] + scores[where + e, 1])
@@ -288,10 +292,10 @@ def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
         ranked = sorted(best.items(), key=lambda item: -item[1])
         assert line["null_odds"] == pytest.approx(null - ranked[0][1], abs=1e-4)
         assert line["prediction"] == ("" if line["null_odds"] > 0 else ranked[0][0])
-        shown = [entry for entry in line["n_best"] if entry["text"]]
-        assert [entry["text"] for entry in shown] == [text for text, _ in ranked[: len(shown)]]
+        entries = [entry for entry in line["n_best"] if entry["text"]]
+        assert [entry["text"] for entry in entries] == [text for text, _ in ranked[: len(entries)]]
         assert (
-            len(shown) == min(5, len(ranked)) or len(ranked) < 20
+            len(entries) == min(5, len(ranked)) or len(ranked) < 20
         )  # equal texts may leave fewer than n_best
         assert sum(entry["probability"] for entry in line["n_best"]) == pytest.approx(1)
         assert [entry["text"] for entry in line["n_best"]].count("") == 1
@@ -308,14 +312,15 @@ def test_padding_and_batch_size_change_nothing(kind):
     rows = _rows(labelled=False)
     task = _task(doc_stride=6)
     features = task.encode(rows, tokenizer, max_length=34)
-    one = task.decode(_outputs(task, features, pad_left=pad_left, batch_size=1), features, rows)
-    assert one == task.decode(
+    text = task.decode(_outputs(task, features, pad_left=pad_left, batch_size=1), features, rows)
+    assert text == task.decode(
         _outputs(task, features, pad_left=pad_left, batch_size=9, width=50), features, rows
     )
 
 
 def test_without_unanswerable_questions_in_training_there_is_always_an_answer():
-    tokenizer, rows = _bert(), _rows(labelled=False)
+    tokenizer = _bert()
+    rows = _rows(labelled=False)
     task = _task(unanswerable=False, threshold=-1e9)
     features = task.encode(rows, tokenizer, max_length=384)
     outputs = _outputs(task, features, pad_left=False)
@@ -367,11 +372,11 @@ def _misplaced():
 
 def test_an_answer_that_is_not_at_its_offset_is_refused_with_its_id():
     recipe = Recipe(task="question-answering")
-    said = r"x.json, row 3 \(id 'q3'\): .*'7:30' .*offset 5.*29"
-    with pytest.raises(DataError, match=said) as caught:
+    message = r"x.json, row 3 \(id 'q3'\): .*'7:30' .*offset 5.*29"
+    with pytest.raises(DataError, match=message) as caught:
         QuestionAnswering.from_data(recipe, _misplaced(), None).check(_misplaced())
     assert "misplaced_answers=leave-out" in caught.value.remedy
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         _task().check(_misplaced())
     missing = _rows(label=[{"text": ["Paris"], "answer_start": [-1]}] * 4)
     with pytest.raises(DataError, match=r"'Paris' .*context \(4 questions of 4 "):
@@ -471,9 +476,9 @@ def test_the_threshold_is_chosen_for_f1_and_applied():
     assert after["best_f1"].value >= after["f1"].value
     assert tuned.with_decision({}) is tuned
     assert _task(unanswerable=False).tune(outputs, features, rows) == {}
-    answerable, kept = _scored([1.0, 2.0], ["Rome", "Oslo"], [["Rome"], ["Oslo"]])
+    answerable, retained = _scored([1.0, 2.0], ["Rome", "Oslo"], [["Rome"], ["Oslo"]])
     both = task.encode(answerable, _bert(), max_length=384)
-    assert task.tune(kept, both, answerable) == {}
+    assert task.tune(retained, both, answerable) == {}
 
 
 def test_the_baseline_answers_nothing():
@@ -543,10 +548,10 @@ def test_the_complete_development_set_is_decoded_in_seconds(shared_data):
     started = time.perf_counter()
     outputs = {}
     for indices, batch, logits in batches:
-        for name, kept in task.collect_outputs(logits, batch, features, indices).items():
+        for name, retained in task.collect_outputs(logits, batch, features, indices).items():
             outputs.setdefault(
-                name, np.empty((features.num_predictions, *kept.shape[1:]), kept.dtype)
-            )[indices] = kept
+                name, np.empty((features.num_predictions, *retained.shape[1:]), retained.dtype)
+            )[indices] = retained
     assert len(task.decode(outputs, features, rows)) == 10_570
     assert time.perf_counter() - started < 20
 
@@ -566,17 +571,17 @@ def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
         (row, first) in ends for row, first in zip(features.rows, features.first, strict=True)
     )
     assert (seams > 0, features.seams) == (is_said, seams)
-    heard = Heard()
+    listener = Heard()
     recipe = Recipe(
         task="question-answering",
         model=ModelSection(name="x", max_length=30),
         question_answering=QuestionAnsweringSection(doc_stride=stride),
     )
-    report_truncation("train", features, _task(doc_stride=stride), recipe, heard)
+    report_truncation("train", features, _task(doc_stride=stride), recipe, listener)
     assert (
         any(
-            f"{seams} windows of 30 tokens begin where the one before ends" in said
-            for said in heard.warned
+            f"{seams} windows of 30 tokens begin where the one before ends" in message
+            for message in listener.warned
         )
         == is_said
     )

@@ -29,7 +29,8 @@ sentences = st.lists(
 
 def encoders(**options: object) -> list[TextEncoder]:
     """By the reference, and by the faster library where it is installed."""
-    plain, fast = TextEncoder(MINILM, routed=False, **options), TextEncoder(MINILM, **options)
+    plain = TextEncoder(MINILM, routed=False, **options)
+    fast = TextEncoder(MINILM, **options)
     fast.route = find_route(MINILM)
     return [plain, fast]
 
@@ -53,12 +54,12 @@ def by_library(
     )
 
 
-def assert_equal(found: EncodedTexts, expected: EncodedTexts) -> None:
+def assert_equal(actual: EncodedTexts, expected: EncodedTexts) -> None:
     for name in ("ids", "type_ids", "starts", "full_lengths", "unknown"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-    assert found.ids.dtype == np.int32
-    assert found.type_ids.dtype == np.uint8
-    assert found.starts.dtype == np.int64
+        np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name), err_msg=name)
+    assert actual.ids.dtype == np.int32
+    assert actual.type_ids.dtype == np.uint8
+    assert actual.starts.dtype == np.int64
 
 
 @settings(max_examples=25, deadline=None)
@@ -70,7 +71,8 @@ def assert_equal(found: EncodedTexts, expected: EncodedTexts) -> None:
 def test_rows_and_cuts_are_the_library_s(
     batch: list[tuple[str, str]], max_length: int | None, *, special: bool
 ) -> None:
-    first, second = [a for a, _ in batch], [b for _, b in batch]
+    first = [a for a, _ in batch]
+    second = [b for _, b in batch]
     for encoder in encoders(max_length=max_length, special_tokens=special):
         assert_equal(encoder.encode(first), by_library(first, max_length, special=special))
         assert_equal(encoder.encode(first, second), by_library(batch, max_length, special=special))
@@ -189,8 +191,8 @@ def test_long_texts_are_cut_at_spaces_only() -> None:
     parts = cut_at_spaces(text, 40)
     assert "".join(parts) == text
     assert all(part.startswith(" ") for part in parts[1:])
-    whole = MINILM.encode(text, add_special_tokens=False).ids
-    assert [i for part in parts for i in MINILM.encode(part, add_special_tokens=False).ids] == whole
+    ids = MINILM.encode(text, add_special_tokens=False).ids
+    assert [i for part in parts for i in MINILM.encode(part, add_special_tokens=False).ids] == ids
 
 
 def test_portions_for_the_library_are_bounded_and_complete() -> None:
@@ -202,7 +204,8 @@ def test_portions_for_the_library_are_bounded_and_complete() -> None:
 
 
 def test_many_ids_lie_in_a_file_and_batches_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts, words = ["a film .", "rumination", "x1y2z3 a"] * 5, [["a", "film"], ["rumination"]] * 5
+    texts = ["a film .", "rumination", "x1y2z3 a"] * 5
+    words = [["a", "film"], ["rumination"]] * 5
 
     def split() -> tuple[SequenceFeatures, WordFeatures]:
         encoded = encode_texts(MINILM, texts, max_length=8)
@@ -211,13 +214,13 @@ def test_many_ids_lie_in_a_file_and_batches_are_the_same(monkeypatch: pytest.Mon
     few = split()
     monkeypatch.setattr(encode, "LARGE", 10)
     many = split()
-    for one, other in zip(few, many, strict=True):
+    for entry, other in zip(few, many, strict=True):
         assert isinstance(other.encoded.ids, np.memmap)
-        assert not isinstance(one.encoded.ids, np.memmap), (
+        assert not isinstance(entry.encoded.ids, np.memmap), (
             "the premise: there are fewer than the threshold"
         )
-        assert other.lengths.tolist() == one.lengths.tolist()
-        for name, tensor in one.collate(np.array([7, 2, 9]), Padding(0)).inputs.items():
+        assert other.lengths.tolist() == entry.lengths.tolist()
+        for name, tensor in entry.collate(np.array([7, 2, 9]), Padding(0)).inputs.items():
             assert (
                 other.collate(np.array([7, 2, 9]), Padding(0)).inputs[name].tolist()
                 == tensor.tolist()

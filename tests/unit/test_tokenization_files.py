@@ -29,9 +29,9 @@ def test_the_bundled_model_has_bert_s_vocabulary_and_no_cut() -> None:
 
 
 def test_without_a_name_the_bundled_model_stands_in_for_bert_base() -> None:
-    heard = Heard()
-    assert open_tokenizer(listener=heard).name == "minilm"
-    (line,) = heard.said
+    listener = Heard()
+    assert open_tokenizer(listener=listener).name == "minilm"
+    (line,) = listener.said
     assert line.startswith("bert-base ")
     assert "minilm" in line
 
@@ -101,10 +101,10 @@ def test_a_tokenizer_that_is_no_bert_works_and_says_what_it_is(tmp_path: Path) -
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    heard = Heard()
-    opened = open_tokenizer(str(tmp_path / "tokenizer.json"), listener=heard)
+    listener = Heard()
+    opened = open_tokenizer(str(tmp_path / "tokenizer.json"), listener=listener)
     assert opened.tokenizer.encode("ab b").ids == [2, 3, 1]
-    (line,) = heard.said
+    (line,) = listener.said
     assert line.startswith(str(tmp_path / "tokenizer.json"))
     assert line.endswith("byte-level BPE, 4 tokens")
 
@@ -143,17 +143,15 @@ def test_names_that_fit_nothing(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_is_whole_where_no_file_beside_it_names_another_token(vocab_txt: Path) -> None:
-    folder, roles = (
-        vocab_txt.parent,
-        {"pad_token": "[PAD]", "cls_token": "[CLS]", "unk_token": None},
-    )
+    folder = vocab_txt.parent
+    roles = {"pad_token": "[PAD]", "cls_token": "[CLS]", "unk_token": None}
     assert whole_tokenizer(folder) is None, "there is no tokenizer.json"
     read_vocab_txt(vocab_txt, lowercase=True).save(str(folder / "tokenizer.json"))
 
     def found(**config: object) -> dict[str, int] | None:
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
-        whole = whole_tokenizer(folder)
-        return None if whole is None else whole[1]
+        tokenizer = whole_tokenizer(folder)
+        return None if tokenizer is None else tokenizer[1]
 
     expected = {"pad_token": 0, "cls_token": 2}
     assert found(**roles, do_lower_case=True) == expected
@@ -181,6 +179,10 @@ def test_a_tokenizer_is_whole_where_no_file_beside_it_names_another_token(vocab_
     assert found(**roles) is None, "two files say two things"
     (folder / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "[PAD]"}}))
     assert found(**roles) == expected
-    for older, whole in (({"[MASK]": 4}, expected), ({"[MASK]": 3}, None), ({"<user>": 11}, None)):
+    for older, tokenizer in (
+        ({"[MASK]": 4}, expected),
+        ({"[MASK]": 3}, None),
+        ({"<user>": 11}, None),
+    ):
         (folder / "added_tokens.json").write_text(json.dumps(older))
-        assert found(**roles) == whole, older
+        assert found(**roles) == tokenizer, older

@@ -113,29 +113,29 @@ def test_records_have_character_offsets_and_word_ids() -> None:
 
 
 def test_a_cut_is_marked_and_counted() -> None:
-    found, totals = records(Truncation(max_length=5), ["a b c d e f", "a"])
-    assert [record["truncated"] for record in found] == [True, False]
+    actual, totals = records(Truncation(max_length=5), ["a b c d e f", "a"])
+    assert [record["truncated"] for record in actual] == [True, False]
     assert (totals.truncated, totals.lost, totals.texts, totals.tokens) == (1, 3, 2, 8)
 
 
 def test_windows_overlap_by_the_stride_and_cover_everything() -> None:
-    found, totals = records(Truncation(max_length=6, stride=2), ["a b c d e f g", "x"])
-    assert [(record["index"], record["window"]) for record in found] == [
+    actual, totals = records(Truncation(max_length=6, stride=2), ["a b c d e f g", "x"])
+    assert [(record["index"], record["window"]) for record in actual] == [
         (0, 0),
         (0, 1),
         (0, 2),
         (1, 0),
     ]
-    inner = [record["pieces"][1:-1] for record in found]  # type: ignore[index]
+    inner = [record["pieces"][1:-1] for record in actual]  # type: ignore[index]
     assert inner == [list("abcd"), list("cdef"), list("efg"), ["x"]]
     assert (totals.texts, totals.rows, totals.truncated) == (2, 4, 0)
 
 
 def test_windows_of_a_pair_slide_over_the_named_side() -> None:
-    found, _ = records(
+    actual, _ = records(
         Truncation(max_length=7, strategy="only_second", stride=1), ["a b"], ["c d e f"]
     )
-    assert [record["pieces"] for record in found] == [
+    assert [record["pieces"] for record in actual] == [
         ["[CLS]", "a", "b", "[SEP]", "c", "d", "[SEP]"],
         ["[CLS]", "a", "b", "[SEP]", "d", "e", "[SEP]"],
         ["[CLS]", "a", "b", "[SEP]", "e", "f", "[SEP]"],

@@ -134,7 +134,8 @@ def _expected(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[int], li
     ],
 )
 def test_words_begin_where_the_tokenizer_says(make: Callable[[], Tokenizer]) -> None:
-    tokenizer, texts = make(), _texts(30_000)
+    tokenizer = make()
+    texts = _texts(30_000)
     packed = pack_in_memory([texts[:1000], texts[1000:]], tokenizer)
     ids, begins = _expected(tokenizer, texts)
     assert packed.ids.tolist() == ids
@@ -191,17 +192,18 @@ def test_places_are_the_same_on_a_disk_and_in_memory(
     assert {array.dtype for array in (stored.sentences, stored.documents, stored.corpora)} == {
         np.dtype("int64")
     }
-    inside = pack_in_memory([document for corpus in CORPORA for document in corpus], tokenizer)
-    assert _sentences(inside) == [
+    memory = pack_in_memory([document for corpus in CORPORA for document in corpus], tokenizer)
+    assert _sentences(memory) == [
         document for corpus in full for document in corpus
     ]  # each one stays
     for name in ("ids", "begins", "sentences"):
-        assert getattr(inside, name).tolist() == getattr(stored, name).tolist()
-        assert getattr(inside, name).dtype == getattr(stored, name).dtype
+        assert getattr(memory, name).tolist() == getattr(stored, name).tolist()
+        assert getattr(memory, name).dtype == getattr(stored, name).dtype
 
 
 def test_how_texts_are_read_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, texts = _word_piece(), _texts(5000)
+    tokenizer = _word_piece()
+    texts = _texts(5000)
     corpora = [[texts[i : i + 3] for i in range(0, len(texts), 3)]] * 2
     pack(corpora, tokenizer, tmp_path / "at-once")
     monkeypatch.setattr(packing, "_CHARACTERS", 700)
@@ -251,7 +253,8 @@ def test_nothing_is_left_where_a_tokenizer_fails(tmp_path: Path) -> None:
 
 def test_a_sentence_without_an_end_is_cut_at_a_space(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "CHUNK_CHARACTERS", 50)
-    tokenizer, text = _byte_level(), " ".join(_texts(200))
+    tokenizer = _byte_level()
+    text = " ".join(_texts(200))
     packed = pack_in_memory([["short"], [text]], tokenizer)
     ids, begins = _expected(tokenizer, ["short", text])
     assert (packed.ids.tolist(), _bits(packed)) == (ids, begins)

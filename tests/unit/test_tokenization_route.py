@@ -56,9 +56,9 @@ glued and apart."""
 
 @pytest.fixture(scope="module")
 def route() -> Route:
-    found = find_route(MINILM)
-    assert found is not None
-    return found
+    actual = find_route(MINILM)
+    assert actual is not None
+    return actual
 
 
 @functools.cache
@@ -80,10 +80,8 @@ def rows(
     encoder: TextEncoder, batch: list[str], pairs: list[str] | None = None
 ) -> list[tuple[list[int], list[int]]]:
     encoded = encoder.encode(batch, pairs)
-    ids, types = (
-        split_flat(encoded.ids, encoded.lengths),
-        split_flat(encoded.type_ids, encoded.lengths),
-    )
+    ids = split_flat(encoded.ids, encoded.lengths)
+    types = split_flat(encoded.type_ids, encoded.lengths)
     return list(zip(ids, types, strict=True))
 
 
@@ -103,7 +101,8 @@ def test_ids_are_the_reference_s_over_all_of_unicode(batch: list[str]) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4))
 def test_pairs_too(batch: list[tuple[str, str]]) -> None:
-    first, second = [a for a, _ in batch], [b for _, b in batch]
+    first = [a for a, _ in batch]
+    second = [b for _, b in batch]
     assert rows(routed(MINILM), first, second) == reference(MINILM, batch)
 
 
@@ -230,10 +229,10 @@ def test_added_tokens_that_stand_as_they_are_go_to_the_reference() -> None:
 def test_without_the_faster_library_or_with_another_release_of_it_all_goes_to_the_reference(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for found in ([SimpleNamespace(version="0.1.5")], []):
+    for actual in ([SimpleNamespace(version="0.1.5")], []):
         _route.cache_clear()
         monkeypatch.setattr(
-            "bertctl.tokenization.route.distributions", lambda found=found, **_: found
+            "bertctl.tokenization.route.distributions", lambda actual=actual, **_: actual
         )
         assert find_route(MINILM) is None
         batch = ["a film about love"] * 10_000

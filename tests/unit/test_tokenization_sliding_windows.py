@@ -39,7 +39,8 @@ def test_a_step_longer_than_the_room_leaves_nothing_out():
 
 def context(windows: SlidingWindows, index: int, item: int, *, counts_length: bool) -> float:
     """`_check_is_max_context` of google-research/bert, as it is written there."""
-    first, last = windows.first[index], windows.last[index]
+    first = windows.first[index]
+    last = windows.last[index]
     if not first <= item < last:
         return -np.inf
     return min(item - first, last - 1 - item) + (0.01 * (last - first) if counts_length else 0.0)

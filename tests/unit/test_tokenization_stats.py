@@ -36,9 +36,9 @@ def test_lengths_and_losses() -> None:
     assert stats["losses"][0]["tokens"] == sum(range(1, 39))
     assert [loss["texts"] for loss in stats["losses"][1:]] == [0, 0, 0]
     assert stats["enough_for_99_percent"]["of_texts"] == 101
-    kept = [sum(min(n, cut) for n in range(3, 103)) for cut in range(103)]
+    retained = [sum(min(n, cut) for n in range(3, 103)) for cut in range(103)]
     assert stats["enough_for_99_percent"]["of_tokens"] == next(
-        cut for cut in range(103) if kept[cut] >= 0.99 * stats["tokens"]
+        cut for cut in range(103) if retained[cut] >= 0.99 * stats["tokens"]
     )
 
 

@@ -58,7 +58,9 @@ def test_known_facts_of_bert_s_vocabulary() -> None:
         ("999999", []),
     ],
 )
-def test_search(pattern: str, expected: list[tuple[str, int]]) -> None:
+def test_a_pattern_finds_its_tokens_with_their_ids(
+    pattern: str, expected: list[tuple[str, int]]
+) -> None:
     assert vocab.search(MINILM, pattern) == expected
 
 
@@ -82,31 +84,36 @@ def test_a_glob_finds_continuations_with_and_without_their_mark() -> None:
         ("\u0301", "marks"),
     ],
 )
-def test_scripts(character: str, script: str) -> None:
+def test_a_character_has_the_script_of_its_unicode_name(character: str, script: str) -> None:
     assert vocab.script(character) == script
 
 
 def test_coverage_counts_the_split_words_and_what_they_cost() -> None:
     texts = ["coronary coronary angioplasty", "the coronary film ❤"]
-    found = vocab.coverage(MINILM, [TextChunk(texts[:1]), TextChunk(texts[1:])])
+    coverage = vocab.coverage(MINILM, [TextChunk(texts[:1]), TextChunk(texts[1:])])
     tokens = {
         word: len(MINILM.encode(word, add_special_tokens=False))
         for word in ("coronary", "angioplasty")
     }
-    assert (found["texts"], found["words"], found["own_piece"], found["lacking_words"]) == (
+    assert (
+        coverage["texts"],
+        coverage["words"],
+        coverage["own_piece"],
+        coverage["lacking_words"],
+    ) == (
         2,
         7,
         2,
         3,
     )
-    assert found["tokens"] == 3 * tokens["coronary"] + tokens["angioplasty"] + 3
-    assert [(w["word"], w["count"]) for w in found["top"]] == [
+    assert coverage["tokens"] == 3 * tokens["coronary"] + tokens["angioplasty"] + 3
+    assert [(w["word"], w["count"]) for w in coverage["top"]] == [
         ("coronary", 3),
         ("angioplasty", 1),
         ("❤", 1),
     ]
     saved = 3 * (tokens["coronary"] - 1) + tokens["angioplasty"] - 1
-    assert found["gains"] == [{"new_pieces": 2, "tokens_saved": saved / found["tokens"]}]
+    assert coverage["gains"] == [{"new_pieces": 2, "tokens_saved": saved / coverage["tokens"]}]
 
 
 def test_diff_of_a_vocabulary_with_a_changed_one(tmp_path: Path) -> None:
@@ -116,13 +123,13 @@ def test_diff_of_a_vocabulary_with_a_changed_one(tmp_path: Path) -> None:
     a, b = (
         open_tokenizer(str(tmp_path / f"{name}.txt"), lowercase=True).tokenizer for name in "ab"
     )
-    found = vocab.diff(a, b)
-    assert (found["common"], found["only_first"], found["only_second"]) == (6, ["c"], ["d"])
-    assert found["moved"] == [
+    actual = vocab.diff(a, b)
+    assert (actual["common"], actual["only_first"], actual["only_second"]) == (6, ["c"], ["d"])
+    assert actual["moved"] == [
         {"piece": "a", "first": 4, "second": 5},
         {"piece": "b", "first": 5, "second": 4},
     ]
-    assert not found["identical"]
+    assert not actual["identical"]
     assert vocab.diff(a, a)["identical"]
 
 

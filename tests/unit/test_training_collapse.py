@@ -38,7 +38,8 @@ def scored(answer: str | None, loss: float = 0.7) -> Any:
 
 
 def test_the_losses_of_epochs_that_end_in_a_collapse_are_noted_until_one_does_not() -> None:
-    listener, state = Heard(), TrainingState(step=7)
+    listener = Heard()
+    state = TrainingState(step=7)
     check = partial(look_for_collapse, strict=False, listener=listener)
     check(scored("pos", 0.7), state, epoch_over=True)
     check(scored("pos", 0.9), state, epoch_over=False)

@@ -22,12 +22,13 @@ def shapes(seed: int, count: int) -> np.ndarray:
     "costs", [(0.05, 1e-4, 0.0), (0.0, 2e-4, 3e-7), (0.2, 0.0, 1e-7), (0.3, 0.0, 0.0)]
 )
 def test_a_line_and_a_parabola_are_read_off_exactly(costs: tuple[float, float, float]) -> None:
-    timed, every = shapes(1, 8), shapes(2, 500)
+    timed = shapes(1, 8)
+    every = shapes(2, 500)
     fixed, token, pair = costs
     seconds = fixed + timed @ [token, pair]
-    whole, error = extrapolate(timed, seconds, every)
-    assert whole == pytest.approx((fixed + every @ [token, pair]).sum(), rel=1e-6)
-    assert error < 1e-6 * whole
+    complete, error = extrapolate(timed, seconds, every)
+    assert complete == pytest.approx((fixed + every @ [token, pair]).sum(), rel=1e-6)
+    assert error < 1e-6 * complete
 
 
 def test_the_error_is_about_what_the_scatter_makes() -> None:
@@ -38,21 +39,22 @@ def test_the_error_is_about_what_the_scatter_makes() -> None:
     every = shapes(3, 1000)
     truth = 0.05 + every @ [1e-4, 0.0]
     rng = np.random.default_rng(4)
-    made, told = [], []
+    made = []
+    options = []
     for _ in range(400):
         picked = rng.permutation(1000)[:10]
         seconds = truth[picked] + rng.normal(0, 0.1 * truth.mean(), size=10)
-        whole, error = extrapolate(every[picked], seconds, every)
-        made.append(whole - truth.sum())
-        told.append(error)
-    assert 0.8 < np.sqrt(np.mean(np.square(told))) / np.std(made) < 1.6
-    assert np.mean(np.abs(made) < 2 * np.array(told)) > 0.85
+        complete, error = extrapolate(every[picked], seconds, every)
+        made.append(complete - truth.sum())
+        options.append(error)
+    assert 0.8 < np.sqrt(np.mean(np.square(options))) / np.std(made) < 1.6
+    assert np.mean(np.abs(made) < 2 * np.array(options)) > 0.85
 
 
 def test_one_timed_step_is_enough_for_a_figure() -> None:
     every = np.full((7, 2), 100.0)
-    whole, error = extrapolate(every[:1], np.array([0.5]), every)
-    assert whole == pytest.approx(3.5)
+    complete, error = extrapolate(every[:1], np.array([0.5]), every)
+    assert complete == pytest.approx(3.5)
     assert error == pytest.approx(0.0, abs=1e-9)
 
 
@@ -96,7 +98,9 @@ def test_a_whole_run_is_estimated_and_nothing_is_left(
     assert document["examples"] == {"train": 12, "validation": 4}
     assert (document["steps"], document["evaluations"], document["timed_steps"]) == (9, 6, 2)
     seconds = document["seconds"]
-    assert all(0 <= each["low"] <= each["estimate"] <= each["high"] for each in seconds.values())
+    assert all(
+        0 <= second["low"] <= second["estimate"] <= second["high"] for second in seconds.values()
+    )
     assert seconds.keys() >= {"start", "head_start", "train", "evaluate", "save", "total"}
     parts = sum(phase["estimate"] for name, phase in seconds.items() if name != "total")
     assert seconds["total"]["estimate"] == pytest.approx(

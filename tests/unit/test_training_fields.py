@@ -53,8 +53,8 @@ def test_weighted_losses_are_those_of_torch_before_it_divides() -> None:
     assert losses.tolist() == pytest.approx(
         [0.5 * plain[0], 3.0 * plain[1], 3.0 * plain[2], 2.0 * plain[3]]
     )
-    whole = nn.CrossEntropyLoss(weight=torch.tensor(weights))(LOGITS, GOLD)
-    assert float(losses.sum() / (0.5 + 3.0 + 3.0 + 2.0)) == pytest.approx(float(whole))
+    complete = nn.CrossEntropyLoss(weight=torch.tensor(weights))(LOGITS, GOLD)
+    assert float(losses.sum() / (0.5 + 3.0 + 3.0 + 2.0)) == pytest.approx(float(complete))
 
 
 def test_smoothed_labels_by_hand() -> None:
@@ -71,10 +71,11 @@ def test_several_labels_weigh_presence_and_are_smoothed_towards_one_half() -> No
     gold = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
     weights = (2.0, 0.5, 1.0)
     losses = BinaryCrossEntropy(PADDING, weights).window_losses(LOGITS, Batch({}, gold))
-    whole = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(LOGITS, gold)
-    assert float(losses.mean()) == pytest.approx(float(whole))
+    complete = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(LOGITS, gold)
+    assert float(losses.mean()) == pytest.approx(float(complete))
     smooth = BinaryCrossEntropy(PADDING, None, 0.2).window_losses(LOGITS, Batch({}, gold))
-    x, target = 2.0, 0.9  # the first example's first label, 1 -> 0.9
+    x = 2.0  # the first example's first label, 1 -> 0.9
+    target = 0.9
     first = -(
         target * math.log(1 / (1 + math.exp(-x)))
         + (1 - target) * math.log(1 - 1 / (1 + math.exp(-x)))
@@ -95,8 +96,8 @@ def test_tags_are_weighted_word_by_word_and_unlabelled_pieces_count_nothing() ->
     plain = nn.CrossEntropyLoss(ignore_index=IGNORED, label_smoothing=0.1, reduction="none")(
         LOGITS, gold.flatten()
     )
-    whole = plain * torch.tensor([0.5, 0.0, 3.0, 2.0])
-    assert losses.tolist() == pytest.approx([float(whole[0]), float(whole[2] + whole[3])])
+    complete = plain * torch.tensor([0.5, 0.0, 3.0, 2.0])
+    assert losses.tolist() == pytest.approx([float(complete[0]), float(complete[2] + complete[3])])
     assert objective.counts(WordBatch({}, gold, empty, empty)) == {"loss": 3}
 
 
@@ -218,9 +219,11 @@ def test_the_mean_of_files_is_the_mean_of_each_number(tmp_path: Path) -> None:
 def test_the_weights_of_the_best_evaluations_are_kept(
     tmp_path: Path, higher: bool, steps: list[int], average: float
 ) -> None:
-    network, folder = nn.Linear(1, 1, bias=False), RunFolder(tmp_path)
+    network = nn.Linear(1, 1, bias=False)
+    folder = RunFolder(tmp_path)
     model = Model(network, Tokenizer(WordLevel()), None, Padding(0), has_segments=False)
-    best, outcome = BestWeights(folder, 2, higher_is_better=higher, writes=True), TrainingState()
+    best = BestWeights(folder, 2, higher_is_better=higher, writes=True)
+    outcome = TrainingState()
     for step, value in enumerate(
         [0.1, 0.7, 0.8, 0.2, 0.7, math.nan], start=1
     ):  # 0.7 again: the earlier one stays
@@ -254,7 +257,9 @@ class Copier(Listener):
     """Copies what is averaged, at the moment when the run says that it is."""
 
     def __init__(self, folder: RunFolder, to: Path) -> None:
-        self.folder, self.to, self.said = folder, to, ""
+        self.folder = folder
+        self.to = to
+        self.said = ""
 
     def say(self, text: str) -> None:
         if text.startswith("the mean of the weights"):
@@ -266,10 +271,10 @@ class Copier(Listener):
 
 
 @pytest.mark.parametrize(
-    ("fields", "kept"), [({}, True), ({"optimizer.learning_rate": 1e-4}, False)]
+    ("fields", "retained"), [({}, True), ({"optimizer.learning_rate": 1e-4}, False)]
 )
 def test_the_average_is_kept_where_it_is_better_and_that_is_said(
-    tiny_model: Path, opinions: Path, tmp_path: Path, fields: dict[str, Any], kept: bool
+    tiny_model: Path, opinions: Path, tmp_path: Path, fields: dict[str, Any], retained: bool
 ) -> None:
     """Rates that are too high swing around the minimum, which the mean is nearer to.
 
@@ -286,16 +291,17 @@ def test_the_average_is_kept_where_it_is_better_and_that_is_said(
     listener = Copier(folder, tmp_path / "copy")
     metrics = run(job, folder, listener=listener).metrics.as_json()
     average = metrics["average"]
-    assert average["kept"] is kept is (average["value"] < average["best_value"])
-    assert listener.said.endswith("the mean is kept" if kept else "the mean is not kept")
+    assert average["kept"] is retained is (average["value"] < average["best_value"])
+    assert listener.said.endswith("the mean is kept" if retained else "the mean is not kept")
     files = sorted((tmp_path / "copy").iterdir())
     assert [file.name for file in files] == [
         f"step-{step:08d}.safetensors" for step in average["steps"]
     ]
-    mean, model = mean_of(files), load_file(folder.model / "model.safetensors")
+    mean = mean_of(files)
+    model = load_file(folder.model / "model.safetensors")
     is_mean = all(torch.allclose(mean[name], model[name], atol=1e-6) for name in model)
-    assert is_mean is kept
-    if not kept:
+    assert is_mean is retained
+    if not retained:
         best = load_file(tmp_path / "copy" / f"step-{metrics['best_step']:08d}.safetensors")
         assert all(torch.equal(best[name], model[name]) for name in model)
     loss = metrics["metrics"]["validation"]["loss"]["value"]
@@ -361,7 +367,7 @@ def test_the_preset_is_its_values_and_fields_that_are_off_change_no_hash() -> No
 
 
 @pytest.mark.parametrize(
-    ("recipe", "given", "message"),
+    ("recipe", "arguments", "message"),
     [
         ("mrpc", "training.preset=smal-data", '"smal-data" .*did you mean small-data'),
         ("mrpc", "training.class_weights=balance", '"balance" .*above 0 each.* balanced, or null'),
@@ -389,9 +395,9 @@ def test_the_preset_is_its_values_and_fields_that_are_off_change_no_hash() -> No
         ("mrpc", "training.freeze_layers=-1", "freeze_layers: -1 .*at least 0"),
     ],
 )
-def test_what_a_recipe_can_not_mean_is_refused(recipe: str, given: str, message: str) -> None:
+def test_what_a_recipe_can_not_mean_is_refused(recipe: str, arguments: str, message: str) -> None:
     with pytest.raises(RecipeError) as refused:
-        load_recipe(recipe, sets=[given])
+        load_recipe(recipe, sets=[arguments])
     assert len(refused.value.problems) == 1
     assert re.search(message, refused.value.problems[0])
 
@@ -443,16 +449,16 @@ def test_the_rates_of_a_known_curve() -> None:
     rates = np.geomspace(1e-7, 1.0, 701)
     position = np.clip((np.log10(rates) + 5) / 3, 0, 1)
     losses = 1.0 + 0.5 * np.cos(np.pi * position) + 10 * np.clip(np.log10(rates) + 2, 0, None)
-    found = suggest(rates.tolist(), losses.tolist())
-    assert math.log10(found["steepest"]) == pytest.approx(-3.5, abs=0.15)
-    assert math.log10(found["minimum"]) == pytest.approx(-2.0, abs=0.1)
-    assert found["minimum_tenth"] == found["minimum"] / 10
-    assert found["suggestion"] == min(found["steepest"], found["minimum_tenth"])
-    assert found["fall"] == pytest.approx(1.0, abs=0.05)
-    assert found["noise"] < 0.2
+    actual = suggest(rates.tolist(), losses.tolist())
+    assert math.log10(actual["steepest"]) == pytest.approx(-3.5, abs=0.15)
+    assert math.log10(actual["minimum"]) == pytest.approx(-2.0, abs=0.1)
+    assert actual["minimum_tenth"] == actual["minimum"] / 10
+    assert actual["suggestion"] == min(actual["steepest"], actual["minimum_tenth"])
+    assert actual["fall"] == pytest.approx(1.0, abs=0.05)
+    assert actual["noise"] < 0.2
     rng = np.random.default_rng(0)
     idle = [suggest(rates[:100].tolist(), rng.normal(0.6, 0.1, 100).tolist()) for _ in range(1000)]
-    fallen = [one["fall"] is not None and one["fall"] > one["noise"] for one in idle]
+    fallen = [entry["fall"] is not None and entry["fall"] > entry["noise"] for entry in idle]
     assert np.mean(fallen) < 0.025
     rising = suggest(rates.tolist(), (1.0 + position).tolist())
     assert [rising[name] for name in ("steepest", "minimum", "minimum_tenth", "suggestion")] == [
@@ -469,7 +475,7 @@ def test_the_range_test_ends_where_the_loss_explodes(tiny_model: Path, opinions:
     assert document["rates"][1] / document["rates"][0] == pytest.approx(10 ** (10 / 59))
     smooth = document["smoothed"]
     assert smooth[-1] > 4 * min(smooth[:-1])
-    assert all(one <= 4 * min(smooth[: i + 1]) for i, one in enumerate(smooth[:-1]))
+    assert all(entry <= 4 * min(smooth[: i + 1]) for i, entry in enumerate(smooth[:-1]))
     assert 1e-5 < document["suggestion"] < 1.0
 
 
@@ -479,7 +485,7 @@ def test_a_range_test_whose_first_loss_is_no_number_is_refused(
     broken = Path(shutil.copytree(tiny_model, tmp_path / "broken")) / "model.safetensors"
     weights = load_file(broken)
     save_file(
-        {name: torch.full_like(one, math.nan) for name, one in weights.items()},
+        {name: torch.full_like(weight, math.nan) for name, weight in weights.items()},
         broken,
         {"format": "pt"},
     )
@@ -495,12 +501,12 @@ def losses_of(job: Job, folder: RunFolder) -> list[float]:
 
 def test_layer_decay_trains_slower(tiny_model: Path, opinions: Path, tmp_path: Path) -> None:
     fields = {"training.epochs": 4, "optimizer.learning_rate": 5e-3}
-    whole = losses_of(
+    complete = losses_of(
         prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "whole")
     )
     fields |= {"optimizer.layer_decay": 0.385}
     decayed = losses_of(
         prepare(recipe_of(tiny_model, opinions, **fields)), RunFolder.create(tmp_path / "decayed")
     )
-    assert decayed[0] == whole[0]
-    assert whole[-1] < decayed[-1] < decayed[0]
+    assert decayed[0] == complete[0]
+    assert complete[-1] < decayed[-1] < decayed[0]

@@ -23,7 +23,9 @@ class _Tracker:
     name = "mlflow"
 
     def __init__(self, fails_at: int = -1) -> None:
-        self.fails_at, self.steps, self.ended = fails_at, list[int](), False
+        self.fails_at = fails_at
+        self.steps = list[int]()
+        self.ended = False
 
     def log(self, values: dict[str, Any], step: int) -> None:
         if step == self.fails_at:
@@ -53,14 +55,16 @@ def tracked(monkeypatch: pytest.MonkeyPatch, tiny_model: Path, opinions: Path, t
 
 
 def test_a_tracker_that_fails_is_left_out_and_the_run_goes_on(tracked, tmp_path: Path) -> None:
-    bad, good, heard = _Tracker(fails_at=3), _Tracker(), Heard()
-    tracked(bad, good, heard=heard)
+    bad = _Tracker(fails_at=3)
+    good = _Tracker()
+    listener = Heard()
+    tracked(bad, good, heard=listener)
     assert json.loads((tmp_path / "run" / "status.json").read_text())["state"] == "done"
     assert sorted({*good.steps}) == list(range(1, 9))
     assert sorted({*bad.steps}) == [1, 2]
     assert bad.ended
     assert good.ended
-    assert [said for said in heard.warned if "mlflow" in said] == [
+    assert [message for message in listener.warned if "mlflow" in message] == [
         "mlflow gets no more of this run: OSError: nobody answers"
     ]
 

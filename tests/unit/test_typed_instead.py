@@ -50,12 +50,12 @@ def test_no_alias_is_a_verb_or_an_option_that_exists():
 
 def test_options_of_the_table_are_those_of_their_verb():
     for verb, aliases in other_names("options").items():
-        for meant in aliases.values():
-            if meant.startswith("--"):
-                assert meant.split()[0] in options(verb), (verb, meant)
-    for verb, meant in other_names("arguments").items():
-        for flag in re.findall(r"^(-[-a-z]+)", meant):
-            assert flag in options(verb), (verb, meant)
+        for intended in aliases.values():
+            if intended.startswith("--"):
+                assert intended.split()[0] in options(verb), (verb, intended)
+    for verb, intended in other_names("arguments").items():
+        for flag in re.findall(r"^(-[-a-z]+)", intended):
+            assert flag in options(verb), (verb, intended)
 
 
 def test_values_and_metrics_of_the_table_exist():
@@ -124,10 +124,10 @@ def test_values_and_metrics_of_the_table_exist():
 )
 def test_a_guess_is_answered_with_what_to_type(typed, message, capsys):
     assert main(typed.split()) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert "--threads" not in said
-    assert "pretrain?" not in said
+    stderr = capsys.readouterr().err
+    assert message in stderr
+    assert "--threads" not in stderr
+    assert "pretrain?" not in stderr
 
 
 def test_values_of_other_programs_lead_to_ours(capsys):

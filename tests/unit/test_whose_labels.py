@@ -70,19 +70,19 @@ def test_predictions_and_skipped_tasks_are_no_labels_of_texts(tmp_path, name):
         task("a hateful film", predictions=[chosen("good")]),
         task("an awful film", chosen("bad")),
     ]
-    whole = (
+    complete = (
         json.dumps(tasks)
         if name == "a.json"
-        else "".join(json.dumps(each) + "\n" for each in tasks)
+        else "".join(json.dumps(entry) + "\n" for entry in tasks)
     )
-    heard = Heard()
-    rows = read(tmp_path / name, whole, heard=heard)
+    listener = Heard()
+    rows = read(tmp_path / name, complete, heard=listener)
     assert labels_of(rows) == ["good", "bad"]
     assert list(rows.ids) == ["0", "3"]
-    [warning] = heard.warned
+    [warning] = listener.warned
     assert "2 of 4 rows (50.0 %) have no label" in warning
     assert "(skipped: 1, predictions alone: 1)" in warning
-    unlabelled = read(tmp_path / name, whole, needed=False)
+    unlabelled = read(tmp_path / name, complete, needed=False)
     assert len(unlabelled) == 4, "every task can be answered"
 
 
@@ -92,11 +92,11 @@ def test_predictions_and_skipped_tasks_are_no_tags(tmp_path):
         task("Anna sings", predictions=[marked(PERSON)]),
         task("Anna reads", marked(PERSON), predictions=[marked((5, 10, "LOC"))]),
     ]
-    heard = Heard()
-    rows = read(tmp_path / "a.json", json.dumps(tasks), TAGS, heard=heard)
+    listener = Heard()
+    rows = read(tmp_path / "a.json", json.dumps(tasks), TAGS, heard=listener)
     assert labels_of(rows) == [["B-PER", "O"]]
     assert rows.where(0).endswith("row 3")
-    assert "(skipped: 1, predictions alone: 1)" in heard.warned[0]
+    assert "(skipped: 1, predictions alone: 1)" in listener.warned[0]
 
 
 def test_predictions_are_learned_where_they_are_asked_for(tmp_path):
@@ -220,12 +220,12 @@ def rows_by_annotators(names: tuple[str, str], labels: tuple[Any, Any], **more: 
 )
 @pytest.mark.parametrize("reader", [TEXTS, TAGS])
 def test_rows_of_several_annotators_about_one_task_are_one_row(tmp_path, names, reader):
-    one, other = ("good", "bad") if reader is TEXTS else ([[0, 4, "PER"]], [[0, 4, "LOC"]])
-    same = rows_by_annotators(names, (one, one), annotation_id=1)
-    heard = Heard()
-    assert len(read(tmp_path / "a.jsonl", same, reader, heard=heard)) == 1
-    assert "same row by another annotator: 1" in heard.warned[0]
-    disputed = rows_by_annotators(names, (one, other), annotation_id=1)
+    entry, other = ("good", "bad") if reader is TEXTS else ([[0, 4, "PER"]], [[0, 4, "LOC"]])
+    same = rows_by_annotators(names, (entry, entry), annotation_id=1)
+    listener = Heard()
+    assert len(read(tmp_path / "a.jsonl", same, reader, heard=listener)) == 1
+    assert "same row by another annotator: 1" in listener.warned[0]
+    disputed = rows_by_annotators(names, (entry, other), annotation_id=1)
     with pytest.raises(DataError, match=r"a\.jsonl:1: its 2 annotations are not the same \(a: "):
         read(tmp_path / "a.jsonl", disputed, reader)
     assert len(read(tmp_path / "a.jsonl", disputed, reader, annotator="b")) == 1
@@ -234,12 +234,14 @@ def test_rows_of_several_annotators_about_one_task_are_one_row(tmp_path, names, 
 def test_users_of_an_old_doccano_export(tmp_path):
     def spans(*users: int) -> str:
         kinds = ("PER", "LOC")
-        given = [
+        supplied = [
             {"label": kinds[user % 2], "start_offset": 0, "end_offset": 4, "user": user}
             for user in users
         ]
         return (
-            json.dumps({"text": "Anna sleeps", "annotations": given, "annotation_approver": None})
+            json.dumps(
+                {"text": "Anna sleeps", "annotations": supplied, "annotation_approver": None}
+            )
             + "\n"
         )
 
@@ -255,12 +257,12 @@ def test_rows_of_doccano_that_nobody_approved_are_counted(tmp_path):
     rows = [
         {"text": "a", "label": ["x"], "annotation_approver": who} for who in ("anna", None, None)
     ]
-    heard = Heard()
-    read(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows), heard=heard)
-    assert "2 of 3 rows (66.7 %) are not approved (annotation_approver)" in heard.warned[0]
-    heard = Heard()
-    read(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows[1:]), heard=heard)
-    assert not heard.warned
+    listener = Heard()
+    read(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows), heard=listener)
+    assert "2 of 3 rows (66.7 %) are not approved (annotation_approver)" in listener.warned[0]
+    listener = Heard()
+    read(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows[1:]), heard=listener)
+    assert not listener.warned
 
 
 def test_several_choices_of_the_short_json_are_a_list(tmp_path):
@@ -305,10 +307,12 @@ def test_options_of_rows_that_were_rejected_are_no_labels(tmp_path):
     accepted = choice_rows(["GOOD"], ["BAD"])
     with pytest.raises(DataError, match=r"a\.jsonl:3: 'answer' is 'reject'"):
         read(tmp_path / "a.jsonl", accepted + choice_rows(["BAD"], answer="reject"))
-    heard = Heard()
-    ignored = read(tmp_path / "a.jsonl", accepted + choice_rows([], answer="ignore"), heard=heard)
+    listener = Heard()
+    ignored = read(
+        tmp_path / "a.jsonl", accepted + choice_rows([], answer="ignore"), heard=listener
+    )
     assert labels_of(ignored) == ["GOOD", "BAD"]
-    assert "no option taken: 1" in heard.warned[0]
+    assert "no option taken: 1" in listener.warned[0]
 
 
 def of_type(name: str, **value: Any) -> dict[str, Any]:
@@ -390,14 +394,14 @@ def bioc_document(*annotations: tuple[int, int, str, str | None]) -> dict[str, A
 def test_annotators_of_bioc_have_to_agree(tmp_path, form):
     def written(*annotations):
         document = bioc_document(*annotations)
-        whole = {
+        complete = {
             "collection": {"documents": [document]},
             "collections": [{"documents": [document]}],
             "documents": [document],
             "PubTator3": {"PubTator3": [document]},
             "lines": document,
         }[form]
-        return json.dumps(whole) + "\n"
+        return json.dumps(complete) + "\n"
 
     path = tmp_path / ("a.jsonl" if form == "lines" else "a.json")
     alike = written((0, 4, "PER", "ann@x"), (0, 4, "PER", "bob@x"))

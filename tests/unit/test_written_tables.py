@@ -42,8 +42,8 @@ def test_a_written_table_has_line_feeds_and_reads_back_equal(tmp_path, layout):
     [rows] = TEXT_READER.stream(path, DataSection(text_column="text"), chunk_rows=None)
     assert list(rows.columns["text"]) == TEXTS
     with path.open(encoding="utf-8", newline="") as file:
-        found = csv.DictReader(file, delimiter="\t" if layout == "tsv" else ",")
-        assert [row["text"] for row in found] == TEXTS
+        actual = csv.DictReader(file, delimiter="\t" if layout == "tsv" else ",")
+        assert [row["text"] for row in actual] == TEXTS
 
 
 @pytest.mark.parametrize("layout", ["csv", "tsv"])
