@@ -8,10 +8,15 @@ from bertctl.data.read_options import Told
 from bertctl.data.readers import READERS
 from bertctl.data.recipe_data import label_rules
 from bertctl.data.rows import Rows
-from bertctl.errors import DataError, UsageError
+from bertctl.errors import BertctlError, DataError, UsageError
 from bertctl.exporting.proof import ENOUGH_ROWS
+from bertctl.exporting.subject import Subject
+from bertctl.inference.export_proof import Window
 from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import Listener
+
+_CALIBRATED_ROWS = 300
+"""Training rows that activations are calibrated on at most."""
 
 _MOST_ROWS = 10_000
 """Rows that are compared at most, evenly over the split."""
@@ -59,6 +64,31 @@ def comparison_rows(
             "`rows=FILE`"
         )
     return _at_most(rows, _MOST_ROWS)
+
+
+def calibration_windows(subject: Subject, listener: Listener) -> list[Window]:
+    """Returns what the model reads of some training rows of a run.
+
+    They are other rows than the compared ones, so that the comparison stays fair. A model without a
+    run has none, and neither has a run whose training data is gone.
+
+    Args:
+        subject: The model.
+        listener: Receives why there are none.
+    """
+    if not subject.is_run:
+        return []
+    try:
+        rows = subject.run.load_data(["train"], listener=listener).splits["train"]
+    except BertctlError as error:
+        listener.say(f"calibrated on the compared rows: {error.message}")
+        return []
+    max_length = subject.run.recipe.model.max_length
+    features = subject.task.encode(
+        _at_most(rows, _CALIBRATED_ROWS), subject.engine.tokenizer, max_length=max_length
+    )
+    scored = subject.task.scored(features)
+    return subject.windows_of(scored, np.arange(len(scored)))
 
 
 def _of_file(run: TrainedRun, file: Path, *, with_labels: bool, listener: Listener) -> Rows:

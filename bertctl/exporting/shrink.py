@@ -11,13 +11,14 @@ from bertctl.exporting.convert import GRAPH_FILES
 from bertctl.exporting.proof import Comparison
 from bertctl.exporting.quality import QualityCheck, Scores, engine_speeds
 from bertctl.exporting.request import ExportRequest
+from bertctl.exporting.rows import calibration_windows
 from bertctl.exporting.smaller import (
     halve_openvino,
     layers_of,
     quantize_onnx,
     quantize_openvino,
 )
-from bertctl.inference.export_proof import padded
+from bertctl.inference.export_proof import Window, padded
 from bertctl.inference.graph_backend import answer_outputs
 from bertctl.inference.graph_session import GraphSession, open_graph
 from bertctl.progress import Listener
@@ -25,7 +26,7 @@ from bertctl.run_documents.export_document import ExportQuality
 from bertctl.tasks.base import Outputs
 
 _CALIBRATION = 300
-"""Texts that activations are calibrated on, one at a time."""
+"""Texts of the training rows that activations are calibrated on, one at a time."""
 
 _SENSITIVE = 64
 """Texts that the cost of a layer is measured on."""
@@ -90,16 +91,20 @@ class _Shrinking:
         return target
 
     def _calibration(self) -> list[dict[str, Array]]:
-        comparison = self.comparison
-        positions = np.linspace(0, len(comparison.windows) - 1, _CALIBRATION).round().astype(int)
-        return [_inputs_of(comparison, [int(position)]) for position in np.unique(positions)]
+        """Returns texts, one at a time, that ranges of activations are measured on."""
+        windows = calibration_windows(self.comparison.subject, self.listener)
+        if not windows:
+            windows = self.comparison.windows
+        positions = np.linspace(0, len(windows) - 1, _CALIBRATION).round().astype(int)
+        chosen = [windows[position] for position in np.unique(positions)]
+        return [_inputs_of(self.comparison, [window]) for window in chosen]
 
     def costs(self, layers: Sequence[str]) -> list[str]:
         """Returns layers by what each alone costs when it is quantized, the most costly first."""
         comparison = self.comparison
         count = min(len(comparison.windows), _SENSITIVE)
         positions = np.linspace(0, len(comparison.windows) - 1, count).round().astype(int)
-        inputs = _inputs_of(comparison, positions.tolist())
+        inputs = _inputs_of(comparison, [comparison.windows[position] for position in positions])
         plain = self.open(self.source)
         expected = plain.run(inputs)
         path = self.folder / "one.onnx"
@@ -206,8 +211,7 @@ def _bytes_of(files: Sequence[Path]) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _inputs_of(comparison: Comparison, positions: Sequence[int]) -> dict[str, Array]:
-    """Returns windows of the comparison as a batch, by the names that the graph has."""
-    windows = [comparison.windows[position] for position in positions]
+def _inputs_of(comparison: Comparison, windows: Sequence[Window]) -> dict[str, Array]:
+    """Returns windows as a batch, by the names that the graph has."""
     batch: Mapping[str, Array] = padded(windows, comparison.subject.model.padding)
     return {name: batch[name] for name in comparison.network.names}
