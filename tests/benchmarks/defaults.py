@@ -320,8 +320,12 @@ def scored_run(folder: Path, metric: str, seconds: float) -> Record:
         name: [baseline["metrics"].get("test", {}).get(metric), baseline["differences"].get("test")]
         for name, baseline in document.get("baselines", {}).items()
     }
-    performance = json.loads((folder / "performance.json").read_text(encoding="utf-8"))
-    record["phases"] = {name: round(value, 1) for name, value in performance["seconds"].items()}
+    performance = folder / "performance.json"
+    if not performance.exists():  # of a probe, which has no schedule either
+        return record
+
+    seconds = json.loads(performance.read_text(encoding="utf-8"))["seconds"]
+    record["phases"] = {name: round(value, 1) for name, value in seconds.items()}
     recipe = bertctl.load_recipe(folder / "recipe.yaml")
     record["chosen"] = {
         "learning_rate": recipe.optimizer.learning_rate,
