@@ -50,11 +50,11 @@ _AGENTS = """\
 <!-- group: reference; order: 15; verbs: docs -->
 # For scripts and agents
 
-This page is the whole interface on one screen, for people who write scripts and for programs that call bertctl.
+This page shows the whole interface on one screen, for you if you write scripts, and for programs that call bertctl.
 
 - Results go to stdout, messages to stderr. The exit code tells you what went wrong.
 - `--json` prints exactly one JSON document on stdout, for errors too. bertctl never prompts.
-- In a pipe there is no progress bar and no color. `AI_AGENT=1` or `CI=true` switches the bar off on a terminal too,
+- A pipe gets neither progress bar nor color. `AI_AGENT=1` or `CI=true` switches the bar off on a terminal too,
   and `AI_AGENT=1` also the colors.
 - `-q` prints warnings and errors only. `bertctl runs ls -q` and `bertctl recipes ls -q` print names alone.
 - `--offline` tries no connection. `--dry-run` of `finetune`, `pretrain`, `sweep` and `runs gc` changes nothing.
