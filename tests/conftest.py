@@ -48,7 +48,8 @@ importlib.metadata.version = functools.cache(
 )  # of nine packages for each run
 os.fsync = lambda _: None  # waits for a disk, for the day the power fails; no test cuts it
 gc.disable()  # until all tests are collected, which takes a fifth less time
-re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # transformers compiles one for each weight of each model it loads
+# transformers compiles one expression for each weight of each model that it loads
+re._MAXCACHE = 1 << 14
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -168,7 +169,7 @@ def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None
 
     What they import takes each of them six seconds.
     """
-    factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]  # as xdist has it
+    factory: pytest.TempPathFactory = config._tmp_path_factory  # as xdist has it
     ahead = threading.Thread(target=_compile_ahead, args=(config,))
     ahead.start()
     config.stash[_OPENED] = opened = _nursery(_common(factory))

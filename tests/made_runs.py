@@ -183,7 +183,9 @@ def answered(n: int = 90) -> list[dict[str, Any]]:
     rows = []
     for i in range(n):
         gold = [] if i % 3 == 0 else ["the Nile", "Nile"]
-        given = "" if i % 6 == 0 else ("Nile" if i % 5 else "the river Rhine")
+        prediction = "Nile" if i % 5 else "the river Rhine"
+        if i % 6 == 0:
+            prediction = ""
         line = {
             "id": f"q{i}",
             "question": f"Which river, {i}?",
@@ -194,7 +196,7 @@ def answered(n: int = 90) -> list[dict[str, Any]]:
             _ends(
                 {
                     **line,
-                    "prediction": given,
+                    "prediction": prediction,
                     "probability": 0.5 + (i % 10) / 20,
                     "null_odds": -1.0,
                 },

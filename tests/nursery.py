@@ -11,8 +11,8 @@ Typer's commands, the recipe's schema, templates, regular expressions. Tests tha
 start itself (what is imported, how fast, environment variables that libraries read when they are
 imported) start `python -m bertctl` instead.
 
-    test  -> {"arguments": [...], "cwd": "...", "env": {...}, "cores": [...]} as one line, and three descriptors:
-             stdin, stdout, stderr
+    test  -> {"arguments": [...], "cwd": "...", "env": {...}, "cores": [...]} as one line,
+             and three descriptors: stdin, stdout, stderr
     here  -> {"pid": 4711} when it has started, {"code": 0} when it has ended
 
 A test process that holds on to it sends {} instead, and keeps the connection.
@@ -117,8 +117,14 @@ import json, os, signal, socket, sys
 door = socket.socket(socket.AF_UNIX)
 door.connect({address!r})
 cores = [*os.sched_getaffinity(0)] if hasattr(os, "sched_getaffinity") else []
-asked = {{"is": {name!r}, "arguments": sys.argv[1:], "cwd": os.getcwd(), "env": dict(os.environ), "cores": cores}}
-socket.send_fds(door, [(json.dumps(asked) + "\\n").encode()], [0, 1, 2])
+request = {{
+    "is": {name!r},
+    "arguments": sys.argv[1:],
+    "cwd": os.getcwd(),
+    "env": dict(os.environ),
+    "cores": cores,
+}}
+socket.send_fds(door, [(json.dumps(request) + "\\n").encode()], [0, 1, 2])
 lines = door.makefile("r", encoding="utf-8")
 pid = json.loads(lines.readline())["pid"]
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -419,7 +425,7 @@ def _serve(address: str) -> None:
     sys.stdout.flush()
     gc.disable()  # until everything is imported
     os.fsync = lambda _: None  # see conftest.py
-    re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # 512 are fewer than transformers compiles when imported
+    re._MAXCACHE = 1 << 14  # 512 are fewer than transformers compiles when imported
     forked = []
     for end, imports in ((_LIGHT, _import_light), ("", _import_heavy)):
         with warnings.catch_warnings(action="error"):  # as in pytest's own processes
@@ -587,17 +593,17 @@ def _be_asked(
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.clear()
-        os.environ.update(request["env"])  # type: ignore[arg-type]
+        os.environ.update(request["env"])
         os.chdir(str(request["cwd"]))
         if request["cores"]:
-            os.sched_setaffinity(0, request["cores"])  # type: ignore[arg-type]
+            os.sched_setaffinity(0, request["cores"])
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
         for number in map(int, os.environ.pop("NURSERY_CLOSES", "")):
             os.close(number)
             setattr(sys, ("stdin", "stdout", "stderr")[number], None)  # as Python has it then
-        arguments: list[str] = request["arguments"]  # type: ignore[assignment]
+        arguments: list[str] = request["arguments"]
         if request["is"] in ("python", "light"):
             code = _be_python(arguments[arguments.index("-c") + 1 :])
             return
@@ -611,12 +617,19 @@ def _be_asked(
 
         try:
             entry()
-        except SystemExit as left:
-            code = left.code if isinstance(left.code, int) else 0 if left.code is None else 1
+        except SystemExit as stop:
+            code = _exit_code(stop)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
         os._exit(code)
+
+
+def _exit_code(stop: SystemExit) -> int:
+    """Returns the code with which Python would end: 0 for nothing, 1 for a text."""
+    if isinstance(stop.code, int):
+        return stop.code
+    return 0 if stop.code is None else 1
 
 
 def _be_python(arguments: Sequence[str]) -> int:

@@ -231,8 +231,8 @@ def finetuned(fields: Mapping[str, Any]) -> Peer:
 
     def run(trial: Trial) -> Record:
         output = trial.folder / "run"
-        known = bertctl.Recipe.model_fields["model"].annotation.model_fields  # type: ignore[union-attr]
-        later = {} if "head_start" in known else {"model.head_start"}
+        model_section = bertctl.Recipe.model_fields["model"].annotation
+        later = {} if "head_start" in model_section.model_fields else {"model.head_start"}
         own_fields = {name: value for name, value in fields.items() if name not in later}
         started = time.perf_counter()
         cpu_before = cpu_seconds()

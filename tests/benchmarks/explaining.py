@@ -126,14 +126,16 @@ def main() -> None:
                 if turn:
                     wall[name].append(time.perf_counter() - started[0])
                     busy[name].append(time.process_time() - started[1])
-    reference = min(wall[next(iter(sides))]), min(busy[next(iter(sides))])
+    first_side = next(iter(sides))
+    reference_seconds = min(wall[first_side])
+    reference_cpu = min(busy[first_side])
     print(f"{rows} rows, best of {rounds}{'':24}{'rows/s':>8}{'ratio':>8}{'CPU s':>8}{'ratio':>8}")
     for name in sides:
         seconds = min(wall[name])
         cpu = min(busy[name])
-        print(
-            f"{name:44}{rows / seconds:8.2f}{reference[0] / seconds:7.2f}x{cpu:8.1f}{reference[1] / cpu:7.2f}x"
-        )
+        speed_columns = f"{rows / seconds:8.2f}{reference_seconds / seconds:7.2f}x"
+        cpu_columns = f"{cpu:8.1f}{reference_cpu / cpu:7.2f}x"
+        print(f"{name:44}{speed_columns}{cpu_columns}")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ THEIRS = """
 import sys, numpy
 from pathlib import Path
 from sentence_transformers import SentenceTransformer
-model = SentenceTransformer(sys.argv[1], device=sys.argv[4] or None)  # a bare encoder gets mean pooling
+# a bare encoder gets mean pooling
+model = SentenceTransformer(sys.argv[1], device=sys.argv[4] or None)
 numpy.save(sys.argv[3], model.encode(Path(sys.argv[2]).read_text().splitlines(), batch_size=32))
 """
 FEW = 16

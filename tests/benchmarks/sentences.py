@@ -119,9 +119,8 @@ def measure(loss: str, pairs: list[dict[str, Any]], steps: int, batch: int, scra
     )
     rates = {"sentence-transformers' trainer, fp32": theirs.pairs / theirs.seconds}
     rates[f"bertctl, {ours.precision}"] = ours.pairs / ours.seconds
-    print(
-        f"{f'{loss}, batch {batch}, {torch.get_num_threads()} threads':44}{'pairs/s':>12}{'ratio':>10}"
-    )
+    title = f"{loss}, batch {batch}, {torch.get_num_threads()} threads"
+    print(f"{title:44}{'pairs/s':>12}{'ratio':>10}")
     for name, rate in rates.items():
         print(f"{name:44}{rate:12.1f}{rate / next(iter(rates.values())):8.2f} x")
 

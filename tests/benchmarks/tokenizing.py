@@ -42,10 +42,9 @@ def main() -> None:
     rates = measure(tokenizer, texts, others={"datasets.map": datasets_map(tokenizer)})
     print(f"{'':16}{'MB/s':>8}{'tokens/s':>14}{'ours is':>10}")
     for rate in rates:
-        ratio = rates[0].megabytes_per_second / rate.megabytes_per_second
-        print(
-            f"{rate.name:16}{rate.megabytes_per_second:8.1f}{rate.tokens_per_second:14,.0f}{ratio:8.1f} x"
-        )
+        megabytes = rate.megabytes_per_second
+        ratio = rates[0].megabytes_per_second / megabytes
+        print(f"{rate.name:16}{megabytes:8.1f}{rate.tokens_per_second:14,.0f}{ratio:8.1f} x")
     same = len({rate.checksum for rate in rates}) == 1
     print("the ids are equal" if same else "THE IDS DIFFER")
 

@@ -37,8 +37,10 @@ REPLACEMENTS: tuple[Any, ...] = (
 )
 
 STEP = 27
-"""Alterations of which one is tried: all of a run's by all of its verbs would be 39,000 commands, or
-hours. No multiple of the number of replacements, so that each of them is tried in turn."""
+"""Every 27th alteration is tried: all of a run's by all of its verbs would be 39,000 commands.
+
+No multiple of the number of replacements, so that each of them is tried in turn.
+"""
 
 
 class Folder(NamedTuple):

@@ -354,8 +354,8 @@ def test_memory_does_not_grow_with_the_file(tiny_run, tmp_path):
 
 STSB_HEADER = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 MNLI_HEADER = (
-    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
-    "sentence2_parse\tsentence1\tsentence2"
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+    "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
 )
 NLI = ("entailment", "neutral", "contradiction")
 

@@ -110,7 +110,7 @@ class Outcome:
 
 @pytest.fixture
 def make_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Path]:
-    """A function that makes the folder to work in anew, at the same path and with the same files."""
+    """A function that makes the working folder anew, at the same path and with the same files."""
 
     def make() -> Path:
         folder = tmp_path / "work"
@@ -194,7 +194,7 @@ def _here(words: Sequence[str]) -> tuple[int, str, str]:
     messages = []
     for stream in (stdout, stderr):
         stream.flush()
-        messages.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+        messages.append(stream.buffer.getvalue().decode())
     return code, *messages
 
 

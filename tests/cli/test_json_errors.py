@@ -6,7 +6,6 @@ Stderr says the same to people.
 import functools
 import importlib
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -194,8 +193,9 @@ def test_an_answer_and_then_an_error_are_one_document(bertctl, tiny_run, tmp_pat
     rows.write_text('{"text": "good film"}\n' * 2100 + '{"text": 3\n')
     done = bertctl("predict", tiny_run.path, rows, "--json")
     assert done.returncode == 3, done.stderr
-    place = one_document(done.stdout, 3)
-    assert (os.path.basename(str(place["file"])), place["line"]) == ("rows.jsonl", 2101)  # noqa: PTH119
+    error = one_document(done.stdout, 3)
+    assert Path(str(error["file"])).name == "rows.jsonl"
+    assert error["line"] == 2101
     done = bertctl("predict", tiny_run.path, rows)
     assert done.returncode == 3
     assert len(done.stdout.splitlines()) == 2048, (

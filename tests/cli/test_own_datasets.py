@@ -69,7 +69,10 @@ trec:
   columns: {text: question, label: kind}
   labels: [LOC, HUM]
   splits: {train: {}, validation: {}, test: {}}
-  hub: {repo: someone/set, revision: "0123456789012345678901234567890123456789", file: "{split}.parquet"}
+  hub:
+    repo: someone/set
+    revision: "0123456789012345678901234567890123456789"
+    file: "{split}.parquet"
 """
 
 

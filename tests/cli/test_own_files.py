@@ -103,10 +103,9 @@ def test_a_call_says_itself_how_its_file_is_read(latin: Path, bertctl: Run, tmp_
 def test_every_verb_that_reads_files_takes_their_encoding(
     verb: str, tiny_model: Path, bertctl: Run, tmp_path: Path
 ) -> None:
-    (tmp_path / "old.csv").write_bytes(
-        "text;label\nZürich war good;pos\nGenève était bad;neg\nKöln war gut;pos\nÎle bad;neg\n".encode(
-            "latin-1"
-        )
+    (tmp_path / "old.csv").write_text(
+        "text;label\nZürich war good;pos\nGenève était bad;neg\nKöln war gut;pos\nÎle bad;neg\n",
+        encoding="latin-1",
     )
     words = {
         "tokenize": ["tokenize", "--model", tiny_model, "--file", "old.csv"],

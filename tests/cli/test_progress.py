@@ -271,7 +271,7 @@ def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(
     stream, screen = Terminal(), Reflowing()
     monkeypatch.setattr("sys.stderr", stream)
     out = Output()
-    out.talk._environ = {}  # type: ignore[misc]
+    out.talk._environ = {}
     for step in range(1, 61):
         clock.now += 0.2
         out.talk.width = (100, 37, 20, 160)[step // 10 % 4]

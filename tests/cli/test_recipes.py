@@ -131,7 +131,11 @@ def test_ls_data_shows_labels_metric_and_published_score(bertctl):
 def test_each_recipe_opens_with_its_command_and_says_why(name):
     path = builtin_recipes()[name]
     lines = path.read_text(encoding="utf-8").splitlines()
-    verb = "probe" if name in PROBES else "pretrain" if name in PRETRAINING else "finetune"
+    verb = "finetune"
+    if name in PROBES:
+        verb = "probe"
+    elif name in PRETRAINING:
+        verb = "pretrain"
     assert re.match(rf"# bertctl {verb} {name}( --| \w+\.txt|$)", lines[0])
     recipe = load_recipe(name)
     assert recipe.name == name == path.stem

@@ -1,8 +1,9 @@
 """What a person sees on a terminal of 80 columns, recorded as text in `screens/`.
 
-    BERTCTL_SCREENS=write pytest -n 0 tests/cli/test_screens.py     # writes them anew; then look at each
+    BERTCTL_SCREENS=write pytest -n 0 tests/cli/test_screens.py     # writes them anew
 
-Figures that differ between machines and runs are 0 there, hashes are x.
+Look at each screen that changed. Figures that differ between machines and runs are 0 there, hashes
+are x.
 """
 
 import contextlib

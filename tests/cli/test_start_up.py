@@ -15,10 +15,11 @@ from tests.conftest import TinyRun
 CODE = """
 import contextlib, io, json, sys
 from bertctl.cli.main import main
+heavy = {"transformers", "torch._dynamo", "accelerate", "datasets"}
+heavy |= {"sklearn", "pandas", "matplotlib"}
 for command in json.loads(sys.argv[1]):
     with contextlib.redirect_stdout(io.StringIO()):
         code = main(command)
-    heavy = {"transformers", "torch._dynamo", "accelerate", "datasets", "sklearn", "pandas", "matplotlib"}
     print(command[0], code, *sorted(heavy & set(sys.modules)))
 """
 

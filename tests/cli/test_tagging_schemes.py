@@ -39,8 +39,11 @@ def sentences(seed: int, count: int, scheme: str) -> list[list[tuple[str, str]]]
             kind = TYPES[word] if rng.random() < 0.9 else "OTHER"  # some cannot be learned
             spans.append((kind, len(words), len(words) + length))
             words += [word] * length
-        personal = scheme if scheme != "mixed" else ("IOB1" if number % 3 == 0 else "IOB2")
-        results.append(list(zip(words, write_tags(spans, len(words), personal), strict=True)))
+        sentence_scheme = scheme
+        if scheme == "mixed":
+            sentence_scheme = "IOB1" if number % 3 == 0 else "IOB2"
+        tags = write_tags(spans, len(words), sentence_scheme)
+        results.append(list(zip(words, tags, strict=True)))
     return results
 
 

@@ -129,8 +129,11 @@ def test_what_each_mode_keeps_is_said_before_training(
     assert (retained["texts"], retained["advised"]) == (29, "window")
     assert "advised: --long-text window" in plan.stderr
     check = bertctl("data", "check", reviews, "--model", tiny_model, "--max-length", 10)
-    says = r"Or --long-text: head, tail and head-tail each keep [\d.]+ % of the tokens; window keeps all, in [\d.]+ "
-    assert re.search(says, " ".join(check.stdout.split())), check.stdout
+    advice = (
+        r"Or --long-text: head, tail and head-tail each keep [\d.]+ % of the tokens; "
+        r"window keeps all, in [\d.]+ "
+    )
+    assert re.search(advice, " ".join(check.stdout.split())), check.stdout
     check = bertctl(
         "data", "check", reviews, "--model", tiny_model, "--max-length", 10, "--long-text", "window"
     )
@@ -283,18 +286,27 @@ def test_two_processes_train_as_one(
 GROWTH = """
 import psutil, sys, torch, transformers
 from bertctl.modeling.window_pooling import pool_windows
-sizes = dict(hidden_size=192, num_hidden_layers=4, num_attention_heads=4, intermediate_size=768, vocab_size=2000)
-network = transformers.BertForSequenceClassification(transformers.BertConfig(**sizes)).train()
+config = transformers.BertConfig(
+    hidden_size=192,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=768,
+    vocab_size=2000,
+)
+network = transformers.BertForSequenceClassification(config).train()
 pool_windows(network, "mean", {})
-seen, run = [], network.bert.forward
-def watched(*given, **named):
-    seen.append(psutil.Process().memory_info().rss)
-    return run(*given, **named)
+resident_bytes = []
+forward = network.bert.forward
+def watched(*arguments, **options):
+    resident_bytes.append(psutil.Process().memory_info().rss)
+    return forward(*arguments, **options)
 network.bert.forward = watched
 ids = torch.randint(100, 1900, (60, 256))
-found = network(owners=torch.zeros(60, dtype=torch.long), input_ids=ids, attention_mask=torch.ones_like(ids))
-found.logits.sum().backward()
-print(len(seen), (max(seen[2:]) - seen[2]) / 2**20)
+owners = torch.zeros(60, dtype=torch.long)
+outputs = network(owners=owners, input_ids=ids, attention_mask=torch.ones_like(ids))
+outputs.logits.sum().backward()
+growth = max(resident_bytes[2:]) - resident_bytes[2]
+print(len(resident_bytes), growth / 2**20)
 """
 
 

@@ -173,7 +173,7 @@ def test_each_head_takes_a_step_in_its_precision_and_without_dropout_says_the_sa
         first = answers(model, kind)
         assert torch.equal(answers(model, kind), first), kind
         with torch.autocast("cpu", torch.bfloat16, enabled=not only_fp32(source.config)):
-            answers(model, kind).float().square().sum().backward()  # type: ignore[no-untyped-call]
+            answers(model, kind).float().square().sum().backward()
         norms = [
             float(parameter.grad.norm())
             for parameter in model.trainable_parameters().values()
@@ -223,7 +223,7 @@ def test_options_about_layers_and_memory_work_or_are_refused(source: ModelSource
     with contextlib.suppress(UsageError):
         model = built(source, kind, **{"training.gradient_checkpointing": True})
         model.network.train()
-        answers(model, kind).square().sum().backward()  # type: ignore[no-untyped-call]
+        answers(model, kind).square().sum().backward()
     with contextlib.nullcontext() if can["vectors"] == "yes" else pytest.raises(UsageError):
         features = extract_features(
             TEXTS, model=source.folder, layers="word-embeddings", fields=CPU

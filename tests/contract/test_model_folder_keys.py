@@ -390,7 +390,7 @@ def test_settings_that_say_what_is_done_anyway_are_let_through(
     fields: dict[str, Any], classifier: Path, tmp_path: Path
 ) -> None:
     run = open_run(changed(classifier, tmp_path / "model", **fields))
-    assert run.task.labels == ("neg", "pos")  # type: ignore[attr-defined]
+    assert run.task.labels == ("neg", "pos")
 
 
 def test_names_of_label2id_are_used_where_id2label_has_none(
@@ -398,7 +398,7 @@ def test_names_of_label2id_are_used_where_id2label_has_none(
 ) -> None:
     names = {"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"good": 1, "bad": 0}}
     run = open_run(changed(classifier, tmp_path / "model", **names))
-    assert run.task.labels == ("bad", "good")  # type: ignore[attr-defined]
+    assert run.task.labels == ("bad", "good")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The page of all codes of `bertctl data check`, from the tables of the package and of this folder."""
+"""The page of all codes of `bertctl data check`, from the table of the package and our own."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +32,9 @@ _INTRODUCTION = """\
 <!-- group: reference; order: 75; verbs: data -->
 # Findings of data check
 
-This page lists every code that `bertctl data check` can report, for everyone who has such a finding and wants to know
-what it means and what to do. The codes are stable: you find them in `--json`, in JUnit files and in annotations.
+This page lists every code that `bertctl data check` can report, for everyone who has such a finding
+and wants to know what it means and what to do. The codes are stable: you find them in `--json`, in
+JUnit files and in annotations.
 
 For example, a file with a blank text, repeated rows and a contradiction:
 

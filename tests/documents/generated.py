@@ -55,17 +55,17 @@ _INTRODUCTION = """\
 <!-- group: reference; order: 40 -->
 # Recipe fields
 
-This page lists all fields of a recipe with their types and defaults, for you if you write a recipe or look for a
-setting. `bertctl recipes show NAME` prints the same words
-beside the values of a recipe, and `--set SECTION.FIELD=VALUE` changes one. See [recipes](recipes.md).
+This page lists all fields of a recipe with their types and defaults, for you if you write a recipe
+or look for a setting. `bertctl recipes show NAME` prints the same words beside the values of a
+recipe, and `--set SECTION.FIELD=VALUE` changes one. See [recipes](recipes.md).
 """
 
 
 _OVERVIEW = """\
 # Documentation of bertctl
 
-These pages ship with the package: `bertctl docs` lists them, `bertctl docs TOPIC` shows one in the terminal, and
-`bertctl docs WORD` searches them.
+These pages ship with the package: `bertctl docs` lists them, `bertctl docs TOPIC` shows one in the
+terminal, and `bertctl docs WORD` searches them.
 """
 
 

@@ -6,8 +6,9 @@ A block of kind `console` holds commands after `$ ` and below each what a termin
 shows. A line `...` stands for any number of lines, and `...` at the end of a line for its rest.
 Decimals, times, sizes, speeds and hashes differ between machines, so they are masked when outputs
 are compared; in a block under `<!-- numbers vary -->` all numbers but exit codes are, and the stars
-of what is best. A block of kind `sh` holds commands alone. A block under `<!-- file: NAME -->` is written to
-that file. In a block of kind `python`, `expression  # -> value` shows the value of an expression.
+of what is best. A block of kind `sh` holds commands alone. A block under `<!-- file: NAME -->` is
+written to that file. In a block of kind `python`, `expression  # -> value` shows the value of an
+expression.
 """
 
 import ast
@@ -188,13 +189,14 @@ def _masked(line: str, numbers_vary: bool) -> str:
 
 
 def run_python(code: str, names: dict[str, Any]) -> int:
-    """Runs Python code and checks the values that its comments show; returns how many those were."""
+    """Runs Python code and checks the values that its comments show; returns how many they are."""
     lines = code.splitlines()
     checked = 0
     for statement in ast.parse(code).body:
         _, arrow, output = lines[(statement.end_lineno or 1) - 1].partition("  # -> ")
         if arrow and isinstance(statement, ast.Expr):
-            value = eval(compile(ast.Expression(statement.value), "page", "eval"), names)  # noqa: S307
+            expression = compile(ast.Expression(statement.value), "page", "eval")
+            value = eval(expression, names)  # noqa: S307
             assert _masked(repr(value), numbers_vary=False) == _masked(output, numbers_vary=False)
             checked += 1
         else:
@@ -232,7 +234,7 @@ def write_outputs(page: Path) -> int:
 
 
 def _run_page(page: Path) -> dict[str, str]:
-    """Runs the commands of a page in a new folder and returns the outputs of those that show one."""
+    """Runs the commands of a page in a new folder; returns the outputs of those that show one."""
     outputs = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -243,7 +245,8 @@ def _run_page(page: Path) -> dict[str, str]:
             elif command.mark in ("", VARYING):
                 code, output = run_command(command.text, folder, os.environ)
                 if code != 0:
-                    print(f"exit code {code}: {command.text}\n{output}", file=sys.stderr)  # noqa: T201
+                    message = f"exit code {code}: {command.text}\n{output}"
+                    print(message, file=sys.stderr)  # noqa: T201
                 outputs[command.text] = output
     return outputs
 

@@ -56,7 +56,8 @@ def screen(
             "COLUMNS": str(columns),
             "LINES": str(_LINES),
         }
-        os.execve(sys.executable, [sys.executable, "-m", "bertctl", *command], environment)  # noqa: S606
+        arguments = [sys.executable, "-m", "bertctl", *command]
+        os.execve(sys.executable, arguments, environment)  # noqa: S606
     used: list[list[tuple[str, str]]] | None = None
     while True:
         try:

@@ -17,9 +17,13 @@ from tests.documents.kept_outputs import console_block
 EXIT_CODES = {
     ExitCode.OK: "Done. For `gate`: every check passes.",
     ExitCode.BUG: "A bug in bertctl. Please report it.",
-    ExitCode.USAGE: "An option, a recipe field or a combination of them is wrong. Nothing was started.",
+    ExitCode.USAGE: (
+        "An option, a recipe field or a combination of them is wrong. Nothing was started."
+    ),
     ExitCode.DATA: "The data cannot be used: rows, columns, labels or bytes.",
-    ExitCode.UNAVAILABLE: "A file, model or data set is not available, or a place cannot be written.",
+    ExitCode.UNAVAILABLE: (
+        "A file, model or data set is not available, or a place cannot be written."
+    ),
     ExitCode.DEVICE: "The device is missing, or memory ran out.",
     ExitCode.DIVERGED: "Training diverged (with `--strict` also: it collapsed to one answer).",
     ExitCode.GATE_NOT_MET: "`gate`: a check fails.",
@@ -34,8 +38,9 @@ _VERBS = """\
 <!-- group: reference; order: 10 -->
 # Verbs and options
 
-This page lists every verb of bertctl with all its options, for looking them up and for searching. `bertctl VERB --help`
-shows the usual options of a verb in your terminal, and `bertctl VERB --help-all` all of them.
+This page lists every verb of bertctl with all its options, for looking them up and for searching.
+`bertctl VERB --help` shows the usual options of a verb in your terminal, and
+`bertctl VERB --help-all` all of them.
 
 | verb | what it does |
 |---|---|
@@ -50,15 +55,19 @@ _AGENTS = """\
 <!-- group: reference; order: 15; verbs: docs -->
 # For scripts and agents
 
-This page shows the whole interface on one screen, for you if you write scripts, and for programs that call bertctl.
+This page shows the whole interface on one screen, for you if you write scripts, and for programs
+that call bertctl.
 
 - Results go to stdout, messages to stderr. The exit code tells you what went wrong.
 - `--json` prints exactly one JSON document on stdout, for errors too. bertctl never prompts.
-- A pipe gets neither progress bar nor color. `AI_AGENT=1` or `CI=true` switches the bar off on a terminal too,
-  and `AI_AGENT=1` also the colors.
-- `-q` prints warnings and errors only. `bertctl runs ls -q` and `bertctl recipes ls -q` print names alone.
-- `--offline` tries no connection. `--dry-run` of `finetune`, `pretrain`, `sweep` and `runs gc` changes nothing.
-- A command that was interrupted continues with `--resume`; `--resume-if-any` starts or continues, as needed.
+- A pipe gets neither progress bar nor color. `AI_AGENT=1` or `CI=true` switches the bar off on a
+  terminal too, and `AI_AGENT=1` also the colors.
+- `-q` prints warnings and errors only. `bertctl runs ls -q` and `bertctl recipes ls -q` print names
+  alone.
+- `--offline` tries no connection. `--dry-run` of `finetune`, `pretrain`, `sweep` and `runs gc`
+  changes nothing.
+- A command that was interrupted continues with `--resume`; `--resume-if-any` starts or continues,
+  as needed.
 
 ## Five commands for most jobs
 
@@ -85,7 +94,8 @@ Errors are documents of one form, described by `bertctl/schemas/error.json`. For
 
 ## JSON documents
 
-The JSON Schemas ship in `bertctl/schemas/`. See [the run folder](run-folder.md) for the files of a run.
+The JSON Schemas ship in `bertctl/schemas/`. See [the run folder](run-folder.md) for the files of a
+run.
 
 {schemas}
 """

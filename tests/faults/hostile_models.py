@@ -20,7 +20,10 @@ _WEIGHTS = MODEL["model.safetensors"]
 _LENGTH = int.from_bytes(_WEIGHTS[:8], "little")
 _HEADER: dict[str, Any] = json.loads(_WEIGHTS[8 : 8 + _LENGTH])
 
-EVIL = b"import pathlib\npathlib.Path('pwned').touch()\npathlib.Path(__file__).with_name('pwned').touch()\n"
+EVIL = b"""import pathlib
+pathlib.Path('pwned').touch()
+pathlib.Path(__file__).with_name('pwned').touch()
+"""
 """Code that leaves a trace when it is run."""
 DEEP = b"[" * 100_000 + b"]" * 100_000
 

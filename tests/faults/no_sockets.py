@@ -11,5 +11,5 @@ def _refused(_: socket.socket, address: Any) -> Never:
     raise SystemExit(f"a connection to {address}")
 
 
-socket.socket.connect = _refused  # type: ignore[method-assign]
-socket.socket.connect_ex = _refused  # type: ignore[method-assign]
+socket.socket.connect = _refused
+socket.socket.connect_ex = _refused

@@ -196,7 +196,7 @@ class _Worker:
 
     def _ended(self) -> Iterator[Told]:
         code = self._process.wait()
-        self._process.stdout.close()  # type: ignore[union-attr]
+        self._process.stdout.close()
         if self._in_hand is None:
             if code:
                 raise RuntimeError(

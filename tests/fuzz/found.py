@@ -1,9 +1,14 @@
 """What the fuzzer has found, kept: target -> the content of the one file that was damaged."""
 
 _DEEP = b"[" * 100_000
-_FAR = b"""{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
-"pre_tokenizer": null, "post_processor": null, "decoder": null, "model": {"type": "WordPiece", "unk_token": "[UNK]",
-"continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": {"[UNK]": 0, "d": 2147483648}}}"""
+_FAR = (
+    b'{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [],'
+    b' "normalizer": null,\n'
+    b'"pre_tokenizer": null, "post_processor": null, "decoder": null,'
+    b' "model": {"type": "WordPiece", "unk_token": "[UNK]",\n'
+    b'"continuing_subword_prefix": "##", "max_input_chars_per_word": 100,'
+    b' "vocab": {"[UNK]": 0, "d": 2147483648}}}'
+)
 
 FOUND: tuple[tuple[str, bytes], ...] = (
     # recipes

@@ -326,17 +326,18 @@ def _places(document: Any) -> "list[tuple[Any, Any]]":
     waiting = [document]
     while waiting and len(results) < 4_000:
         node = waiting.pop(0)
-        keys = (
-            list(node)
-            if isinstance(node, dict)
-            else range(len(node))
-            if isinstance(node, list)
-            else ()
-        )
-        for key in list(keys)[:200]:
+        for key in _keys(node)[:200]:
             results.append((node, key))
             waiting.append(node[key])
     return results
+
+
+def _keys(node: Any) -> list[Any]:
+    if isinstance(node, dict):
+        return list(node)
+    if isinstance(node, list):
+        return list(range(len(node)))
+    return []
 
 
 def _written(document: Any, random: Random) -> bytes:

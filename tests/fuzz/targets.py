@@ -58,7 +58,11 @@ def light(_: Path | None = None) -> tuple[Target, ...]:
             "data sets",
             8,
             {
-                "mine.yaml": b"task: text-classification\ndata: {name: mine, data_dir: .}\nmodel: {name: tiny/}\n",
+                "mine.yaml": (
+                    b"task: text-classification\n"
+                    b"data: {name: mine, data_dir: .}\n"
+                    b"model: {name: tiny/}\n"
+                ),
                 "datasets.yaml": originals.DATASETS,
                 "rows.csv": rows,
                 **model,

@@ -105,7 +105,7 @@ class Boundary:
         from bertctl.cli.framework import streams
         from tests.fuzz.watch import Watch
 
-        re._MAXCACHE = 1 << 14  # type: ignore[attr-defined]  # as in the nursery
+        re._MAXCACHE = 1 << 14  # as in the nursery
         self._command = main.run_command
         self._open_streams = streams.open_streams
         self.watch = Watch()

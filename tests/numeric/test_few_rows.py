@@ -213,7 +213,8 @@ def test_a_gate_on_few_rows_passes_wrongly_in_at_most_2_5_percent(name, n, n_clu
 
     passed, held = _simulate(name, n, n_clusters, TRIALS)
 
-    print(f"{name}, {n} rows, {n_clusters} clusters: passes {passed:.1%}, coverage {held:.1%}")  # noqa: T201
+    rates = f"passes {passed:.1%}, coverage {held:.1%}"
+    print(f"{name}, {n} rows, {n_clusters} clusters: {rates}")  # noqa: T201
     assert passed <= 0.025 + _noise(0.025)
     assert held >= LOWEST_COVERAGE - _noise(LOWEST_COVERAGE)
     assert _over_covers(n, n_clusters) or held <= HIGHEST_COVERAGE + _noise(HIGHEST_COVERAGE)

@@ -168,7 +168,7 @@ def test_a_sample_has_every_label_and_its_share(tiny_model: Path, tmp_path: Path
     job = job_of(tiny_model, data, **{"training.epochs": 1})
     windows = sampled_windows(job)
 
-    counts = np.bincount(job.features["train"].labels[windows], minlength=3)  # type: ignore[attr-defined]
+    counts = np.bincount(job.features["train"].labels[windows], minlength=3)
     assert 200 <= len(windows) < 400
     assert counts[2] >= 1
     assert counts[0] / len(windows) == pytest.approx(900 / 997, abs=0.02)

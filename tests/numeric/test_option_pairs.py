@@ -238,7 +238,7 @@ def trained(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
     training = settings.training
     weights = settings.training.class_weights
     loss = CLASS_LOSSES[training.loss]
-    shape = None if weights is None else tuple(weights)  # type: ignore[arg-type]
+    shape = None if weights is None else tuple(weights)
     objective = loss.objective_class(kind)(
         Padding(0), shape, training.label_smoothing, **loss.keywords(training)
     )
@@ -246,11 +246,11 @@ def trained(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
     optimizer = build_optimizer(network, settings.optimizer)
     unfreezing = Unfreezing(network) if training.gradual_unfreezing else None
     engine = TrainingEngine(
-        loaded=_Plain(has_segments=False),  # type: ignore[arg-type]
+        loaded=_Plain(has_segments=False),
         network=network,
         optimizer=optimizer,
         schedule=build_schedule(optimizer, settings.optimizer, steps=STEPS),
-        accelerator=_Plain(backward=lambda loss: loss.backward(), no_sync=lambda _: _Plain()),  # type: ignore[arg-type]
+        accelerator=_Plain(backward=lambda loss: loss.backward(), no_sync=lambda _: _Plain()),
         objective=objective,
         compute=Compute("cpu", "fp32", 1, ""),
         max_grad_norm=settings.optimizer.max_grad_norm,
@@ -264,7 +264,7 @@ def trained(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
             rows,
             np.arange(ROWS),
             WindowRandom(0),
-            micro_batches=training.accumulation_steps,  # type: ignore[arg-type]
+            micro_batches=training.accumulation_steps,
         )
         engine.optimizer.step()
         engine.schedule.step()

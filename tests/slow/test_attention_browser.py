@@ -64,15 +64,22 @@ def driven(folder: Path, page: Path, steps: str, *, width: int = 1200) -> Path:
     script = f"""
       const wait = () => new Promise((go) => setTimeout(go, 150));
       const until = async (holds) => {{ for (let i = 0; i < 100 && !holds(); i++) await wait(); }};
-      const pixels = (canvas) => {{ // of a copy: reading the canvas itself makes it slow, and the browser says so
-        const copy = Object.assign(document.createElement("canvas"), {{width: canvas.width, height: canvas.height}});
+      const pixels = (canvas) => {{
+        // of a copy: reading the canvas itself makes it slow, and the browser says so
+        const copy = document.createElement("canvas");
+        copy.width = canvas.width;
+        copy.height = canvas.height;
         copy.getContext("2d").drawImage(canvas, 0, 0);
         return copy.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
       }};
       onload = async () => {{
         const w = document.getElementById("f").contentWindow, d = w.document, seen = {{}};
-        const said = () => d.getElementById("said").textContent, chosen = () => d.getElementById("chosen").textContent;
-        const ink = () => pixels(d.getElementById("between")).reduce((sum, value) => sum + (value > 0), 0);
+        const said = () => d.getElementById("said").textContent;
+        const chosen = () => d.getElementById("chosen").textContent;
+        const ink = () => {{
+          const values = pixels(d.getElementById("between"));
+          return values.reduce((sum, value) => sum + (value > 0), 0);
+        }};
         const at = (type, target, more) => {{
           const kind = more?.key ? w.KeyboardEvent : w.MouseEvent;
           target.dispatchEvent(new kind(type, {{bubbles: true, ...more}}));
@@ -95,7 +102,9 @@ def seen_in(dom: str) -> dict:
 
 def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> None:
     steps = """
-        const from = d.getElementById("from"), token = (i) => from.children[i], grid = d.getElementById("grid");
+        const from = d.getElementById("from");
+        const token = (i) => from.children[i];
+        const grid = d.getElementById("grid");
         seen.views = d.getElementById("views").hidden;
         seen.tokens = [...from.children].map((item) => item.textContent);
         seen.all = said(); seen.lines = ink();
@@ -110,23 +119,27 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
         seen.next = said();
         at("keydown", from, {key: "Escape"}); await wait();
         seen.freed = said();
-        at("click", grid.querySelector('button[data-layer="1"][data-head="8"]')); at("click", token(3)); await wait();
+        at("click", grid.querySelector('button[data-layer="1"][data-head="8"]'));
+        at("click", token(3)); await wait();
         seen.head = said(); seen.layer = d.getElementById("layer").value;
         seen.pressed = [...grid.querySelectorAll('[aria-pressed="true"]')].map((b) => b.title);
         await until(() => chosen().startsWith("Layer 2, head 9"));
         const products = d.getElementById("products"), box = products.getBoundingClientRect();
         at("mousemove", products, {clientX: box.left + 140, clientY: box.top + 100}); await wait();
         seen.element = chosen();
-        const sides = d.getElementById("sides"); sides.value = "01"; at("change", sides); await wait();
+        const sides = d.getElementById("sides");
+        sides.value = "01"; at("change", sides); await wait();
         seen.sides = said();
         const special = d.getElementById("special"); sides.value = ""; at("change", sides);
         special.checked = false; at("change", special); await wait();
         seen.without = said();
         at("click", d.getElementById("none")); await wait();
         seen.none = said();
-        grid.querySelector("button").focus(); at("keydown", grid.querySelector("button"), {key: "ArrowRight"});
+        grid.querySelector("button").focus();
+        at("keydown", grid.querySelector("button"), {key: "ArrowRight"});
         seen.focus = d.activeElement.title;
-        const drawn = () => [...grid.querySelectorAll("canvas")].filter((one) => pixels(one).some(Boolean)).length;
+        const is_drawn = (canvas) => pixels(canvas).some(Boolean);
+        const drawn = () => [...grid.querySelectorAll("canvas")].filter(is_drawn).length;
         await until(() => drawn() === 72);
         seen.drawn = drawn();
     """
@@ -185,12 +198,14 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
 def test_the_page_says_what_the_model_does(visit, page, reader, tmp_path) -> None:
     attention = read_attention(reader, TEXT, PAIR)
     steps = """
-        at("click", d.getElementById("grid").querySelector('button[data-layer="4"][data-head="6"]'));
+        const grid = d.getElementById("grid");
+        at("click", grid.querySelector('button[data-layer="4"][data-head="6"]'));
         seen.rows = [];
         for (const token of d.getElementById("from").children) {
           at("click", token);
           const place = seen.rows.length + 1;
-          await until(() => chosen().startsWith(`Layer 5, head 7, from “${token.textContent}” (${place})`));
+          const start = `Layer 5, head 7, from “${token.textContent}” (${place})`;
+          await until(() => chosen().startsWith(start));
           seen.rows.push(chosen());
         }
     """

@@ -124,7 +124,7 @@ def test_other_weights_give_other_words(opinions: TrainedRun, tmp_path: Path) ->
     other = type(network)(network.config)
     other.save_pretrained(tmp_path / "run" / "model")
     rows = split_rows(opinions, "validation").select(range(100))
-    requests = Asked(label=opinions.task.labels[0], faithful_rows=0)  # type: ignore[attr-defined]
+    requests = Asked(label=opinions.task.labels[0], faithful_rows=0)
     both = [
         Explainer(entry, requests).explain([rows])
         for entry in (opinions, open_run(tmp_path / "run"))
@@ -154,7 +154,7 @@ def test_equal_to_captum_at_the_same_steps(
     )
     for text, row in zip(texts, rows, strict=True):
         [target] = row["targets"]
-        number = opinions.task.labels.index(target["label"])  # type: ignore[attr-defined]
+        number = opinions.task.labels.index(target["label"])
         oracle = attr.LayerIntegratedGradients(
             lambda ids, number=number: network(ids).logits[:, number],
             network.get_input_embeddings(),

@@ -26,10 +26,13 @@ from bertctl.config.schema import Recipe
 from bertctl.tokenization.tokenizer_files import open_tokenizer
 from bertctl.training.corpus_cache import read_corpus
 
-tokenizer, begun = open_tokenizer("minilm").tokenizer, time.perf_counter()
+tokenizer = open_tokenizer("minilm").tokenizer
+started = time.perf_counter()
 data = read_corpus(Recipe.model_validate_json(sys.argv[1]), tokenizer)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps([time.perf_counter() - begun, peak, data.train.ids.nbytes, len(data.train.documents) - 1]))
+seconds = time.perf_counter() - started
+n_documents = len(data.train.documents) - 1
+print(json.dumps([seconds, peak, data.train.ids.nbytes, n_documents]))
 """
 
 

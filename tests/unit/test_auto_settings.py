@@ -127,9 +127,7 @@ def test_layers_that_share_their_weights_have_one_rate() -> None:
     assert layer_decay(traits(has_shared_layers=True)) == 1.0
 
 
-def test_where_nearly_all_rows_have_one_label_macro_f1_chooses_the_weights_and_the_run_says_so() -> (
-    None
-):
+def test_macro_f1_chooses_the_weights_where_nearly_all_rows_have_one_label_and_says_so() -> None:
     recipe = load_recipe("text-classification")
 
     resolved, sentence = resolve_auto(recipe, traits(majority_share=0.98))

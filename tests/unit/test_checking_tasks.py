@@ -63,7 +63,7 @@ def _rows(rows: list[Row], split: str) -> Rows:
 
 
 def check_rows(task: str, train: list[Row], validation: list[Row]) -> list[Finding]:
-    recipe = Recipe(task=task)  # type: ignore[arg-type]
+    recipe = Recipe(task=task)
     return run_checks(
         Subject(
             recipe, {"train": _rows(train, "train"), "validation": _rows(validation, "validation")}

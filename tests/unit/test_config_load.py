@@ -28,7 +28,7 @@ def write(tmp_path: Path):
 def problems(path: str, **more: object) -> list[str]:
     """The sentences of a refusal, each without the folder of the file."""
     with pytest.raises(RecipeError) as caught:
-        load_recipe(path, **more)  # type: ignore[arg-type]
+        load_recipe(path, **more)
     assert caught.value.exit_code == ExitCode.USAGE
     folder = f"{Path(path).parent}/"
     assert all(sentence in caught.value.message for sentence in caught.value.problems)

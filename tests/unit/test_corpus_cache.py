@@ -217,7 +217,8 @@ class Shown(Listener):
         if phase == "packing":
             print(phase, done, flush=True)
 
-data = read_corpus(Recipe.model_validate_json(sys.argv[1]), open_tokenizer("minilm").tokenizer, listener=Shown())
+recipe = Recipe.model_validate_json(sys.argv[1])
+data = read_corpus(recipe, open_tokenizer("minilm").tokenizer, listener=Shown())
 print(json.dumps(data.hashes))
 """
 

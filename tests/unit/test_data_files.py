@@ -91,10 +91,9 @@ def test_every_format_gives_the_same_rows(tmp_path, suffix, packed):
         ".parquet": [],
     }
     assert list(rows.lines) == lines[suffix]  # the third text has two lines
-    assert (
-        rows.where(3)
-        == f"{rows.source}{':6' if suffix in ('.csv', '.tsv') else rows.where(3)[len(rows.source) :]}"
-    )
+    assert rows.where(3).startswith(rows.source)
+    if suffix in (".csv", ".tsv"):
+        assert rows.where(3) == f"{rows.source}:6"
 
 
 @pytest.mark.parametrize("chunk_rows", [None, 1])

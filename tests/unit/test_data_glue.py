@@ -56,8 +56,8 @@ _NLI = "index\tsentence1\tsentence2"
 _STSB = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
 _STSB_LINE = "{i}\tmain\tMSRvid\t2012test\t0001\tnone\tnone\t{a}\t{b}"
 _MNLI = (
-    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse"
-    "\tsentence2_parse\tsentence1\tsentence2"
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse"
+    "\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2"
 )
 _MNLI_LINE = "{i}\t1\t1e\tfiction\t( p )\t( q )\t(R p)\t(R q)\t{a}\t{b}"
 _PAIRED = ("sentence1", "sentence2")

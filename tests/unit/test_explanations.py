@@ -260,7 +260,7 @@ def test_a_text_that_is_the_baseline_needs_no_steps_whatever_rounding_says(
         found, products = values(*given, **more)
         return found * [1 + next(noise) for _ in found], products
 
-    network.gradients = gradients  # type: ignore[method-assign]
+    network.gradients = gradients
     [explained_empty] = integrated_gradients(network, [empty], None)
     assert explained_empty.facts["change"] != 0.0, "the premise"
     assert (explained_empty.facts["converged"], explained_empty.facts["steps"]) == (True, 5)

@@ -1,4 +1,4 @@
-"""Exports: the folder, its proof, and what is left where an export does not answer as the model does."""
+"""Exports: the folder, its proof, and what is left if an export and its model differ."""
 
 import json
 import shutil

@@ -81,15 +81,24 @@ def test_a_threshold_cuts_the_calibrated_probabilities():
     assert (decision.positive, decision.fitted_on, decision.n) == ("spam", "validation", 400)
 
 
-def test_a_new_threshold_keeps_an_old_temperature_and_under_a_new_one_an_old_threshold_decides_as_before():
+def test_a_new_threshold_keeps_an_old_temperature():
     logits, gold = _binary()
     first = _fit(logits, gold, calibrate=True, rule=ThresholdRule())
+
     again = _fit(logits, gold, calibrate=False, rule=ThresholdRule(0.8), before=first)
+
     assert again.temperature == first.temperature
     assert again.threshold > first.threshold
+
+
+def test_an_old_threshold_decides_as_before_under_a_new_temperature():
+    logits, gold = _binary()
+    calibrated = _fit(logits, gold, calibrate=True, rule=ThresholdRule())
     alone = _fit(logits, gold, calibrate=False, rule=ThresholdRule())
+
     both = _fit(logits, gold, calibrate=True, rule=None, before=alone)
-    assert both.temperature == first.temperature
+
+    assert both.temperature == calibrated.temperature
     assert both.positive == "spam"
     decided = [
         scaled_probabilities(logits, entry.temperature or 1.0)[:, 1] >= entry.threshold - 1e-12

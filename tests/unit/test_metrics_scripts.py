@@ -26,7 +26,9 @@ def _write_script(path: Path, body: str) -> Path:
             def _info(self):
                 number = datasets.Value("int64")
                 features = datasets.Features({"predictions": number, "references": number})
-                return evaluate.MetricInfo(description="", citation="", inputs_description="", features=features)
+                return evaluate.MetricInfo(
+                    description="", citation="", inputs_description="", features=features
+                )
 
             def _compute(self, predictions, references):
     """

@@ -26,7 +26,7 @@ HEAD = {"num_labels": 3, "id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a":
 
 
 def section(folder: Path, **fields: object) -> ModelSection:
-    return ModelSection(name=str(folder), **{"max_length": 32, **fields})  # type: ignore[arg-type]
+    return ModelSection(name=str(folder), **{"max_length": 32, **fields})
 
 
 @pytest.fixture

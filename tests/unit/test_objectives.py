@@ -147,11 +147,11 @@ def engine_of(objective: Objective, workers: Workers = ALONE) -> TrainingEngine:
         clip_grad_norm_=nn.utils.clip_grad_norm_,
     )
     return TrainingEngine(
-        loaded=SimpleNamespace(has_segments=False),  # type: ignore[arg-type]
+        loaded=SimpleNamespace(has_segments=False),
         network=network,
         optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
-        schedule=None,  # type: ignore[arg-type]
-        accelerator=accelerator,  # type: ignore[arg-type]
+        schedule=None,
+        accelerator=accelerator,
         objective=objective,
         compute=Compute("cpu", "fp32", 1, ""),
         max_grad_norm=1e9,
@@ -168,7 +168,7 @@ def stepped(
 ) -> tuple[float, Any]:
     engine = engine_of(objective)
     step = rng or WindowRandom(7, 1, 3)
-    found = training_step(engine, Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches)  # type: ignore[arg-type]
+    found = training_step(engine, Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches)
     return found.loss, gradients(engine)
 
 
@@ -199,7 +199,7 @@ class ThreadWorkers(Workers):
         return found
 
     def sum(self, values: NDArray[Any]) -> NDArray[Any]:
-        return np.sum(self.gather(values), axis=0)  # type: ignore[no-any-return]
+        return np.sum(self.gather(values), axis=0)
 
 
 def shared(
@@ -217,7 +217,7 @@ def shared(
         step = WindowRandom(7, 1, 3)
         found = training_step(
             engines[rank], Texts(), GLOBAL_BATCH, step, micro_batches=micro_batches
-        )  # type: ignore[arg-type]
+        )
         losses[rank] = found.loss
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(processes)]
@@ -269,7 +269,7 @@ def test_two_losses_with_their_own_denominators_are_the_same_in_processes(
 
 def test_a_batch_moves_with_all_its_tensors() -> None:
     batch = MaskedAndNext().batch(Texts(), GLOBAL_BATCH, WindowRandom(0)).to("meta")
-    moved = [*batch.inputs.values(), batch.gold, batch.hidden]  # type: ignore[attr-defined]
+    moved = [*batch.inputs.values(), batch.gold, batch.hidden]
     assert {tensor.device.type for tensor in moved} == {"meta"}
 
 
@@ -286,9 +286,11 @@ def test_two_losses_by_hand() -> None:
         "next": float(functional.cross_entropy(outputs.pair, batch.gold)),
     }
     engine = engine_of(objective)
-    found = training_step(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches=3)  # type: ignore[arg-type]
-    assert found.losses == pytest.approx(by_hand)
-    assert found.loss == pytest.approx(sum(by_hand.values()))
+
+    step = training_step(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches=3)
+
+    assert step.losses == pytest.approx(by_hand)
+    assert step.loss == pytest.approx(sum(by_hand.values()))
 
 
 def test_masks_change_from_step_to_step_and_epoch_to_epoch() -> None:
@@ -332,16 +334,23 @@ def test_lack_of_memory_splits_the_batch_whatever_its_losses_look_at() -> None:
     engine = engine_of(MaskedAndNext())
     engine.network.register_forward_pre_hook(_fails(2))
     micro_batches = MicroBatches(1, 32, SILENT)
-    found = step_with_oom_retry(engine, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches)  # type: ignore[arg-type]
-    assert (micro_batches.count, found.loss) == (
-        4,
-        pytest.approx(stepped(MaskedAndNext())[0], abs=1e-6),
-    )
+    random = WindowRandom(7, 1, 3)
+
+    step = step_with_oom_retry(engine, Texts(), GLOBAL_BATCH, random, micro_batches)
+
+    loss_in_one_batch, _ = stepped(MaskedAndNext())
+    assert micro_batches.count == 4
+    assert step.loss == pytest.approx(loss_in_one_batch, abs=1e-6)
+
+
+def test_lack_of_memory_splits_a_batch_of_cached_embeddings() -> None:
     cached = engine_of(Contrastive())
     cached.network.register_forward_pre_hook(_fails(1))
     micro_batches = MicroBatches(1, 32, SILENT)
-    found = step_with_oom_retry(cached, Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3), micro_batches)  # type: ignore[arg-type]
-    assert (micro_batches.count, found.loss) == (
-        2,
-        pytest.approx(stepped(Contrastive())[0], abs=1e-6),
-    )
+    random = WindowRandom(7, 1, 3)
+
+    step = step_with_oom_retry(cached, Texts(), GLOBAL_BATCH, random, micro_batches)
+
+    loss_in_one_batch, _ = stepped(Contrastive())
+    assert micro_batches.count == 2
+    assert step.loss == pytest.approx(loss_in_one_batch, abs=1e-6)

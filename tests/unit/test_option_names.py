@@ -19,7 +19,7 @@ _OTHER_PROGRAMS = {
     "reporting/charts.py": "variables of CSS",
     "runtime/accelerate_config.py": "arguments of accelerate config",
     "runtime/launch.py": "arguments of accelerate, torchrun and bertctl, which it starts",
-    "runtime/stopping.py": "looks for --json among the arguments of a process that has no parser yet",
+    "runtime/stopping.py": "looks for --json in the arguments of a process that has no parser yet",
     "sweeps/slurm_queue.py": "arguments of squeue",
     "config/load.py": "the origin of values, by the option that gave them",
     "errors.py": "the origin of values, as config/load.py writes it",

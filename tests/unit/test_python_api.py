@@ -69,7 +69,7 @@ def test_a_model_is_trained_opened_scored_and_asked(
         None,
     ):
         with pytest.raises(UsageError, match="a list of texts, or a list of mappings"):
-            predict(again, examples)  # type: ignore[arg-type]
+            predict(again, examples)
     assert predict(again, table) == predict(again, table["text"]), "a table, whatever its index"
     texts = [answer["text"] for answer in predict(again, table["text"])]
     assert texts == ["good food", "dull"], "a column, whatever its index"

@@ -567,16 +567,11 @@ def test_the_detectable_drop_below_the_limit_is_failed_in_four_of_five_builds():
     trials = 1_500
     base = 0.9
     worse = 0.85
-    for _ in range(
-        20
-        # the worse model's errors widen the interval that its distance from the limit is measured by
-    ):
+    # the worse model's errors widen the interval that its distance from the limit is measured by
+    for _ in range(20):
         variance = worse * (1 - worse) + base * (1 - base)
-        worse = (
-            base
-            - limit
-            - detectable(-1.96 * math.sqrt(variance / n), 1.96 * math.sqrt(variance / n))
-        )
+        half_width = 1.96 * math.sqrt(variance / n)
+        worse = base - limit - detectable(-half_width, half_width)
 
     def judge_one(rng):
         return _drop_verdict(share_difference(rng.random(n) < worse, rng.random(n) < base), limit)

@@ -73,6 +73,11 @@ NASTY = (
 )
 
 
+def _parsed(document: str) -> ElementTree.Element:
+    """Returns the root of an XML document that this package wrote."""
+    return ElementTree.fromstring(document.encode())  # noqa: S314  # our own text
+
+
 def _checks(texts="quite plain"):
     return [
         Check("min accuracy=0.9", "gate", "pass", "kept"),
@@ -111,7 +116,7 @@ def test_junit_is_valid_and_says_each_verdict(texts):
 
     document = junit_document(_checks(texts))
     xmlschema.XMLSchema(JUNIT_SCHEMA).validate(document)
-    root = ElementTree.fromstring(document.encode())  # noqa: S314  # our own text
+    root = _parsed(document)
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("4", "1", "1")
     suites = {suite.get("name"): suite for suite in root}
     assert len(suites) == 3
@@ -130,7 +135,7 @@ def test_junit_is_valid_and_says_each_verdict(texts):
 
 
 def test_junit_keeps_the_text_that_xml_can_hold():
-    text = ElementTree.fromstring(junit_document(_checks(NASTY)).encode()).find(".//failure").text  # noqa: S314
+    text = _parsed(junit_document(_checks(NASTY))).find(".//failure").text
     assert '<script>alert(1)</script> ]]> & "quoted"' in text
     assert "\\u001b[31mred\\u0000 \\u202eright" in text
     assert "שלום" in text
@@ -214,7 +219,7 @@ def test_four_thousand_failures_stay_within_every_limit(tmp_path, monkeypatch):
     count = text.count("| ❌ |")
     left_out = int(re.search(r"… and ([\d,]+) more", text)[1].replace(",", ""))
     assert count + left_out == 4_000
-    assert ElementTree.fromstring(junit_document(many).encode()).get("failures") == "4000"  # noqa: S314
+    assert _parsed(junit_document(many)).get("failures") == "4000"
     issues = gitlab.code_quality(many, default_file="recipe.yaml")
     assert len({issue["fingerprint"] for issue in issues}) == 4_000
 

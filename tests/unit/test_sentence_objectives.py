@@ -105,14 +105,14 @@ def test_each_loss_by_hand(name: str) -> None:
     given, of, expected = by_hand(name, VECTORS)
     vectors = VECTORS[:, : of.keys.shape[1]]
     assert mean(given, vectors, of) == pytest.approx(float(expected), abs=1e-5)
-    both = replace(given, widths=(5, SIZE))  # type: ignore[type-var]
+    both = replace(given, widths=(5, SIZE))
     cut = [
         by_hand(name, functional.normalize(VECTORS[..., :width], dim=-1))[2] for width in (5, SIZE)
     ]
     assert mean(both, vectors, of) == pytest.approx(float(sum(cut)), abs=2e-5), (
         "of length 1, as in MatryoshkaLoss"
     )
-    alone = replace(given, widths=(5, 5))  # type: ignore[type-var]
+    alone = replace(given, widths=(5, 5))
     assert mean(alone, vectors, of) == mean(both, vectors, of), (
         "whole vectors are trained too, and no width twice"
     )
@@ -156,11 +156,11 @@ def test_softmax_is_that_of_sentence_transformers() -> None:
     head = SentenceHead(SentenceModules(), SIZE, classes=3).requires_grad_(False)
     classes = torch.arange(16) % 3
     of = replace(batch(kind="classes", texts=2), classes=classes)
-    ours = mean(objective("softmax"), head.logits(VECTORS[:, :2]), of)  # type: ignore[arg-type]
+    ours = mean(objective("softmax"), head.logits(VECTORS[:, :2]), of)
     theirs = sentence_transformers().sentence_transformer.losses.SoftmaxLoss(
         _Given(), SIZE, num_labels=3
     )
-    theirs.classifier.load_state_dict(head.classifier.state_dict())  # type: ignore[union-attr]
+    theirs.classifier.load_state_dict(head.classifier.state_dict())
     expected = theirs([{"sentence_embedding": VECTORS[:, k]} for k in (0, 1)], classes).detach()
     assert ours == pytest.approx(float(expected), abs=1e-5)
 
@@ -173,7 +173,7 @@ def test_softmax_reads_cut_vectors_and_their_difference() -> None:
         u, v = (
             torch.cat([VECTORS[:, k, :width], torch.zeros(16, SIZE - width)], dim=1) for k in (0, 1)
         )
-        expected = head.classifier(torch.cat([u, v, (u - v).abs()], dim=1))  # type: ignore[misc]
+        expected = head.classifier(torch.cat([u, v, (u - v).abs()], dim=1))
         torch.testing.assert_close(logits[:, number], expected)
 
 
@@ -323,7 +323,7 @@ def test_what_is_computed_twice_drops_the_same_numbers_twice() -> None:
     square = sum(float((one.grad**2).sum()) for one in network.parameters() if one.grad is not None)
     with torch.no_grad():
         for one in network.parameters():
-            one -= 1e-3 * one.grad  # type: ignore[operator]
+            one -= 1e-3 * one.grad
     assert before - loss() == pytest.approx(1e-3 * square, rel=0.05)
 
 

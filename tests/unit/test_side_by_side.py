@@ -81,7 +81,7 @@ def test_an_error_and_an_early_end_leave_nothing_behind() -> None:
     some = side_by_side(work, itertools.count(10), 2)
     assert next(some) == 10
     assert torch.get_num_threads() == 1
-    some.close()  # type: ignore[attr-defined]
+    some.close()
     assert torch.get_num_threads() == 2
     assert {*threading.enumerate()} <= before
 

@@ -64,7 +64,7 @@ def test_ctrl_c_is_not_lost_on_a_worker_that_has_just_been_forked(
 
     monkeypatch.setattr(worker, "die_when_parent_does", slow)
     replies: list[CellReply] = []
-    encoded: dict[str, Encoded] = {"": None}  # type: ignore[dict-item]
+    encoded: dict[str, Encoded] = {"": None}
     pool = Pool(WorkerSettings(tmp_path, {}, "best", os.getpid()), encoded, jobs=1, devices=())
     pool.run(["0123"], replies.append)
     assert (pool.stopped_by, replies) == (signal.SIGINT, [])

@@ -274,18 +274,18 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
     )
     third = np.concatenate([unit, unit[:, :1]], axis=1)
     third = third.reshape(-1, 2)
-    lines = task.lines({"vectors": third}, found, None)  # type: ignore[arg-type]
+    lines = task.lines({"vectors": third}, found, None)
     assert [line["ranks"] for line in lines] == [[1, 2], [1], [1], [1, 2]]
     assert [line["relevant"] for line in lines] == [2, 1, 1, 2]
     same = _features([["q0", "q1", "q2", "q3"], ["d0", "q0", "d2", "d2"]], "matches")
     near_itself = np.deg2rad([0, 10, 40, 1, 90, 80, 0, 30])  # the document "q0" at 1
     vectors = np.stack([np.cos(near_itself), np.sin(near_itself)], axis=1).astype(np.float32)
-    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, same, None)]  # type: ignore[arg-type]
+    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, same, None)]
     assert ranks == [[2], [2], [1], [3]], (
         "a document equal to the query is a candidate, as in the evaluators"
     )
     single = _features([["a", "b", "c", "d"]], "texts", [0, 0, 1, 0])
-    ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, 0]}, single, None)]  # type: ignore[arg-type]
+    ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, 0]}, single, None)]
     assert ranks == [[1, 2], [1, 2], [], [1, 2]]
     losses = task.row_losses({"vectors": third}, found)
     scores = 20 * unit[1, 0] @ unit[:, 1].T
@@ -295,7 +295,7 @@ def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None
 def test_a_constant_vector_finds_nothing_and_ties_are_no_luck() -> None:
     task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
     found = _features([["q0", "q1", "q2"], ["d0", "d1", "d2"]], "matches")
-    lines = task.lines({"vectors": np.ones((6, 5), dtype=np.float32)}, found, None)  # type: ignore[arg-type]
+    lines = task.lines({"vectors": np.ones((6, 5), dtype=np.float32)}, found, None)
     assert [line["prediction"] for line in lines] == [3, 3, 3]
     scored = task.answers.score(lines, resamples=100, seed=0)
     assert scored["mrr_at_10"].value == pytest.approx(1 / 3)
@@ -307,7 +307,7 @@ def test_a_constant_vector_finds_nothing_and_ties_are_no_luck() -> None:
         ([0, 0, 1], "about 1"),
     ):  # a text that is alone with its label
         found = _features([["a", "b", "c"]], "texts", labels)
-        lines = task.lines({"vectors": np.ones((3, 5), dtype=np.float32)}, found, None)  # type: ignore[arg-type]
+        lines = task.lines({"vectors": np.ones((3, 5), dtype=np.float32)}, found, None)
         assert task.answers.constant_prediction(lines) == said
 
 
@@ -374,7 +374,7 @@ def _searched(
         .standard_normal((int(features.keys.max()) + 1, 5))
         .astype(np.float32)
     )
-    return task.lines({"vectors": vectors[features.keys.ravel()]}, features, None)  # type: ignore[arg-type]
+    return task.lines({"vectors": vectors[features.keys.ravel()]}, features, None)
 
 
 @pytest.mark.parametrize(
@@ -420,7 +420,7 @@ def test_texts_that_the_model_reads_alike_are_a_tie() -> None:
     features = replace(features, encoded=replace(features.encoded, ids=ids))
     task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
     vectors = np.array([[1, 0], [1, 1], [0, 1], [1, 1.0001]], dtype=np.float32)
-    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, features, None)]  # type: ignore[arg-type]
+    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, features, None)]
     assert ranks == [[2], [2]], "of equals a right one comes last"
 
 

@@ -126,7 +126,7 @@ def test_windows_overlap_by_the_stride_and_cover_everything() -> None:
         (0, 2),
         (1, 0),
     ]
-    inner = [record["pieces"][1:-1] for record in actual]  # type: ignore[index]
+    inner = [record["pieces"][1:-1] for record in actual]
     assert inner == [list("abcd"), list("cdef"), list("efg"), ["x"]]
     assert (totals.texts, totals.rows, totals.truncated) == (2, 4, 0)
 
@@ -146,7 +146,7 @@ def test_windows_of_a_pair_slide_over_the_named_side() -> None:
 def test_a_side_that_must_stay_whole_and_does_not_fit_is_refused(strategy: str, side: int) -> None:
     pair = ["a b c d e f", "x y z"] if side == 0 else ["x y z", "a b c d e f"]
     with pytest.raises(DataError, match=rf"text 2: .*{strategy}, .* 6 tokens"):
-        records(Truncation(max_length=9, strategy=strategy), ["a", pair[0]], ["b", pair[1]])  # type: ignore[arg-type]
+        records(Truncation(max_length=9, strategy=strategy), ["a", pair[0]], ["b", pair[1]])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Bytes to portions of lines."""
 
 import io
+import itertools
 
 import pytest
 
@@ -21,7 +22,8 @@ class Trickle(io.RawIOBase):
 
 def lines(data: bytes, *, size: int | None = None, replace: bool = False) -> list[str]:
     file = io.BytesIO(data) if size is None else Trickle(data, size)
-    return [line for portion in LineReader(file, "f.txt", replace=replace) for line in portion]  # type: ignore[arg-type]
+    portions = LineReader(file, "f.txt", replace=replace)
+    return list(itertools.chain.from_iterable(portions))
 
 
 @pytest.mark.parametrize("size", [None, 1, 2, 3, 7])
