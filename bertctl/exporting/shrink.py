@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,9 @@ _CALIBRATION = 300
 
 _SENSITIVE = 64
 """Texts that the cost of a layer is measured on."""
+
+_CALIBRATION_OF_LAYER = 32
+"""Texts that the activations of one layer are calibrated on, to measure its cost."""
 
 
 @dataclass(frozen=True)
@@ -83,15 +87,16 @@ class _Shrinking:
             return target
         target = self.folder / "small.xml"
         if self.request.precision == "int8":
-            quantize_openvino(self.source, target, self._calibration())
+            quantize_openvino(self.source, target, self._calibration, excluded=excluded)
         elif self.request.precision == "fp16":
             halve_openvino(self.source, target)
         else:
             return self.folder / GRAPH_FILES["openvino"]
         return target
 
+    @cached_property
     def _calibration(self) -> list[dict[str, Array]]:
-        """Returns texts, one at a time, that ranges of activations are measured on."""
+        """Texts, one at a time, that ranges of activations are measured on."""
         windows = calibration_windows(self.comparison.subject, self.listener)
         if not windows:
             windows = self.comparison.windows
@@ -107,16 +112,28 @@ class _Shrinking:
         inputs = _inputs_of(comparison, [comparison.windows[position] for position in positions])
         plain = self.open(self.source)
         expected = plain.run(inputs)
-        path = self.folder / "one.onnx"
         changes = {}
         for layer in layers:
-            quantize_onnx(self.source, path, only=[layer])
+            path = self._written_alone(layer, layers)
             results = self.open(path).run(inputs, answer_outputs(plain.outputs))
             changes[layer] = max(
                 float(np.abs(values - expected[name]).mean()) for name, values in results.items()
             )
-        path.unlink(missing_ok=True)
+            for file in _files(self.folder, path.name):
+                file.unlink()
         return sorted(layers, key=lambda layer: -changes[layer])
+
+    def _written_alone(self, layer: str, layers: Sequence[str]) -> Path:
+        """Writes the graph with a single layer in int8, and returns the file to open."""
+        if self.request.file_format == "onnx":
+            path = self.folder / "one.onnx"
+            quantize_onnx(self.source, path, only=[layer])
+            return path
+        path = self.folder / "one.xml"
+        others = [name for name in layers if name != layer]
+        step = max(1, len(self._calibration) // _CALIBRATION_OF_LAYER)
+        quantize_openvino(self.source, path, self._calibration[::step], excluded=others)
+        return path
 
 
 def shrink(
@@ -145,9 +162,9 @@ def shrink(
     outputs = work.outputs(small)
     after = check.score(outputs)
     candidates: list[str] = []
-    if check.failures(after) and request.file_format == "onnx":
+    if check.failures(after) and request.precision == "int8":
         listener.say(f"{check.failures(after)[0]}: the cost of each layer is measured")
-        candidates = work.costs(layers_of(source))
+        candidates = work.costs(layers_of(source, request.file_format))
     while check.failures(after) and candidates:
         layer = candidates.pop(0)
         excluded.append(layer)

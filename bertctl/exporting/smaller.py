@@ -4,10 +4,11 @@ ONNX Runtime quantizes weights once, by output channel, and activations as they 
 calibrated. NNCF fixes the ranges of activations on the user's own rows.
 """
 
+import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from bertctl.arrays import Array
@@ -41,11 +42,16 @@ def check_precision(file_format: str, precision: str) -> None:
         )
 
 
-def layers_of(path: Path) -> list[str]:
-    """Returns the names of the operations of an ONNX model that can be quantized.
+def layers_of(path: Path, file_format: str) -> list[str]:
+    """Returns the names of the operations of an ONNX model that become int8, in their order.
 
-    They are in their order: products with weights, and tables.
+    Args:
+        path: The model in fp32.
+        file_format: `onnx`: products with weights, and tables. `openvino`: products of two
+            activations as well, and the names are those that OpenVINO gives.
     """
+    if file_format == "openvino":
+        return _openvino_layers_of(path)
     import onnx
 
     model = onnx.load(str(path), load_external_data=False)
@@ -54,6 +60,17 @@ def layers_of(path: Path) -> list[str]:
         node.name
         for node in model.graph.node
         if node.op_type in _QUANTIZED and weights & {*node.input[:2]}
+    ]
+
+
+def _openvino_layers_of(path: Path) -> list[str]:
+    import openvino
+
+    model = openvino.Core().read_model(str(path))
+    return [
+        operation.get_friendly_name()
+        for operation in model.get_ordered_ops()
+        if operation.get_type_name() in _QUANTIZED
     ]
 
 
@@ -128,11 +145,11 @@ def halve_openvino(source: Path, target: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps what the quantizers log off the screen."""
+    """Keeps what the quantizers log, and NNCF's progress bars, off the screen."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

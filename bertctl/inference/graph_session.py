@@ -1,7 +1,7 @@
 """A converted model in ONNX Runtime or OpenVINO: arrays in, arrays out, without torch.
 
-Both run with the settings that the proof of an export was made with: all graph optimisations, and
-arithmetic in fp32 unless the graph itself has another precision.
+Both run with the settings that the proof of an export was made with: all graph optimisations except
+a slow one, and arithmetic in fp32 unless the graph itself has another precision.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +18,13 @@ from bertctl.errors import UnavailableError
 
 RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}
 """The package that runs each format."""
+
+_SLOW_FUSION = "SkipLayerNormFusion"
+"""ONNX Runtime's fusion of a residual connection with the layer norm behind it.
+
+Its CPU kernel is slower than the two operations: without it, `minilm` in int8 answers 1.2 times as
+many short texts per second, and 1.1 times as many of 110 words (ONNX Runtime 1.32, AVX-512, VNNI).
+"""
 
 _Run = Callable[[Mapping[str, Array], Sequence[str]], Sequence[Array]]
 
@@ -96,7 +103,10 @@ def _open_onnx(path: Path, threads: int) -> GraphSession:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
     session: Any = onnxruntime.InferenceSession(
-        str(path), options, providers=["CPUExecutionProvider"]
+        str(path),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=[_SLOW_FUSION],
     )
     return GraphSession(
         inputs=tuple(tensor.name for tensor in session.get_inputs()),

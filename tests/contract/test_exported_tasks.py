@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from task_examples import EXAMPLES, TEXTS
 
@@ -17,6 +18,8 @@ from bertctl.errors import BertctlError
 from bertctl.exporting.convert import lacking
 from bertctl.exporting.export_model import ExportResult, export_model
 from bertctl.exporting.request import ExportRequest
+from bertctl.exporting.smaller import layers_of, quantize_openvino
+from bertctl.inference.graph_session import open_graph
 from bertctl.run_documents.export_document import ExportDocument
 
 CPU = {
@@ -30,6 +33,7 @@ CPU = {
     "runtime.device": "cpu",
     "runtime.threads": 1,
 }
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LONG = [
     {"text": " ".join([text] * (1 + 7 * (number % 3))), "label": "ab"[number % 2]}
     for number, text in enumerate(TEXTS)
@@ -185,13 +189,45 @@ def test_an_encoder_is_exported_with_its_vectors(
         export_model(ExportRequest(tiny_model, file_format, tmp_path / "other"))
 
 
+@pytest.fixture
+def nncf() -> None:
+    """Skips a test where OpenVINO or its quantizer is not installed."""
+    if missing := [*lacking("openvino"), *(["nncf"] if find_spec("nncf") is None else [])]:
+        pytest.skip(f"{', '.join(missing)}: pip install 'bertctl[openvino]'")
+
+
+@pytest.mark.slow
+def test_the_layers_that_are_named_stay_in_fp32_in_openvino(
+    nncf: None, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = trained(tiny_model, tmp_path, "text-classification", LONG)
+    assert export_model(ExportRequest(run, "onnx", tmp_path / "out")).failures == ()
+    graph = tmp_path / "out" / "model.onnx"
+    layers = layers_of(graph, "openvino")
+    ids = np.arange(5, 17).reshape(2, 6)
+    texts = {name: ids if name == "input_ids" else np.zeros_like(ids) for name in INPUTS}
+    texts["attention_mask"] = np.ones_like(ids)
+    expected = open_graph(graph, "openvino", threads=1).run(texts)["logits"]
+    capsys.readouterr()
+
+    differences = {}
+    for n_kept in (0, len(layers) - 1, len(layers)):
+        file = tmp_path / f"{n_kept}.xml"
+        quantize_openvino(graph, file, [texts], excluded=layers[:n_kept])
+        logits = open_graph(file, "openvino", threads=1).run(texts)["logits"]
+        differences[n_kept] = float(np.abs(logits - expected).max())
+
+    none_kept, one_quantized, all_kept = differences.values()
+    assert all_kept < 1e-5
+    assert all_kept < one_quantized < none_kept
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["int8", "fp16", "bf16"])
 def test_smaller_numbers_of_openvino_connect_to_no_machine(
-    precision: str, tiny_model: Path, tmp_path: Path
+    precision: str, nncf: None, tiny_model: Path, tmp_path: Path
 ) -> None:
-    if missing := [*lacking("openvino"), *(["nncf"] if find_spec("nncf") is None else [])]:
-        pytest.skip(f"{', '.join(missing)}: pip install 'bertctl[openvino]'")
     run = trained(tiny_model, tmp_path, "text-classification", LONG)
     output = tmp_path / "small"
     code = (
@@ -211,6 +247,7 @@ def test_smaller_numbers_of_openvino_connect_to_no_machine(
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
     document = json.loads((output / "export.json").read_text(encoding="utf-8"))
     assert document["precision"] == precision
     assert {path.name for path in output.glob("*model*")} == {"model.xml", "model.bin"}
