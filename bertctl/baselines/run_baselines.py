@@ -108,18 +108,15 @@ class RunBaselines:
         Args:
             metrics: Content of metrics.json.
         """
-        weaker: list[str] = []
+        weaker = not_beaten(metrics, self._job)
         for name, entry in metrics.baselines.items():
             split = headline_split(entry.differences, self._job.selection)
             if split is None:
                 continue
             comparison = entry.differences[split]
             sentence = comparison_sentence(name, split, self._job.primary, comparison)
-            if comparison.verdict == "not better" and not is_full_score(
-                comparison, self._job.primary
-            ):
+            if name in weaker:
                 self._listener.warn(sentence)
-                weaker.append(name)
             else:
                 self._listener.say(sentence)
         if weaker:
@@ -135,7 +132,7 @@ class RunBaselines:
             f"train longer (`training.epochs={2 * epochs:g}`), with the rate that `bertctl lr-find "
             f"{recipe}` suggests"
         )
-        if FROZEN in weaker:
+        if FROZEN in weaker and can_be_probed(self._job):
             return (
                 f"`bertctl probe {recipe}` makes a model of the frozen encoder's classifier; or "
                 f"{longer}"
@@ -306,6 +303,29 @@ def paired_comparison(
     return difference_document(
         difference, theirs.value, corrected, higher_is_better=higher_is_better
     )
+
+
+def not_beaten(metrics: MetricsDocument, job: Job) -> list[str]:
+    """Returns the baselines that a run is not better than, where a run could be better.
+
+    Args:
+        metrics: Content of metrics.json.
+        job: That was trained.
+    """
+    names: list[str] = []
+    for name, entry in metrics.baselines.items():
+        split = headline_split(entry.differences, job.selection)
+        if split is None:
+            continue
+        comparison = entry.differences[split]
+        if comparison.verdict == "not better" and not is_full_score(comparison, job.primary):
+            names.append(name)
+    return names
+
+
+def can_be_probed(job: Job) -> bool:
+    """Returns whether `bertctl probe` takes a run's recipe and makes the frozen baseline of it."""
+    return job.recipe.model.keep_layers is None and job.recipe.lora.rank is None
 
 
 def headline_split(splits: Mapping[str, Any], selection: str) -> str | None:

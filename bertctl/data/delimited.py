@@ -228,7 +228,7 @@ class _Header:
                 "If the first line is data, add `data.header=False`.",
             )
         return DataError(
-            f"{where}: the header stands here again ({', '.join(names)})",
+            f"{where}: the header is repeated here ({', '.join(names)})",
             remedy="Take the line out: files are joined without further headers, as by (cat a.csv; "
             "tail -n +2 b.csv). "
             "If the first line is data, add `data.header=False`.",

@@ -20,7 +20,7 @@ _SAVE_SHEET = "Save the sheet as CSV (UTF-8)."
 _SIGNATURES: tuple[tuple[bytes, str, str], ...] = (
     (
         b"\xd0\xcf\x11\xe0",
-        "no text, but a spreadsheet or another document of Office (.xls, .doc)",
+        "not text but a spreadsheet or another document of Office (.xls, .doc)",
         _SAVE_SHEET,
     ),
     (b"\xfd7zXZ\0", "packed with xz", "Unpack it: xz -dc < {file} > unpacked.csv"),
@@ -90,9 +90,9 @@ def no_rows_in(head: bytes) -> tuple[str, str] | None:
 
 def _zipped(head: bytes) -> tuple[str, str]:
     if b"xl/" in head or b"spreadsheet" in head or b"[Content_Types].xml" in head:
-        return "no text, but a spreadsheet (or another document of Office)", _SAVE_SHEET
+        return "not text but a spreadsheet (or another document of Office)", _SAVE_SHEET
     return (
-        "no text, but a spreadsheet or a zip archive",
+        "not text but a spreadsheet or a zip archive",
         "Save the sheet as CSV (UTF-8), or unpack it: unzip {file}",
     )
 

@@ -24,7 +24,7 @@ from bertctl.errors import DataError, UnavailableError, UsageError
 from bertctl.memory import MemoryGuard, rows_of_size
 from bertctl.progress import Listener
 from bertctl.unpacking import unpacked
-from bertctl.words import hinted, human_bytes, natural_order
+from bertctl.words import count, hinted, human_bytes, natural_order
 
 LONGEST_LINE, LONGEST_DOCUMENT = 16_000_000, 250_000_000
 """Bytes of a line, and of what can only be read as a whole (a JSON document, UTF-16), unless asked
@@ -520,9 +520,9 @@ def _encoding_advice(bad: _BadLines) -> str:
         return (
             f"{which}. Correct it there, or export the file again: no one encoding reads all of it."
         )
-    how_many = f"{len(bad.numbers):,} lines are not UTF-8" + (
-        "" if bad.is_all else ", of those looked at"
-    )
+    verb = "is" if len(bad.numbers) == 1 else "are"
+    looked_at = "" if bad.is_all else ", of those looked at"
+    how_many = f"{count(len(bad.numbers), 'line')} {verb} not UTF-8{looked_at}"
     if likely is None:
         return (
             f"{how_many}. Which encoding it is can't be seen: name it with `data.encoding=`, "

@@ -60,8 +60,8 @@ def comparison_rows(
         )
     if len(rows) < ENOUGH_ROWS:
         listener.warn(
-            f"the export is compared on {len(rows)} rows; {ENOUGH_ROWS} or more say more: "
-            "`rows=FILE`"
+            f"the export is compared on {len(rows)} rows only; name {ENOUGH_ROWS} or more with "
+            "`rows=FILE` for a reliable comparison"
         )
     return _at_most(rows, _MOST_ROWS)
 

@@ -472,8 +472,8 @@ class _Judge:
             return verdict, message
         return (
             most,
-            f"{message}; but it is not clearly better than the best constant answer's "
-            f"{baseline:.4f}",
+            f"{message}; but it is not clearly better than the best constant prediction "
+            f"({baseline:.4f})",
         )
 
     @cached_property
@@ -691,8 +691,8 @@ def _cautions(
         if ours.chosen_on("test"):
             untouched = ""
         else:
-            untouched = ", and `split=test` would not need it"
-        notes.append(f"{split} has also chosen: {names}; intervals allow for it{untouched}")
+            untouched = "; `split=test` needs no such allowance"
+        notes.append(f"{split} also chose: {names}. The intervals allow for this{untouched}")
     notes += decision_sentences(ours.metrics)
     clusters = [judgement.metric.clusters for judgement in judgements if judgement.metric.clusters]
     if clusters and min(clusters) < FEW:
@@ -714,7 +714,7 @@ def _with_ways_out(judgement: Judgement, bound: float, *, at_least: bool) -> Jud
     end = low if at_least else high
     # Only the constant answer is too near.
     if end is not None and ((end >= bound) if at_least else (end <= bound)):
-        more = "More examples would show whether it is better than the best constant answer."
+        more = "More examples would show whether it is better than the best constant prediction."
         return replace(
             judgement, ways_out=(more, "`allow_constant=True` decides by the limit alone.")
         )

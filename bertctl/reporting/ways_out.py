@@ -94,11 +94,11 @@ def ways_out(
     )
     if needed is not None:
         more = (
-            f"About {needed:,} examples would pass it if the value stays at {value:.4f} (it has "
-            f"{metric.n:,})."
+            f"About {needed:,} examples would be enough to pass if the value stays at "
+            f"{value:.4f} (you have {metric.n:,})."
         )
     elif (value > bound) == (end < value):
-        more = "Hardly any number of examples would pass it: the value is at the limit."
+        more = "More examples would hardly help: the value is at the limit."
     else:
         more = "More examples like these would fail it: the value itself misses the limit."
     policies = (

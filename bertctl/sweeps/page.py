@@ -128,7 +128,7 @@ def _tiles(document: SweepDocument) -> Iterator[Tile]:
         spread = f"95 %: {ends}" if ends else ""
         yield Tile(f"{entry.metric}, {entry.split}", figure(entry.value), spread)
     if document.baseline is not None:
-        yield Tile("majority", figure(document.baseline), "the answer that ignores the input")
+        yield Tile("majority", figure(document.baseline), "the best constant prediction")
     stopped = ", ".join(
         f"{counts.of_state(state)} {state}" for state in STOPPED if counts.of_state(state)
     )
@@ -155,11 +155,9 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
     if chosen is not None:
         yield f"chosen by {chosen_by(chosen)}", chosen.sentence
         if chosen.expected is not None:
-            run = f"; of its best run on new examples {figure(chosen.run_expected)}"
-            expectation = (
-                f"{figure(chosen.expected)}, {_corrected(document)}; measured {figure(chosen.mean)}"
-            )
-            yield "expect of a new seed", expectation + run
+            run = f"expected of its best run on new examples: {figure(chosen.run_expected)}"
+            expectation = f"{figure(chosen.expected)} (measured {figure(chosen.mean)})"
+            yield "expected of a new seed", f"{expectation}, {_corrected(document)}; {run}"
         yield "comparison", document.comparison.sentence
         best = document.expected_best
         parts = [
@@ -169,7 +167,7 @@ def _findings(document: SweepDocument) -> Iterator[tuple[str, str]]:
         ]
         yield "expected best", f"{', '.join(parts)} (Dodge et al. 2019)"
     if document.baseline is not None:
-        yield "majority", f"{figure(document.baseline)}, the answer that ignores the input"
+        yield "majority", f"{figure(document.baseline)}, the score of the best constant prediction"
     settings = document.values_by_setting
     for entry in document.test or ():
         ends = interval(entry.low, entry.high)
@@ -206,7 +204,7 @@ def _settings(document: SweepDocument, folder: Path) -> Section:
         grid = grid_table(document)
         blocks += [grid] if grid is not None else []
         if shows_majority(document):
-            dashed = ", dashed the answer that ignores the input"
+            dashed = ", the best constant prediction as a dashed line"
         else:
             dashed = ""
         caption = f"A dot for each seed, the mean as a bar{dashed}."

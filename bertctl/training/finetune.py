@@ -314,7 +314,7 @@ class _TrainingRun:
             else:
                 with_loss = f", loss {loss:.4f}"
             if step == 0 and self.head_start is not None:
-                start_score = f"{job.primary} {score}{with_loss} on {job.selection}"
+                start_score = f"{job.selection} {job.primary} {score}{with_loss}"
                 self.listener.say(self.head_start.sentence(start_score))
             else:
                 place = (

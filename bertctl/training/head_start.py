@@ -82,13 +82,11 @@ class HeadStart:
 
     def sentence(self, score: str) -> str:
         """Returns what is said of it, with the score of the first evaluation."""
-        rows = count(self.fitted_on, self.noun)
+        details = f"{count(self.fitted_on, self.noun)}, {self.seconds:.1f} s"
         if self.passes_state:
-            pooler = ", its pooler passes the first token on"
-        else:
-            pooler = ""
-        begin = f"head: starts as {self.regression} on the frozen encoder{pooler}"
-        return f"{begin}, {rows}, {self.seconds:.1f} s, {score}"
+            details += "; the pooler starts by passing the first token on"
+        begin = f"head: starts as {self.regression} on the frozen encoder ({details})"
+        return f"{begin}: {score}"
 
 
 def has_new_head(job: Job) -> bool:

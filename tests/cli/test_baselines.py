@@ -77,10 +77,24 @@ def test_a_run_that_is_not_better_says_so_everywhere_with_what_to_type(bertctl, 
     assert f"the {comparison['baseline']:.3f} of TF-IDF" in warning
     assert f"95 % {100 * comparison['corrected']['low']:.1f} to" in warning
     assert "`bertctl probe run/recipe.yaml`" in process.stderr
+    assert process.stderr.splitlines()[-1] == "Next: bertctl probe run/recipe.yaml"
     for page in (run / "report.html", run / "model" / "README.md"):
         text = page.read_text(encoding="utf-8")
         assert "TF-IDF, linear model" in text
         assert f"{comparison['value']:+.4f}" in text
+
+
+def test_no_probe_is_advised_that_would_refuse_the_recipe(bertctl, words_of_run):
+    words, folder = words_of_run
+
+    trained = bertctl(*words, "-o", "lora", "--set", "lora.rank=2", cwd=folder)
+    probed = bertctl("probe", "lora/recipe.yaml", "-o", "probe", cwd=folder)
+
+    assert trained.returncode == 0, trained.stderr
+    assert "of the frozen encoder's classifier" in trained.stderr, "the run is not better"
+    assert "bertctl probe" not in trained.stderr
+    assert trained.stderr.splitlines()[-1] == "Next: bertctl predict lora FILE"
+    assert probed.returncode == 2
 
 
 @pytest.mark.parametrize("baseline", ["frozen", "tfidf"])

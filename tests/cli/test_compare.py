@@ -208,6 +208,19 @@ def test_a_person_sees_tables_and_no_text_breaks_them(bertctl, runs):
     assert not any(line.lstrip().startswith("::") for line in result.stdout.splitlines())
 
 
+def test_no_word_of_the_differences_is_broken_at_80_columns(bertctl, runs):
+    wide = bertctl("compare", "a", "b", cwd=runs, env={"COLUMNS": "120"}).stdout
+    narrow = bertctl("compare", "a", "b", cwd=runs, env={"COLUMNS": "80"}).stdout
+
+    lines = [line.rstrip() for line in narrow.splitlines()]
+    section = lines[lines.index("differences") + 1 : lines.index("recipes differ in")]
+    assert section[0].split() == "metric runs difference 95 % interval p p, Holm".split()
+    assert max(map(len, section)) <= 80
+    assert "p of accuracy: McNemar, exact" in section
+    words = set(re.findall(r"[A-Za-z_]{3,}", "\n".join(section)))
+    assert words <= set(re.findall(r"[A-Za-z_]{3,}", wide))
+
+
 def test_runs_on_other_data_are_not_compared_silently(bertctl, runs):
     result = bertctl("compare", "a", "other", "--json", cwd=runs)
     assert result.returncode == 0

@@ -91,7 +91,7 @@ def test_a_test_split_that_has_chosen_is_not_said_to_need_no_allowance(bertctl, 
     (note,) = _gate(bertctl, runs, "peeked", "--min", "accuracy=0.5", "--split", "test", code=0)[
         "notes"
     ]
-    assert note == "test has also chosen: threshold; intervals allow for it"
+    assert note == "test also chose: threshold. The intervals allow for this"
 
 
 def test_runs_that_were_chosen_among_equally_many_are_compared_as_they_are(bertctl, runs):
@@ -115,7 +115,7 @@ def test_one_answer_to_everything_passes_nothing_unless_asked(bertctl, runs, pol
 def test_nothing_passes_that_is_not_clearly_above_the_constant_answer(bertctl, runs):
     arguments = ["near", "--min", "accuracy=0.6"]
     (check,) = _gate(bertctl, runs, *arguments, code=8)["checks"]
-    assert "not clearly better than the best constant answer's 0.7800" in check["message"]
+    assert "not clearly better than the best constant prediction (0.7800)" in check["message"]
     _gate(bertctl, runs, *arguments, "--policy", "lenient", code=7)
     _gate(bertctl, runs, *arguments, "--policy", "point", code=0)
     _gate(bertctl, runs, *arguments, "--allow-constant", code=0)
@@ -134,7 +134,7 @@ def test_the_constant_answer_is_the_one_that_is_best_by_the_metric(bertctl, runs
     made_run(runs / "rare-label", lines, metrics=metrics, primary="f1")
     for name, best in (("f1", "0.3333"), (f"precision:{LABELS[1]}", "0.2000")):
         (check,) = _gate(bertctl, runs, "rare-label", "--min", f"{name}=0.1", code=8)["checks"]
-        assert f"not clearly better than the best constant answer's {best}" in check["message"]
+        assert f"not clearly better than the best constant prediction ({best})" in check["message"]
     some = [LABELS[0]]
     both = list(LABELS)
     several = [
@@ -146,7 +146,7 @@ def test_the_constant_answer_is_the_one_that_is_best_by_the_metric(bertctl, runs
     }
     made_run(runs / "several", several, metrics=metrics, primary="f1_micro")
     (check,) = _gate(bertctl, runs, "several", "--min", "f1_micro=0.3", code=8)["checks"]
-    assert "not clearly better than the best constant answer's 0.8571" in check["message"]
+    assert "not clearly better than the best constant prediction (0.8571)" in check["message"]
 
 
 def test_recall_that_a_constant_answer_has_in_full_is_judged_by_its_limit_alone(bertctl, runs):

@@ -120,7 +120,7 @@ def test_words_alone_on_weights_without_the_head(
     assert compared.returncode == 0, compared.stderr
     gated = bertctl("gate", "run", "--max", "perplexity=1e9")
     assert gated.returncode == 7, gated.stderr
-    assert "not clearly better than the best constant answer's" in gated.stdout
+    assert "not clearly better than the best constant prediction" in gated.stdout
     assert bertctl("report", "run", "-o", "report.html").returncode == 0
     page = (tmp_path / "report.html").read_text()
     assert "[masked token: what the model says]" in page

@@ -191,7 +191,7 @@ def test_the_first_line_of_history_is_the_frozen_encoders_score(
         if text.startswith("head: starts as logistic regression")
     ]
     assert "16 rows" in sentence
-    assert sentence.endswith(f"accuracy 1.0000, loss {first['validation_loss']:.4f} on validation")
+    assert sentence.endswith(f": validation accuracy 1.0000, loss {first['validation_loss']:.4f}")
     assert result.metrics.as_json()["best_step"] == 0, "no later evaluation can be better"
     assert result.performance.as_json()["seconds"]["head_start"] > 0
 

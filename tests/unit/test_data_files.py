@@ -146,7 +146,7 @@ def test_a_note_to_a_spreadsheet_is_no_header(tmp_path):
 )
 def test_a_spreadsheet_is_refused_as_one(tmp_path, head):
     (tmp_path / "a.csv").write_bytes(head)
-    with pytest.raises(DataError, match="no text, but a spreadsheet") as raised:
+    with pytest.raises(DataError, match="not text but a spreadsheet") as raised:
         read(tmp_path / "a.csv")
     assert "Save the sheet as CSV" in (raised.value.remedy or "")
 

@@ -47,7 +47,7 @@ def write(path: Path, content: str) -> Path:
 @pytest.mark.parametrize("content", JOINED.values(), ids=JOINED)
 def test_a_second_header_is_refused_with_its_line(tmp_path, name, content):
     path = write(tmp_path / name, content)
-    with pytest.raises(DataError, match="the header stands here again") as caught:
+    with pytest.raises(DataError, match="the header is repeated here") as caught:
         TEXT_READER.read(path, DataSection(), split="train", label_needed=True)
     assert caught.value.line == lines_of_headers(content)[0]
 
@@ -63,7 +63,7 @@ def test_every_further_header_can_be_left_out_and_is_counted(tmp_path, chunk_row
 
 def test_a_header_behind_the_lines_that_formats_are_detected_from_is_found(tmp_path):
     path = write(tmp_path / "a.csv", HEADER + ROWS * 300 + HEADER)
-    with pytest.raises(DataError, match=":1202: the header stands here again"):
+    with pytest.raises(DataError, match=":1202: the header is repeated here"):
         list(TEXT_READER.stream(path, DataSection()))
 
 
@@ -102,7 +102,7 @@ def test_a_text_may_be_the_name_of_its_column_in_another_case(tmp_path):
 )
 def test_the_tables_of_every_task_have_one_header(tmp_path, task, content):
     path = write(tmp_path / "a.csv", content)
-    with pytest.raises(DataError, match=":3: the header stands here again"):
+    with pytest.raises(DataError, match=":3: the header is repeated here"):
         READERS[task].read(path, DataSection(), split="train", label_needed=True)
 
 

@@ -23,7 +23,7 @@ def unknown_verb(typed: str) -> str:
         return unknown("verb", typed, [verb.name for verb in VERBS])
     message = f"unknown verb '{typed}'"
     if suggestion.startswith("bertctl "):
-        return f"{message}: say {suggestion}"
+        return f"{message}: use {suggestion}"
     return f"{message}, and {suggestion}"
 
 
@@ -32,7 +32,7 @@ def unknown_group_verb(group: str, typed: str, known: Collection[str]) -> str:
     suggestion = other_names("group_verbs").get(group, {}).get(typed.lower())
     if suggestion is None:
         return unknown("verb", f"{group} {typed}", [f"{group} {name}" for name in known])
-    return f"unknown verb '{group} {typed}': say bertctl {group} {suggestion}"
+    return f"unknown verb '{group} {typed}': use bertctl {group} {suggestion}"
 
 
 def option_hint(option: str, following: str, command: str, options: Sequence[str]) -> str:
@@ -53,7 +53,7 @@ def option_hint(option: str, following: str, command: str, options: Sequence[str
     of_verb = other_names("options").get(command, {}).get(word)
     if of_verb is not None:
         if of_verb.startswith(("bertctl ", "--")):
-            return f"say {of_verb}"
+            return f"use {of_verb}"
         return str(of_verb)
 
     by_other_name = _by_other_name(word, value, options)
@@ -94,7 +94,7 @@ def argument_hint(command: str, words: str) -> str:
     """
     suggestion = other_names("arguments").get(command)
     if suggestion:
-        return f"say {suggestion.format(shlex.quote(words.split(' ')[0]))}"
+        return f"use {suggestion.format(shlex.quote(words.split(' ')[0]))}"
     return ""
 
 
@@ -119,9 +119,9 @@ def _by_other_name(word: str, value: str, options: Sequence[str]) -> str:
         name, _, fixed = target.partition("=")
         flag = FLAGS.get(name, name)
         if flag in options or name.startswith("bertctl "):
-            hint = f"say {flag} {fixed}".rstrip()
+            hint = f"use {flag} {fixed}".rstrip()
         elif "." in name and "--set" in options:
-            hint = f"say --set {name}={fixed or shlex.quote(value or 'VALUE')}"
+            hint = f"use --set {name}={fixed or shlex.quote(value or 'VALUE')}"
     return hint
 
 

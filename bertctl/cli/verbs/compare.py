@@ -12,6 +12,8 @@ from bertctl.cli.framework.pipelines import publish_tables
 
 _COLOURS = {"better": "green", "worse": "red"}
 _WORDS = ("runs", "method", "")
+_WITH_METHODS = 96
+"""Columns of a terminal from which on the table of differences names the methods."""
 
 
 def compare(
@@ -43,13 +45,13 @@ def compare(
     with loading("one of the runs", remedy=DAMAGED):
         comparison = compare_runs(runs, split=split, examples=examples)
     comparison["notes"] = all_as_options(comparison["notes"])
-    out.answer(comparison, *_answer(comparison))
+    out.answer(comparison, *_answer(comparison, out.answers.width))
     for note in comparison["notes"]:
         out.say(f"note: {note}")
     publish_tables(out, "bertctl compare", tables(comparison, comparison["runs"]))
 
 
-def _answer(comparison: dict[str, Any]) -> list[Shown]:
+def _answer(comparison: dict[str, Any], width: int) -> list[Shown]:
     from rich.text import Text
 
     from bertctl.reporting.comparison_tables import tables
@@ -59,16 +61,48 @@ def _answer(comparison: dict[str, Any]) -> list[Shown]:
         f"{name}  {path}" for name, path in zip(names, comparison["runs"], strict=True)
     ]
     for title, header, rows in tables(comparison, names):
+        if title == "differences" and width < _WITH_METHODS:
+            parts += _narrow_differences(header, rows)
+            continue
         if not rows:
             parts.append(f"\n{title}")
             continue
-        numbers = (
-            ()
-            if title.startswith("examples")
-            else tuple(name for name in header[1:] if name not in _WORDS)
-        )
+        numbers = () if title.startswith("examples") else _numbers(header)
         table = plain_table(*header, title=f"\n{title}", right=numbers)
         for row in rows:
             table.add_row(*map(Text, row), style=_COLOURS.get(row[-1]))
         parts.append(table)
     return parts
+
+
+def _numbers(header: list[str]) -> tuple[str, ...]:
+    """Returns the columns of numbers."""
+    return tuple(name for name in header[1:] if name not in _WORDS)
+
+
+def _narrow_differences(header: list[str], rows: list[list[str]]) -> list[Shown]:
+    """Returns the differences without the methods, and lines that name them instead.
+
+    A narrow terminal has no room for the column, nor for both ends of an interval on one line.
+
+    Args:
+        header: Of the table; one column is `method`.
+        rows: Of the table; the first column is the metric.
+    """
+    from rich.text import Text
+
+    place = header.index("method")
+    columns = [name for name in header if name != "method"]
+    table = plain_table(*columns, title="\ndifferences", right=_numbers(columns))
+    metrics_by_method: dict[str, list[str]] = {}
+    for row in rows:
+        cells = [cell.replace(" to ", " to\n") for cell in (*row[:place], *row[place + 1 :])]
+        table.add_row(*map(Text, cells), style=_COLOURS.get(row[-1]))
+        metrics = metrics_by_method.setdefault(row[place], [])
+        if row[0] not in metrics:
+            metrics.append(row[0])
+
+    lines = [
+        f"p of {', '.join(metrics)}: {method}" for method, metrics in metrics_by_method.items()
+    ]
+    return [table, *lines]

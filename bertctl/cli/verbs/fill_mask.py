@@ -84,7 +84,7 @@ def fill_mask(
             written = Destination(output, kind, stream).write(answers, None)
     if output is not None:
         out.answer({"model": model, "files": written})
-        out.say(f"answers written to {', '.join(written)}")
+        out.say(f"predictions written to {', '.join(written)}")
     return None
 
 

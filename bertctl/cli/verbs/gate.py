@@ -47,7 +47,7 @@ def gate(
     none fails, one is inconclusive.
 
     Intervals allow for what the split has chosen (the best of the epochs); --split test needs no
-    such allowance. A run that is not above the best constant answer does not pass.
+    such allowance. A run that is not better than the best constant prediction does not pass.
 
     Args:
         out: Prints the answer and messages.
@@ -70,7 +70,7 @@ def gate(
         policy: strict: decide by the 95 % interval. point: by the value alone. lenient: as strict,
             but inconclusive checks pass with a warning.
         split: Split to look at. Default: validation, or the one that chose the weights.
-        allow_constant: Let a run pass that is not better than the best constant answer.
+        allow_constant: Let a run pass even if it is not better than the best constant prediction.
 
     Examples:
         bertctl gate runs/new --min accuracy=0.9
@@ -166,7 +166,8 @@ def _answer(result: "GateResult") -> list[Shown]:
         sentences.append(judgement.message)
         sentences += [f"  {sentence}" for sentence in judgement.ways_out]
     meaning = Text(
-        "detectable: how far from the limit a model has to be for so many examples to show it",
+        "detectable: the smallest distance from the limit that this many examples can confirm "
+        "(80 % power)",
         "dim",
     )
     headline = Text(as_options(result.headline), style=f"bold {colours[result.verdict]}")

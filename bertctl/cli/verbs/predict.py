@@ -17,6 +17,7 @@ from bertctl.cli.framework.processes import (
 from bertctl.cli.framework.recipe_options import MergeOption, NamedShardOption, OnErrorOption
 from bertctl.cli.inputs.rows_given import RowsGiven, takes_rows
 from bertctl.errors import UsageError
+from bertctl.words import count
 
 
 @takes_rows("compute", "exports", "keep_text", "--max-length", "answers")
@@ -151,4 +152,5 @@ def predict(
         return
     if output and shared.is_first:
         out.answer({"run": str(arguments.run.path), **written})
-        out.say(f"{written['examples']} answers written to {', '.join(written['files'])}")
+        predictions = count(written["examples"], "prediction")
+        out.say(f"{predictions} written to {', '.join(written['files'])}")

@@ -179,7 +179,19 @@ def carry_out(
     if result.trained:
         out.say(time_line(result.performance, total=time.perf_counter() - started))
     out.say(f"run folder: {folder.path}")
-    say_next(out, use_of_run(folder.path, job.recipe.task))
+    say_next(out, _next_command(folder.path, job, result.metrics))
+
+
+def _next_command(run: Path, job: "Job", metrics: "MetricsDocument") -> str:
+    """Returns the command that uses a run, or makes the better model of its frozen encoder."""
+    from bertctl.baselines.kinds import FROZEN
+    from bertctl.baselines.run_baselines import can_be_probed, not_beaten
+    from bertctl.words import command
+
+    is_cut = metrics.time_limit is not None
+    if FROZEN in not_beaten(metrics, job) and can_be_probed(job) and not is_cut:
+        return command("probe", run / "recipe.yaml")
+    return use_of_run(run, job.recipe.task)
 
 
 def say_unscored_test(
