@@ -166,10 +166,19 @@ def _usage(arguments: Sequence[str], error: typer.TyperException) -> UsageError:
         hint = ""
     if hint:
         return UsageError(f"{command} takes no further argument: {words}; {hint}", remedy=remedy)
+    if message.startswith("Missing argument") and context is not None:
+        example = _first_example(context.command.help or "")
+        remedy = f"For example: {example}\n{remedy}" if example else remedy
     match = re.match(r"No such command '([^']*)'", message)
     if match and context is not None:
         message = unknown_group_verb(typed, match[1], context.command.list_commands(context))
     return UsageError(message, remedy=remedy)
+
+
+def _first_example(text: str) -> str:
+    """Returns the first example of a verb's help, without what it says of it; empty without one."""
+    _, _, examples = text.partition("Examples:\n")
+    return examples.partition("\n")[0].partition("  #")[0].strip()
 
 
 def _unknown_option(arguments: Sequence[str], error: Any) -> UsageError:

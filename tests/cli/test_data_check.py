@@ -347,6 +347,7 @@ def test_a_lone_training_file_is_checked_whole(bertctl, clean) -> None:
         (["absent.csv"], 4, "absent.csv does not exist"),
         (["demo", "cola"], 2, "one recipe is"),
         ([], 2, "Missing argument"),
+        ([], 2, "For example: bertctl data check train.csv"),
     ],
 )
 def test_what_is_no_data_set_is_refused_with_its_code_and_no_answer(

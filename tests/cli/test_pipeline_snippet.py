@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +468,18 @@ def test_every_action_of_another_repository_is_pinned_by_hash():
     assert not [
         line for line in foreign if not re.search(r"uses: [\w/.-]+@[0-9a-f]{40} # v\d", line)
     ]
+
+
+def test_every_python_that_is_claimed_has_to_pass():
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["test"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    may_fail = re.findall(r"matrix\.python == '([\d.]+)'", job["continue-on-error"])
+    has_to_pass = [
+        version for version in job["strategy"]["matrix"]["python"] if version not in may_fail
+    ]
+    language = "Programming Language :: Python :: "
+    claimed = re.findall(rf"{language}(\d\.\d+)", "\n".join(project["classifiers"]))
+
+    assert has_to_pass == claimed
+    assert project["requires-python"] == f">={claimed[0]}"

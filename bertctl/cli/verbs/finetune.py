@@ -41,7 +41,7 @@ def finetune(
         strict: Exit with code 6 where the model predicts one label for every example.
 
     Examples:
-        bertctl finetune sst2 --data-dir glue --model minilm
         bertctl finetune reviews.csv --epochs 2
+        bertctl finetune sst2 --data-dir glue --model minilm
     """
     carry_out(out, recipe.trace(listener=out), flags, strict=strict)
