@@ -56,11 +56,11 @@ VERBS = (
     Verb("finetune", "Fine-tune an encoder on a data set or on your own files.", "Train"),
     Verb(
         "pretrain",
-        "Pretrain a BERT on your own text: from nothing, or from where a model stands.",
+        "Pretrain a BERT on your own text: from scratch, or from an existing model.",
         "Train",
     ),
-    Verb("adapt", "Test whether reading a domain's text first pays for a task.", "Train"),
-    Verb("distill", "Train a smaller model that learns from a run's answers.", "Train"),
+    Verb("adapt", "Test whether pretraining on your domain's text improves a task.", "Train"),
+    Verb("distill", "Train a smaller model that learns from a run's predictions.", "Train"),
     Verb("sweep", "Run a grid of settings with several seeds; choose by mean.", "Train"),
     Verb("sweep-merge", "Merge the shards of a sweep (--shard).", "Train"),
     Verb("probe", "Train linear classifiers on a frozen encoder, per layer.", "Train"),
@@ -68,16 +68,18 @@ VERBS = (
     Verb(
         "predict", "Predict with a run: lines, CSV or JSONL, a file or stdin.", "Use", prints=True
     ),
-    Verb("extract-features", "Read vectors out of an encoder, from any layer.", "Use"),
+    Verb("extract-features", "Compute vectors of texts with any layer of an encoder.", "Use"),
     Verb(
         "similarity",
         "Compare texts by meaning: two texts, two files, or all pairs.",
         "Use",
         prints=True,
     ),
-    Verb("index", "Make an index of texts, to be searched by meaning.", "Use"),
+    Verb("index", "Build an index of texts to search by meaning.", "Use"),
     Verb("search", "Find the texts of an index that are nearest in meaning.", "Use", prints=True),
-    Verb("mine", "Find paraphrases and duplicates: every pair of texts alike.", "Use", prints=True),
+    Verb(
+        "mine", "Find paraphrases and duplicates: all pairs of similar texts.", "Use", prints=True
+    ),
     Verb("cluster", "Cluster texts by meaning, and name the clusters.", "Use", prints=True),
     Verb("fill-mask", "Predict the masked words of a text.", "Use", prints=True),
     Verb("score", "Score how likely a text is, or which of two is likelier.", "Use", prints=True),
@@ -85,7 +87,7 @@ VERBS = (
         "report", "Show a run in one file: HTML to open anywhere, or Markdown.", "Use", prints=True
     ),
     Verb("runs", "List runs; delete some, or all but the best.", "Use", prints=True),
-    Verb("export", "Export a run for ONNX Runtime or OpenVINO, proved on its rows.", "Use"),
+    Verb("export", "Export a run for ONNX Runtime or OpenVINO, and check its predictions.", "Use"),
     Verb("push", "Upload a run's model to the hub, with its card.", "Use"),
     Verb("gate", "Decide whether a run is good enough, as an exit code.", "Decide"),
     Verb(
@@ -117,7 +119,7 @@ VERBS = (
         "inspect", "Show what a model is made of; compare the layers of two.", "Look", prints=True
     ),
     Verb("attention", "Show what tokens attend to, and what each head does.", "Look", prints=True),
-    Verb("explain", "Show which words a run's answers rest on.", "Look", prints=True),
+    Verb("explain", "Show which words a run's predictions rest on.", "Look", prints=True),
     Verb("docs", "Show the documentation in the terminal.", "Look", prints=True),
 )
 

@@ -53,7 +53,7 @@ def test_the_strings_of_help_and_messages_are_looked_at() -> None:
     texts = [text for _, _, text in package_strings()]
 
     for known in (
-        "Show which words the answers of a run rest on.",  # a verb's help
+        "Show which words a run's predictions rest on.",  # a verb's help
         "Share of the training rows held out if you give no validation file.",  # a recipe field's
         "Give files (- is stdin), or --data NAME.",  # a remedy
         "have a score that is not a finite number",  # a finding of `data check`

@@ -39,7 +39,7 @@ def adapt(
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR")] = None,
 ) -> None:
-    """Pretrain on unlabelled text of a domain, and test whether that pays for a task.
+    """Pretrain on your domain's unlabelled text, and test whether that improves a task.
 
     The task is fine-tuned from the model as it was and from the pretrained one, with the same
     seeds, and the two are compared example by example. "No gain" is a result: the exit code is 0.

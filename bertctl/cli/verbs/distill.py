@@ -40,7 +40,7 @@ def distill(
     temperature: Annotated[float | None, typer.Option("--temperature", metavar="X")] = None,
     compare_plain: Annotated[bool, typer.Option("--compare-plain")] = False,
 ) -> None:
-    """Train a smaller model that learns from a finished run's answers, and compare both.
+    """Train a smaller model that learns from a finished run's predictions, and compare both.
 
     The student reads the teacher's training rows, and learns their labels and how sure the teacher
     is of each. It begins with some of the teacher's layers, or with another model. The run is one

@@ -35,7 +35,7 @@ def explain(
     layout: Annotated[Literal["text", "jsonl", "html"] | None, typer.Option("--format")] = None,
     on_error: OnErrorOption = None,
 ) -> None:
-    """Show which words the answers of a run rest on.
+    """Show which words a run's predictions rest on.
 
     A word's number is its share of a logit (of a score, of an answer's start and end), against the
     same text of [PAD] tokens. Gradients are computed in fp32, whatever precision the run answers

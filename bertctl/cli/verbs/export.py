@@ -31,7 +31,7 @@ def export(
     tolerance: Annotated[float, typer.Option("--tolerance", metavar="X")] = 1e-4,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
-    """Export a run for ONNX Runtime or OpenVINO, proved on its rows to answer the same.
+    """Export a run for ONNX Runtime or OpenVINO, and check that it predicts the same.
 
     The folder holds all that answers depend on: weights, tokenizer, labels, temperature and
     thresholds. If an answer differs, no folder is left and the exit code is 7.

@@ -60,7 +60,7 @@ def extract_features(
     on_error: OnErrorOption = None,
     num_processes: NumProcessesOption = 1,
 ) -> None:
-    """Read vectors out of an encoder: of texts, tokens or words, any layer, any amount of text.
+    """Compute vectors of texts, tokens or words with any layer of an encoder.
 
     Args:
         out: Prints the answer and messages.

@@ -22,7 +22,7 @@ def index(
     resume: Annotated[bool, typer.Option("--resume")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
-    """Make an index of texts that `bertctl search` searches: a folder with texts and vectors.
+    """Build an index of texts for `bertctl search`: a folder with texts and vectors.
 
     The model is minilm unless --model says another; the index knows which one made it.
 

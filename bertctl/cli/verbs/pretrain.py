@@ -35,7 +35,7 @@ def pretrain(
     ] = None,
     no_nsp: Annotated[bool, typer.Option("--no-nsp")] = False,
 ) -> None:
-    """Pretrain a BERT on your own text: from nothing, or from where a model stands.
+    """Pretrain a BERT on your own text: from scratch, or from an existing model.
 
     It learns masked words, and whether one text follows another. The run folder is one like any
     other: its model is a --model of finetune, extract-features, probe, fill-mask and score.

@@ -98,7 +98,7 @@ def gc(
     folder: _Folder = Path("runs"),
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
 ) -> None:
-    """Delete the finished runs in a folder but the best of each recipe.
+    """Delete the finished runs in a folder, except the best of each recipe.
 
     Runs are ranked among their like: the same recipe by name, scored by the same metric on the same
     rows. Runs that have not finished or have no score stay, and so does everything that is not a

@@ -63,7 +63,7 @@ def search(
     model: ModelArgument = None,
     lowercase: LowercaseOption = None,
 ) -> None:
-    """Find tokens by name, glob or id; exit code 3 where there is none.
+    """Find tokens by name, glob or id; exit code 3 if none matches.
 
     Args:
         out: Prints the answer and messages.
@@ -334,7 +334,7 @@ def shrink(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR")],
     overwrite: Annotated[bool, typer.Option("--overwrite")] = False,
 ) -> None:
-    """Take out of a model's vocabulary what a corpus does not use.
+    """Remove the tokens that a corpus does not use from a model's vocabulary.
 
     Special tokens and single characters stay. The corpus is read as before, with the same hidden
     states, bit by bit; words that it lacks break into smaller tokens.
