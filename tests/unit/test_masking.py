@@ -20,27 +20,38 @@ def _drawn(
     masking = Masking(MaskingSection(**settings), MASK, IDS)
     begins = np.arange(length) % words == 0
     tokens = np.random.default_rng(8).choice(IDS, size=(windows, length))
-    output = []
-    chosen = []
-    for window, personal in enumerate(tokens):
+    output = tokens.copy()
+    chosen = np.zeros(tokens.shape, dtype=bool)
+    for window in range(windows):
         rng = np.random.default_rng([7, window])
         positions, groups = masking.choose(begins, rng)
-        changed = personal.copy()
-        changed[positions] = masking.disguise(personal[positions], groups, rng)
-        output.append(changed)
-        chosen.append(np.bincount(positions, minlength=length) > 0)
-    return tokens, np.array(output), np.array(chosen)
+        originals = tokens[window, positions]
+        output[window, positions] = masking.disguise(originals, groups, rng)
+        chosen[window, positions] = True
+    return tokens, output, chosen
 
 
-@pytest.mark.parametrize("length", [pytest.param(7, marks=pytest.mark.slow), 126])
-def test_fifteen_of_a_hundred_are_chosen_and_most_are_masked(length: int) -> None:
-    tokens, output, chosen = _drawn(80_000 // length if length == 7 else 8000, length)
-    assert chosen.mean() == pytest.approx(0.15, abs=0.001 if length > 7 else 0.003)
-    masked = (output == MASK)[chosen].mean()
-    same = (output == tokens)[chosen].mean()
-    assert masked == pytest.approx(0.8, abs=0.005 if length > 7 else 0.01)
-    assert same == pytest.approx(0.1 + 0.1 / len(IDS), abs=0.004 if length > 7 else 0.01)
-    assert (output == tokens)[~chosen].all()
+@pytest.mark.parametrize(
+    ("windows", "length", "tolerances"),
+    [
+        pytest.param(80_000 // 7, 7, (0.003, 0.01, 0.01), marks=pytest.mark.slow),
+        (8000, 126, (0.001, 0.005, 0.004)),
+    ],
+)
+def test_fifteen_of_a_hundred_are_chosen_and_most_are_masked(
+    windows: int, length: int, tolerances: tuple[float, float, float]
+) -> None:
+    tolerance_of_chosen, tolerance_of_masked, tolerance_of_same = tolerances
+
+    tokens, output, chosen = _drawn(windows, length)
+
+    assert chosen.mean() == pytest.approx(0.15, abs=tolerance_of_chosen)
+    masked_share = (output == MASK)[chosen].mean()
+    assert masked_share == pytest.approx(0.8, abs=tolerance_of_masked)
+    is_same = output == tokens
+    random_hits = 0.1 / len(IDS)
+    assert is_same[chosen].mean() == pytest.approx(0.1 + random_hits, abs=tolerance_of_same)
+    assert is_same[~chosen].all()
     assert set(output[chosen].tolist()) <= {MASK, *IDS.tolist()}
 
 
@@ -51,21 +62,34 @@ def test_whole_words_are_masked_together() -> None:
     assert chosen.mean() == pytest.approx(0.15, abs=0.01)
 
 
-def test_spans_are_runs_of_whole_words_with_one_fate() -> None:
-    _, output, chosen = _drawn(3000, 126, words=2, spans=True)
+def test_spans_are_runs_of_whole_words() -> None:
+    _, _, chosen = _drawn(3000, 126, words=2, spans=True)
+
     words = chosen.reshape(len(chosen), -1, 2)
     assert (words.all(axis=2) == words.any(axis=2)).all()
     assert chosen.mean() == pytest.approx(0.15, abs=0.01)
-    edges = np.diff(np.pad(words[:, :, 0].astype(int), ((0, 0), (1, 1))), axis=1)
-    lengths = np.concatenate(
-        [np.flatnonzero(row == -1) - np.flatnonzero(row == 1) for row in edges]
-    )
-    assert 2.5 < lengths.mean() < 4.5  # cut at the end of a window, and where the share is reached
-    fates = [output[i, j] == MASK for i, j in zip(*np.nonzero(chosen), strict=True)]
-    assert np.mean(fates) == pytest.approx(0.8, abs=0.02)
-    first, second = (chosen & np.roll(chosen, -1, axis=1))[:, ::2].nonzero()
-    together = (output[first, second * 2] == MASK) == (output[first, second * 2 + 1] == MASK)
-    assert together.mean() > 0.99  # a random token may be the mask's neighbour in another span
+    mean_length = np.mean(_run_lengths(words[:, :, 0]))
+    assert 2.5 < mean_length < 4.5  # cut at the end of a window, and where the share is reached
+
+
+def _run_lengths(chosen: np.ndarray) -> np.ndarray:
+    """Lengths of the runs of true values in the rows of an array."""
+    padded = np.pad(chosen.astype(int), ((0, 0), (1, 1)))
+    edges = np.diff(padded, axis=1).ravel()
+    starts = np.flatnonzero(edges == 1)
+    ends = np.flatnonzero(edges == -1)
+    return ends - starts
+
+
+def test_all_tokens_of_a_span_have_one_fate() -> None:
+    _, output, chosen = _drawn(3000, 126, words=2, spans=True)
+
+    is_masked = output == MASK
+    assert is_masked[chosen].mean() == pytest.approx(0.8, abs=0.02)
+    is_chosen_word = chosen[:, ::2] & chosen[:, 1::2]
+    both_alike = is_masked[:, ::2] == is_masked[:, 1::2]
+    share = both_alike[is_chosen_word].mean()
+    assert share > 0.99  # a random token may be the mask's neighbour in another span
 
 
 def test_spans_that_are_tried_are_as_long_as_span_berts() -> None:
@@ -75,11 +99,15 @@ def test_spans_that_are_tried_are_as_long_as_span_berts() -> None:
     """
     masking = Masking(MaskingSection(spans=True), MASK, IDS)
     rng = np.random.default_rng(3)
-    spans = masking._spans(np.ones(100_000, dtype=np.int64), 100_000, rng)[:100_000]
-    shares = np.bincount([len(span) for span in spans], minlength=11)[1:] / len(spans)
-    expected = 0.2 * 0.8 ** np.arange(10)
-    assert shares == pytest.approx(expected / expected.sum(), abs=0.006)
-    assert np.mean([len(span) for span in spans]) == pytest.approx(3.8, abs=0.05)
+    word_lengths = np.ones(100_000, dtype=np.int64)
+
+    spans = masking._spans(word_lengths, 100_000, rng)[:100_000]
+
+    span_lengths = [len(span) for span in spans]
+    shares = np.bincount(span_lengths, minlength=11)[1:] / len(spans)
+    probabilities = 0.2 * 0.8 ** np.arange(10)
+    assert shares == pytest.approx(probabilities / probabilities.sum(), abs=0.006)
+    assert np.mean(span_lengths) == pytest.approx(3.8, abs=0.05)
 
 
 def test_other_shares() -> None:

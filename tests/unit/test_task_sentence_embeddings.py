@@ -194,7 +194,7 @@ def test_triplets_are_learned_from_and_scores_chosen_by(tmp_path, named) -> None
 
 @pytest.mark.parametrize("scored", [True, False])
 @pytest.mark.parametrize(
-    ("labels", "asked", "near"),
+    ("labels", "positive_label", "expected"),
     [
         (["alike", "differ", "alike"], "alike", [1, 0, 1]),
         (["entailment", "neutral", "contradiction"], "entailment", [1, 0, 0]),
@@ -203,20 +203,28 @@ def test_triplets_are_learned_from_and_scores_chosen_by(tmp_path, named) -> None
         (["a", "b", "c"], None, None),
     ],
 )
-def test_labels_of_other_pairs_mean_what_was_asked(tmp_path, labels, asked, near, scored) -> None:
+def test_labels_of_other_pairs_mean_what_was_asked(
+    tmp_path, labels, positive_label, expected, scored
+) -> None:
     """Learned from scores or from bare pairs, chosen by labelled ones."""
-    train = _rows(1.5, 2.5, 4.0) if scored else [{"text": a, "pair": b} for a, b in PAIRS]
-    recipe, rows = read(tmp_path, train, **({"evaluation__positive_label": asked} if asked else {}))
+    bare_pairs = [{"text": text, "pair": pair} for text, pair in PAIRS]
+    train = _rows(1.5, 2.5, 4.0) if scored else bare_pairs
+    fields = {}
+    if positive_label:
+        fields["evaluation__positive_label"] = positive_label
+    recipe, rows = read(tmp_path, train, **fields)
     task = SentenceEmbeddings.from_data(recipe, rows, None)
     tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
-    _, others = read(tmp_path, _rows(*labels))
-    if near is None:
+    _, other_rows = read(tmp_path, _rows(*labels))
+
+    if expected is None:
         with pytest.raises(BertctlError, match="which of the labels 'a', 'b', 'c' says"):
-            task.encode(others, tokenizer, max_length=8)
+            task.encode(other_rows, tokenizer, max_length=8)
         return
-    assert task.encode(others, tokenizer, max_length=8).labels.tolist() == near
-    again = SentenceEmbeddings.from_model(recipe, task.head())
-    assert again.encode(others, tokenizer, max_length=8).labels.tolist() == near
+
+    loaded = SentenceEmbeddings.from_model(recipe, task.head())
+    assert task.encode(other_rows, tokenizer, max_length=8).labels.tolist() == expected
+    assert loaded.encode(other_rows, tokenizer, max_length=8).labels.tolist() == expected
 
 
 def test_labels_that_were_learned_keep_their_meaning_where_the_positive_one_is_missing(
@@ -234,147 +242,226 @@ def test_labels_that_were_learned_keep_their_meaning_where_the_positive_one_is_m
 @pytest.mark.parametrize("is_pair", [True, False])
 def test_the_baseline_of_a_search_is_a_random_order(tmp_path, is_pair) -> None:
     """Where a row has many right texts, chance finds one of them early."""
+    if is_pair:
+        rows = [{"text": f"q{i // 5}", "pair": f"d{i}"} for i in range(400)]
+        n_relevant = 5
+        n_candidates = 400
+    else:
+        rows = [{"text": f"text {i}", "label": "xy"[i % 2]} for i in range(400)]
+        n_relevant = 199
+        n_candidates = 399
+    recipe, split = read(tmp_path, rows)
+
+    baseline = SentenceEmbeddings.from_data(recipe, split, None).baseline(0.0, split)
+
+    expected = _mean_reciprocal_rank_by_chance(n_relevant, n_candidates)
+    assert baseline["mrr_at_10"] == pytest.approx(expected, abs=0.05)
+    assert baseline["recall_at_10"] == pytest.approx(10 / n_candidates, abs=0.01)
+
+
+def _mean_reciprocal_rank_by_chance(n_relevant: int, n_candidates: int) -> float:
+    """Returns the mean of 4,000 random orders, by their first relevant text among the first 10."""
     rng = np.random.default_rng(1)
-    first = [f"q{i // 5}" if is_pair else f"text {i}" for i in range(400)]
-    given = [
-        {"text": one, "pair": f"d{i}"} if is_pair else {"text": one, "label": "xy"[i % 2]}
-        for i, one in enumerate(first)
-    ]
-    recipe, rows = read(tmp_path, given)
-    found = SentenceEmbeddings.from_data(recipe, rows, None).baseline(0.0, rows)
-    right, among = (5, 400) if is_pair else (199, 399)
-    drawn = [np.sort(1 + rng.permutation(among)[:right]) for _ in range(4000)]
-    expected = np.mean([1 / ranks[0] if ranks[0] <= 10 else 0.0 for ranks in drawn])
-    assert found["mrr_at_10"] == pytest.approx(expected, abs=0.05)
-    assert found["recall_at_10"] == pytest.approx(10 / among, abs=0.01)
+    reciprocal_ranks = []
+    for _ in range(4000):
+        ranks = 1 + rng.permutation(n_candidates)[:n_relevant]
+        first_rank = ranks.min()
+        reciprocal_ranks.append(1 / first_rank if first_rank <= 10 else 0.0)
+    return float(np.mean(reciprocal_ranks))
 
 
 def _features(
     columns: list[list[str]], kind: str, classes: list[int] | None = None
 ) -> SentenceFeatures:
-    size = len(columns[0])
-    zeros = np.zeros(size, dtype=np.int64)
-    ids = np.arange(size * len(columns), dtype=np.int32)
-    ones = np.ones(len(ids), dtype=np.int64)
-    texts = EncodedTexts(ids, np.zeros(len(ids), np.uint8), np.arange(len(ids) + 1), ones, 0 * ones)
-    labels, places = np.ones(size, dtype=np.float32), np.arange(len(ids)).reshape(size, -1)
+    n_rows = len(columns[0])
+    n_texts = n_rows * len(columns)
+    encoded = EncodedTexts(
+        ids=np.arange(n_texts, dtype=np.int32),
+        type_ids=np.zeros(n_texts, np.uint8),
+        starts=np.arange(n_texts + 1),
+        full_lengths=np.ones(n_texts, dtype=np.int64),
+        unknown=np.zeros(n_texts, dtype=np.int64),
+    )
     return SentenceFeatures(
-        texts, places, text_keys(columns), labels, np.array(classes or zeros), kind
+        encoded,
+        places=np.arange(n_texts).reshape(n_rows, -1),
+        keys=text_keys(columns),
+        labels=np.ones(n_rows, dtype=np.float32),
+        classes=np.array(classes or [0] * n_rows, dtype=np.int64),
+        kind=kind,
     )
 
 
-def test_each_text_is_looked_for_among_all_different_ones_of_the_split() -> None:
-    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
-    angle = np.deg2rad([0, 10, 40, 45, 90, 80, 0, 30])
-    unit = np.stack([np.cos(angle), np.sin(angle)], axis=1).reshape(4, 2, 2).astype(np.float32)
-    # q0 at 0 with d at 10, q1 at 40 with d at 45, q2 at 90 with d at 80, and q0 once more with d at
-    # 30; a third column of negatives is not looked among.
-    found = _features(
-        [["q0", "q1", "q2", "q0"], ["d0", "d1", "d2", "d3"], ["n0", "n1", "n2", "n3"]], "matches"
-    )
-    third = np.concatenate([unit, unit[:, :1]], axis=1)
-    third = third.reshape(-1, 2)
-    lines = task.lines({"vectors": third}, found, None)
+def _task() -> SentenceEmbeddings:
+    return SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
+
+
+def _at_degrees(*degrees: float) -> np.ndarray:
+    """Unit vectors in the plane, by their angles."""
+    angles = np.deg2rad(degrees)
+    return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+
+
+def _ranks(vectors: np.ndarray, features: SentenceFeatures) -> list[list[int]]:
+    lines = _task().lines({"vectors": vectors}, features, None)
+    return [line["ranks"] for line in lines]
+
+
+QUERIES = _at_degrees(0, 40, 90, 0)  # the first one comes twice
+DOCUMENTS = _at_degrees(10, 45, 80, 30)
+TRIPLETS = np.stack([QUERIES, DOCUMENTS, QUERIES], axis=1).reshape(-1, 2)
+"""A negative is its query's vector: among the candidates it would be the first."""
+
+
+def _triplet_features() -> SentenceFeatures:
+    queries = ["q0", "q1", "q2", "q0"]
+    documents = ["d0", "d1", "d2", "d3"]
+    negatives = ["n0", "n1", "n2", "n3"]
+    return _features([queries, documents, negatives], "matches")
+
+
+def test_each_text_is_looked_for_among_the_different_documents_of_the_split() -> None:
+    lines = _task().lines({"vectors": TRIPLETS}, _triplet_features(), None)
+
     assert [line["ranks"] for line in lines] == [[1, 2], [1], [1], [1, 2]]
     assert [line["relevant"] for line in lines] == [2, 1, 1, 2]
-    same = _features([["q0", "q1", "q2", "q3"], ["d0", "q0", "d2", "d2"]], "matches")
-    near_itself = np.deg2rad([0, 10, 40, 1, 90, 80, 0, 30])  # the document "q0" at 1
-    vectors = np.stack([np.cos(near_itself), np.sin(near_itself)], axis=1).astype(np.float32)
-    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, same, None)]
-    assert ranks == [[2], [2], [1], [3]], (
-        "a document equal to the query is a candidate, as in the evaluators"
-    )
-    single = _features([["a", "b", "c", "d"]], "texts", [0, 0, 1, 0])
-    ranks = [line["ranks"] for line in task.lines({"vectors": unit[:, 0]}, single, None)]
-    assert ranks == [[1, 2], [1, 2], [], [1, 2]]
-    losses = task.row_losses({"vectors": third}, found)
-    scores = 20 * unit[1, 0] @ unit[:, 1].T
-    assert losses[1] == pytest.approx(float(np.log(np.exp(scores).sum()) - scores[1]), abs=1e-4)
+
+
+def test_a_document_equal_to_the_query_is_a_candidate_as_in_the_evaluators() -> None:
+    features = _features([["q0", "q1", "q2", "q3"], ["d0", "q0", "d2", "d2"]], "matches")
+    vectors = _at_degrees(0, 10, 40, 1, 90, 80, 0, 30)  # the document "q0" at 1
+
+    assert _ranks(vectors, features) == [[2], [2], [1], [3]]
+
+
+def test_texts_with_labels_are_looked_for_among_all_others() -> None:
+    features = _features([["a", "b", "c", "d"]], "texts", [0, 0, 1, 0])
+
+    assert _ranks(QUERIES, features) == [[1, 2], [1, 2], [], [1, 2]]
+
+
+def test_the_loss_of_a_search_is_the_cross_entropy_of_its_document() -> None:
+    losses = _task().row_losses({"vectors": TRIPLETS}, _triplet_features())
+
+    scores = 20 * QUERIES[1] @ DOCUMENTS.T
+    expected = np.log(np.exp(scores).sum()) - scores[1]
+    assert losses[1] == pytest.approx(float(expected), abs=1e-4)
 
 
 def test_a_constant_vector_finds_nothing_and_ties_are_no_luck() -> None:
-    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
-    found = _features([["q0", "q1", "q2"], ["d0", "d1", "d2"]], "matches")
-    lines = task.lines({"vectors": np.ones((6, 5), dtype=np.float32)}, found, None)
+    task = _task()
+    features = _features([["q0", "q1", "q2"], ["d0", "d1", "d2"]], "matches")
+    vectors = np.ones((6, 5), dtype=np.float32)
+
+    lines = task.lines({"vectors": vectors}, features, None)
+    metrics = task.answers.score(lines, resamples=100, seed=0)
+
     assert [line["prediction"] for line in lines] == [3, 3, 3]
-    scored = task.answers.score(lines, resamples=100, seed=0)
-    assert scored["mrr_at_10"].value == pytest.approx(1 / 3)
-    assert scored["ndcg_at_10"].value == pytest.approx(1 / np.log2(4))
-    assert (scored["recall_at_1"].value, scored["recall_at_5"].value) == (0.0, 1.0)
+    assert metrics["mrr_at_10"].value == pytest.approx(1 / 3)
+    assert metrics["ndcg_at_10"].value == pytest.approx(1 / np.log2(4))
+    assert metrics["recall_at_1"].value == 0.0
+    assert metrics["recall_at_5"].value == 1.0
     assert task.answers.constant_prediction(lines) == "about 1"
-    for labels, said in (
-        ([0, 1, 2], None),
+
+
+@pytest.mark.parametrize(
+    ("labels", "constant_prediction"),
+    [
+        ([0, 1, 2], None),  # each text is alone with its label
         ([0, 0, 1], "about 1"),
-    ):  # a text that is alone with its label
-        found = _features([["a", "b", "c"]], "texts", labels)
-        lines = task.lines({"vectors": np.ones((3, 5), dtype=np.float32)}, found, None)
-        assert task.answers.constant_prediction(lines) == said
+    ],
+)
+def test_equal_vectors_of_labelled_texts_are_a_constant_prediction(
+    labels, constant_prediction
+) -> None:
+    task = _task()
+    features = _features([["a", "b", "c"]], "texts", labels)
+    vectors = np.ones((3, 5), dtype=np.float32)
+
+    lines = task.lines({"vectors": vectors}, features, None)
+
+    assert task.answers.constant_prediction(lines) == constant_prediction
 
 
-def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(tmp_path) -> None:
-    rows = [
-        {"text": text, "pair": "Ada wrote it."}
-        for text in ("who?", "what?", "who?", "Ada wrote it.")
-    ]
-    recipe, read_rows = read(tmp_path, rows)
-    task = SentenceEmbeddings.from_data(recipe, read_rows, None)
+@pytest.fixture
+def minilm_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    features = task.encode(read_rows, tokenizer, max_length=16)
-    scored = task.scored(features)
-    assert (len(features), len(scored), scored.num_predictions) == (4, 3, 3)
+    return tokenizer
+
+
+def test_a_text_is_read_once_for_scoring_however_many_rows_have_it(
+    tmp_path, minilm_tokenizer
+) -> None:
+    texts = ["who?", "what?", "who?", "Ada wrote it."]
+    rows = [{"text": text, "pair": "Ada wrote it."} for text in texts]
+    recipe, read_rows = read(tmp_path, rows)
+    task = SentenceEmbeddings.from_data(recipe, read_rows, None)
+
+    features = task.encode(read_rows, minilm_tokenizer, max_length=16)
+
+    assert len(features) == 4
     assert features.tokens.tolist() == [10, 10, 10, 12]
+    scored_texts = task.scored(features)
+    assert len(scored_texts) == scored_texts.num_predictions == 3
+
+    who = [101, 2040, 1029, 102, 0, 0]
+    ada = [101, 15262, 2626, 2009, 1012, 102]
     batch = features.collate(np.array([0, 3]), Padding(0))
-    assert batch.inputs["input_ids"].tolist() == [
-        [[101, 2040, 1029, 102, 0, 0], [101, 15262, 2626, 2009, 1012, 102]],
-        [[101, 15262, 2626, 2009, 1012, 102]] * 2,
-    ]
+    assert batch.inputs["input_ids"].tolist() == [[who, ada], [ada, ada]]
+
     vectors = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = [
-        line["prediction"] for line in task.decode({"vectors": vectors}, features, read_rows)
-    ]
-    assert cosines == pytest.approx(
-        [unit[0] @ unit[2], unit[1] @ unit[2], unit[0] @ unit[2], 1.0], abs=1e-6
-    )
+    who_unit, what_unit, ada_unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    lines = task.decode({"vectors": vectors}, features, read_rows)
+    cosines = [line["prediction"] for line in lines]
+    who_cosine = who_unit @ ada_unit
+    what_cosine = what_unit @ ada_unit
+    assert cosines == pytest.approx([who_cosine, what_cosine, who_cosine, 1.0], abs=1e-6)
 
 
 def test_labels_of_texts_are_their_own_where_those_of_pairs_were_learned(tmp_path) -> None:
     recipe, rows = read(tmp_path, _rows("1", "0", "1"))
-    learned = SentenceEmbeddings.from_data(recipe, rows, None)
-    assert learned.labels == ("0", "1"), "the premise"
-    named = [{"text": word, "label": label} for word, label in (("a", "x"), ("b", "y"), ("c", "x"))]
-    _, texts = read(tmp_path, named)
-    features = learned.encode(
-        texts, Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json")), max_length=8
-    )
+    task = SentenceEmbeddings.from_data(recipe, rows, None)
+    assert task.labels == ("0", "1"), "the premise"
+    labelled_texts = [
+        {"text": "a", "label": "x"},
+        {"text": "b", "label": "y"},
+        {"text": "c", "label": "x"},
+    ]
+    _, texts = read(tmp_path, labelled_texts)
+    tokenizer = Tokenizer.from_file(str(locate_model("minilm") / "tokenizer.json"))
+
+    features = task.encode(texts, tokenizer, max_length=8)
+
     assert features.classes.tolist() == [0, 1, 0]
 
 
 def test_equal_texts_are_ties_whatever_the_rounding_of_their_cosines() -> None:
     """Of equals the right one comes last; the last bits of a matrix product depend on the place."""
     rng = np.random.default_rng(0)
-    queries, others = rng.standard_normal((2, 203, 36)).astype(np.float32)
-    others[[0, 50, 111, 199, 202]] = others[7]
-    for row in similarity_rows("cosine", queries, others):
+    queries, documents = rng.standard_normal((2, 203, 36)).astype(np.float32)
+    copies = [0, 50, 111, 199, 202]
+    documents[copies] = documents[7]
+
+    for row in similarity_rows("cosine", queries, documents):
         (rank,) = ranks_of(row, np.array([7]))
+
         assert rank == (row > row[7] - 1e-9).sum()
-        assert all(ranks_of(row, np.array([i])) == [rank] for i in (0, 50, 111, 199, 202))
+        for copy in copies:
+            assert ranks_of(row, np.array([copy])) == [rank]
 
 
 def _searched(
     columns: list[list[str]], kind: str, classes: list[int] | None = None
 ) -> list[dict[str, Any]]:
     """Lines of a search in which each different text has a random vector."""
-    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
     features = _features(columns, kind, classes)
-    vectors = (
-        np.random.default_rng(3)
-        .standard_normal((int(features.keys.max()) + 1, 5))
-        .astype(np.float32)
-    )
-    return task.lines({"vectors": vectors[features.keys.ravel()]}, features, None)
+    n_texts = int(features.keys.max()) + 1
+    rng = np.random.default_rng(3)
+    vectors = rng.standard_normal((n_texts, 5)).astype(np.float32)
+    vectors_of_rows = vectors[features.keys.ravel()]
+    return _task().lines({"vectors": vectors_of_rows}, features, None)
 
 
 @pytest.mark.parametrize(
@@ -388,21 +475,31 @@ def _searched(
     ],
 )
 def test_what_is_searched_counts_once_however_many_rows_it_has(columns, kind, classes, n) -> None:
-    lines = _searched(columns, kind, classes)
-    assert len(lines) == len(columns[0])
     answers = SentenceAnswers()
-    scored = answers.score(lines, resamples=0, seed=0)
-    assert {scored[name].n for name in ("mrr_at_10", "ndcg_at_10", "recall_at_1")} == {n}
-    once = [lines[position] for position in answers.unit_positions(lines)]
-    assert len({line["query"] for line in once}) == len(once) == len({*columns[0]})
-    assert answers.score(once, resamples=0, seed=0) == scored, "rows of one query say the same"
+
+    lines = _searched(columns, kind, classes)
+    metrics = answers.score(lines, resamples=0, seed=0)
+
+    assert len(lines) == len(columns[0])
+    assert metrics["mrr_at_10"].n == n
+    assert metrics["ndcg_at_10"].n == n
+    assert metrics["recall_at_1"].n == n
     assert sum(row[1] for row in answers.outcome(lines).rows) == n
+
+    different = [lines[position] for position in answers.unit_positions(lines)]
+    queries = {line["query"] for line in different}
+    assert len(queries) == len(different) == len({*columns[0]})
+    metrics_of_different = answers.score(different, resamples=0, seed=0)
+    assert metrics_of_different == metrics, "rows of one query say the same"
 
 
 def test_a_copy_of_a_text_is_not_what_it_looks_for() -> None:
     lines = _searched([["a", "b", "c", "a"]], "texts", [0, 0, 1, 0])
+
     assert [line["relevant"] for line in lines] == [1, 1, 0, 1]
-    assert all(rank <= 2 for line in lines for rank in line["ranks"]), "two others there are"
+    n_others = 2
+    for line in lines:
+        assert all(rank <= n_others for rank in line["ranks"])
 
 
 def test_predictions_of_older_runs_are_counted_by_their_texts() -> None:
@@ -417,10 +514,11 @@ def test_predictions_of_older_runs_are_counted_by_their_texts() -> None:
 def test_texts_that_the_model_reads_alike_are_a_tie() -> None:
     features = _features([["q", "r"], ["Film", "film"]], "matches")
     ids = np.array([0, 1, 2, 1], dtype=np.int32)
-    features = replace(features, encoded=replace(features.encoded, ids=ids))
-    task = SentenceEmbeddings.from_model(load_recipe("sentence-embeddings"), {})
+    encoded_alike = replace(features, encoded=replace(features.encoded, ids=ids))
     vectors = np.array([[1, 0], [1, 1], [0, 1], [1, 1.0001]], dtype=np.float32)
-    ranks = [line["ranks"] for line in task.lines({"vectors": vectors}, features, None)]
+
+    ranks = _ranks(vectors, encoded_alike)
+
     assert ranks == [[2], [2]], "of equals a right one comes last"
 
 
