@@ -166,7 +166,8 @@ class Child:
         self._lines = door.makefile("r", encoding="utf-8")
         self.pid = int(json.loads(self._lines.readline())["pid"])
         opened = {name: os.fdopen(number, "r", encoding="utf-8") for name, number in pipes.items()}
-        self.stdout, self.stderr = opened.get("stdout"), opened.get("stderr")
+        self.stdout = opened.get("stdout")
+        self.stderr = opened.get("stderr")
 
     def poll(self) -> int | None:
         """Returns the exit code where it has ended."""

@@ -66,7 +66,8 @@ def multi_label_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int)
 
 def regression_metrics(gold: Any, predicted: Any, *, resamples: int, seed: int) -> Metrics:
     """Returns pearson, spearman and mse, of scores in 64 bits."""
-    x, y = gold.astype(np.float64), predicted.astype(np.float64)
+    x = gold.astype(np.float64)
+    y = predicted.astype(np.float64)
     found = {
         "pearson": regression.pearson(x, y),
         "spearman": regression.spearman(x, y),
@@ -200,9 +201,12 @@ def scores_by_type(
     Raises:
         ValueError: the two have different lengths, or a sentence has.
     """
-    there, answered, right = Counter[str](), Counter[str](), Counter[str]()
+    there = Counter[str]()
+    answered = Counter[str]()
+    right = Counter[str]()
     for gold_tags, tags in zip(gold, predicted, strict=True):
-        wanted, found = entities(gold_tags), entities(tags)
+        wanted = entities(gold_tags)
+        found = entities(tags)
         there.update(kind for kind, _, _ in wanted)
         answered.update(kind for kind, _, _ in found)
         right.update(kind for kind, _, _ in set(wanted) & set(found))

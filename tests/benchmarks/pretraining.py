@@ -58,7 +58,8 @@ class Ours:
         self._special = job.features["train"].layout.special
         self._batches = itertools.cycle(self._rehearsal.plan)
         self.precision = job.compute.precision
-        self.tokens, self.seconds = 0, 0.0
+        self.tokens = 0
+        self.seconds = 0.0
         for batch in itertools.islice(self._batches, WARM_UP):
             self._rehearsal.step(batch)
 
@@ -77,8 +78,11 @@ class Turns(transformers.TrainerCallback):
     """
 
     def __init__(self, tokens: float, others: list[Ours]) -> None:
-        self._each, self._others = tokens, others
-        self.tokens, self.seconds, self._since = 0.0, 0.0, 0.0
+        self._each = tokens
+        self._others = others
+        self.tokens = 0.0
+        self.seconds = 0.0
+        self._since = 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Stops the clock, and starts it again when all have read as much."""

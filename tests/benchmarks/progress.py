@@ -36,7 +36,8 @@ def main() -> None:
     few = ["--max-train-rows", "32", "--max-eval-rows", "32", "--epochs", "1"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        texts, table = folder / "texts.txt", folder / "rows.csv"
+        texts = folder / "texts.txt"
+        table = folder / "rows.csv"
         given = list(itertools.islice(itertools.cycle(lines), rows))
         texts.write_text("".join(f"{text}\n" for text in given), encoding="utf-8")
         quoted = (text.replace('"', '""') for text in given)

@@ -49,9 +49,11 @@ class Ours:
             "sentence_embeddings.loss": loss,
         }
         job = prepare(load_recipe("sentence-embeddings", options=fields))
-        self.precision, self._rehearsal = job.compute.precision, Rehearsal(job, scratch)
+        self.precision = job.compute.precision
+        self._rehearsal = Rehearsal(job, scratch)
         self._batches = itertools.cycle(self._rehearsal.plan)
-        self.pairs, self.seconds = 0, 0.0
+        self.pairs = 0
+        self.seconds = 0.0
         for indices in itertools.islice(self._batches, WARM_UP):
             self._rehearsal.step(indices)
 
@@ -70,8 +72,11 @@ class Turns(transformers.TrainerCallback):
     """
 
     def __init__(self, batch: int, other: Ours) -> None:
-        self._batch, self._other = batch, other
-        self.pairs, self.seconds, self._since = 0, 0.0, 0.0
+        self._batch = batch
+        self._other = other
+        self.pairs = 0
+        self.seconds = 0.0
+        self._since = 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Stops the clock, and starts it again when both have read as much."""

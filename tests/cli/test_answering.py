@@ -131,7 +131,8 @@ def test_distinct_ids_all_have_their_answer_and_other_layouts_keep_repeated_ones
         "jsonl",
         input=lines([few[0], few[2]]),
     )
-    assert (missing.returncode, "stdin:2: the id is blank" in missing.stderr) == (3, True)
+    assert missing.returncode == 3
+    assert "stdin:2: the id is blank" in missing.stderr
 
 
 def test_answers_have_their_places_and_settings_of_their_own(bertctl, asked, tmp_path):

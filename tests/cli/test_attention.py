@@ -24,7 +24,8 @@ def _data_of(page: Path) -> dict:
 
 def test_a_text_becomes_a_page(bertctl: Run, tiny_model: Path, tmp_path: Path) -> None:
     done = bertctl("attention", tiny_model, TEXT)
-    assert (done.returncode, done.stdout) == (0, "attention.html\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "attention.html\n"
     page = (tmp_path / "attention.html").read_text(encoding="utf-8")
     assert "softmax(query · key / √d), seen in the model" in page
     assert not re.search(r"""(src|href)=["']?(https?:|//)""", page)
@@ -52,11 +53,9 @@ def test_a_text_becomes_a_page(bertctl: Run, tiny_model: Path, tmp_path: Path) -
     )
     assert paired.stdout == "pair.html\n"
     data = _data_of(tmp_path / "pair.html")
-    assert (data["layers"], data["heads"], data["sides"]) == (
-        [2],
-        [1, 3],
-        [-1, 0, 0, 0, 0, -1, 1, 1, 1, 1, 1, -1],
-    )
+    assert data["layers"] == [2]
+    assert data["heads"] == [1, 3]
+    assert data["sides"] == [-1, 0, 0, 0, 0, -1, 1, 1, 1, 1, 1, -1]
     assert "Direction" in (tmp_path / "pair.html").read_text(encoding="utf-8")
 
 
@@ -66,7 +65,9 @@ def test_json_and_npz_have_the_same_tensors(
     done = bertctl("attention", tiny_run.path, TEXT, PAIR, "--json", "--npz", "a.npz")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert (answer["page"], answer["npz"], answer["cut_tokens"]) == (None, "a.npz", 0)
+    assert answer["page"] is None
+    assert answer["npz"] == "a.npz"
+    assert answer["cut_tokens"] == 0
     with np.load(tmp_path / "a.npz") as arrays:
         assert arrays["tokens"].tolist() == answer["tokens"]
         assert arrays["attentions"].shape == (2, 3, 12, 12)
@@ -138,7 +139,8 @@ def test_a_head_that_looks_at_the_next_token_is_found(bertctl: Run, tmp_path: Pa
     done = bertctl("attention", model, "--file", "texts.txt", "--json", "-o", "heads.html")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert (answer["patterns"]["texts"], answer["patterns"]["tokens"]) == (3, 15)
+    assert answer["patterns"]["texts"] == 3
+    assert answer["patterns"]["tokens"] == 15
     heads = {(head["layer"], head["head"]): head for head in answer["heads"]}
     assert len(heads) == 6
     assert heads[1, 3]["next"] > 0.99
@@ -174,7 +176,8 @@ def test_pairs_of_a_table_and_how_many_texts(
     done = bertctl("attention", tiny_model, "--file", "rows.jsonl", *columns, "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert (answer["patterns"]["texts"], answer["page"]) == (5, None)
+    assert answer["patterns"]["texts"] == 5
+    assert answer["page"] is None
     assert 0 < answer["heads"][0]["other"] < 1
 
 

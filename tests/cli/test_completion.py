@@ -48,7 +48,8 @@ def bash(line: str, folder: Path) -> list[str]:
         "COMP_CWORD": str(len(words) - 1),
     }
     code, message, imported = ask(folder, env)
-    assert (code, imported) == (0, "[]\n"), imported
+    assert code == 0, imported
+    assert imported == "[]\n"
     return message.split()
 
 
@@ -99,7 +100,8 @@ def test_other_shells_get_a_line_about_each_option(shell, tmp_path):
         "_TYPER_COMPLETE_ARGS": "bertctl finetune sst2 --res",
     }
     code, message, imported = ask(tmp_path, {**env, "_TYPER_COMPLETE_FISH_ACTION": "get-args"})
-    assert (code, imported) == (0, "['rich']\n")
+    assert code == 0
+    assert imported == "['rich']\n"
     assert "--resume-if-any" in message
     assert "Continue from the last checkpoint" in message
 
@@ -136,7 +138,8 @@ def test_bash_itself_completes_a_line(tmp_path):
         timeout=3600,
         check=False,
     )
-    assert (done.stdout, done.stderr) == ("conll2003\n", "")
+    assert done.stdout == "conll2003\n"
+    assert done.stderr == ""
 
 
 def test_completion_is_among_the_options_of_the_command(bertctl):

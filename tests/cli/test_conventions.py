@@ -125,7 +125,10 @@ def test_every_output_is_in_the_table():
     assert {verb: by_verb[verb] for verb in FILES} == {
         verb: set(names) for verb, names in FILES.items()
     }
-    assert (len(FILES), len(FOLDERS), len(COPIES), len(CACHED)) == (16, 10, 2, 1)
+    assert len(FILES) == 16
+    assert len(FOLDERS) == 10
+    assert len(COPIES) == 2
+    assert len(CACHED) == 1
 
 
 def test_the_help_of_every_output_says_the_rule():
@@ -195,7 +198,8 @@ def test_a_folder_with_something_else_in_it_is_refused(bertctl, tiny_run, tiny_m
     plain = bertctl(*words)
     overwriting = bertctl(*words, "--overwrite")
 
-    assert (plain.returncode, overwriting.returncode) == (2, 2), plain.stderr + overwriting.stderr
+    assert plain.returncode == 2, plain.stderr + overwriting.stderr
+    assert overwriting.returncode == 2
     assert "taken" in plain.stderr
     assert taken.read_text() == "mine"
     assert [path.name for path in taken.parent.iterdir()] == ["thesis.txt"]
@@ -276,7 +280,8 @@ def test_a_file_is_an_argument_of_tokenize_and_attention(bertctl, tiny_model, tm
     )
     heads = bertctl("attention", tiny_model, "texts.txt", "--json")
 
-    assert (tokens.returncode, heads.returncode) == (0, 0), tokens.stderr + heads.stderr
+    assert tokens.returncode == 0, tokens.stderr + heads.stderr
+    assert heads.returncode == 0
     assert tokens.stdout == by_option.stdout != ""
     assert "heads" in heads.stdout
 
@@ -286,6 +291,7 @@ def test_a_file_is_an_argument_of_evaluate(bertctl, tiny_run, tmp_path, opinions
     scored = bertctl("evaluate", tiny_run.path, "opinions.csv", "-o", "scores", "-q")
     by_option = bertctl("evaluate", tiny_run.path, "--file", "opinions.csv", "-o", "again", "-q")
 
-    assert (scored.returncode, by_option.returncode) == (0, 0), scored.stderr
+    assert scored.returncode == 0, scored.stderr
+    assert by_option.returncode == 0
     scores = [(tmp_path / name / "metrics.json").read_bytes() for name in ("scores", "again")]
     assert scores[0] == scores[1]

@@ -44,7 +44,8 @@ class Hub(ThreadingHTTPServer):
                 """No talk."""
 
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked, self.has = asked, has
+        self.asked = asked
+        self.has = has
         self.environment = {
             "HF_ENDPOINT": f"http://127.0.0.1:{self.server_address[1]}",
             "HF_HUB_OFFLINE": "0",
@@ -66,7 +67,8 @@ def test_offline_the_machine_is_described_and_no_connection_is_tried(
     done = bertctl("doctor", "--offline", "--json", env=hub.environment)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert (document["ready"], document["problems"]) == (True, [])
+    assert document["ready"] is True
+    assert document["problems"] == []
     assert {"torch", "transformers"} <= {package["name"] for package in document["packages"]}
     assert document["devices"][-1]["kind"] == "cpu"
     assert 0 < document["memory"]["available"] <= document["memory"]["total"]

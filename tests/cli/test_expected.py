@@ -46,7 +46,8 @@ def test_what_is_no_text_is_refused(
     words: list[str], code: int, message: str, tiny_run: TinyRun, bertctl: Run
 ) -> None:
     refused = bertctl("predict", tiny_run.path, *words)
-    assert (refused.returncode, refused.stdout) == (code, "")
+    assert refused.returncode == code
+    assert refused.stdout == ""
     assert message in refused.stderr
 
 
@@ -73,7 +74,8 @@ def test_a_missing_file_is_no_text_though_its_name_has_a_blank(
 ) -> None:
     positions = {"RUN": tiny_run.path, "MODEL": tiny_run.path / "model"}
     refused = bertctl(*(positions.get(word, word) for word in command.split()), typed)
-    assert (refused.returncode, refused.stdout) == (4, "")
+    assert refused.returncode == 4
+    assert refused.stdout == ""
     assert f"{typed.removeprefix('./')} does not exist" in refused.stderr
 
 
@@ -84,7 +86,8 @@ def test_a_file_beside_a_text_is_refused(
     (tmp_path / "a.csv").write_text("text\nfine\n", encoding="utf-8")
     words = [tiny_run.path / "model" if word == "MODEL" else word for word in verb.split()]
     refused = bertctl(*words, "a text", "a.csv")
-    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
     assert "a.csv is a file" in refused.stderr
     assert "--file a.csv" in refused.stderr
 
@@ -114,10 +117,8 @@ def test_a_fine_tuned_model_is_used_like_a_run(
     )
     for words in (["evaluate", model], ["predict", model, "--split", "test"]):
         refused = bertctl(*words)
-        assert (refused.returncode, "a model without data of its own" in refused.stderr) == (
-            2,
-            True,
-        )
+        assert refused.returncode == 2
+        assert "a model without data of its own" in refused.stderr
 
     config = json.loads((model / "config.json").read_text())
     del config["id2label"], config["label2id"]

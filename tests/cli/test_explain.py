@@ -60,7 +60,9 @@ def test_a_file_of_rows_becomes_lines_of_json_and_the_same_ones_again(
     )
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
-    assert (summary["examples"], summary["targets"], summary["not_converged"]) == (16, 16, 0)
+    assert summary["examples"] == 16
+    assert summary["targets"] == 16
+    assert summary["not_converged"] == 0
     assert summary["precision"] == "fp32"
     assert summary["faithfulness"][IG]["targets"] == 3
     assert summary["files"] == ["explained.jsonl"]

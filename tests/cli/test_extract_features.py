@@ -39,7 +39,9 @@ def test_from_stdin_to_npy_with_a_sidecar_and_a_summary(bertctl, tiny_model, tmp
     assert summary["shape"] == [7, 36]
     assert np.load(tmp_path / "a.npy").shape == (7, 36)
     sidecar = json.loads((tmp_path / "a.npy.json").read_text())
-    assert (sidecar["rows"], sidecar["complete"], sidecar["layers"]) == (7, True, ["last"])
+    assert sidecar["rows"] == 7
+    assert sidecar["complete"] is True
+    assert sidecar["layers"] == ["last"]
     assert sidecar["truncated"] == 0
     assert len(sidecar["model_hash"]) == 64
     again = bertctl(
@@ -99,7 +101,8 @@ def test_another_backend_gives_the_same_vectors_and_says_that_it_was_checked(
     assert "converted to ONNX" in other.stderr
     assert "torch on 20 rows" in other.stderr
     sidecar = json.loads((tmp_path / "other.npy.json").read_text())
-    assert (sidecar["backend"], sidecar["precision"]) == ("openvino", "fp32")
+    assert sidecar["backend"] == "openvino"
+    assert sidecar["precision"] == "fp32"
     assert bertctl(*common, "-o", "plain.npy", "--precision", "fp32").returncode == 0
     assert bertctl(*common, "-o", "auto.npy", "--backend", "auto").returncode == 0
     assert json.loads((tmp_path / "auto.npy.json").read_text())["backend"] == "torch", (

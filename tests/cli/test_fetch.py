@@ -147,12 +147,11 @@ def test_what_a_run_reads_is_brought_and_nothing_else(bertctl, hub, repos, tmp_p
     lock = json.loads((tmp_path / "bertctl.lock").read_text())
     data, model = json.loads(done.stdout)["parts"]
     assert [data, model] == lock["parts"]
-    assert (model["name"], model["asked"], model["revision"]) == (
-        "google-bert/bert-base-uncased",
-        "main",
-        COMMIT,
-    )
-    assert (model["licence"], data["licence"]) == ("apache-2.0", "other")
+    assert model["name"] == "google-bert/bert-base-uncased"
+    assert model["asked"] == "main"
+    assert model["revision"] == COMMIT
+    assert model["licence"] == "apache-2.0"
+    assert data["licence"] == "other"
     read = {
         "config.json",
         "model.safetensors",
@@ -195,7 +194,8 @@ def test_a_model_of_sentence_transformers_is_brought_with_its_pooling(
         words = ["similarity", "a good film", "it was bad", "--json", "--model"]
         env = online(server, tmp_path / "home")
         known, actual = [bertctl(*words, model, env=env) for model in (folder, "org/cls")]
-        assert (actual.returncode, actual.stdout) == (0, known.stdout), actual.stderr
+        assert actual.returncode == 0, actual.stderr
+        assert actual.stdout == known.stdout
         assert bertctl("fetch", "org/cls", env=env).returncode == 0
     [part] = json.loads((tmp_path / "bertctl.lock").read_text())["parts"]
     assert "1_Pooling/config.json" in part["files"]
@@ -222,7 +222,8 @@ def test_a_model_that_transformers_has_cached_gets_its_pooling(bertctl, hub, tin
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     known = bertctl(*words, folder, env=env)
     actual = bertctl(*words, "org/cls", env=env)
-    assert (actual.returncode, actual.stdout) == (0, known.stdout), actual.stderr
+    assert actual.returncode == 0, actual.stderr
+    assert actual.stdout == known.stdout
 
     assert bertctl(*words, "bert-base", env=env).returncode == 0
     count = len(hub.asked)
@@ -320,7 +321,8 @@ def test_a_repository_of_which_nothing_is_read_is_refused_and_not_the_folder_her
             ["inspect", "org/gguf"],
         ):
             done = bertctl(*words, env=env, cwd=here)
-            assert (done.returncode, done.stdout) == (4, ""), done.stderr
+            assert done.returncode == 4, done.stderr
+            assert done.stdout == ""
             assert "org/gguf has no file that is read" in done.stderr
         part = {
             "kind": "model",
@@ -380,7 +382,8 @@ def test_a_lock_of_which_all_is_here_is_brought_without_the_hub_and_stays_as_it_
     before = path.stat()
     done = bertctl("fetch", env={**env, "HF_ENDPOINT": "http://127.0.0.1:9"})
     assert done.returncode == 0, done.stderr
-    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert path.stat().st_ino == before.st_ino
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
     [file] = (tmp_path / "home").rglob("snapshots/*/model.safetensors")
     blob = file.resolve()
     blob.write_bytes(blob.read_bytes()[:-1] + b"x")
@@ -734,7 +737,8 @@ def test_without_a_lock_it_is_said_how_to_make_one(bertctl, tmp_path):
         (["fetch", "demo", "--list", "--check"], "exclude"),
     ):
         done = bertctl(*words)
-        assert (done.returncode, message in done.stderr) == (2, True)
+        assert done.returncode == 2
+        assert message in done.stderr
 
 
 @pytest.mark.parametrize("name", ["org/na me", "org/é", f"org/{97 * 'x'}"])
@@ -919,7 +923,8 @@ def test_a_folder_to_carry_is_filled_by_two_at_once(nursery, large, tmp_path):
     first.communicate()
     second.send_signal(signal.SIGCONT)
     output = second.communicate()[1]
-    assert (first.returncode, second.returncode) == (0, 0), output
+    assert first.returncode == 0, output
+    assert second.returncode == 0
     assert (
         files_of(tmp_path / "home")["model.safetensors"]
         == large.repos[MODEL].files["model.safetensors"]

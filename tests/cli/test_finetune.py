@@ -130,11 +130,9 @@ def test_history_is_one_line_a_logging_step_and_one_an_evaluation(tiny_run):
 def test_environment_says_what_the_numbers_were_computed_with(tiny_run, tiny_model):
     environment = read(tiny_run.path / "environment.json")
     assert environment["bertctl"] == __version__
-    assert (environment["device"], environment["precision"], environment["seed"]) == (
-        "cpu",
-        "fp32",
-        42,
-    )
+    assert environment["device"] == "cpu"
+    assert environment["precision"] == "fp32"
+    assert environment["seed"] == 42
     assert environment["packages"]["torch"]
     assert set(environment["data_hashes"]) == {"train", "validation"}
     assert environment["columns"] == {"text": "text", "label": "label"}

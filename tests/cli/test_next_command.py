@@ -54,7 +54,8 @@ def test_the_last_line_is_the_next_command(bertctl, tiny_run, tiny_model, tmp_pa
         shutil.rmtree(tmp_path / made, ignore_errors=True)
     quiet = bertctl(*typed, "--quiet")
 
-    assert (done.returncode, quiet.returncode) == (0, 0), done.stderr + quiet.stderr
+    assert done.returncode == 0, done.stderr + quiet.stderr
+    assert quiet.returncode == 0
     assert done.stderr.splitlines()[-1] == f"Next: {following}"
     assert "Next:" not in quiet.stderr
     assert "Next:" not in done.stdout

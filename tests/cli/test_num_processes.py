@@ -127,7 +127,8 @@ def test_two_processes_score_to_the_same_bytes(
         "--threads",
         "1",
     )
-    assert (done.returncode, two.returncode) == (0, 0), two.stderr
+    assert done.returncode == 0, two.stderr
+    assert two.returncode == 0
     for name in ("metrics.json", "predictions/file.jsonl"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
@@ -328,7 +329,8 @@ def test_who_waits_for_the_others_ends_with_the_first_one(
         assert "waits" in first.stdout.readline()
         first.kill()
         second.communicate()
-    assert (first.returncode, second.returncode) == (-9, 5)
+    assert first.returncode == -9
+    assert second.returncode == 5
 
 
 @pytest.mark.parametrize(("size", "code"), [("x", 2), ("0", 0)])
@@ -356,7 +358,8 @@ def test_two_processes_of_our_own_predict_the_same_bytes(bertctl: Run, tiny_run:
     lines = "".join(f"it was fine {i}\n" for i in range(150))  # three batches for two processes
     alone = bertctl("predict", tiny_run.path, "-", "--threads", "1", input=lines)
     shared = bertctl("predict", tiny_run.path, "-", "--num-processes", "2", input=lines)
-    assert (alone.returncode, shared.returncode) == (0, 0), shared.stderr
+    assert alone.returncode == 0, shared.stderr
+    assert shared.returncode == 0
     assert alone.stdout == shared.stdout
     assert alone.stdout.count("\n") == 150
 

@@ -22,7 +22,9 @@ BERTCTL = [sys.executable, "-m", "bertctl"]
 
 def test_version(bertctl):
     result = bertctl("--version")
-    assert (result.returncode, result.stdout, result.stderr) == (0, f"bertctl {__version__}\n", "")
+    assert result.returncode == 0
+    assert result.stdout == f"bertctl {__version__}\n"
+    assert result.stderr == ""
 
 
 def test_the_console_script_and_the_module_are_the_same(bertctl):
@@ -46,13 +48,15 @@ def test_windows_is_refused_in_one_sentence():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=False
     )
 
-    assert (result.returncode, result.stdout) == (2, "")
+    assert result.returncode == 2
+    assert result.stdout == ""
     assert re.fullmatch(r"bertctl needs Linux, macOS or WSL 2 .*\n", result.stderr)
 
 
 def test_help_names_every_verb(bertctl):
     result = bertctl("--help")
-    assert (result.returncode, result.stderr) == (0, "")
+    assert result.returncode == 0
+    assert result.stderr == ""
     for verb in VERBS:
         assert re.search(rf"^  {verb.name} ", result.stdout, re.MULTILINE), verb.name
 

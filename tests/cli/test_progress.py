@@ -65,7 +65,10 @@ def seconds(words: str) -> float:
 def test_200_000_rows_have_few_lines_each_with_the_time_left(
     clock, capsys, whole: float, known: bool
 ) -> None:
-    out, rows, begun, lines = Output(), 200_000, clock.now, []
+    out = Output()
+    rows = 200_000
+    begun = clock.now
+    lines = []
     for done in range(2048, rows + 2048, 2048):
         done = min(done, rows)
         clock.now = begun + whole * done / rows
@@ -234,13 +237,17 @@ class Reflowing:
     """
 
     def __init__(self) -> None:
-        self.lines, self.row, self.column, self.cursor = [""], 0, 0, True
+        self.lines = [""]
+        self.row = 0
+        self.column = 0
+        self.cursor = True
 
     def feed(self, sent: str) -> None:
         for part in re.findall(r"\x1b\[[?0-9;]*[a-zA-Z]|[\r\n]|[^\x1b\r\n]+", sent):
             line = self.lines[self.row]
             if part == "\n":
-                self.row, self.column = self.row + 1, 0
+                self.row = self.row + 1
+                self.column = 0
                 self.lines += [""] * (self.row == len(self.lines))
             elif part == "\r":
                 self.column = 0
@@ -268,7 +275,8 @@ def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(
     clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CI", raising=False)
-    stream, screen = Terminal(), Reflowing()
+    stream = Terminal()
+    screen = Reflowing()
     monkeypatch.setattr("sys.stderr", stream)
     out = Output()
     out.talk._environ = {}
@@ -311,7 +319,9 @@ def test_a_phase_whose_last_step_is_done_has_no_share_of_less_than_all():
         _Phase("training", 0.0, (0, 0.0), done=done, total=8, share=share)
         for done, share in ((8, 0.9), (4, 0.45), (8, 1.0))
     )
-    assert (_percent(last), _percent(inside), _percent(over)) == ("", " (45 %)", " (100 %)")
+    assert _percent(last) == ""
+    assert _percent(inside) == " (45 %)"
+    assert _percent(over) == " (100 %)"
 
 
 def test_a_bar_on_a_terminal_that_does_not_fold_leaves_it_clean_too(clock) -> None:

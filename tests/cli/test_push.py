@@ -178,7 +178,8 @@ def test_the_model_and_its_card_arrive_byte_by_byte_and_nothing_else(
     }
     assert hub.summaries == ["bertctl push mine"]
     assert hub.cards == ["# a card\n"]
-    assert (hub.created["name"], hub.created["organization"]) == ("thing", "org")
+    assert hub.created["name"] == "thing"
+    assert hub.created["organization"] == "org"
     assert "private" not in hub.created
     document = json.loads(done.stdout)
     assert document["url"] == f"{hub.address}/org/thing"
@@ -266,7 +267,8 @@ def test_the_port_of_a_hub_is_no_line_of_a_file(bertctl: Run, hub: Hub, run: Pat
         done = bertctl("push", run, "org/thing", "--json", env=online(hub, HF_TOKEN=token))
         error = json.loads(done.stdout)["error"]
         assert hub.address in error["message"]
-        assert (error["file"], error["line"]) == (None, None)
+        assert error["file"] is None
+        assert error["line"] is None
 
 
 @pytest.mark.parametrize(
@@ -281,7 +283,8 @@ def test_refusals_that_need_no_hub(
 ) -> None:
     (run / "status.json").write_text(json.dumps({"schema": 1, "state": status, "step": 3}))
     done = bertctl("push", run, hub_id, env=online(hub))
-    assert (done.returncode, done.stdout) == (code, "")
+    assert done.returncode == code
+    assert done.stdout == ""
     assert message in done.stderr
     assert hub.asked == []
 

@@ -46,12 +46,15 @@ def test_the_nearest_file_wins_field_by_field_and_paths_are_those_of_each_file(
         },
     )
     recipe = load_recipe(str(tmp_path / "mine.yaml"))
-    assert (recipe.training.epochs, recipe.training.seed, recipe.training.patience) == (7, 8, None)
+    assert recipe.training.epochs == 7
+    assert recipe.training.seed == 8
+    assert recipe.training.patience is None
     assert recipe.training.batch_size == load_recipe("sst2").training.batch_size == 32
     assert recipe.evaluation.splits == ["c"]
     assert recipe.data.train_file == str(tmp_path / "own.csv")
     assert recipe.data.validation_file == str(tmp_path / "company" / "rows.csv")
-    assert (recipe.name, recipe.description) == ("mine", ""), "those of the file itself"
+    assert recipe.name == "mine"
+    assert recipe.description == "", "those of the file itself"
     resolved = dump_recipe(recipe, command="x")
     assert not {"base", "environment"} & set(yaml.safe_load(resolved))
     write(tmp_path, {"resolved.yaml": resolved})
@@ -72,7 +75,9 @@ def test_a_base_of_several_lies_under_all_of_them_and_the_last_one_is_the_neares
         },
     )
     training = load_recipe(str(tmp_path / "mine.yaml")).training
-    assert (training.epochs, training.seed, training.batch_size) == (2, 3, 8)
+    assert training.epochs == 2
+    assert training.seed == 3
+    assert training.batch_size == 8
 
 
 def test_a_preset_is_as_near_as_the_file_that_names_it(tmp_path: Path) -> None:
@@ -85,12 +90,12 @@ def test_a_preset_is_as_near_as_the_file_that_names_it(tmp_path: Path) -> None:
         },
     )
     recipe, origins = trace_recipe(str(tmp_path / "mine.yaml"))
-    assert (recipe.training.epochs, recipe.training.patience) == (20, 4)
-    assert (recipe.optimizer.warmup_fraction, recipe.optimizer.learning_rate) == (0.1, 1e-4)
-    assert (origins["training.epochs"].kind, origins["training.epochs"].via) == (
-        "base",
-        "preset small-data",
-    )
+    assert recipe.training.epochs == 20
+    assert recipe.training.patience == 4
+    assert recipe.optimizer.warmup_fraction == 0.1
+    assert recipe.optimizer.learning_rate == 1e-4
+    assert origins["training.epochs"].kind == "base"
+    assert origins["training.epochs"].via == "preset small-data"
 
 
 def test_data_sets_of_ones_own_are_found_beside_the_file_that_names_them(tmp_path: Path) -> None:
@@ -121,11 +126,9 @@ def test_values_of_the_environment_are_read_as_the_field_wants_them(
     for name, value in {"EPOCHS": "4", "CORPUS": "données", "SPLIT": "7", "MODEL": ""}.items():
         monkeypatch.setenv(name, value)
     recipe, origins = trace_recipe(str(tmp_path / "mine.yaml"))
-    assert (recipe.training.epochs, recipe.training.seed, recipe.optimizer.learning_rate) == (
-        4,
-        14,
-        3e-5,
-    )
+    assert recipe.training.epochs == 4
+    assert recipe.training.seed == 14
+    assert recipe.optimizer.learning_rate == 3e-5
     assert recipe.data.train_file == str(tmp_path / "données" / "train.csv")
     assert recipe.evaluation.splits == ["7", "test"], "a text stays one"
     assert recipe.model.name == "minilm", "empty is as good as not set"
@@ -301,7 +304,8 @@ def test_bad_bases_and_variables_end_as_promised(subject: str, place: Path, bert
     write(place, {"mine.yaml": text})
     environment = {"HOST_X": "h", "HUB": "hf_abcdefghijklmn", "API_TOKEN": "deep"}
     done = bertctl("recipes", "show", "mine.yaml", env=environment)
-    assert (done.returncode, done.stdout) == (code, "")
+    assert done.returncode == code
+    assert done.stdout == ""
     for words in message:
         assert words in done.stderr
     assert "abcdefgh" not in done.stderr
@@ -439,7 +443,9 @@ def test_diff_says_what_moves_numbers_as_the_hash_does(
     )
     recipes = diff_recipes(str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
     (row,) = recipes["differences"]
-    assert (row["field"], row["moves_numbers"], recipes["moves_numbers"]) == (dotted, moves, moves)
+    assert row["field"] == dotted
+    assert row["moves_numbers"] == moves
+    assert recipes["moves_numbers"] == moves
     assert row["values"][1] == value
     if moves is not None:
         hashes = {recipe_hash(recipe, data_hashes={}, model_hash="") for recipe in (entry, other)}

@@ -78,16 +78,12 @@ def test_ls_as_json_agrees_with_the_recipes(bertctl):
     assert [row["name"] for row in rows] == NAMES
     for row in rows:
         recipe = load_recipe(row["name"])
-        assert (row["epochs"], row["batch_size"]) == (
-            recipe.training.epochs,
-            recipe.training.batch_size,
-        )
+        assert row["epochs"] == recipe.training.epochs
+        assert row["batch_size"] == recipe.training.batch_size
         assert row["learning_rate"] == recipe.optimizer.learning_rate
-        assert (row["task"], row["data"], row["model"]) == (
-            recipe.task,
-            recipe.data.name,
-            recipe.model.name,
-        )
+        assert row["task"] == recipe.task
+        assert row["data"] == recipe.data.name
+        assert row["model"] == recipe.model.name
 
 
 def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
@@ -97,7 +93,8 @@ def test_ls_models_shows_size_and_vocabulary_of_each(bertctl):
     assert "23 M" in minilm
     assert MODELS["minilm"].hub_id in minilm
     refused = bertctl("recipes", "ls", "--long")
-    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.returncode == 2
+    assert refused.stdout == ""
     longer = bertctl("recipes", "ls", "--models", "--long").stdout
     (minilm,) = [line for line in longer.splitlines() if line.startswith("minilm ")]
     assert minilm.split()[3:] == ["6", "WordPiece,", "30,522", "tokens,", "lower-cased"]
@@ -176,16 +173,12 @@ def test_each_recipe_is_a_point_of_the_papers_grid_and_leaves_the_test_split_alo
 def test_a_small_recipe_is_the_preset_on_the_data_of_its_big_brother(name):
     recipe = load_recipe(name)
     other = load_recipe(name.removesuffix("-small"))
-    assert (recipe.training.preset, recipe.training.epochs, recipe.optimizer.learning_rate) == (
-        "small-data",
-        20,
-        2e-5,
-    )
-    assert (recipe.data, recipe.model, recipe.evaluation) == (
-        other.data,
-        other.model,
-        other.evaluation,
-    )
+    assert recipe.training.preset == "small-data"
+    assert recipe.training.epochs == 20
+    assert recipe.optimizer.learning_rate == 2e-5
+    assert recipe.data == other.data
+    assert recipe.model == other.model
+    assert recipe.evaluation == other.evaluation
     assert recipe.training.batch_size == other.training.batch_size
 
 
@@ -195,11 +188,9 @@ def test_a_small_recipe_is_the_preset_on_the_data_of_its_big_brother(name):
 )
 def test_what_the_paper_says_of_a_set_is_its_recipe(name, epochs, rate, batch):
     recipe = load_recipe(name)
-    assert (recipe.training.epochs, recipe.optimizer.learning_rate, recipe.training.batch_size) == (
-        epochs,
-        rate,
-        batch,
-    )
+    assert recipe.training.epochs == epochs
+    assert recipe.optimizer.learning_rate == rate
+    assert recipe.training.batch_size == batch
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
@@ -241,12 +232,14 @@ def test_the_recipe_of_a_task_takes_the_name_of_the_data(bertctl, tmp_path, file
     document = json.loads(
         bertctl("recipes", "show", GENERIC[2], "--set", f"data.train_file={file}", "--json").stdout
     )
-    assert (document["name"], document["description"]) == (name, "")
+    assert document["name"] == name
+    assert document["description"] == ""
     (tmp_path / "mine.yaml").write_text(
         f"name: {GENERIC[2]}\ndescription: My own words.\ndata: {{train_file: {file}}}"
     )
     mine = json.loads(bertctl("recipes", "show", "mine.yaml", "--json").stdout)
-    assert (mine["name"], mine["description"]) == (name, "My own words.")
+    assert mine["name"] == name
+    assert mine["description"] == "My own words."
 
 
 def test_show_as_json_holds_every_field(bertctl):
@@ -292,7 +285,8 @@ def test_copy_then_validate_then_show(bertctl, tmp_path):
         "command": "bertctl finetune folder/sst2.yaml",
     }
     validated = bertctl("recipes", "validate", "folder/sst2.yaml")
-    assert (validated.returncode, validated.stdout) == (0, "folder/sst2.yaml: ok\n")
+    assert validated.returncode == 0
+    assert validated.stdout == "folder/sst2.yaml: ok\n"
     done = bertctl("recipes", "show", "folder/sst2.yaml")
     assert done.stdout.startswith("# bertctl finetune folder/sst2.yaml\n")
 

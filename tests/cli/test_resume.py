@@ -52,9 +52,8 @@ def test_a_stopped_run_saves_and_goes_on_to_the_same_end(
     assert 7 <= step < 24, "it stopped after the step it was in"
     for verb in ("gate --min accuracy=0", "evaluate", "report"):
         unfinished = training.typed(f"bertctl {verb} '{run}'")
-        assert (unfinished.returncode, "--resume" in unfinished.stderr) == (4, True), (
-            unfinished.stderr
-        )
+        assert unfinished.returncode == 4, unfinished.stderr
+        assert "--resume" in unfinished.stderr
     goes_on = training.typed(hint)
     assert goes_on.returncode == 0, goes_on.stderr
     assert f"continuing after step {step} of 24" in goes_on.stderr
@@ -91,7 +90,8 @@ def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(
     cut = tmp_path / "cut"
     assert training.start(complete, *most).returncode == 0
     steps = [line for line in _history(complete) if "loss" in line]
-    assert (steps[-1]["step"], steps[-1]["epoch"]) == (30, 2.5)
+    assert steps[-1]["step"] == 30
+    assert steps[-1]["epoch"] == 2.5
     assert steps[-1]["learning_rate"] < 0.05 * 5e-3, "the schedule ends where the run does"
     metrics = json.loads((complete / "metrics.json").read_text())
     assert metrics["steps"] == 30

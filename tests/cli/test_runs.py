@@ -105,12 +105,10 @@ def test_ls_shows_what_each_run_has_reached(runs: Path, bertctl: Run) -> None:
     assert done.stdout.splitlines()[-1].startswith("6 runs in runs, ")
     document = json.loads(bertctl("runs", "ls", "runs", "--json").stdout)
     (entry,) = [row for row in document["runs"] if row["run"] == "runs/made-5"]
-    assert (entry["recipe"], entry["split"], entry["metric"], entry["state"]) == (
-        "made",
-        "validation",
-        "accuracy",
-        "done",
-    )
+    assert entry["recipe"] == "made"
+    assert entry["split"] == "validation"
+    assert entry["metric"] == "accuracy"
+    assert entry["state"] == "done"
     assert entry["score"]["value"] == pytest.approx(0.8667, abs=1e-4)
     assert entry["bytes"] == sum(
         path.stat().st_size for path in (runs / "made-5").rglob("*") if path.is_file()
@@ -190,7 +188,8 @@ def test_a_run_that_is_being_written_stays(runs: Path, bertctl: Run) -> None:
         assert f"in use by process {os.getpid()}" in done.stderr
         assert everything(runs) == before
         done = bertctl("runs", "gc", "--keep-best", "5", "--json")
-        assert (done.returncode, json.loads(done.stdout)["deleted"]) == (0, [])
+        assert done.returncode == 0
+        assert json.loads(done.stdout)["deleted"] == []
         assert json.loads(done.stdout)["kept"][0]["run"] == "runs/made-0"
         assert everything(runs) == before
 

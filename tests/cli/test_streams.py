@@ -274,14 +274,18 @@ def test_from_the_first_line_of_a_real_process(tmp_path: Path) -> None:
         done = subprocess.run(
             ["bash", "-c", f"{line} {place}"], cwd=tmp_path, capture_output=True, check=False
         )
-        assert (done.returncode, done.stdout, done.stderr) == (3, b"", b""), place
+        assert done.returncode == 3, place
+        assert done.stdout == b""
+        assert done.stderr == b""
     done = subprocess.run(
         ["bash", "-c", f"echo a film was good good good | {line} >&- 2>&-"],
         cwd=tmp_path,
         capture_output=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert done.returncode == 0
+    assert done.stdout == b""
+    assert done.stderr == b""
     lines = (tmp_path / "vocabulary" / "vocab.txt").read_text().splitlines()
     assert lines[0] == "[PAD]"
     assert "good" in lines

@@ -96,7 +96,8 @@ def test_help_can_be_read_in_80_columns(name, monkeypatch):
 def test_every_option_says_what_it_does_and_only_rare_ones_wait_for_help_all(name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     context = COMMANDS[name]
-    usual, everything = verb_help(context), verb_help(context, everything=True)
+    usual = verb_help(context)
+    everything = verb_help(context, everything=True)
     for parameter in context.command.get_params(context):
         assert len(parameter.help or "") > 10, parameter.name
         if isinstance(parameter, TyperOption):
@@ -127,8 +128,10 @@ def test_the_docstring_of_a_verb_describes_options_that_it_has(name):
 
 @pytest.mark.in_process
 def test_help_all_says_more_than_help(bertctl):
-    usual, everything = bertctl("finetune", "--help"), bertctl("finetune", "--help-all")
-    assert (everything.returncode, everything.stderr) == (0, "")
+    usual = bertctl("finetune", "--help")
+    everything = bertctl("finetune", "--help-all")
+    assert everything.returncode == 0
+    assert everything.stderr == ""
     assert "--gradient-checkpointing" in everything.stdout
     assert "--gradient-checkpointing" not in usual.stdout
     assert "Recipe field: training.epochs." in " ".join(everything.stdout.split())
@@ -149,7 +152,8 @@ def test_the_table_of_verbs_fits_any_width(width, monkeypatch):
 @pytest.mark.parametrize("columns", ["1", "20"])
 def test_help_is_shown_however_narrow_it_is(bertctl, words, columns):
     done = bertctl(*words, env={"COLUMNS": columns})
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr == ""
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ def test_numbers_are_indexes_into_the_names_of_the_recipe_or_of_the_file(
     expected = [[NAMES[number] for number in tags] for _, tags in ROWS]
     assert gold(tmp_path) == expected
     config = json.loads((tmp_path / "run/model/config.json").read_text())
-    assert (config["tag_scheme"], list(config["id2label"].values())) == ("IOB2", NAMES)
+    assert config["tag_scheme"] == "IOB2"
+    assert list(config["id2label"].values()) == NAMES
     features = datasets.Features(
         {
             "tokens": datasets.Sequence(datasets.Value("string")),
@@ -161,6 +162,7 @@ def test_the_first_example_of_a_tagged_sentence_has_its_tags_below_the_tokens(
     first = next(number for number, line in enumerate(lines) if line.startswith("first example"))
     tokens, _, _, tags = (line.split() for line in lines[first + 1 : first + 5])
     assert "label" not in lines[first]
-    assert (tags[0], len(tags)) == ("tag", len(tokens))
+    assert tags[0] == "tag"
+    assert len(tags) == len(tokens)
     assert tags[1:3] == ["-", "B-PER"]
     assert set(tags[3:]) == {"-", "O"}

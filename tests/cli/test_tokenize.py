@@ -299,7 +299,9 @@ def test_json_is_one_document(bertctl: Run, tmp_path: Path) -> None:
     assert [text["text"] for text in document["texts"]] == [TEXT, "b"]
     assert document["texts"][0]["ids"] == IDS
     summary = json.loads(bertctl("tokenize", TEXT, "--json", "-o", "x.jsonl").stdout)
-    assert (summary["texts"], summary["tokens"], summary["unknown"]) == (1, 9, 0)
+    assert summary["texts"] == 1
+    assert summary["tokens"] == 9
+    assert summary["unknown"] == 0
     assert json.loads((tmp_path / "x.jsonl").read_text())["ids"] == IDS
 
 
@@ -415,7 +417,9 @@ def test_a_parquet_file_that_was_broken_off_is_not_left(bertctl: Run, tmp_path: 
 def test_an_empty_file_is_said_and_is_no_error(bertctl: Run, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("")
     done = bertctl("tokenize", "--file", "empty.txt", "--format", "ids", "-q")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "warning: empty.txt is empty\n")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert done.stderr == "warning: empty.txt is empty\n"
 
 
 def test_replaced_bytes_are_counted(bertctl: Run, tmp_path: Path) -> None:

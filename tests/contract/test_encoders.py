@@ -347,7 +347,8 @@ def test_a_tokenizer_that_names_no_padding_token_gets_one_and_its_cut_side_is_sa
     assert done.returncode == 0, done.stderr
     assert "'[PAD]'" in done.stderr
     saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
-    assert (saved.pad_token, saved.truncation_side) == ("[PAD]", "right")
+    assert saved.pad_token == "[PAD]"
+    assert saved.truncation_side == "right"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,8 @@ def test_a_task_goes_through_every_verb(
     def lines(text: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in text.splitlines()]
 
-    data, recipe = tmp_path / "rows.jsonl", tmp_path / "mine.yaml"
+    data = tmp_path / "rows.jsonl"
+    recipe = tmp_path / "mine.yaml"
     data.write_text("".join(json.dumps(row) + "\n" for row in ROWS[task]))
     sections = [f"name: mine\ntask: {task}{RECIPE}"]
     sections.append(f"data: {{train_file: {data}, validation_file: {data}}}\n")

@@ -420,12 +420,14 @@ def test_long_texts_are_read_as_the_tokenizer_says(
         changed(classifier, tmp_path / "model", "tokenizer_config.json", **fields),
         listener=listener,
     )
-    assert (run.recipe.model.max_length, run.recipe.model.long_text) == (length, long_text)
+    assert run.recipe.model.max_length == length
+    assert run.recipe.model.long_text == long_text
     assert any("truncation_side" in line for line in listener.said) == (long_text == "tail")
     opened_run = open_run(
         tmp_path / "model", options={"model.max_length": 12, "model.long_text": "head"}
     )
-    assert (opened_run.recipe.model.max_length, opened_run.recipe.model.long_text) == (12, "head")
+    assert opened_run.recipe.model.max_length == 12
+    assert opened_run.recipe.model.long_text == "head"
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,9 @@ def test_tokenizers_of_families_read_and_are_saved_as_transformers_has_them(
     ours = bert_to_train(source, f"AutoModelFor{kind}", _HEADS[kind])
     theirs = load_model(source, f"AutoModelFor{kind}", head=_HEADS[kind])
     assert ours is not None
-    assert (ours.padding, ours.has_segments, ours.cls_id) == (
-        theirs.padding,
-        theirs.has_segments,
-        theirs.cls_id,
-    )
+    assert ours.padding == theirs.padding
+    assert ours.has_segments == theirs.has_segments
+    assert ours.cls_id == theirs.cls_id
     ours.save(tmp_path / "ours")
     theirs.save(tmp_path / "theirs")
     spoken = [

@@ -71,7 +71,8 @@ terminal, and `bertctl docs WORD` searches them.
 
 def recipe_fields() -> str:
     """Returns the page of all recipe fields."""
-    parts, schema = [_INTRODUCTION], recipe_schema()
+    parts = [_INTRODUCTION]
+    schema = recipe_schema()
     for section, names in itertools.groupby(fields(), key=lambda dotted: dotted.rpartition(".")[0]):
         parts.append(
             f"## {section}\n\n{section_docs()[section]}\n"
@@ -83,7 +84,8 @@ def recipe_fields() -> str:
 
 
 def _item(dotted: str, schema: dict[str, Any]) -> str:
-    info, name = fields()[dotted], dotted.rpartition(".")[2]
+    info = fields()[dotted]
+    name = dotted.rpartition(".")[2]
     value = info.get_default(call_default_factory=True)
     default = (
         "" if value is None or value == "" else f", default `{json.dumps(value).strip(chr(34))}`"

@@ -99,7 +99,8 @@ def test_a_link_in_a_run(yard: Yard, tmp_path: Path, verb: str, name: str) -> No
     if verb == "finetune --resume-if-any":
         status = json.loads((tmp_path / "made/status.json").read_text())
         (tmp_path / "made/status.json").write_text(json.dumps(status | {"state": "interrupted"}))
-    link, outside = tmp_path / "made" / name, tmp_path / "outside"
+    link = tmp_path / "made" / name
+    outside = tmp_path / "outside"
     outside.mkdir()
     target = outside / "precious"
     if link.is_dir():

@@ -287,7 +287,8 @@ def unequal(folder: Path, whole: Path) -> list[str]:
 
     Left over, missing, other bytes, other losses.
     """
-    ours, theirs = files(folder), files(whole)
+    ours = files(folder)
+    theirs = files(whole)
     found = [f"left over: {name}" for name in ours.keys() - theirs] + [
         f"missing: {name}" for name in theirs.keys() - ours
     ]

@@ -73,7 +73,8 @@ class Figures:
             self.failed.append(told)
 
     def __str__(self) -> str:
-        slow, high = self.longest, self.highest
+        slow = self.longest
+        high = self.highest
         codes = " ".join(f"{code}:{count}" for code, count in sorted(self.codes.items()))
         return (
             f"{self.inputs} inputs, {len(self.failed)} failed, {self.seconds:.0f} s, "
@@ -187,7 +188,8 @@ class _Worker:
                 self._since = time.monotonic()
                 if line[:1] == b"{":
                     told = Told(**json.loads(line))
-                    self._in_hand, self._next = None, told.number + self._arguments[2]
+                    self._in_hand = None
+                    self._next = told.number + self._arguments[2]
                     yield told
                 else:
                     self._in_hand = int(line)

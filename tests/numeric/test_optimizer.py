@@ -36,7 +36,8 @@ def test_biases_and_layer_norm_are_not_decayed(network: torch.nn.Module) -> None
     assert decayed_names == set(name_of.values()) - undecayed_names
     assert len(undecayed_names) == 24
     assert len(decayed_names) == 17
-    assert (decayed["weight_decay"], undecayed["weight_decay"]) == (0.01, 0.0)
+    assert decayed["weight_decay"] == 0.01
+    assert undecayed["weight_decay"] == 0.0
 
 
 def test_rate_rises_over_a_tenth_and_falls_straight_to_zero() -> None:

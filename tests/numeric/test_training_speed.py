@@ -137,7 +137,8 @@ def test_gradients_are_those_of_the_library_under_each_head(family: str, head: s
 
     All tokens, or the first of each window.
     """
-    network, batch = _network(family, head), _batch(head=head)
+    network = _network(family, head)
+    batch = _batch(head=head)
     loss, expected = _gradients(network, batch=batch)
     assert use_packed_encoder(network, _compute())
     found, gradients = _gradients(network, batch=batch)
@@ -155,7 +156,8 @@ def test_gradients_are_those_of_the_library_under_each_head(family: str, head: s
 
 def test_a_head_that_reads_more_than_first_tokens_gets_them() -> None:
     """Windows may be padded on the left."""
-    network, batch = _network("Bert"), {name: each.flip(-1) for name, each in _batch().items()}
+    network = _network("Bert")
+    batch = {name: each.flip(-1) for name, each in _batch().items()}
     batch["attention_mask"][..., -1] = 1
     assert use_packed_encoder(network, _compute())
     states: list[torch.Tensor] = []
@@ -225,7 +227,8 @@ def test_dropout_is_the_same_in_both_passes(head: str) -> None:
 
     The masks are those of a seed.
     """
-    network, batch = _network("Bert", head, dropout=0.2), _batch(head=head)
+    network = _network("Bert", head, dropout=0.2)
+    batch = _batch(head=head)
     use_packed_encoder(network, _compute())
     weights = [one for name, one in network.named_parameters() if "encoder" in name]
     generator = torch.Generator().manual_seed(2)
@@ -328,7 +331,8 @@ def test_a_table_that_is_not_trained_or_guesses_words_stays() -> None:
 
 def test_blocks_of_attention_hold_each_token_once_and_have_few_shapes() -> None:
     """For each shape of a product oneDNN makes code: 0.3 MB of it, in a fifth of a millisecond."""
-    rng, shapes = np.random.default_rng(0), set[tuple[int, int]]()
+    rng = np.random.default_rng(0)
+    shapes = set[tuple[int, int]]()
     for _ in range(300):
         lengths = np.minimum(3 + rng.geometric(0.05, size=32), 130)
         lengths.sort()

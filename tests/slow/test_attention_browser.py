@@ -144,7 +144,8 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
         seen.drawn = drawn();
     """
     requests, console, dom = visit(driven(tmp_path, page, steps), "--dump-dom", PATIENT)
-    assert (requests, console) == ([], [])
+    assert requests == []
+    assert console == []
     observed = seen_in(dom)
     tokens = [
         "[CLS]",
@@ -170,13 +171,15 @@ def test_a_person_looks_at_tokens_heads_and_elements(visit, page, tmp_path) -> N
         ".",
         "[SEP]",
     ]
-    assert (observed["views"], observed["tokens"]) == (False, tokens)
+    assert observed["views"] is False
+    assert observed["tokens"] == tokens
     assert observed["all"] == observed["left"] == observed["freed"] == "Layer 1, 12 of 12 heads."
     assert observed["pointed"] == observed["kept"]
     assert observed["pointed"].startswith("Layer 1, from “an” (4): head 1 to ")
     assert observed["lines"] > observed["fewer"] > 0
     assert observed["products"].startswith("Layer 1, head 1, from “an” (4): ")
-    assert (observed["active"], observed["layer"]) == ("token-3", "1")
+    assert observed["active"] == "token-3"
+    assert observed["layer"] == "1"
     assert "from “account” (5)" in observed["next"]
     assert observed["head"].startswith("Layer 2, from “an” (4): head 9 to “account” (5) "), (
         "that head sees the next token"
@@ -236,7 +239,10 @@ def test_hostile_and_long_texts(visit, reader, tmp_path, width) -> None:
     """
     _, console, dom = visit(driven(tmp_path, hostile, steps, width=width), "--dump-dom")
     observed = seen_in(dom)
-    assert (console, observed["mine"], observed["images"], observed["tokens"]) == ([], True, 2, 512)
+    assert console == []
+    assert observed["mine"] is True
+    assert observed["images"] == 2
+    assert observed["tokens"] == 512
     assert observed["needed"] <= width
 
 

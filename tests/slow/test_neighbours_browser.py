@@ -30,7 +30,8 @@ def test_hostile_and_long_texts_are_shown(visit, tmp_path: Path, width: int) -> 
     page = tmp_path / "neighbours.html"
     page.write_text(neighbours_page(actual), encoding="utf-8")
     requests, console, body = visit(page, "--dump-dom", width=width)
-    assert (requests, console) == ([], [])
+    assert requests == []
+    assert console == []
     assert "<title>Neighbours of bank</title>" in body
     assert len(re.findall("<script|<img", body)) == 0
     assert body.count("</tr>") == 1 + len(actual["neighbours"])
@@ -43,5 +44,6 @@ def test_tokens_of_a_vocabulary_are_shown(visit, tmp_path: Path) -> None:
     page = tmp_path / "neighbours.html"
     page.write_text(neighbours_page(near_tokens("minilm", "<", top=30)), encoding="utf-8")
     requests, console, body = visit(page, "--dump-dom")
-    assert (requests, console) == ([], [])
+    assert requests == []
+    assert console == []
     assert "Neighbours of &lt;" in body

@@ -85,7 +85,8 @@ def test_the_test_sees_requests_and_console_errors(visit, tmp_path):
 @pytest.mark.parametrize("width", WIDTHS)
 def test_hostile_texts_ask_for_nothing_and_run_nothing(visit, hostile, tmp_path, width):
     requests, console, _ = visit(hostile, "--dump-dom", width=width)
-    assert (requests, console) == ([], [])
+    assert requests == []
+    assert console == []
     _, _, dom = visit(_framed(tmp_path, hostile, width), "--dump-dom")
     assert json.loads(re.search(r"<title>(.*?)</title>", dom)[1])["mine"] is True
 
@@ -98,7 +99,8 @@ def test_it_fits_the_screen_and_can_be_read(visit, tmp_path, task, width):
     run = made_run(tmp_path / "run", lines(), task=task, primary=primary)
     page.write_text(render_html(build_report(gather(run))), encoding="utf-8")
     requests, console, dom = visit(_framed(tmp_path, page, width), "--dump-dom")
-    assert (requests, console) == ([], [])
+    assert requests == []
+    assert console == []
     document = json.loads(re.search(r"<title>(.*?)</title>", dom)[1])
     assert document["width"] == width
     assert document["needed"] <= width  # wide tables scroll in themselves

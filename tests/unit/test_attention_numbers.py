@@ -37,7 +37,8 @@ def test_layers_and_heads_can_be_chosen(tiny_model: Path) -> None:
     opened = reader(tiny_model)
     every = read_attention(opened, TEXT)
     some = read_attention(opened, TEXT, layers="-1", heads="3,1")
-    assert (some["layers"].tolist(), some["heads"].tolist()) == ([2], [1, 3])
+    assert some["layers"].tolist() == [2]
+    assert some["heads"].tolist() == [1, 3]
     np.testing.assert_array_equal(some["attentions"], every["attentions"][1:, [0, 2]])
     np.testing.assert_array_equal(some["queries"], every["queries"][1:, [0, 2]])
     arrays = {name for name, value in some.items() if isinstance(value, np.ndarray)}
@@ -79,9 +80,11 @@ def test_numbers_that_no_layer_has_are_refused(typed: str) -> None:
 
 def test_a_text_is_cut_at_the_models_longest(tiny_model: Path) -> None:
     attention = read_attention(reader(tiny_model), "bad " * 100)
-    assert (len(attention["tokens"]), attention["cut"]) == (41, 61)
+    assert len(attention["tokens"]) == 41
+    assert attention["cut"] == 61
     short = read_attention(reader(tiny_model, max_length=10), "bad " * 100)
-    assert (len(short["tokens"]), short["cut"]) == (10, 92)
+    assert len(short["tokens"]) == 10
+    assert short["cut"] == 92
 
 
 def _patterns_of(encoding: Encoding, weights: np.ndarray) -> dict[str, list[float]]:
@@ -136,7 +139,8 @@ def test_patterns_are_what_loops_count(tiny_model: Path, pairs: list[str] | None
                         np.mean(values), abs=1e-5
                     ), name
                     assert patterns["counts"][name] == len(values)
-    assert (patterns["texts"], patterns["cut"]) == (3, 0)
+    assert patterns["texts"] == 3
+    assert patterns["cut"] == 0
     assert ("other" in patterns["columns"]) is (pairs is not None)
 
 
@@ -177,7 +181,8 @@ def test_a_head_is_missed_as_if_it_had_been_cut_off(importance) -> None:
             gaps.std(ddof=1) / math.sqrt(len(gaps)), abs=1e-5
         )
     assert np.abs(actual["columns"]["loss_rise"]).max() > 1e-3
-    assert (actual["metric"], actual["rows"]) == ("accuracy", len(complete))
+    assert actual["metric"] == "accuracy"
+    assert actual["rows"] == len(complete)
 
 
 @pytest.fixture(scope="module")

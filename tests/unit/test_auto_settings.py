@@ -207,11 +207,9 @@ def test_whatever_is_given_is_not_chosen(tmp_path: Path) -> None:
     )
     resolved, sentence = resolve_auto(recipe, traits(n_rows=100))
 
-    assert (
-        resolved.training.epochs,
-        resolved.training.average_best,
-        resolved.training.batch_size,
-    ) == (7, None, 4)
+    assert resolved.training.epochs == 7
+    assert resolved.training.average_best is None
+    assert resolved.training.batch_size == 4
     assert resolved.optimizer.learning_rate == 1e-3
     assert sentence == "auto: layer decay 0.9"
 

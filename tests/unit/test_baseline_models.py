@@ -238,12 +238,10 @@ def test_a_comparison_is_mcnemars_and_allows_for_the_choice_of_the_epoch():
         np.array([line["gold"] == line["prediction"] for line in entry]) for entry in (ours, theirs)
     ]
     expected = share_difference(*rights)
-    assert (once["value"], once["low"], once["high"], once["p"]) == (
-        expected.value,
-        expected.low,
-        expected.high,
-        expected.p,
-    )
+    assert once["value"] == expected.value
+    assert once["low"] == expected.low
+    assert once["high"] == expected.high
+    assert once["p"] == expected.p
     assert once["corrected"] == {"low": expected.low, "high": expected.high}
     assert of_three["corrected"]["low"] < expected.low
     assert of_three["corrected"]["high"] == expected.high

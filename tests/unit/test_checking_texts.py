@@ -299,7 +299,8 @@ def test_planted_into_scores(
 ) -> None:
     draw = random.Random(0)  # noqa: S311 - scores, not secrets
     scored = [[{**row, "label": f"{draw.uniform(0, 5):.2f}"} for row in rows] for rows in sentences]
-    scored[0][0]["label"], scored[0][40]["label"] = "0.0", "5.0"
+    scored[0][0]["label"] = "0.0"
+    scored[0][40]["label"] = "5.0"
     assert check_files(tmp_path, *scored, task="text-regression") == []
     change(scored[0])
     assert code in _codes(check_files(tmp_path, *scored, task="text-regression"))
@@ -351,12 +352,10 @@ def test_planted_broken_records(sentences: tuple[list[Row], list[Row]], tmp_path
     data = DataSection(train_file=str(path), validation_file=str(tmp_path / "validation.csv"))
     report = check_data(Recipe(data=data, model=ModelSection(name=str(_no_model(tmp_path)))))
     (finding,) = report.findings
-    assert (finding.code, finding.severity, finding.count, finding.total) == (
-        "bad-record",
-        "error",
-        2,
-        1000,
-    )
+    assert finding.code == "bad-record"
+    assert finding.severity == "error"
+    assert finding.count == 2
+    assert finding.total == 1000
     assert [example.where for example in finding.examples] == [f"{path}:5", f"{path}:10"]
     assert [(split, found["rows"]) for split, found in report.splits.items()] == [
         ("train", 998),
@@ -374,7 +373,8 @@ def test_planted_broken_json(sentences: tuple[list[Row], list[Row]], tmp_path: P
         data=DataSection(train_file=str(path)), model=ModelSection(name=str(_no_model(tmp_path)))
     )
     (finding,) = check_data(recipe).findings
-    assert (finding.code, finding.count) == ("bad-record", 2)
+    assert finding.code == "bad-record"
+    assert finding.count == 2
     assert [example.where for example in finding.examples] == [f"{path}:8", f"{path}:10"]
 
 
@@ -445,7 +445,8 @@ def test_cut_texts_are_a_warning_where_much_is_lost(
     for row in train[:2]:
         row["text"] = "fine " * words
     finding = _with_tokens(train, tmp_path)["truncated"]
-    assert (finding.count, finding.severity) == (2, severity)
+    assert finding.count == 2
+    assert finding.severity == severity
 
 
 SCRIPTS: list[tuple[list[str], str, str]] = [

@@ -286,7 +286,8 @@ def test_bytes_that_are_not_utf8_are_refused_with_line_and_byte(tmp_path):
 def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path):
     (tmp_path / "mine.yaml").write_bytes(b"\xef\xbb\xbfname: x\r\ntraining:\r\n  epochs: 2\r\n")
     recipe = load_recipe(str(tmp_path / "mine.yaml"))
-    assert (recipe.name, recipe.training.epochs) == ("x", 2)
+    assert recipe.name == "x"
+    assert recipe.training.epochs == 2
 
 
 def test_a_section_with_nothing_in_it_is_all_defaults(write):

@@ -25,7 +25,8 @@ def test_each_label_gives_its_share():
     assert stratified
     assert Counter(held.columns["label"]) == {"a": 70, "b": 20, "c": 10}
     assert Counter(left.columns["label"]) == {"a": 630, "b": 180, "c": 90}
-    assert (left.split, held.split) == ("train", "validation")
+    assert left.split == "train"
+    assert held.split == "validation"
 
 
 def test_a_label_that_stands_once_stays_in_training():
@@ -44,7 +45,9 @@ def test_groups_with_labels_of_their_own_are_held_out_all_the_same():
         left, held, stratified = hold_out(
             rows, fraction=0.1, seed=seed, stratify=True, groups=groups
         )
-        assert (len(left), len(held), stratified) == (27, 3, False)
+        assert len(left) == 27
+        assert len(held) == 3
+        assert not stratified
 
 
 def test_a_group_with_most_of_the_rows_is_not_held_out():
@@ -54,19 +57,22 @@ def test_a_group_with_most_of_the_rows_is_not_held_out():
         left, held, _ = hold_out(
             rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=groups
         )
-        assert (len(left), len(held)) == (88, 12)
+        assert len(left) == 88
+        assert len(held) == 12
         two = [i < 30 for i in range(100)]
         left, held, _ = hold_out(
             rows_with(scores), fraction=0.1, seed=seed, stratify=False, groups=two
         )
-        assert (len(left), len(held)) == (70, 30)
+        assert len(left) == 70
+        assert len(held) == 30
 
 
 @pytest.mark.parametrize("labels", [[["a"], ["b"]] * 20, [float(i) for i in range(40)]])
 def test_labels_that_can_not_be_counted_are_not_stratified(labels):
     left, held, stratified = hold_out(rows_with(labels), fraction=0.25, seed=0, stratify=True)
     assert not stratified
-    assert (len(left), len(held)) == (30, 10)
+    assert len(left) == 30
+    assert len(held) == 10
 
 
 @given(

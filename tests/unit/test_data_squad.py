@@ -219,7 +219,8 @@ def test_a_prediction_file_is_read_whatever_the_settings_name(tmp_path):
         )
     )
     rows = _read(path, text_column="query", pair_column="passage", label_column="response").rows
-    assert (rows.ids, rows.columns["label"]) == (["a"], [LABELS[0]])
+    assert rows.ids == ["a"]
+    assert rows.columns["label"] == [LABELS[0]]
 
 
 @pytest.mark.parametrize(
@@ -295,12 +296,15 @@ def test_the_hubs_columns_are_read():
     settings = DataSection(text_column="question", pair_column="context", label_column="answers")
     [reading] = READER.table_readings([table], ReadOptions(settings, "train", label_needed=True))
     rows = reading.rows
-    assert (rows.columns["label"], rows.ids) == (LABELS, ["a", "b", "c"])
+    assert rows.columns["label"] == LABELS
+    assert rows.ids == ["a", "b", "c"]
 
 
 def test_one_question_is_a_row_and_needs_a_context():
     rows = questions_about(["Where is Ada?"], CONTEXT)
-    assert (len(rows), rows.columns["question"], rows.has("label")) == (1, ["Where is Ada?"], False)
+    assert len(rows) == 1
+    assert rows.columns["question"] == ["Where is Ada?"]
+    assert not rows.has("label")
     with pytest.raises(DataError, match="no context"):
         questions_about(["Where is Ada?"], "\n")
 
@@ -327,7 +331,8 @@ def test_the_bundled_set_is_what_its_readme_says():
     assert {name: len(value) for name, value in texts.items()} == {"train": 48, "validation": 16}
     every = [(p["context"], q) for actual in texts.values() for p in actual for q in p["qas"]]
     assert all(len(p["qas"]) == 3 for actual in texts.values() for p in actual)
-    assert (len(every), sum(q["is_impossible"] for _, q in every)) == (192, 39)
+    assert len(every) == 192
+    assert sum(q["is_impossible"] for _, q in every) == 39
     assert len({q["id"] for _, q in every}) == 192
     assert len({q["question"] for _, q in every}) == 192
     for context, question in every:
@@ -352,4 +357,5 @@ def test_official_files_have_the_official_numbers_of_questions(shared_data):
             task="question-answering", data=DataSection(name=name, data_dir=str(shared_data))
         )
         labels = load_data(recipe, splits=[split]).splits[split].columns["label"]
-        assert (len(labels), sum(not label["text"] for label in labels)) == (questions, without)
+        assert len(labels) == questions
+        assert sum(not label["text"] for label in labels) == without

@@ -137,12 +137,14 @@ def test_parquet_and_a_table_of_the_hubs(tmp_path):
     )
     settings = DataSection()
     rows = READER.read(tmp_path / "a.parquet", settings, split="train", label_needed=True).rows
-    assert (rows.columns["words"], rows.columns["label"]) == (WORDS, TAGS)
+    assert rows.columns["words"] == WORDS
+    assert rows.columns["label"] == TAGS
     table = Table({"tokens": [["do", "n't", "don't"]], "upos": [["AUX", "PART", "_"]]}, "hub")
     settings = DataSection(text_column="tokens", label_column="upos")
     [reading] = READER.table_readings([table], ReadOptions(settings, "train", label_needed=True))
     rows = reading.rows
-    assert (rows.columns["words"], rows.columns["label"]) == ([["do", "n't"]], [["AUX", "PART"]])
+    assert rows.columns["words"] == [["do", "n't"]]
+    assert rows.columns["label"] == [["AUX", "PART"]]
 
 
 def test_the_scheme_is_told(tmp_path):
@@ -158,7 +160,8 @@ def test_offsets_and_text_are_kept_and_other_columns_too(tmp_path):
     assert rows.columns["text"] == [TEXT]
     (offsets,) = rows.columns["offsets"]
     assert [TEXT[a:b] for a, b in offsets] == WORDS[0]
-    assert (rows.columns["source"], rows.columns["document"]) == (["me"], [7])
+    assert rows.columns["source"] == ["me"]
+    assert rows.columns["document"] == [7]
     rows = read(tmp_path / "b.jsonl", lines({"text": TEXT, "words": WORDS[0], "tags": TAGS[0]}))
     assert rows.columns["offsets"] == [offsets]
 
@@ -302,7 +305,8 @@ def test_places_that_count_words_do_not_stand_for_those_that_count_characters(tm
 
 
 def test_a_list_that_numpy_wrote_keeps_the_commas_of_its_items(tmp_path):
-    words, tags = ["EU", ",", "it's", 'a "b"'], ["B-X", "O", "O", "O"]
+    words = ["EU", ",", "it's", 'a "b"']
+    tags = ["B-X", "O", "O", "O"]
     written = [" ".join(map(repr, each)).join("[]") for each in (words, tags)]
     with (tmp_path / "a.csv").open("w") as file:
         csv.writer(file).writerows([["words", "tags"], written])
@@ -321,10 +325,8 @@ def test_bioc_with_its_text_in_sentences_and_spans_of_parts(tmp_path):
         "locations": [{"offset": 7, "length": 2}, {"offset": 14, "length": 4}],
     }
     sentence = {"offset": 0, "text": TEXT, "annotations": [SPAN, parts]}
-    passage, heard = (
-        {"offset": 0, "infons": {}, "sentences": [sentence], "annotations": []},
-        Heard(),
-    )
+    passage = {"offset": 0, "infons": {}, "sentences": [sentence], "annotations": []}
+    heard = Heard()
     document = {"documents": [{"id": "1", "passages": [passage]}], "source": ""}
     rows = read(tmp_path / "a.json", json.dumps(document), heard=heard)
     assert rows.columns["label"] == [["B-PER", *["O"] * 5]]
@@ -374,12 +376,12 @@ def test_running_text_is_split_and_its_words_know_their_places(tmp_path):
     (tmp_path / "a.txt").write_text(f"{TEXT}\n\nRain \u200b.\r\n", encoding="utf-8", newline="")
     first, second = stream(tmp_path / "a.txt", chunk_rows=2)
     assert first.columns["words"] == [WORDS[0], []]
-    assert (second.columns["words"], second.columns["text"]) == (
-        [["Rain", "\u200b", "."]],
-        ["Rain \u200b."],
-    )
+    assert second.columns["words"] == [["Rain", "\u200b", "."]]
+    assert second.columns["text"] == ["Rain \u200b."]
     assert second.columns["offsets"] == [[(0, 4), (5, 6), (6, 7)]]
-    assert (list(first.ids), list(second.ids), list(second.lines)) == (["0", "1"], ["2"], [3])
+    assert list(first.ids) == ["0", "1"]
+    assert list(second.ids) == ["2"]
+    assert list(second.lines) == [3]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.conll", "eng.testb"])
@@ -464,7 +466,8 @@ def test_a_span_ends_at_any_grapheme_where_no_blank_shows_the_end_of_a_name(
     tmp_path, text, surface
 ):
     start = text.index(surface)
-    span, heard = [start, start + len(surface), "X"], Heard()
+    span = [start, start + len(surface), "X"]
+    heard = Heard()
     rows = read(tmp_path / "a.jsonl", spans_row(span, text=text), heard=heard)
     [words], [tags], [offsets] = (rows.columns[name] for name in ("words", "label", "offsets"))
     marked = [place for place, tag in zip(offsets, tags, strict=True) if tag != "O"]
@@ -499,7 +502,8 @@ def test_conll2003_in_its_official_files(tmp_path, place):
     )
     heard = Heard()
     rows = of_catalog("conll2003", folder, heard)
-    assert (rows.columns["words"], rows.columns["label"]) == ([["EU", "rejects"]], [["I-ORG", "O"]])
+    assert rows.columns["words"] == [["EU", "rejects"]]
+    assert rows.columns["label"] == [["I-ORG", "O"]]
     assert heard.said[-1].endswith("eng.train: tags in IOB1")
 
 
@@ -578,7 +582,8 @@ def test_pubtator_is_written_so_that_it_can_be_read_whatever_the_ids_hold(tmp_pa
     found = READER.read(
         tmp_path / "a.pubtator", DataSection(), split="train", label_needed=True
     ).rows
-    assert (found.columns["id"], found.columns["label"]) == (["a_1_b"], [["B-PER", "O"]])
+    assert found.columns["id"] == ["a_1_b"]
+    assert found.columns["label"] == [["B-PER", "O"]]
 
 
 @pytest.mark.parametrize("content", DAMAGED)

@@ -103,7 +103,8 @@ def test_a_recipe_walks_through_at_most_12_files_to_the_loop() -> None:
         .split("## The walk of a recipe")[1]
     )
     steps = re.findall(r"^\d+\. `([\w/.]+)`", text, re.MULTILINE)
-    assert (steps[0], steps[-1]) == ("cli/verbs/finetune.py", "training/loop/loop.py")
+    assert steps[0] == "cli/verbs/finetune.py"
+    assert steps[-1] == "training/loop/loop.py"
     assert len(steps) <= 12
     assert all((ROOT / "bertctl" / step).is_file() for step in steps)
 

@@ -97,10 +97,8 @@ def test_change_and_value_are_logits_of_transformers(trained: TrainedRun) -> Non
         empty = inputs["input_ids"].clone()
         empty[:, 1:-1] = tokenizer.pad_token_id
         with torch.inference_mode():
-            here, there = (
-                network(**inputs).logits[0],
-                network(**{**inputs, "input_ids": empty}).logits[0],
-            )
+            here = network(**inputs).logits[0]
+            there = network(**{**inputs, "input_ids": empty}).logits[0]
         label = int(here.argmax())
         [target] = row["targets"]
         assert target["value"] == pytest.approx(float(here[label]), abs=1e-5), (
@@ -148,7 +146,8 @@ def test_faithfulness_is_what_is_lost_without_and_with_the_first_words_alone(
     [target] = row["targets"]
     order = np.argsort([-word["leave-one-out"] for word in target["words"]], kind="stable")
     words = np.array(TEXTS[0].split())
-    without, alone = [], []
+    without = []
+    alone = []
     for share in BINS:
         first = np.isin(np.arange(6), order[: math.ceil(6 * share)])
         for part, values in ((words[~first], without), (words[first], alone)):
@@ -229,7 +228,8 @@ def test_batches_change_nothing_and_a_repeat_is_equal_to_the_byte(trained: Train
     assert explained(trained, methods=tuple(METHODS)) == together
     alone = [explained(trained, [text], methods=tuple(METHODS))[0] for text in TEXTS]
     for one, other in zip(together, alone, strict=True):
-        ours, theirs = one["targets"][0], other["targets"][0]
+        ours = one["targets"][0]
+        theirs = other["targets"][0]
         for name in METHODS:
             assert [w[name] for w in ours["words"]] == pytest.approx(
                 [w[name] for w in theirs["words"]], abs=2e-4
@@ -254,7 +254,8 @@ def test_a_text_that_is_the_baseline_needs_no_steps_whatever_rounding_says(
 ) -> None:
     network, [line, *_] = network_of(trained)
     empty = line.without(np.ones(len(line.words), dtype=np.bool_))
-    noise, values = iter(np.linspace(0, 1e-7, 1000)), network.gradients
+    noise = iter(np.linspace(0, 1e-7, 1000))
+    values = network.gradients
 
     def gradients(*given: Any, **more: Any) -> Any:
         found, products = values(*given, **more)
@@ -263,7 +264,8 @@ def test_a_text_that_is_the_baseline_needs_no_steps_whatever_rounding_says(
     network.gradients = gradients
     [explained_empty] = integrated_gradients(network, [empty], None)
     assert explained_empty.facts["change"] != 0.0, "the premise"
-    assert (explained_empty.facts["converged"], explained_empty.facts["steps"]) == (True, 5)
+    assert explained_empty.facts["converged"] is True
+    assert explained_empty.facts["steps"] == 5
 
 
 def test_doubled_steps_and_gauss_legendre_agree(trained: TrainedRun) -> None:

@@ -78,7 +78,9 @@ def test_a_threshold_cuts_the_calibrated_probabilities():
     assert decision.temperature == fit_temperature(logits, gold)
     probability = scaled_probabilities(logits, decision.temperature)[:, 1]
     assert decision.threshold == modest_f1_threshold(probability, gold)
-    assert (decision.positive, decision.fitted_on, decision.n) == ("spam", "validation", 400)
+    assert decision.positive == "spam"
+    assert decision.fitted_on == "validation"
+    assert decision.n == 400
 
 
 def test_a_new_threshold_keeps_an_old_temperature():

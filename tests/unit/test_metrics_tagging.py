@@ -178,12 +178,12 @@ def test_one_table_by_hand():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
     answers = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
     rows = {row.type: row for row in scores_by_type(gold, answers)}
-    assert (rows["PER"].precision, rows["PER"].recall, rows["PER"].f1) == (
-        0.5,
-        1.0,
-        pytest.approx(2 / 3),
-    )
-    assert (rows["LOC"].precision, rows["LOC"].recall, rows["LOC"].f1) == (0.0, 0.0, 0.0)
+    assert rows["PER"].precision == 0.5
+    assert rows["PER"].recall == 1.0
+    assert rows["PER"].f1 == pytest.approx(2 / 3)
+    assert rows["LOC"].precision == 0.0
+    assert rows["LOC"].recall == 0.0
+    assert rows["LOC"].f1 == 0.0
     metrics = tagging_metrics(gold, answers, resamples=200, seed=0, entities=True)
     assert metrics["entity_f1"].value == pytest.approx(0.4)
     assert metrics["accuracy"].value == pytest.approx(4 / 6)

@@ -49,7 +49,8 @@ def all_at_once(rows: np.ndarray, queries: np.ndarray, top: int) -> np.ndarray:
 def test_blocks_of_any_size_find_the_same_rows(block: int, top: int) -> None:
     rows = unit((1500, 16))
     queries = unit((20, 16), 1)
-    rows[300:330], rows[1400] = rows[5], rows[5]
+    rows[300:330] = rows[5]
+    rows[1400] = rows[5]
     queries[0] = rows[5]
     actual = seen(rows, queries, top, block)
     assert (actual.rows == all_at_once(rows, queries, top)).all()

@@ -28,7 +28,9 @@ from bertctl.training.loop.out_of_memory import MicroBatches
 from bertctl.training.loop.step import step_with_oom_retry, training_step
 from bertctl.training.loop.training_engine import TrainingEngine
 
-VOCABULARY, MASK, SIZE = 50, 1, 8
+VOCABULARY = 50
+MASK = 1
+SIZE = 8
 GLOBAL_BATCH = np.random.default_rng(5).permutation(40)[:32]
 
 
@@ -65,7 +67,8 @@ class MaskedAndNext(Objective):
     """
 
     def batch(self, features: Texts, indices: NDArray[np.int64], rng: WindowRandom) -> MaskedBatch:
-        shown, hidden = [], []
+        shown = []
+        hidden = []
         for i in indices:
             is_hidden = rng.of(i).random(len(features.texts[i])) < 0.3
             shown.append(np.where(is_hidden, MASK, features.texts[i]))
@@ -123,11 +126,9 @@ class Tiny(nn.Module):
         super().__init__()
         torch.manual_seed(1)
         self.table = nn.Embedding(VOCABULARY, SIZE)
-        self.words, self.pair, self.halves = (
-            nn.Linear(SIZE, VOCABULARY),
-            nn.Linear(SIZE, 2),
-            nn.Linear(SIZE, 2 * SIZE),
-        )
+        self.words = nn.Linear(SIZE, VOCABULARY)
+        self.pair = nn.Linear(SIZE, 2)
+        self.halves = nn.Linear(SIZE, 2 * SIZE)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SimpleNamespace:
         states = torch.tanh(self.table(input_ids)) * attention_mask[..., None]
@@ -181,7 +182,8 @@ class Meeting:
     arrays: list[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.barrier, self.arrays = threading.Barrier(self.count), [None] * self.count
+        self.barrier = threading.Barrier(self.count)
+        self.arrays = [None] * self.count
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,8 @@ def assert_same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 
 
 def test_the_premise_masks_are_many_and_uneven_and_the_two_counts_differ() -> None:
-    objective, texts = MaskedAndNext(), Texts()
+    objective = MaskedAndNext()
+    texts = Texts()
     counts = [
         objective.counts(objective.batch(texts, part, WindowRandom(7, 1, 3)))
         for part in (GLOBAL_BATCH[:16], GLOBAL_BATCH[16:])
@@ -274,7 +277,8 @@ def test_a_batch_moves_with_all_its_tensors() -> None:
 
 
 def test_two_losses_by_hand() -> None:
-    objective, network = MaskedAndNext(), Tiny()
+    objective = MaskedAndNext()
+    network = Tiny()
     batch = objective.batch(Texts(), GLOBAL_BATCH, WindowRandom(7, 1, 3))
     with torch.no_grad():
         outputs = network(batch.inputs["input_ids"], batch.inputs["attention_mask"])

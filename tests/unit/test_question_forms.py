@@ -91,7 +91,8 @@ def test_mrqa_is_read(tmp_path):
         ],
     }
     rows = _read(_jsonl(tmp_path, line))
-    assert (list(rows.ids), list(rows.columns["label"])) == (["m"], LABELS[:1])
+    assert list(rows.ids) == ["m"]
+    assert list(rows.columns["label"]) == LABELS[:1]
 
 
 SHOWN = [

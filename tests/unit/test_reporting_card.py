@@ -45,11 +45,9 @@ def test_the_hubs_library_reads_the_results_back(tmp_path):
         ("test", "accuracy", "accuracy", 0.91),
     ]
     first = data.eval_results[0]
-    assert (first.dataset_type, first.dataset_config, first.dataset_name) == (
-        "nyu-mll/glue",
-        "sst2",
-        "sst2",
-    )
+    assert first.dataset_type == "nyu-mll/glue"
+    assert first.dataset_config == "sst2"
+    assert first.dataset_name == "sst2"
     assert len(first.dataset_revision) == 40
 
 

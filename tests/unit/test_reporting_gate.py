@@ -126,10 +126,12 @@ def test_the_worst_verdict_is_the_gates(tmp_path):
         ([none, entry, some], "fail", ExitCode.GATE_NOT_MET),
     ):
         result = _gate(run, *typed)
-        assert (result.verdict, result.exit_code) == (verdict, code)
+        assert result.verdict == verdict
+        assert result.exit_code == code
         assert [judgement.limit.name for judgement in result.judgements] == typed
     lenient = _gate(run, entry, some, policy="lenient")
-    assert (lenient.verdict, lenient.exit_code) == ("inconclusive", ExitCode.OK)
+    assert lenient.verdict == "inconclusive"
+    assert lenient.exit_code == ExitCode.OK
     assert [check.verdict for check in lenient.checks()] == ["pass", "warning"]
     assert _gate(run, none, policy="lenient").exit_code == ExitCode.GATE_NOT_MET
     assert _gate(run, some, policy="point").exit_code in (ExitCode.OK, ExitCode.GATE_NOT_MET)
@@ -472,7 +474,8 @@ def test_limits_that_can_not_be_meant(typed, message):
 def test_a_slices_value_may_hold_anything():
     (limit,) = _limits("min-slice source=https://a=b:8080/x:f1_macro=0.5")
     assert limit.slice == ("source", "https://a=b:8080/x")
-    assert (limit.metric, limit.limit) == ("f1_macro", 0.5)
+    assert limit.metric == "f1_macro"
+    assert limit.limit == 0.5
 
 
 def test_limits_on_the_wrong_side_and_incomplete_questions(tmp_path):

@@ -47,7 +47,9 @@ def test_vectors_equal_those_of_sentence_transformers(
 def test_minilm_is_read_as_its_own_folder_says() -> None:
     folder = read_modules(Path(bertctl_model()))
     assert folder is not None
-    assert (folder.poolings, folder.steps, folder.max_length) == (("mean",), (None,), 256)
+    assert folder.poolings == ("mean",)
+    assert folder.steps == (None,)
+    assert folder.max_length == 256
 
 
 @pytest.mark.slow

@@ -28,7 +28,8 @@ from bertctl.training.loop.step import training_step
 from bertctl.training.loop.training_engine import TrainingEngine
 from tests.sentence_folders import sentence_transformers
 
-SIZE, WORDS = 12, 40
+SIZE = 12
+WORDS = 40
 _GENERATOR = np.random.default_rng(3)
 VECTORS = torch.from_numpy(_GENERATOR.standard_normal((16, 3, SIZE))).float()
 SCORES = torch.from_numpy(_GENERATOR.integers(0, 11, 16) / 10).float()

@@ -39,7 +39,9 @@ def test_special_tokens_in_texts_are_counted(task):
     recipe = Recipe(task=task, data=DataSection(train_file="x.csv"))
     findings = check_tokens(Subject(recipe, {"train": rows}, None, _tokenizer("[SEP]", "[MASK]")))
     [finding] = [finding for finding in findings if finding.code == "special-token"]
-    assert (finding.count, finding.total, finding.severity) == (1, 3, "warning")
+    assert finding.count == 1
+    assert finding.total == 3
+    assert finding.severity == "warning"
     assert finding.examples[0].where == "x.csv:2"
     assert "[SEP] in: " in finding.examples[0].text
 

@@ -50,11 +50,9 @@ def test_a_setting_has_mean_deviation_and_range_of_its_seeds(tmp_path: Path) -> 
     assert settings[1]["values"] == RATES[1]
     assert settings[1]["mean"] == pytest.approx(mean(values))
     assert settings[1]["deviation"] == pytest.approx(stdev(values))
-    assert (settings[1]["min"], settings[1]["max"], settings[1]["n"]) == (
-        min(values),
-        max(values),
-        4,
-    )
+    assert settings[1]["min"] == min(values)
+    assert settings[1]["max"] == max(values)
+    assert settings[1]["n"] == 4
     assert [row["mean"] for row in settings] == sorted(
         (row["mean"] for row in settings), reverse=True
     )
@@ -67,7 +65,9 @@ def test_a_diverged_run_counts_with_the_majority(tmp_path: Path) -> None:
     assert row["mean"] == pytest.approx(
         mean([value(tmp_path, 0, 0), BASELINE, value(tmp_path, 0, 2)])
     )
-    assert (row["n"], row["diverged"], row["min"]) == (3, 1, BASELINE)
+    assert row["n"] == 3
+    assert row["diverged"] == 1
+    assert row["min"] == BASELINE
     assert any(
         note.startswith("diverged, 1 run") and "0.6000" in note for note in document["notes"]
     )
@@ -84,7 +84,8 @@ def test_a_diverged_run_whose_majority_is_not_known_counts_with_the_worst_score(
         value(tmp_path, s, seed) for s in range(2) for seed in range(3) if (s, seed) != (0, 1)
     )
     row = next(row for row in document["settings"] if row["setting"] == 0)
-    assert (row["n"], row["min"]) == (3, worst)
+    assert row["n"] == 3
+    assert row["min"] == worst
     assert any("worst score of all runs" in note for note in document["notes"])
 
 
@@ -110,7 +111,8 @@ def test_what_will_be_run_again_may_still_be_the_best(tmp_path: Path, state: str
 def test_what_can_not_be_valued_is_counted_beside_n(tmp_path: Path, state: str) -> None:
     document = document_of(made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): state}))
     row = document["settings"][0]
-    assert (row["n"], row[state]) == (2, 1)
+    assert row["n"] == 2
+    assert row[state] == 1
     assert row["mean"] == pytest.approx(mean([value(tmp_path, 0, 0), value(tmp_path, 0, 2)]))
     assert document["counts"] == {
         "runs": 3,
@@ -128,7 +130,8 @@ def test_what_can_not_be_valued_is_counted_beside_n(tmp_path: Path, state: str) 
 
 def test_a_collapsed_run_counts_with_its_score(tmp_path: Path) -> None:
     document = document_of(made_sweep(tmp_path, RATES[:1], [0.9], states={(0, 1): "collapsed"}))
-    assert (document["settings"][0]["n"], document["settings"][0]["collapsed"]) == (3, 1)
+    assert document["settings"][0]["n"] == 3
+    assert document["settings"][0]["collapsed"] == 1
     assert [run["state"] for run in document["runs"]] == ["done", "collapsed", "done"]
     assert any(note.startswith("collapsed, 1 run") for note in document["notes"])
 
@@ -238,7 +241,8 @@ def test_a_seed_with_a_failed_fold_has_no_score(tmp_path: Path) -> None:
     )
     document = document_of(folder)
     assert [score["state"] for score in document["scores"]] == ["done", "failed"]
-    assert (document["settings"][0]["n"], document["settings"][0]["failed"]) == (1, 2)
+    assert document["settings"][0]["n"] == 1
+    assert document["settings"][0]["failed"] == 2
 
 
 # -- the choice
@@ -249,7 +253,8 @@ def test_the_mean_chooses_not_the_best_run(tmp_path: Path) -> None:
     folder = made_sweep(tmp_path, RATES[:2], [0.5, 0.8], seeds=3)
     _replace(folder / "cells" / "0000000000000000", answers(0.99, seed=1))
     by_mean = document_of(folder)["chosen"]
-    assert (by_mean["setting"], by_mean["by"]) == (1, "mean")
+    assert by_mean["setting"] == 1
+    assert by_mean["by"] == "mean"
     plan = json.loads((folder / "plan.json").read_text())
     (folder / "plan.json").write_text(json.dumps({**plan, "choose": "best-run"}))
     document = document_of(folder)
@@ -274,7 +279,8 @@ def test_where_lower_is_better_the_lowest_mean_is_chosen(tmp_path: Path) -> None
             (path / "metrics.json").write_text(json.dumps(metrics))
     document = document_of(folder)
     means = [row["mean"] for row in document["settings"]]
-    assert (document["chosen"]["setting"], means) == (1, sorted(means))
+    assert document["chosen"]["setting"] == 1
+    assert means == sorted(means)
     assert document["chosen"]["value"] == document["settings"][0]["min"]
     assert document["comparison"]["difference"] < 0
     expected = [entry["value"] for entry in document["expected_best"]]
@@ -338,17 +344,10 @@ def test_equal_models_are_not_told_apart_and_different_ones_are(tmp_path: Path) 
     assert near["of"] == 2
     far = document_of(made_sweep(tmp_path / "far", RATES[:2], [0.95, 0.7]))
     comparison = far["comparison"]
-    assert (
-        comparison["verdict"],
-        comparison["first"],
-        comparison["second"],
-        comparison["seeds"],
-    ) == (
-        "different",
-        0,
-        1,
-        [0, 1, 2],
-    )
+    assert comparison["verdict"] == "different"
+    assert comparison["first"] == 0
+    assert comparison["second"] == 1
+    assert comparison["seeds"] == [0, 1, 2]
     assert comparison["difference"] == pytest.approx(
         far["settings"][0]["mean"] - far["settings"][1]["mean"]
     )
@@ -440,7 +439,8 @@ def test_what_to_expect_of_a_metric_that_is_no_mean(tmp_path: Path) -> None:
     f1 = [ClassAnswers.from_lines(line).contributions(line, "f1").value for line in lines]
     assert expect(plan, setting)[0] == pytest.approx(mean(f1), abs=0.005)
     twice = compare_settings(plan, setting[0], setting[0])
-    assert (twice.difference.value, twice.verdict) == (0, "undecided")
+    assert twice.difference.value == 0
+    assert twice.verdict == "undecided"
 
 
 def test_a_seed_without_predictions_is_left_out_of_the_comparison_and_that_is_said(

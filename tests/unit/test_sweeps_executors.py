@@ -92,7 +92,8 @@ def test_a_job_that_is_lost_is_submitted_again(
     }
     (first, second), message = _run(monkeypatch, tmp_path, results)
     assert first.state == "done"
-    assert (second.state, second.code) == ("failed", ExitCode.DEVICE)
+    assert second.state == "failed"
+    assert second.code == ExitCode.DEVICE
     assert json.loads((tmp_path / "cells" / "b" / "status.json").read_text())["message"].startswith(
         "5 jobs in a row were lost"
     )
@@ -115,13 +116,15 @@ def test_a_run_that_fails_is_not_lost(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_the_machines_share_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine does not see the sweep; and what one says that it has done is not seen here."""
     others = run_far(_settings(tmp_path), "a", tmp_path, "0")
-    assert (others["state"], others["code"]) == ("failed", ExitCode.UNAVAILABLE)
+    assert others["state"] == "failed"
+    assert others["code"] == ExitCode.UNAVAILABLE
     assert f"{os.uname().nodename} does not see {tmp_path}, as all must" in others["message"]
     monkeypatch.setattr(executors.time, "sleep", lambda _: None)
     (first, _), _ = _run(
         monkeypatch, tmp_path, {"a": [vars(CellReply("a", "done"))], "b": [_finish(tmp_path, "b")]}
     )
-    assert (first.state, first.code) == ("failed", ExitCode.UNAVAILABLE)
+    assert first.state == "failed"
+    assert first.code == ExitCode.UNAVAILABLE
     assert "cells/a, as all must" in first.message
 
 

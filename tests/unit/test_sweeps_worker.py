@@ -46,9 +46,11 @@ def test_lack_of_memory_is_no_bug_of_ours(tmp_path: Path, error: Exception, code
     recipe = Recipe.model_validate({"name": "r", "task": "text-classification"})
     settings = WorkerSettings(tmp_path, {"0123": recipe.model_dump()}, "best", os.getppid())
     reply = run_cell("0123", settings, Broken(error))
-    assert (reply.state, reply.code) == ("failed", code)
+    assert reply.state == "failed"
+    assert reply.code == code
     status = json.loads((tmp_path / "cells" / "0123" / "status.json").read_text())
-    assert (status["state"], status["reason"]) == ("failed", "error")
+    assert status["state"] == "failed"
+    assert status["reason"] == "error"
     assert status["message"] == f"{type(error).__name__}: {error}"
 
 
@@ -67,7 +69,8 @@ def test_ctrl_c_is_not_lost_on_a_worker_that_has_just_been_forked(
     encoded: dict[str, Encoded] = {"": None}
     pool = Pool(WorkerSettings(tmp_path, {}, "best", os.getpid()), encoded, jobs=1, devices=())
     pool.run(["0123"], replies.append)
-    assert (pool.stopped_by, replies) == (signal.SIGINT, [])
+    assert pool.stopped_by == signal.SIGINT
+    assert replies == []
 
 
 def test_a_job_leaves_the_import_of_torch_to_its_worker(nursery: Nursery, tmp_path: Path) -> None:

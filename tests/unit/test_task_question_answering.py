@@ -343,7 +343,9 @@ def test_a_context_without_tokens_has_no_answer():
     for task in (_task(), _task(unanswerable=False)):
         features = task.encode(rows, tokenizer, max_length=384)
         line = task.decode(_outputs(task, features, pad_left=False), features, rows)[0]
-        assert (line["prediction"], line["probability"], line["n_best"][0]["text"]) == ("", 1.0, "")
+        assert line["prediction"] == ""
+        assert line["probability"] == 1.0
+        assert line["n_best"][0]["text"] == ""
         json.dumps(line, allow_nan=False)
 
 
@@ -484,7 +486,9 @@ def test_the_threshold_is_chosen_for_f1_and_applied():
 def test_the_baseline_answers_nothing():
     rows, _ = _scored([0.0] * 4, ["Rome", "Oslo", "Ada", "Ben"], [["Rome"], [], [], []])
     baseline = _task().baseline(_task().constant_answer(rows), rows)
-    assert (baseline["f1"], baseline["has_answer_f1"], baseline["no_answer_f1"]) == (0.75, 0.0, 1.0)
+    assert baseline["f1"] == 0.75
+    assert baseline["has_answer_f1"] == 0.0
+    assert baseline["no_answer_f1"] == 1.0
 
 
 def test_the_models_config_says_whether_it_has_learned_to_be_silent():
@@ -493,7 +497,8 @@ def test_the_models_config_says_whether_it_has_learned_to_be_silent():
         labels = [*_rows().columns["label"][: 4 - len(without)], *without]
         task = QuestionAnswering.from_data(recipe, _rows(label=labels), None)
         head = task.head()
-        assert (task.unanswerable, head["num_labels"]) == (unanswerable, 2)
+        assert task.unanswerable == unanswerable
+        assert head["num_labels"] == 2
         saved = {"id2label": {str(number): name for number, name in head["id2label"].items()}}
         assert QuestionAnswering.from_model(recipe, saved) == task
 
@@ -570,7 +575,8 @@ def test_windows_between_which_an_answer_is_lost_are_said(stride, is_said):
     seams = sum(
         (row, first) in ends for row, first in zip(features.rows, features.first, strict=True)
     )
-    assert (seams > 0, features.seams) == (is_said, seams)
+    assert (seams > 0) == is_said
+    assert features.seams == seams
     listener = Heard()
     recipe = Recipe(
         task="question-answering",

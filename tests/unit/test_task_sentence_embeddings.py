@@ -58,15 +58,14 @@ def test_the_rows_say_what_is_learned(extra, kind, loss, tmp_path) -> None:
     given = [{"text": a, "pair": b, **more} for (a, b), more in zip(PAIRS, extra, strict=True)]
     recipe, rows = read(tmp_path, given, **named)
     task = SentenceEmbeddings.from_data(recipe, rows, None)
-    assert (task.kind, task.loss) == (kind, loss)
+    assert task.kind == kind
+    assert task.loss == loss
     again = SentenceEmbeddings.from_model(recipe, task.head())
-    assert (again.kind, again.loss, again.labels, again.low, again.high) == (
-        kind,
-        loss,
-        task.labels,
-        task.low,
-        task.high,
-    )
+    assert again.kind == kind
+    assert again.loss == loss
+    assert again.labels == task.labels
+    assert again.low == task.low
+    assert again.high == task.high
     assert rows.has("negative") == ("negative" in extra[0])
 
 
@@ -169,7 +168,8 @@ def test_questions_of_squad_are_read_with_their_paragraphs(tmp_path) -> None:
 
 
 def test_validation_rows_have_labels_of_their_own_under_another_name(tmp_path) -> None:
-    train, validation = tmp_path / "train.csv", tmp_path / "validation.csv"
+    train = tmp_path / "train.csv"
+    validation = tmp_path / "validation.csv"
     train.write_text("sentence1,sentence2,gold_label\na film,a movie,yes\ngood food,a bore,no\n")
     validation.write_text("sentence1,sentence2,score\na film,a movie,4.5\ngood food,a bore,0.5\n")
     files = {"data.train_file": str(train), "data.validation_file": str(validation)}
@@ -181,7 +181,8 @@ def test_validation_rows_have_labels_of_their_own_under_another_name(tmp_path) -
 
 @pytest.mark.parametrize("named", [{}, {"data.negative_column": "worse"}])
 def test_triplets_are_learned_from_and_scores_chosen_by(tmp_path, named) -> None:
-    train, validation = tmp_path / "train.csv", tmp_path / "validation.csv"
+    train = tmp_path / "train.csv"
+    validation = tmp_path / "validation.csv"
     third = named.get("data.negative_column", "negative")
     train.write_text(f"text,pair,{third}\na film,a movie,a bore\nfood,meal,dull\n")
     validation.write_text("text,pair,score\na film,a movie,4.5\ngood food,a bore,0.5\n")

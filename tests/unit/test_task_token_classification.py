@@ -25,7 +25,9 @@ from bertctl.tasks.tagging.tag_formats import FORMATS
 from bertctl.tasks.tagging.token_classification import TokenClassification
 from bertctl.tasks.tagging.word_windows import IGNORED, WordFeatures, encode_words
 
-CLS, SEP, UNK = 1, 2, 3
+CLS = 1
+SEP = 2
+UNK = 3
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +128,8 @@ def test_every_word_is_answered_once_at_its_first_piece(
 
 
 def test_in_long_sentences_each_word_is_answered_where_it_has_most_context(tokenizer):
-    n, room = 45, 10
+    n = 45
+    room = 10
     features = encode_words([["a"] * n], None, tokenizer, max_length=room + 2)
     begins = [
         0,
@@ -190,7 +193,8 @@ def test_batches_know_their_words_on_both_sides_of_padding(tokenizer, pad_left):
     features = replace(unlabelled, labels=np.arange(12))
     indices = np.arange(len(features))[::-1].copy()
     batch = features.collate(indices, Padding(0, left=pad_left, width=9))
-    ids, labels = batch.inputs["input_ids"].numpy(), batch.labels.numpy()
+    ids = batch.inputs["input_ids"].numpy()
+    labels = batch.labels.numpy()
     assert ids.shape == labels.shape == (len(indices), 9)
     words = features.prediction_indices(indices)
     assert sorted(words) == list(range(12))
@@ -265,7 +269,8 @@ def outputs_for(task: TokenClassification, tags: list[str]) -> dict[str, np.ndar
 def test_iob1_is_learned_in_iob2_and_answered_in_iob1(tokenizer):
     rows = rows_of(SENTENCES, IOB1)
     task = fitted(IOB1)
-    assert (task.scheme, task.primary_metric) == ("IOB1", "entity_f1")
+    assert task.scheme == "IOB1"
+    assert task.primary_metric == "entity_f1"
     assert task.labels == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     features = task.encode(rows, tokenizer, max_length=20)
     learned = [task.labels[i] for i in features.labels]
@@ -321,7 +326,8 @@ def test_ill_formed_answers_are_read_as_conlleval_reads_them(tokenizer):
 def test_a_file_in_no_pure_scheme_is_answered_in_iob2():
     mixed = [["I-X", "O", "B-X", "I-X", "O"], ["O"]]
     task = fitted(mixed)
-    assert (task.scheme, task.labels) == ("IOB2", ("O", "B-X", "I-X"))
+    assert task.scheme == "IOB2"
+    assert task.labels == ("O", "B-X", "I-X")
     assert task.gold(rows_of(SENTENCES, mixed), 0) == mixed[0]  # as the file has them
 
 
@@ -329,7 +335,8 @@ def test_parts_of_speech_are_taken_as_they_are(tokenizer):
     tags = [["NOUN", "VERB", "ADP", "NOUN", "NOUN"], ["INTJ"]]
     task = fitted(tags)
     rows = rows_of(SENTENCES, tags)
-    assert (task.scheme, task.primary_metric) == (None, "accuracy")
+    assert task.scheme is None
+    assert task.primary_metric == "accuracy"
     assert task.labels == ("ADP", "INTJ", "NOUN", "VERB")
     features = task.encode(rows, tokenizer, max_length=20)
     answers = task.decode(outputs_for(task, [*tags[0], "VERB"]), features, rows)
@@ -441,7 +448,8 @@ def test_losses_are_sums_over_the_labelled_words(tokenizer):
 def answers_to_lines(
     task: TokenClassification, rows: Rows, tokenizer: Tokenizer, tags: list[str]
 ) -> list[dict]:
-    features, shown = task.encode(rows, tokenizer, max_length=20), task.answers.columns
+    features = task.encode(rows, tokenizer, max_length=20)
+    shown = task.answers.columns
     return [
         {
             "id": rows.ids[i],
@@ -457,17 +465,17 @@ LEARNED = ["B-PER", "I-PER", "O", "B-LOC", "O", "B-LOC"]
 
 
 def text_rows() -> Rows:
-    words, offsets = (
-        ["ab", "c", "in", "de", "-", "fg"],
-        [(0, 2), (4, 5), (6, 8), (9, 11), (11, 12), (12, 14)],
-    )
+    words = ["ab", "c", "in", "de", "-", "fg"]
+    offsets = [(0, 2), (4, 5), (6, 8), (9, 11), (11, 12), (12, 14)]
     return rows_of([words], text=[TEXT], offsets=[offsets])
 
 
 def test_entities_of_running_text_know_their_characters(tokenizer):
     (line,) = answers_to_lines(fitted(IOB1), text_rows(), tokenizer, LEARNED)
     entity = line["entities"][0]
-    assert (entity["start_char"], entity["end_char"], entity["text"]) == (0, 5, "ab  c")
+    assert entity["start_char"] == 0
+    assert entity["end_char"] == 5
+    assert entity["text"] == "ab  c"
     for entity in line["entities"]:
         assert TEXT[entity["start_char"] : entity["end_char"]] == entity["text"]
     silent = TokenClassification(fitted(IOB1).labels, "IOB1", context=False, keep_text=False)
@@ -511,7 +519,8 @@ def test_parts_of_speech_as_spacy_tokens(tokenizer):
         answers_to_lines(task, rows_of([["ab", "c"]]), tokenizer, ["NOUN", "VERB"]), out
     )
     found = json.loads(out.getvalue())
-    assert (found["text"], found["spans"]) == ("ab c", [])
+    assert found["text"] == "ab c"
+    assert found["spans"] == []
     assert [(t["text"], t["start"], t["end"], t["tag"]) for t in found["tokens"]] == [
         ("ab", 0, 2, "NOUN"),
         ("c", 3, 4, "VERB"),
@@ -528,7 +537,8 @@ def test_no_words_at_all(tokenizer):
     task = fitted(IOB1)
     rows = rows_of([[], []])
     features = task.encode(rows, tokenizer, max_length=20)
-    assert (len(features), features.num_predictions) == (0, 0)
+    assert len(features) == 0
+    assert features.num_predictions == 0
     assert task.decode({}, features, rows) == [{"prediction": [], "entities": []}] * 2
 
 
@@ -545,7 +555,8 @@ def test_no_words_at_all(tokenizer):
 )
 def test_the_tags_of_a_model_trained_elsewhere_are_read_as_schemes_write_them(labels, marks):
     task = TokenClassification.from_model(recipe(), {"id2label": dict(enumerate(labels))})
-    assert (task.labels, task.scheme) == (marks, "IOB2" if "O" in marks else None)
+    assert task.labels == marks
+    assert task.scheme == ("IOB2" if "O" in marks else None)
 
 
 def test_types_of_a_file_get_the_names_of_the_model():

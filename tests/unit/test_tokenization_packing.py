@@ -257,6 +257,7 @@ def test_a_sentence_without_an_end_is_cut_at_a_space(monkeypatch: pytest.MonkeyP
     text = " ".join(_texts(200))
     packed = pack_in_memory([["short"], [text]], tokenizer)
     ids, begins = _expected(tokenizer, ["short", text])
-    assert (packed.ids.tolist(), _bits(packed)) == (ids, begins)
+    assert packed.ids.tolist() == ids
+    assert _bits(packed) == begins
     assert len(packed.sentences) > 10
     assert packed.documents.tolist() == [0, 1, len(packed.sentences) - 1]

@@ -95,17 +95,10 @@ def test_coverage_counts_the_split_words_and_what_they_cost() -> None:
         word: len(MINILM.encode(word, add_special_tokens=False))
         for word in ("coronary", "angioplasty")
     }
-    assert (
-        coverage["texts"],
-        coverage["words"],
-        coverage["own_piece"],
-        coverage["lacking_words"],
-    ) == (
-        2,
-        7,
-        2,
-        3,
-    )
+    assert coverage["texts"] == 2
+    assert coverage["words"] == 7
+    assert coverage["own_piece"] == 2
+    assert coverage["lacking_words"] == 3
     assert coverage["tokens"] == 3 * tokens["coronary"] + tokens["angioplasty"] + 3
     assert [(w["word"], w["count"]) for w in coverage["top"]] == [
         ("coronary", 3),
@@ -124,7 +117,9 @@ def test_diff_of_a_vocabulary_with_a_changed_one(tmp_path: Path) -> None:
         open_tokenizer(str(tmp_path / f"{name}.txt"), lowercase=True).tokenizer for name in "ab"
     )
     actual = vocab.diff(a, b)
-    assert (actual["common"], actual["only_first"], actual["only_second"]) == (6, ["c"], ["d"])
+    assert actual["common"] == 6
+    assert actual["only_first"] == ["c"]
+    assert actual["only_second"] == ["d"]
     assert actual["moved"] == [
         {"piece": "a", "first": 4, "second": 5},
         {"piece": "b", "first": 5, "second": 4},
@@ -149,7 +144,8 @@ def test_a_trained_vocabulary_can_be_opened_and_used(tmp_path: Path, *, lowercas
         opened = open_tokenizer(str(name))
         assert opened.tokenizer.get_vocab() == trained.get_vocab()
         tokens = opened.tokenizer.encode("the Film", "was").tokens
-        assert (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]")
+        assert tokens[0] == "[CLS]"
+        assert tokens[-1] == "[SEP]"
         assert ("film" in tokens) == lowercase
         assert opened.tokenizer.encode("the").ids == complete.encode("the").ids
     assert [trained.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2, 3, 4]

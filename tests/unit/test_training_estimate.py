@@ -96,7 +96,9 @@ def test_a_whole_run_is_estimated_and_nothing_is_left(
     document = estimate_run(recipe, place=place / "runs", steps=2, cells=6)
     assert list(place.iterdir()) == []
     assert document["examples"] == {"train": 12, "validation": 4}
-    assert (document["steps"], document["evaluations"], document["timed_steps"]) == (9, 6, 2)
+    assert document["steps"] == 9
+    assert document["evaluations"] == 6
+    assert document["timed_steps"] == 2
     seconds = document["seconds"]
     assert all(
         0 <= second["low"] <= second["estimate"] <= second["high"] for second in seconds.values()
