@@ -44,11 +44,14 @@ def problem(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Vectors of unequal spread and place, and labels that a linear function half explains."""
     rng = np.random.default_rng(seed)
-    vectors = (
-        rng.normal(size=(n, size)) @ rng.normal(size=(size, size)) * np.geomspace(0.1, 10, size) + 5
-    ).astype("f4")
-    logits = StandardScaler().fit_transform(vectors) @ rng.normal(size=(size, n_labels))
-    return vectors, (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    independent = rng.normal(size=(n, size))
+    mixing = rng.normal(size=(size, size))
+    spreads = np.geomspace(0.1, 10, size)
+    vectors = (independent @ mixing * spreads + 5).astype("f4")
+    weights = rng.normal(size=(size, n_labels))
+    logits = StandardScaler().fit_transform(vectors) @ weights
+    noise = rng.gumbel(size=logits.shape)
+    return vectors, (logits + noise).argmax(axis=1)
 
 
 @pytest.mark.parametrize(("n_labels", "balanced"), [(2, True), (3, False)])
@@ -88,11 +91,25 @@ def test_weights_for_plain_vectors_answer_as_the_pipeline_does(n_labels):
 def test_ridge_predicts_scores_as_the_pipeline_does():
     vectors, _ = problem(2)
     scores = vectors @ np.linspace(-1, 1, 12) + 40
-    fitted = fit(vectors, scores, 0.5, settings(1, classifier="ridge"))
-    theirs = make_pipeline(StandardScaler(), Ridge(alpha=2.0)).fit(vectors, scores).predict(vectors)
-    np.testing.assert_allclose(fitted.logits(vectors)[:, 0], theirs, rtol=1e-3)
-    r2 = lambda logits: 1 - ((logits[:, 0] - scores) ** 2).mean() / scores.var()  # noqa: E731
+    ridge = settings(1, classifier="ridge")
+
+    ours = fit(vectors, scores, 0.5, ridge).logits(vectors)[:, 0]
+
+    pipeline = make_pipeline(StandardScaler(), Ridge(alpha=2.0))
+    theirs = pipeline.fit(vectors, scores).predict(vectors)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+
+
+def test_the_strength_of_ridge_is_chosen_by_r2():
+    vectors, _ = problem(2)
+    scores = vectors @ np.linspace(-1, 1, 12) + 40
+
+    def r2(logits: np.ndarray) -> float:
+        squared_errors = (logits[:, 0] - scores) ** 2
+        return 1 - squared_errors.mean() / scores.var()
+
     strength, score = choose_strength(vectors, scores, settings(1, classifier="ridge"), r2)
+
     assert strength == 1.0
     assert score > 0.99
 
@@ -130,25 +147,26 @@ def test_each_of_several_labels_is_balanced_by_itself_in_choosing_too():
     def recall(logits: np.ndarray) -> float:
         return float((logits[labels[:, 1] == 1, 1] > 0).mean())
 
-    fold_of_row = settings(2, multi_label=True).folds_of(labels, None).fold_of_row
-    theirs = []
-    for c in STRENGTHS:
-        found = 0
+    plain = settings(2, multi_label=True)
+    balanced = settings(2, multi_label=True, balanced=True)
+    fold_of_row = plain.folds_of(labels, None).fold_of_row
+    best_recall = 0.0
+    for strength in STRENGTHS:
+        classifier = LogisticRegression(C=strength, class_weight="balanced", max_iter=1000)
+        n_recalled = 0
         for fold in range(5):
-            held = fold_of_row == fold
-            model = make_pipeline(
-                StandardScaler(), LogisticRegression(C=c, class_weight="balanced", max_iter=1000)
-            )
-            found += (
-                model.fit(vectors[~held], rare[~held]).predict(vectors[held & (rare == 1)]).sum()
-            )
-        theirs.append(found / rare.sum())
-    _, score = choose_strength(
-        vectors, labels, settings(2, multi_label=True, balanced=True), recall
-    )
-    assert score == pytest.approx(max(theirs), abs=0.05)
-    _, unbalanced = choose_strength(vectors, labels, settings(2, multi_label=True), recall)
-    assert unbalanced < max(theirs) - 0.2, "the premise: it makes a difference"
+            is_held_out = fold_of_row == fold
+            is_positive = is_held_out & (rare == 1)
+            pipeline = make_pipeline(StandardScaler(), classifier)
+            pipeline.fit(vectors[~is_held_out], rare[~is_held_out])
+            n_recalled += pipeline.predict(vectors[is_positive]).sum()
+        best_recall = max(best_recall, n_recalled / rare.sum())
+
+    _, balanced_recall = choose_strength(vectors, labels, balanced, recall)
+    _, plain_recall = choose_strength(vectors, labels, plain, recall)
+
+    assert balanced_recall == pytest.approx(best_recall, abs=0.05)
+    assert plain_recall < best_recall - 0.2, "the premise: it makes a difference"
 
 
 @pytest.mark.parametrize("classifier", ["logistic-regression", "ridge"])
@@ -247,14 +265,24 @@ def test_the_strength_is_the_best_for_the_metric_that_is_asked_for():
 
 
 def test_folds_tear_no_group_apart():
-    vectors, labels = problem(2)
-    copies = np.concatenate([vectors, vectors[:200]]), np.concatenate([labels, 1 - labels[:200]])
+    _, labels = problem(2)
+    labels_with_copies = np.concatenate([labels, 1 - labels[:200]])
     groups = np.concatenate([np.arange(600), np.arange(200)])
-    folds = settings().folds_of(copies[1], groups).fold_of_row
-    assert all(len(set(folds[groups == group])) == 1 for group in range(600))
+
+    folds = settings().folds_of(labels_with_copies, groups).fold_of_row
+
+    for group in range(600):
+        assert len(set(folds[groups == group])) == 1
     assert np.bincount(folds).tolist() == pytest.approx([160] * 5, abs=4)
-    alone = settings().folds_of(labels, None).fold_of_row
-    assert (alone == settings().folds_of(labels, np.arange(600)).fold_of_row).all()
+
+
+def test_folds_of_groups_of_one_row_are_those_without_groups():
+    _, labels = problem(2)
+
+    without_groups = settings().folds_of(labels, None)
+    with_groups = settings().folds_of(labels, np.arange(600))
+
+    assert (without_groups.fold_of_row == with_groups.fold_of_row).all()
 
 
 def test_a_learned_mix_finds_the_layer_that_matters():
@@ -262,13 +290,16 @@ def test_a_learned_mix_finds_the_layer_that_matters():
     rng = np.random.default_rng(5)
     layers = [rng.normal(size=vectors.shape), vectors, rng.normal(size=vectors.shape)]
     cube = np.hstack(layers).astype("f4")
-    fitted = fit_mix(cube, labels, 0.1, settings(), layers=3, few=slice(None))
-    assert fitted.mix.sum() == pytest.approx(1.0, abs=1e-6)
-    assert fitted.mix[1] > 0.7
-    assert fitted.weight.shape == (2, 36)
-    mixed = (fitted.logits(cube).argmax(axis=1) == labels).mean()
-    alone = (fit(vectors, labels, 0.1, settings()).logits(vectors).argmax(axis=1) == labels).mean()
-    assert mixed == pytest.approx(alone, abs=0.02)
+
+    mixed = fit_mix(cube, labels, 0.1, settings(), layers=3, few=slice(None))
+    single = fit(vectors, labels, 0.1, settings())
+
+    assert mixed.mix.sum() == pytest.approx(1.0, abs=1e-6)
+    assert mixed.mix[1] > 0.7
+    assert mixed.weight.shape == (2, 36)
+    accuracy_of_mix = accuracy(labels)(mixed.logits(cube))
+    accuracy_of_layer = accuracy(labels)(single.logits(vectors))
+    assert accuracy_of_mix == pytest.approx(accuracy_of_layer, abs=0.02)
     assert layer_mean(cube, 3).shape == vectors.shape
 
 
@@ -277,19 +308,22 @@ def test_the_gradient_of_the_mix_is_that_of_its_loss(monkeypatch):
 
     vectors, labels = problem(3, n=60, size=4)
     cube = np.hstack([vectors, vectors[::-1]])
-    seen = {}
+    gradients = {}
 
-    def checked(function, start, **_):
+    def minimize_by_comparing(function, start, **_):
         rng = np.random.default_rng(0)
-        at = rng.normal(size=len(start))
-        _, gradient = function(at)
+        point = rng.normal(size=len(start))
+        _, gradients["ours"] = function(point)
+        gradients["numeric"] = np.zeros(len(start))
         for i in range(len(start)):
             nudge = np.zeros(len(start))
             nudge[i] = 1e-4
-            seen[i] = (gradient[i], (function(at + nudge)[0] - function(at - nudge)[0]) / 2e-4)
-        return scipy.optimize.OptimizeResult(x=at)
+            loss_after, _ = function(point + nudge)
+            loss_before, _ = function(point - nudge)
+            gradients["numeric"][i] = (loss_after - loss_before) / 2e-4
+        return scipy.optimize.OptimizeResult(x=point)
 
-    monkeypatch.setattr(scipy.optimize, "minimize", checked)
+    monkeypatch.setattr(scipy.optimize, "minimize", minimize_by_comparing)
     fit_mix(cube, labels, 0.7, settings(3), layers=2, few=slice(None))
-    ours, numeric = np.array(list(seen.values())).T
-    np.testing.assert_allclose(ours, numeric, rtol=2e-3, atol=2e-3)
+
+    np.testing.assert_allclose(gradients["ours"], gradients["numeric"], rtol=2e-3, atol=2e-3)

@@ -5,6 +5,8 @@ import gzip
 import io
 import json
 import sys
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -320,31 +322,45 @@ def test_questions_about_one_text_stay_on_one_side_of_a_hold_out(tmp_path):
 
 
 def test_the_bundled_set_is_what_its_readme_says():
-    row = find_dataset("demo-qa")
-    documents = {
-        name: json.loads((bundled_folder(row) / f"{name}.json").read_text())
-        for name in row.split_names
-    }
-    texts = {name: [p for a in d["data"] for p in a["paragraphs"]] for name, d in documents.items()}
-    titles = [{a["title"] for a in d["data"]} for d in documents.values()]
-    assert not titles[0] & titles[1]
-    assert {name: len(value) for name, value in texts.items()} == {"train": 48, "validation": 16}
-    every = [(p["context"], q) for actual in texts.values() for p in actual for q in p["qas"]]
-    assert all(len(p["qas"]) == 3 for actual in texts.values() for p in actual)
-    assert len(every) == 192
-    assert sum(q["is_impossible"] for _, q in every) == 39
-    assert len({q["id"] for _, q in every}) == 192
-    assert len({q["question"] for _, q in every}) == 192
-    for context, question in every:
-        assert question["is_impossible"] == (not question["answers"])
-        for answer in question["answers"]:
-            start = answer["answer_start"]
-            text = answer["text"]
-            assert context[start : start + len(text)] == text
-            around = " " + context + " "
-            assert (
-                not (around[start] + around[start + len(text) + 1]).strip().isalnum()
-            )  # whole words
+    folder = bundled_folder(find_dataset("demo-qa"))
+    train_titles, train = _articles(folder / "train.json")
+    validation_titles, validation = _articles(folder / "validation.json")
+    assert find_dataset("demo-qa").split_names == ("train", "validation")
+    assert train_titles.isdisjoint(validation_titles)
+    assert len(train) == 48
+    assert len(validation) == 16
+
+    questions = []
+    for paragraph in train + validation:
+        assert len(paragraph["qas"]) == 3
+        for question in paragraph["qas"]:
+            questions.append(question)
+            assert question["is_impossible"] == (not question["answers"])
+            for answer in question["answers"]:
+                _check_answer(answer, paragraph["context"])
+    assert len({question["id"] for question in questions}) == 192
+    assert len({question["question"] for question in questions}) == 192
+    assert sum(question["is_impossible"] for question in questions) == 39
+
+
+def _articles(path: Path) -> tuple[set[str], list[dict[str, Any]]]:
+    """Titles of the articles of a SQuAD file, and their paragraphs."""
+    titles = set()
+    paragraphs = []
+    for article in json.loads(path.read_text())["data"]:
+        titles.add(article["title"])
+        paragraphs += article["paragraphs"]
+    return titles, paragraphs
+
+
+def _check_answer(answer: dict[str, Any], context: str) -> None:
+    """Checks that an answer is in its context, and consists of whole words."""
+    start = answer["answer_start"]
+    end = start + len(answer["text"])
+    assert context[start:end] == answer["text"]
+    character_before = context[start - 1 : start]
+    character_after = context[end : end + 1]
+    assert not (character_before + character_after).strip().isalnum()
 
 
 def test_official_files_have_the_official_numbers_of_questions(shared_data):

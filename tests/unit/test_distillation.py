@@ -54,43 +54,48 @@ def learned(base: Any) -> Distillation:
 def test_the_loss_of_classes_is_that_of_the_paper_computed_by_hand() -> None:
     objective = learned(CrossEntropy(Padding(0)))
     assert isinstance(objective, ClassDistillation)
-    labels = [2, 1]
-    losses = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
-    cross_entropy = sum(
-        -math.log(softmax(row)[label]) for row, label in zip(STUDENT, labels, strict=True)
-    )
+    batch = taught(torch.tensor([2, 1]))
+
+    losses = objective.losses(torch.tensor(STUDENT), batch)
+
+    first_student, second_student = STUDENT
+    cross_entropy = -math.log(softmax(first_student)[2]) - math.log(softmax(second_student)[1])
     divergence = 0.0
     for student, teacher in zip(STUDENT, TEACHER, strict=True):
-        q = softmax(student, TEMPERATURE)
-        p = softmax(teacher, TEMPERATURE)
-        divergence += sum(b * (math.log(b) - math.log(a)) for a, b in zip(q, p, strict=True))
+        student_softmax = softmax(student, TEMPERATURE)
+        teacher_softmax = softmax(teacher, TEMPERATURE)
+        for q, p in zip(student_softmax, teacher_softmax, strict=True):
+            divergence += p * (math.log(p) - math.log(q))
     assert losses["label"].item() == pytest.approx(ALPHA * cross_entropy, rel=1e-6)
     expected = (1 - ALPHA) * TEMPERATURE**2 * divergence
     assert losses["teacher"].item() == pytest.approx(expected, rel=1e-6)
-    assert objective.counts(taught(torch.tensor(labels))) == {"label": 2, "teacher": 2}
+    assert objective.counts(batch) == {"label": 2, "teacher": 2}
 
 
 def test_the_loss_of_tags_is_that_of_classes_at_each_word() -> None:
-    answers = TeacherAnswers.of(np.array(TEACHER, dtype=np.float32))
-    base = CrossEntropy(Padding(0), per_window=2.0)
-    objective = distillation_of(base, answers, alpha=ALPHA, temperature=TEMPERATURE, by_word=True)
+    objective = distillation_of(
+        CrossEntropy(Padding(0), per_window=2.0),
+        TeacherAnswers.of(np.array(TEACHER, dtype=np.float32)),
+        alpha=ALPHA,
+        temperature=TEMPERATURE,
+        by_word=True,
+    )
     assert isinstance(objective, TagDistillation)
     # The first tokens of the two words are the second and the fourth of five.
+    windows = np.array([0, 0])
+    positions = np.array([1, 3])
     labels = torch.full((1, 5), -100)
-    labels[0, 1] = 2
-    labels[0, 3] = 1
+    labels[windows, positions] = torch.tensor([2, 1])
     outputs = torch.full((1, 5, 3), 9.0)
-    outputs[0, 1] = torch.tensor(STUDENT[0])
-    outputs[0, 3] = torch.tensor(STUDENT[1])
-    batch = TaughtWords(
-        {}, labels, np.array([0, 0]), np.array([1, 3]), answers=torch.tensor(TEACHER)
-    )
+    outputs[windows, positions] = torch.tensor(STUDENT)
+    batch = TaughtWords({}, labels, windows, positions, answers=torch.tensor(TEACHER))
+
     losses = objective.losses(outputs, batch)
-    by_row = learned(CrossEntropy(Padding(0))).losses(
-        torch.tensor(STUDENT), taught(torch.tensor([2, 1]))
-    )
-    assert losses["label"].item() == pytest.approx(by_row["label"].item(), rel=1e-6)
-    assert losses["teacher"].item() == pytest.approx(by_row["teacher"].item(), rel=1e-6)
+
+    by_row = learned(CrossEntropy(Padding(0)))
+    losses_by_row = by_row.losses(torch.tensor(STUDENT), taught(torch.tensor([2, 1])))
+    assert losses["label"].item() == pytest.approx(losses_by_row["label"].item(), rel=1e-6)
+    assert losses["teacher"].item() == pytest.approx(losses_by_row["teacher"].item(), rel=1e-6)
     assert objective.counts(batch) == {"label": 2.0, "teacher": 2.0}
 
 
@@ -98,16 +103,21 @@ def test_the_loss_of_several_labels_is_a_divergence_for_each_label() -> None:
     objective = learned(BinaryCrossEntropy(Padding(0)))
     assert isinstance(objective, LabelSetDistillation)
     labels = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]]
+
     losses = objective.losses(torch.tensor(STUDENT), taught(torch.tensor(labels)))
-    of_labels = 0.0
+
+    cross_entropy = 0.0
     divergence = 0.0
-    for student, teacher, row in zip(STUDENT, TEACHER, labels, strict=True):
-        for a, b, label in zip(student, teacher, row, strict=True):
-            of_labels -= math.log(sigmoid(a) if label else 1 - sigmoid(a)) / 3
-            q = sigmoid(a, TEMPERATURE)
-            p = sigmoid(b, TEMPERATURE)
-            divergence += (p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))) / 3
-    assert losses["label"].item() == pytest.approx(ALPHA * of_labels, rel=1e-5)
+    for student_row, teacher_row, label_row in zip(STUDENT, TEACHER, labels, strict=True):
+        for student, teacher, label in zip(student_row, teacher_row, label_row, strict=True):
+            probability = sigmoid(student) if label else 1 - sigmoid(student)
+            cross_entropy -= math.log(probability) / 3
+            q = sigmoid(student, TEMPERATURE)
+            p = sigmoid(teacher, TEMPERATURE)
+            of_presence = p * math.log(p / q)
+            of_absence = (1 - p) * math.log((1 - p) / (1 - q))
+            divergence += (of_presence + of_absence) / 3
+    assert losses["label"].item() == pytest.approx(ALPHA * cross_entropy, rel=1e-5)
     expected = (1 - ALPHA) * TEMPERATURE**2 * divergence
     assert losses["teacher"].item() == pytest.approx(expected, rel=1e-5)
 
@@ -116,10 +126,13 @@ def test_the_loss_of_scores_is_a_squared_difference_in_units_of_their_variance()
     objective = learned(SquaredError(Padding(0), deviation=2.0, mean=3.0))
     assert isinstance(objective, ScoreDistillation)
     batch = taught(torch.tensor([1.5, -0.5]), [[4.0], [2.0]])  # labels are standardised
+
     losses = objective.losses(torch.tensor([[5.0], [3.0]]), batch)
-    assert losses["label"].item() == pytest.approx(ALPHA * ((1.0 - 1.5) ** 2 + (0.0 + 0.5) ** 2))
-    expected = (1 - ALPHA) * ((5 - 4) ** 2 + (3 - 2) ** 2) / 4
-    assert losses["teacher"].item() == pytest.approx(expected)
+
+    label_loss = (1.0 - 1.5) ** 2 + (0.0 + 0.5) ** 2
+    teacher_loss = ((5 - 4) ** 2 + (3 - 2) ** 2) / 4
+    assert losses["label"].item() == pytest.approx(ALPHA * label_loss)
+    assert losses["teacher"].item() == pytest.approx((1 - ALPHA) * teacher_loss)
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Train
     )
 
 
-def explained(trained: TrainedRun, texts: list[str] = TEXTS, **asked: Any) -> list[dict[str, Any]]:
-    return list(Explainer(trained, Asked(**asked)).explain([text_rows(trained, texts, [])]))
+def explained(
+    trained: TrainedRun, texts: list[str] = TEXTS, **options: Any
+) -> list[dict[str, Any]]:
+    explainer = Explainer(trained, Asked(**options))
+    rows = text_rows(trained, texts, [])
+    return list(explainer.explain([rows]))
+
+
+def explained_target(trained: TrainedRun, text: str = TEXTS[0], **options: Any) -> dict[str, Any]:
+    """The only target of one text."""
+    [row] = explained(trained, [text], **options)
+    [target] = row["targets"]
+    return target
 
 
 def network_of(trained: TrainedRun) -> tuple[EmbeddedNetwork, list[Line]]:
@@ -110,33 +121,37 @@ def test_change_and_value_are_logits_of_transformers(trained: TrainedRun) -> Non
 
 
 def test_gradient_x_input_is_that_of_autograd(trained: TrainedRun) -> None:
-    network = transformers.AutoModelForSequenceClassification.from_pretrained(
-        trained.folder.path
-    ).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(trained.folder.path)
+    path = trained.folder.path
+    network = transformers.AutoModelForSequenceClassification.from_pretrained(path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
     inputs = tokenizer(TEXTS[0], return_tensors="pt")
-    vectors = network.get_input_embeddings()(inputs.pop("input_ids")).detach().requires_grad_()
+    embeddings = network.get_input_embeddings()
+    vectors = embeddings(inputs.pop("input_ids")).detach().requires_grad_()
     logits = network(inputs_embeds=vectors, **inputs).logits[0]
     logits.max().backward()
-    expected = (vectors.grad * vectors).sum(dim=2)[0].tolist()
-    [target] = explained(trained, methods=("gradient-x-input",))[0]["targets"]
-    assert [word["gradient-x-input"] for word in target["words"]] == pytest.approx(
-        expected[1:-1], abs=1e-5
-    )
-    apart = target["methods"]["gradient-x-input"]["apart"]
-    assert apart == pytest.approx(expected[0] + expected[-1], abs=1e-5)
+    products = (vectors.grad * vectors).sum(dim=2)[0]
+    cls, *expected, sep = products.tolist()
+
+    target = explained_target(trained, methods=("gradient-x-input",))
+
+    attributions = [word["gradient-x-input"] for word in target["words"]]
+    assert attributions == pytest.approx(expected, abs=1e-5)
+    of_special_tokens = target["methods"]["gradient-x-input"]["apart"]
+    assert of_special_tokens == pytest.approx(cls + sep, abs=1e-5)
 
 
 def test_a_word_is_left_out_and_the_words_behind_it_move_up(trained: TrainedRun) -> None:
     [row] = explained(trained, [TEXTS[0]], methods=("leave-one-out",))
     [target] = row["targets"]
+
     words = TEXTS[0].split()
-    shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
-    values = [
-        one["targets"][0]["value"] for one in explained(trained, shorter, label=row["prediction"])
-    ]
-    expected = [target["value"] - value for value in values]
-    assert [word["leave-one-out"] for word in target["words"]] == pytest.approx(expected, abs=1e-5)
+    shorter_texts = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
+    expected = []
+    for shorter in explained(trained, shorter_texts, label=row["prediction"]):
+        [shorter_target] = shorter["targets"]
+        expected.append(target["value"] - shorter_target["value"])
+    attributions = [word["leave-one-out"] for word in target["words"]]
+    assert attributions == pytest.approx(expected, abs=1e-5)
 
 
 def test_faithfulness_is_what_is_lost_without_and_with_the_first_words_alone(
@@ -144,33 +159,47 @@ def test_faithfulness_is_what_is_lost_without_and_with_the_first_words_alone(
 ) -> None:
     [row] = explained(trained, [TEXTS[0]], methods=("leave-one-out",))
     [target] = row["targets"]
-    order = np.argsort([-word["leave-one-out"] for word in target["words"]], kind="stable")
+
+    attributions = np.array([word["leave-one-out"] for word in target["words"]])
+    order = np.argsort(-attributions, kind="stable")
     words = np.array(TEXTS[0].split())
-    without = []
-    alone = []
+
+    def loss_of_value(words: np.ndarray) -> float:
+        shorter = explained_target(trained, " ".join(words), label=row["prediction"])
+        return target["value"] - shorter["value"]
+
+    losses_without = []
+    losses_alone = []
     for share in BINS:
-        first = np.isin(np.arange(6), order[: math.ceil(6 * share)])
-        for part, values in ((words[~first], without), (words[first], alone)):
-            [short] = explained(trained, [" ".join(part)], label=row["prediction"])
-            values.append(target["value"] - short["targets"][0]["value"])
-    found = target["faithfulness"]["leave-one-out"]
-    assert found["comprehensiveness"] == pytest.approx(np.mean(without), abs=1e-5)
-    assert found["sufficiency"] == pytest.approx(np.mean(alone), abs=1e-5)
+        n_first = math.ceil(6 * share)
+        is_first = np.isin(np.arange(6), order[:n_first])
+        losses_without.append(loss_of_value(words[~is_first]))
+        losses_alone.append(loss_of_value(words[is_first]))
+    faithfulness = target["faithfulness"]["leave-one-out"]
+    assert faithfulness["comprehensiveness"] == pytest.approx(np.mean(losses_without), abs=1e-5)
+    assert faithfulness["sufficiency"] == pytest.approx(np.mean(losses_alone), abs=1e-5)
 
 
 def test_rollout_is_the_product_of_the_layers_with_their_residual_path(trained: TrainedRun) -> None:
     path = trained.folder.path
     network = transformers.AutoModel.from_pretrained(path, attn_implementation="eager").eval()
-    inputs = transformers.AutoTokenizer.from_pretrained(path)(TEXTS[0], return_tensors="pt")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    inputs = tokenizer(TEXTS[0], return_tensors="pt")
     with torch.inference_mode():
-        first, second = (
-            layer[0].mean(dim=0) for layer in network(**inputs, output_attentions=True).attentions
-        )
-    one = torch.eye(len(first))
-    flow = ((second + one) / 2 @ ((first + one) / 2))[0].tolist()
-    [target] = explained(trained, methods=("rollout",))[0]["targets"]
-    assert [word["rollout"] for word in target["words"]] == pytest.approx(flow[1:-1], abs=1e-5)
-    assert target["methods"]["rollout"]["apart"] == pytest.approx(flow[0] + flow[-1], abs=1e-5)
+        attentions = network(**inputs, output_attentions=True).attentions
+    n_tokens = inputs["input_ids"].shape[1]
+    rollout = torch.eye(n_tokens)
+    for attention in attentions:
+        mean_of_heads = attention[0].mean(dim=0)
+        with_residual = (mean_of_heads + torch.eye(n_tokens)) / 2
+        rollout = with_residual @ rollout
+    cls, *expected, sep = rollout[0].tolist()
+
+    target = explained_target(trained, methods=("rollout",))
+
+    attributions = [word["rollout"] for word in target["words"]]
+    assert attributions == pytest.approx(expected, abs=1e-5)
+    assert target["methods"]["rollout"]["apart"] == pytest.approx(cls + sep, abs=1e-5)
 
 
 @pytest.mark.parametrize("reads", ["all", "last"])
@@ -310,10 +339,16 @@ def test_the_faster_product_has_the_gradient_of_torch() -> None:
         torch.nn.Linear(7, 5), torch.nn.GELU(), torch.nn.Linear(5, 3, bias=False)
     )
     x = torch.randn(2, 4, 7, requires_grad=True)
-    (expected,) = torch.autograd.grad(plain(x).square().sum(), x)
+
+    def gradient() -> torch.Tensor:
+        loss = plain(x).square().sum()
+        (of_inputs,) = torch.autograd.grad(loss, x)
+        return of_inputs
+
+    expected = gradient()
     use_fast_linears(plain, Compute("cpu", "fp32", 1, ""))
-    (found,) = torch.autograd.grad(plain(x).square().sum(), x)
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+    torch.testing.assert_close(gradient(), expected, atol=1e-4, rtol=1e-4)
 
 
 def test_the_second_text_of_a_pair_is_read(trained: TrainedRun) -> None:
@@ -431,32 +466,38 @@ def test_other_weights_give_other_words(cued: TrainedRun, tmp_path: Path) -> Non
             torch.nn.init.normal_(module.weight, std=0.3)
     network.save_pretrained(tmp_path / "run" / "model")
     rows = split_rows(cued, "validation").select(range(50))
-    ranks = []
-    both = [
-        Explainer(one, Asked(faithful_rows=0)).explain([rows])
-        for one in (cued, open_run(tmp_path / "run"))
-    ]
-    for one, other in zip(*both, strict=True):
-        sides = [[word[IG] for word in row["targets"][0]["words"]] for row in (one, other)]
-        ranks.append(spearmanr(*sides).statistic)
-    assert abs(np.mean(ranks)) < 0.2
+    requests = Asked(faithful_rows=0)
+
+    explained_rows = Explainer(cued, requests).explain([rows])
+    explained_others = Explainer(open_run(tmp_path / "run"), requests).explain([rows])
+
+    correlations = []
+    for row, other_row in zip(explained_rows, explained_others, strict=True):
+        attributions = [word[IG] for word in row["targets"][0]["words"]]
+        other_attributions = [word[IG] for word in other_row["targets"][0]["words"]]
+        correlations.append(spearmanr(attributions, other_attributions).statistic)
+    assert abs(np.mean(correlations)) < 0.2
 
 
 def test_words_and_places_move_with_what_is_taken_out() -> None:
-    ids = np.arange(10, 17)
     line = Line(
-        ids,
+        np.arange(10, 17),
         np.zeros(7, dtype=np.int64),
         np.array([-1, 0, 0, 1, 2, 2, -1]),
         ((4, 1), (5, 0)),
         [{}] * 3,
     )
+    is_first_word = np.array([True, False, False])
+    is_second_word = np.array([False, True, False])
+
+    without_first = line.without(is_first_word)
+    without_second = replace(line, places=((2,),)).without(is_second_word)
+
     assert line.removable.tolist() == [True, True, False]
-    shorter = line.without(np.array([True, False, False]))
-    assert shorter.ids.tolist() == [10, 13, 14, 15, 16]
-    assert shorter.places == ((2, 1), (3, 0))
-    assert replace(line, places=((2,),)).without(np.array([False, True, False])).places == ((2,),)
     assert line.of_words(np.arange(7.0)).tolist() == [3, 3, 9, 6]
+    assert without_first.ids.tolist() == [10, 13, 14, 15, 16]
+    assert without_first.places == ((2, 1), (3, 0))
+    assert without_second.places == ((2,),), "a place before it stays"
 
 
 def test_a_label_of_texts_that_looks_like_a_tag_has_no_other_name(trained: TrainedRun) -> None:

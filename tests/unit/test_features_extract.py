@@ -137,18 +137,26 @@ def one_by_one(model: Path) -> Callable[[str], tuple[list[torch.Tensor], torch.T
 def run(
     model: Path, out: Path, texts: list[str] = TEXTS, *, max_length: int = 40, **more: object
 ) -> dict:
-    job_fields = {
-        name: more.pop(name)
-        for name in ("dtype", "resume", "overwrite", "keep_text")
-        if name in more
-    }
-    long = LongText.of(ModelSection(max_length=max_length), more.pop("stride", None))
-    again = {name: more.pop(name) for name in ("workers",) if name in more}
+    job_fields = {}
+    for name in ("dtype", "resume", "overwrite", "keep_text"):
+        if name in more:
+            job_fields[name] = more.pop(name)
+    workers = {}
+    if "workers" in more:
+        workers["workers"] = more.pop("workers")
+    long_text = LongText.of(ModelSection(max_length=max_length), more.pop("stride", None))
+    job = ExtractJob(out, long_text, **job_fields)
     rows = more.pop("rows", None) or rows_of(texts)
     encoder = encoder_of(model, **more)
-    return extract(
-        rows.parts(chunks_module.READ_ROWS), encoder, ExtractJob(out, long, **job_fields), **again
-    )
+    return extract(rows.parts(chunks_module.READ_ROWS), encoder, job, **workers)
+
+
+def assert_near(actual: object, expected: object) -> None:
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+
+
+def lines_of(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("model", ["right", "left"], indirect=True)
@@ -157,16 +165,18 @@ def test_texts_by_hand_in_every_layer_and_pooling(model, one_by_one, tmp_path):
     for pooling in poolings:
         layers = "last" if pooling == "pooler" else "embeddings,1,last"
         run(model, tmp_path / f"{pooling}.npy", layers=layers, poolings=pooling)
+
     actual = {pooling: np.load(tmp_path / f"{pooling}.npy") for pooling in poolings}
     for i, text in enumerate(TEXTS):
         states, pooled = one_by_one(text)
-        np.testing.assert_allclose(actual["pooler"][i], pooled, atol=1e-5)
+        assert_near(actual["pooler"][i], pooled)
         for layer, state in enumerate(states):
-            np.testing.assert_allclose(actual["cls"][i, layer], state[0], atol=1e-5)
-            np.testing.assert_allclose(actual["mean"][i, layer], state.mean(0), atol=1e-5)
-            np.testing.assert_allclose(actual["max"][i, layer], state.amax(0), atol=1e-5)
-            both = torch.cat([state.mean(0), state.amax(0)])
-            np.testing.assert_allclose(actual["mean-max"][i, layer], both, atol=1e-5)
+            mean = state.mean(0)
+            maximum = state.amax(0)
+            assert_near(actual["cls"][i, layer], state[0])
+            assert_near(actual["mean"][i, layer], mean)
+            assert_near(actual["max"][i, layer], maximum)
+            assert_near(actual["mean-max"][i, layer], torch.cat([mean, maximum]))
 
 
 def test_special_tokens_can_be_left_out_of_the_mean(model, one_by_one, tmp_path):
@@ -212,58 +222,63 @@ def test_pairs_have_segments(model, tmp_path):
 
 def test_token_vectors_are_flat_with_offsets(model, one_by_one, tmp_path):
     document = run(model, tmp_path / "a.npz", layers="1,last", poolings="none")
+
     with np.load(tmp_path / "a.npz") as arrays:
-        vectors, offsets, spans, ids = (
-            arrays[name] for name in ("vectors", "offsets", "spans", "ids")
-        )
+        vectors = arrays["vectors"]
+        offsets = arrays["offsets"]
+        spans = arrays["spans"]
+        ids = arrays["ids"]
     assert document["shape"] == [offsets[-1], 2, 36]
     for i, text in enumerate(TEXTS):
         states, _ = one_by_one(text)
-        inner = slice(offsets[i], offsets[i + 1])
-        np.testing.assert_allclose(vectors[inner, 0], states[1], atol=1e-5)
-        np.testing.assert_allclose(vectors[inner, 1], states[2], atol=1e-5)
+        vectors_of_text = vectors[offsets[i] : offsets[i + 1]]
+        assert_near(vectors_of_text[:, 0], states[1])
+        assert_near(vectors_of_text[:, 1], states[2])
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-    assert tokenizer.convert_ids_to_tokens(ids[offsets[0] : offsets[1]]) == tokenizer.tokenize(
-        TEXTS[0], add_special_tokens=True
-    )
-    begin, end = spans[2]
-    assert TEXTS[0][begin:end] == "film"
+    first_tokens = tokenizer.convert_ids_to_tokens(ids[: offsets[1]])
+    assert first_tokens == tokenizer.tokenize(TEXTS[0], add_special_tokens=True)
+    start, end = spans[2]
+    assert TEXTS[0][start:end] == "film"
 
 
 @pytest.mark.parametrize("how", ["first", "last", "mean"])
 def test_word_vectors_by_hand_with_a_word_of_several_pieces(model, one_by_one, tmp_path, how):
     text = "the xyz film ok"  # x ##y ##z, o ##k
     run(model, tmp_path / "a.npz", [text, "bad"], words=how)
+
     states, _ = one_by_one(text)
     pieces = states[-1]
     assert len(pieces) == 1 + 1 + 3 + 1 + 2 + 1
-    words = {
-        "first": [pieces[1], pieces[2], pieces[5], pieces[6]],
-        "last": [pieces[1], pieces[4], pieces[5], pieces[7]],
-        "mean": [pieces[1], pieces[2:5].mean(0), pieces[5], pieces[6:8].mean(0)],
+    pieces_of_words = [pieces[1:2], pieces[2:5], pieces[5:6], pieces[6:8]]
+    choose = {
+        "first": lambda word: word[0],
+        "last": lambda word: word[-1],
+        "mean": lambda word: word.mean(0),
     }[how]
+    expected = torch.stack([choose(word) for word in pieces_of_words])
     with np.load(tmp_path / "a.npz") as arrays:
         assert arrays["offsets"].tolist() == [0, 4, 5]
-        np.testing.assert_allclose(arrays["vectors"][:4], torch.stack(words), atol=1e-5)
-        assert [text[a:b] for a, b in arrays["spans"][:4]] == ["the", "xyz", "film", "ok"]
+        assert_near(arrays["vectors"][:4], expected)
+        words = [text[start:end] for start, end in arrays["spans"][:4]]
+        assert words == ["the", "xyz", "film", "ok"]
 
 
 def test_words_given_as_such_keep_their_number_even_without_a_piece(model, tmp_path):
     words = [["don't", "\x07", "it"], ["bad"]]
-    rows = rows_of([" ".join(w) for w in words], words=words)
+    rows = rows_of(["don't \x07 it", "bad"], words=words)
+    unknown_words = [["don't", "[UNK]", "it"], ["bad"]]
+    unknown_rows = rows_of(["don't [UNK] it", "bad"], words=unknown_words)
+
     run(model, tmp_path / "a.jsonl", rows=rows, words="mean")
-    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [[f["token"] for f in line["features"]] for line in lines] == words
-    unknown = [["don't", "[UNK]", "it"], ["bad"]]
-    run(
-        model,
-        tmp_path / "b.jsonl",
-        rows=rows_of([" ".join(w) for w in unknown], words=unknown),
-        words="mean",
-    )
-    other = json.loads((tmp_path / "b.jsonl").read_text().splitlines()[0])
-    for entry, two in zip(lines[0]["features"], other["features"], strict=True):
-        assert entry["layers"] == two["layers"], "as in training, it is a word that is not known"
+    run(model, tmp_path / "b.jsonl", rows=unknown_rows, words="mean")
+
+    first, second = lines_of(tmp_path / "a.jsonl")
+    assert [feature["token"] for feature in first["features"]] == words[0]
+    assert [feature["token"] for feature in second["features"]] == words[1]
+    of_unknown, _ = lines_of(tmp_path / "b.jsonl")
+    layers = [feature["layers"] for feature in first["features"]]
+    layers_of_unknown = [feature["layers"] for feature in of_unknown["features"]]
+    assert layers == layers_of_unknown, "as in training, it is a word that is not known"
 
 
 def test_words_of_pairs_are_named_by_their_own_text(model, tmp_path):
@@ -288,21 +303,28 @@ def test_h5_holds_tokens_as_npz_does(model, tmp_path):
 def test_conll_columns_are_words_that_stay_as_they_are(model, one_by_one, tmp_path):
     path = tmp_path / "a.conll"
     path.write_text("-DOCSTART- O\n\nthe O\ndon't B-X\nfilm O\n\nbad O\n")
-    rows = list(Input(str(path), DataSection()).stream())
-    run(model, tmp_path / "a.jsonl", rows=rows[0], words="first")
-    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [[f["token"] for f in line["features"]] for line in lines] == [
-        ["the", "don't", "film"],
-        ["bad"],
-    ]
-    (alone,) = one_by_one("bad")[0][-1][1:2]
-    np.testing.assert_allclose(lines[1]["features"][0]["layers"][0]["values"], alone, atol=1e-5)
-    run(model, tmp_path / "b.npy", rows=rows[0])
+    rows = next(iter(Input(str(path), DataSection()).stream()))
+
+    run(model, tmp_path / "a.jsonl", rows=rows, words="first")
+    run(model, tmp_path / "b.npy", rows=rows)
+
+    first, second = lines_of(tmp_path / "a.jsonl")
+    assert [feature["token"] for feature in first["features"]] == ["the", "don't", "film"]
+    (bad,) = second["features"]
+    assert bad["token"] == "bad"
+    states, _ = one_by_one("bad")
+    assert_near(bad["layers"][0]["values"], states[-1][1])
     assert np.load(tmp_path / "b.npy").shape == (2, 36)
+
+
+def test_conll_columns_are_read_from_a_packed_file(tmp_path):
+    text = "-DOCSTART- O\n\nthe O\ndon't B-X\nfilm O\n\nbad O\n"
     with gzip.open(tmp_path / "a.conll.gz", "wt") as file:
-        file.write(path.read_text())
-    (again,) = Input(str(tmp_path / "a.conll.gz"), DataSection()).stream()
-    assert again.columns["words"] == rows[0].columns["words"]
+        file.write(text)
+
+    (rows,) = Input(str(tmp_path / "a.conll.gz"), DataSection()).stream()
+
+    assert rows.columns["words"] == [["the", "don't", "film"], ["bad"]]
 
 
 def test_jsonl_is_laid_out_as_by_google_research_bert(model, one_by_one, tmp_path):

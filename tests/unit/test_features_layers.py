@@ -41,7 +41,12 @@ def network() -> BertModel:
 
 @pytest.fixture(scope="module")
 def inputs() -> dict[str, torch.Tensor]:
-    ids = torch.tensor([[2, 7, 8, 9, 3], [2, 11, 3, 0, 0], [2, 20, 21, 3, 0]])
+    rows = [
+        [2, 7, 8, 9, 3],
+        [2, 11, 3, 0, 0],
+        [2, 20, 21, 3, 0],
+    ]
+    ids = torch.tensor(rows)
     return {"input_ids": ids, "attention_mask": (ids != 0).long()}
 
 
@@ -143,28 +148,31 @@ def test_the_config_says_how_many_layers():
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_each_pooling_by_hand_on_both_padding_sides(side):
     rng = np.random.default_rng(0)
-    lengths = [4, 1, 3]
-    wide = 4
+    width = 4
     size = 6
-    rows = [
-        rng.normal(size=(n, size)).astype(np.float32) - 5 for n in lengths
-    ]  # negative: a padding zero would win
-    vectors = torch.full((3, wide, size), 99.0)
-    mask = torch.zeros(3, wide, dtype=torch.bool)
+    rows = []
+    for length in (4, 1, 3):
+        row = rng.normal(size=(length, size)).astype(np.float32)
+        rows.append(row - 5)  # negative: a padding zero would win
+    vectors = torch.full((3, width, size), 99.0)
+    mask = torch.zeros(3, width, dtype=torch.bool)
     for i, row in enumerate(rows):
-        inner = slice(0, len(row)) if side == "right" else slice(wide - len(row), wide)
-        vectors[i, inner] = torch.from_numpy(row)
-        mask[i, inner] = True
-    cls, mean, high, both = pool(vectors, mask, ["cls", "mean", "max", "mean-max"])
-    for i, row in enumerate(rows):
-        np.testing.assert_allclose(cls[i], row[0], rtol=1e-6)
-        np.testing.assert_allclose(mean[i], row.mean(axis=0), rtol=1e-5)
-        np.testing.assert_allclose(high[i], row.max(axis=0), rtol=1e-6)
-        np.testing.assert_allclose(
-            both[i], np.concatenate([row.mean(axis=0), row.max(axis=0)]), rtol=1e-5
-        )
+        first = 0 if side == "right" else width - len(row)
+        tokens = slice(first, first + len(row))
+        vectors[i, tokens] = torch.from_numpy(row)
+        mask[i, tokens] = True
+
+    cls, mean, maximum, both = pool(vectors, mask, ["cls", "mean", "max", "mean-max"])
     (last,) = pool(vectors, mask, ["cls"], cls_last=True)
+
     for i, row in enumerate(rows):
+        expected_mean = row.mean(axis=0)
+        expected_maximum = row.max(axis=0)
+        expected_both = np.concatenate([expected_mean, expected_maximum])
+        np.testing.assert_allclose(cls[i], row[0], rtol=1e-6)
+        np.testing.assert_allclose(mean[i], expected_mean, rtol=1e-5)
+        np.testing.assert_allclose(maximum[i], expected_maximum, rtol=1e-6)
+        np.testing.assert_allclose(both[i], expected_both, rtol=1e-5)
         np.testing.assert_allclose(last[i], row[-1], rtol=1e-6)
 
 
@@ -180,13 +188,17 @@ def test_without_padding_no_mask_is_needed():
 
 
 def test_tokens_left_out_of_the_mean_still_give_cls_and_a_row_of_them_only_takes_all():
-    vectors = torch.tensor([[[8.0], [1.0], [3.0]], [[4.0], [6.0], [0.0]]])
+    first_row = [8.0, 1.0, 3.0]
+    second_row = [4.0, 6.0, 0.0]
+    vectors = torch.tensor([first_row, second_row])[..., None]
     mask = torch.tensor([[True, True, True], [True, True, False]])
     counted = torch.tensor([[False, True, True], [False, False, False]])
-    cls, mean, high = pool(vectors, mask, ["cls", "mean", "max"], counted=counted)
+
+    cls, mean, maximum = pool(vectors, mask, ["cls", "mean", "max"], counted=counted)
+
     assert cls.ravel().tolist() == [8.0, 4.0]
     assert mean.ravel().tolist() == [2.0, 5.0]
-    assert high.ravel().tolist() == [3.0, 6.0]
+    assert maximum.ravel().tolist() == [3.0, 6.0]
 
 
 def test_a_mean_of_bf16_is_summed_in_fp32():

@@ -78,23 +78,28 @@ def finished(tiny_model: Path, tagged: Path, tmp_path_factory: pytest.TempPathFa
 
 def test_a_words_vector_is_that_of_its_first_piece(tiny_model, tagged):
     job = job_of(tiny_model, tagged, probe__layers=["1", "last", "weighted-all"])
-    first, last, mix = (vectors_of(job, SILENT)[i] for i in range(3))
     network = transformers.AutoModel.from_pretrained(tiny_model).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
-    at = 0
+    expected_first = []
+    expected_last = []
     for split in ("train", "validation"):
         for words in job.data.splits[split].columns["words"]:
             encoded = tokenizer(words, is_split_into_words=True, return_tensors="pt")
-            positions = [encoded.word_ids().index(i) for i in range(len(words))]
+            word_ids = encoded.word_ids()
+            positions = [word_ids.index(word) for word in range(len(words))]
             with torch.inference_mode():
-                states = network(**encoded, output_hidden_states=True).hidden_states
-            inner = slice(at, at + len(words))
-            np.testing.assert_allclose(first[inner], states[1][0, positions], atol=1e-5)
-            np.testing.assert_allclose(last[inner], states[2][0, positions], atol=1e-5)
-            both = torch.cat([states[1][0, positions], states[2][0, positions]], dim=-1)
-            np.testing.assert_allclose(mix[inner], both, atol=1e-5)
-            at += len(words)
-    assert at == len(last)
+                outputs = network(**encoded, output_hidden_states=True)
+            expected_first.append(outputs.hidden_states[1][0, positions])
+            expected_last.append(outputs.hidden_states[2][0, positions])
+
+    vectors = vectors_of(job, SILENT)
+
+    first = torch.cat(expected_first)
+    last = torch.cat(expected_last)
+    mix = torch.cat([first, last], dim=-1)
+    np.testing.assert_allclose(vectors[0], first, atol=1e-5)
+    np.testing.assert_allclose(vectors[1], last, atol=1e-5)
+    np.testing.assert_allclose(vectors[2], mix, atol=1e-5)
 
 
 def test_entities_are_scored_as_after_fine_tuning(finished):

@@ -26,31 +26,36 @@ TEXTS = [
 
 
 def test_cka_is_that_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "bertctl.interpretability.hidden_states._CHUNK", 7
-    )  # the last part is shorter
+    # the last part is shorter
+    monkeypatch.setattr("bertctl.interpretability.hidden_states._CHUNK", 7)
     rng = np.random.default_rng(0)
-    a = rng.normal(size=(40, 3, 6)).astype(np.float32) + 5
-    turned = a[:, 0] @ np.linalg.qr(rng.normal(size=(6, 6)))[0].astype(np.float32)
-    b = np.stack(
-        [3 * turned, rng.normal(size=(40, 6)).astype(np.float32), np.ones((40, 6), np.float32)],
-        axis=1,
-    )
-    matrix = cka_matrix(a, b)
-    centred_a, centred_b = (
-        entry - entry.mean(axis=0) for entry in (a.astype(np.float64), b.astype(np.float64))
-    )
+    first = rng.normal(size=(40, 3, 6)).astype(np.float32) + 5
+    rotation, _ = np.linalg.qr(rng.normal(size=(6, 6)))
+    rotated = 3 * first[:, 0] @ rotation.astype(np.float32)
+    unrelated = rng.normal(size=(40, 6)).astype(np.float32)
+    constant = np.ones((40, 6), np.float32)
+    second = np.stack([rotated, unrelated, constant], axis=1)
+
+    matrix = cka_matrix(first, second)
+
     for i in range(3):
         for j in range(2):
-            grams = [
-                entry @ entry.T for entry in (centred_a[:, i], centred_b[:, j])
-            ]  # the paper's equation 2, HSIC
-            expected = (grams[0] * grams[1]).sum() / np.sqrt(
-                (grams[0] ** 2).sum() * (grams[1] ** 2).sum()
-            )
+            expected = _cka_by_gram_matrices(first[:, i], second[:, j])
             assert matrix[i, j] == pytest.approx(expected, abs=1e-6)
     assert matrix[0, 0] == pytest.approx(1.0, abs=1e-6), "a turn and another scale change nothing"
     assert matrix[:, 2].tolist() == [0.0] * 3, "all vectors are one"
+
+
+def _cka_by_gram_matrices(first: np.ndarray, second: np.ndarray) -> float:
+    """Equations 2 and 3 of Kornblith et al. 2019: HSIC of linear kernels, normalised."""
+    gram_matrices = []
+    for vectors in (first.astype(np.float64), second.astype(np.float64)):
+        centred = vectors - vectors.mean(axis=0)
+        gram_matrices.append(centred @ centred.T)
+    first_gram, second_gram = gram_matrices
+    hsic = (first_gram * second_gram).sum()
+    norms = np.linalg.norm(first_gram) * np.linalg.norm(second_gram)
+    return float(hsic / norms)
 
 
 def test_layers_of_two_models_are_compared_on_texts(tiny_model: Path) -> None:
@@ -75,40 +80,46 @@ def test_layers_of_two_models_are_compared_on_texts(tiny_model: Path) -> None:
 
 def test_the_walk_adds_up(tiny_model: Path) -> None:
     walked = walk_input(str(tiny_model), "good film", "the food")
+
+    tokens = walked["tokens"]
+    ids = torch.tensor([token["id"] for token in tokens])
+    segments = torch.tensor([token["segment"] for token in tokens])
+    assert segments.tolist() == [0, 0, 0, 0, 1, 1, 1]
     network = transformers.AutoModel.from_pretrained(tiny_model).eval()
     tables = network.embeddings
-    ids, segments = ([token[name] for token in walked["tokens"]] for name in ("id", "segment"))
-    assert segments == [0, 0, 0, 0, 1, 1, 1]
     with torch.inference_mode():
-        parts = {
-            "token": tables.word_embeddings(torch.tensor(ids)),
-            "segment": tables.token_type_embeddings(torch.tensor(segments)),
-            "position": tables.position_embeddings(torch.arange(len(ids))),
-        }
-        parts["embeddings"] = tables.LayerNorm(
-            parts["token"] + parts["segment"] + parts["position"]
-        )
-        inputs = {"input_ids": torch.tensor([ids]), "token_type_ids": torch.tensor([segments])}
-        last = network(**inputs).last_hidden_state[0]
+        token_vectors = tables.word_embeddings(ids)
+        segment_vectors = tables.token_type_embeddings(segments)
+        position_vectors = tables.position_embeddings(torch.arange(len(ids)))
+        total = token_vectors + segment_vectors + position_vectors
+        embeddings = tables.LayerNorm(total)
+        outputs = network(input_ids=ids[None], token_type_ids=segments[None])
+    parts = {
+        "token": token_vectors,
+        "segment": segment_vectors,
+        "position": position_vectors,
+        "embeddings": embeddings,
+    }
     for kind, vectors in parts.items():
-        lengths = [token["norms"][kind] for token in walked["tokens"]]
-        assert lengths == pytest.approx(vectors.norm(dim=-1).tolist(), abs=1e-3)
+        norms = [token["norms"][kind] for token in tokens]
+        assert norms == pytest.approx(vectors.norm(dim=-1).tolist(), abs=1e-3)
     assert [state["shape"] for state in walked["states"]] == [[1, 7, 36]] * 3
-    assert walked["states"][-1]["mean_norm"] == pytest.approx(
-        float(last.norm(dim=-1).mean()), abs=1e-3
-    )
+    last_norms = outputs.last_hidden_state[0].norm(dim=-1)
+    mean_norm = walked["states"][-1]["mean_norm"]
+    assert mean_norm == pytest.approx(float(last_norms.mean()), abs=1e-3)
 
 
 def test_neighbours_are_those_of_brute_force() -> None:
     from bertctl.catalog.models import locate_model
 
     folder = locate_model("minilm")
-    table = load_file(folder / "model.safetensors")["embeddings.word_embeddings.weight"].astype(
-        np.float64
-    )
+    weights = load_file(folder / "model.safetensors")
+    table = weights["embeddings.word_embeddings.weight"].astype(np.float64)
     tokens = (folder / "vocab.txt").read_text(encoding="utf-8").splitlines()
     units = table / np.linalg.norm(table, axis=1, keepdims=True)
-    king, man, woman = (tokens.index(word) for word in ("king", "man", "woman"))
+    king = tokens.index("king")
+    man = tokens.index("man")
+    woman = tokens.index("woman")
     for expression, query, ids in (
         ("king", units[king], [king]),
         ("king - man + woman", units[king] - units[man] + units[woman], [king, man, woman]),
@@ -117,18 +128,19 @@ def test_neighbours_are_those_of_brute_force() -> None:
         scores[ids] = -2
         best = np.argsort(-scores)[:20]
         neighbours = near_tokens("minilm", expression, top=20)["neighbours"]
+
         assert [entry["text"] for entry in neighbours] == [tokens[i] for i in best]
-        assert [entry["score"] for entry in neighbours] == pytest.approx(
-            scores[best].tolist(), abs=1e-5
-        )
+        neighbour_scores = [entry["score"] for entry in neighbours]
+        assert neighbour_scores == pytest.approx(scores[best].tolist(), abs=1e-5)
     assert neighbours[0]["text"] == "queen"
-    complete = near_tokens("minilm", "##ing", top=30, whole_words=True)["neighbours"]
-    assert not [entry for entry in complete if entry["text"].startswith(("##", "["))]
-    assert [
-        neighbour
-        for neighbour in near_tokens("minilm", "##ing", top=30)["neighbours"]
-        if neighbour["text"].startswith("##")
-    ]
+
+
+def test_neighbours_are_whole_words_on_request() -> None:
+    all_tokens = near_tokens("minilm", "##ing", top=30)["neighbours"]
+    whole_words = near_tokens("minilm", "##ing", top=30, whole_words=True)["neighbours"]
+
+    assert any(entry["text"].startswith("##") for entry in all_tokens)
+    assert not any(entry["text"].startswith(("##", "[")) for entry in whole_words)
 
 
 def test_a_word_is_compared_where_it_stands() -> None:
@@ -182,9 +194,11 @@ def test_half_precision_and_shards_are_read(tiny_model: Path, tmp_path: Path) ->
     assert results["parameters"] == complete["parameters"]
     assert results["parts"] == complete["parts"]
     assert results["bytes"]["BF16"] == 2 * complete["parameters"]
-    both = [near_tokens(str(folder), "film")["neighbours"] for folder in (tmp_path, tiny_model)]
-    scores = [[entry["score"] for entry in actual] for actual in both]
-    assert scores[0] == pytest.approx(scores[1], abs=0.02)
+    half_neighbours = near_tokens(str(tmp_path), "film")["neighbours"]
+    neighbours = near_tokens(str(tiny_model), "film")["neighbours"]
+    half_scores = [entry["score"] for entry in half_neighbours]
+    scores = [entry["score"] for entry in neighbours]
+    assert half_scores == pytest.approx(scores, abs=0.02)
 
 
 def test_weights_that_are_cut_off_are_refused(tmp_path: Path) -> None:

@@ -38,12 +38,21 @@ def test_error_of_a_table_computed_by_hand():
 
 
 def test_bins_are_open_below_and_closed_above_and_the_first_holds_zero():
-    table = reliability([0.0, 0.2, 0.2000001, 1.0], [0, 1, 1, 1], bins=5)
+    confidence = [0.0, 0.2, 0.2000001, 1.0]
+    correct = [0, 1, 1, 1]
+
+    table = reliability(confidence, correct, bins=5)
+
     assert [bin_.n for bin_ in table] == [2, 1, 0, 0, 1]
-    assert table[0].confidence == pytest.approx(0.1)
-    assert table[0].accuracy == 0.5
-    assert table[2].confidence is table[2].accuracy is table[2].low is table[2].high is None
-    assert table[4].low < 1.0 == table[4].high
+    first, _, empty, _, last = table
+    assert first.confidence == pytest.approx(0.1)
+    assert first.accuracy == 0.5
+    assert empty.confidence is None
+    assert empty.accuracy is None
+    assert empty.low is None
+    assert empty.high is None
+    assert last.low < 1.0
+    assert last.high == 1.0
 
 
 def test_table_equals_scikit_learns():
@@ -60,24 +69,37 @@ def test_table_equals_scikit_learns():
 
 def test_brier_score_and_the_error_over_all_labels():
     rng = np.random.default_rng(2)
-    probability = rng.dirichlet([1, 1, 1], 500)
+    probabilities = rng.dirichlet([1, 1, 1], 500)
     gold = rng.integers(0, 3, 500)
-    right = np.eye(3, dtype=bool)[gold]
-    assert brier_score(probability, right) == pytest.approx(
-        sum(brier_score_loss(right[:, c], probability[:, c]) for c in range(3))
-    )
-    assert brier_score(probability, right, multi_label=True) == pytest.approx(
-        brier_score(probability, right) / 3
-    )
-    errors = [expected_calibration_error(probability[:, c], gold == c) for c in range(3)]
-    assert classwise_calibration_error(probability, right) == pytest.approx(np.mean(errors))
-    # Of the answers alone the error is 0: each is right as often as it says. That of the other
-    # labels is not.
-    sure = np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]] * 2)
-    gold = np.array([0, 2, 1, 0])
-    assert expected_calibration_error(sure.max(axis=1), sure.argmax(axis=1) == gold) == 0
-    assert classwise_calibration_error(sure, np.eye(3, dtype=bool)[gold]) == 0
+    is_gold = np.eye(3, dtype=bool)[gold]
+    scores_of_labels = []
+    errors_of_labels = []
+    for label in range(3):
+        of_label = probabilities[:, label]
+        scores_of_labels.append(brier_score_loss(is_gold[:, label], of_label))
+        errors_of_labels.append(expected_calibration_error(of_label, gold == label))
+
+    score = brier_score(probabilities, is_gold)
+    score_of_several_labels = brier_score(probabilities, is_gold, multi_label=True)
+    error = classwise_calibration_error(probabilities, is_gold)
+
+    assert score == pytest.approx(sum(scores_of_labels))
+    assert score_of_several_labels == pytest.approx(score / 3)
+    assert error == pytest.approx(np.mean(errors_of_labels))
     assert brier_score(np.eye(3), np.eye(3)) == 0
+
+
+def test_labels_that_are_right_as_often_as_they_say_have_no_error():
+    probabilities = np.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]] * 2)
+    gold = np.array([0, 2, 1, 0])
+    confidence = probabilities.max(axis=1)
+    is_correct = probabilities.argmax(axis=1) == gold
+
+    error_of_answers = expected_calibration_error(confidence, is_correct)
+    error_of_labels = classwise_calibration_error(probabilities, np.eye(3, dtype=bool)[gold])
+
+    assert error_of_answers == 0
+    assert error_of_labels == 0
 
 
 def test_honest_probabilities_stay_below_their_limit_nineteen_times_in_twenty():

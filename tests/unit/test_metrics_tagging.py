@@ -1,7 +1,10 @@
 """Entities and their scores against conlleval's own way of counting."""
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +14,55 @@ from bertctl.tasks.registry import answer_type
 from tests.scoring import scores_by_type, tagging_metrics
 
 Sentences = list[list[str]]
+Tag = tuple[str, str]
+"""Prefix and type of a tag."""
+
+NO_TAG: Tag = ("O", "")
+_CHUNK_ENDS = {
+    ("B", "B"),
+    ("B", "O"),
+    ("I", "B"),
+    ("I", "O"),
+    ("E", "E"),
+    ("E", "I"),
+    ("E", "O"),
+}
+_CHUNK_BEGINS = {
+    ("B", "B"),
+    ("I", "B"),
+    ("O", "B"),
+    ("O", "I"),
+    ("E", "E"),
+    ("E", "I"),
+    ("O", "E"),
+}
+
+
+def _ends_chunk(previous: Tag, tag: Tag) -> bool:
+    """conlleval.pl's `endOfChunk`."""
+    if (previous[0], tag[0]) in _CHUNK_ENDS or previous[0] in ("[", "]"):
+        return True
+    return previous[0] not in ("O", ".") and previous[1] != tag[1]
+
+
+def _begins_chunk(previous: Tag, tag: Tag) -> bool:
+    """conlleval.pl's `startOfChunk`."""
+    if (previous[0], tag[0]) in _CHUNK_BEGINS or tag[0] in ("[", "]"):
+        return True
+    return tag[0] not in ("O", ".") and previous[1] != tag[1]
+
+
+def _parsed_tag(tag: str) -> Tag:
+    match = re.fullmatch(r"([^-]*)-(.*)", tag)
+    return (match[1], match[2]) if match else (tag, "")
+
+
+def _tag_pairs(gold: Sentences, predicted: Sentences) -> Iterator[tuple[Tag, Tag] | None]:
+    """Yields the gold and answered tag of each word, and None after each sentence."""
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        for gold_tag, predicted_tag in zip(gold_tags, predicted_tags, strict=True):
+            yield _parsed_tag(gold_tag), _parsed_tag(predicted_tag)
+        yield None
 
 
 def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int, int]]:
@@ -21,60 +73,37 @@ def conlleval(gold: Sentences, predicted: Sentences) -> dict[str, tuple[int, int
     It never lists chunks: it walks over the words of the whole file and counts beginnings and
     common ends.
     """
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    in_correct_chunk = False
+    last = NO_TAG
+    last_answer = NO_TAG
+    for pair in _tag_pairs(gold, predicted):
+        tag, answer = pair or (NO_TAG, NO_TAG)
 
-    def ends(before, tag, type_before, kind):
-        return (
-            (before, tag)
-            in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O"), ("E", "E"), ("E", "I"), ("E", "O")}
-            or (before not in ("O", ".") and type_before != kind)
-            or before in ("[", "]")
-        )
-
-    def begins(before, tag, type_before, kind):
-        return (
-            (before, tag)
-            in {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I"), ("E", "E"), ("E", "I"), ("O", "E")}
-            or (tag not in ("O", ".") and type_before != kind)
-            or tag in ("[", "]")
-        )
-
-    def parts(tag):
-        match = re.fullmatch(r"([^-]*)-(.*)", tag)
-        return (match[1], match[2]) if match else (tag, "")
-
-    counts = {"tags": [0, 0, 0]}
-    inner = False
-    last = ("O", "")
-    last_answer = ("O", "")
-    boundary = None
-    stream = [
-        pair
-        for g, p in zip(gold, predicted, strict=True)
-        for pair in [*zip(g, p, strict=True), boundary]
-    ]
-    for pair in stream:
-        now, answer = (parts(pair[0]), parts(pair[1])) if pair else (("O", ""), ("O", ""))
-        gold_ends = ends(last[0], now[0], last[1], now[1])
-        answer_ends = ends(last_answer[0], answer[0], last_answer[1], answer[1])
-        if inner:
+        gold_ends = _ends_chunk(last, tag)
+        answer_ends = _ends_chunk(last_answer, answer)
+        if in_correct_chunk:
             if gold_ends and answer_ends and last_answer[1] == last[1]:
-                inner = False
-                counts.setdefault(last[1], [0, 0, 0])[2] += 1
-            elif gold_ends != answer_ends or answer[1] != now[1]:
-                inner = False
-        gold_begins = begins(last[0], now[0], last[1], now[1])
-        answer_begins = begins(last_answer[0], answer[0], last_answer[1], answer[1])
-        if gold_begins and answer_begins and answer[1] == now[1]:
-            inner = True
+                in_correct_chunk = False
+                counts[last[1]][2] += 1
+            elif gold_ends != answer_ends or answer[1] != tag[1]:
+                in_correct_chunk = False
+
+        gold_begins = _begins_chunk(last, tag)
+        answer_begins = _begins_chunk(last_answer, answer)
+        if gold_begins and answer_begins and answer[1] == tag[1]:
+            in_correct_chunk = True
         if gold_begins:
-            counts.setdefault(now[1], [0, 0, 0])[0] += 1
+            counts[tag[1]][0] += 1
         if answer_begins:
-            counts.setdefault(answer[1], [0, 0, 0])[1] += 1
+            counts[answer[1]][1] += 1
+
         if pair:
             counts["tags"][0] += 1
-            counts["tags"][2] += now == answer
-        last = now
+            counts["tags"][2] += tag == answer
+        last = tag
         last_answer = answer
+    counts["tags"]  # a file without words has counts, too
     return {kind: tuple(count) for kind, count in counts.items()}
 
 
@@ -82,9 +111,18 @@ def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentence
     """Gold and answered tags of up to four sentences, in any order that a scheme allows or not."""
     pair = st.tuples(st.sampled_from(tags), st.sampled_from(tags))
     sentence = st.lists(pair, min_size=0, max_size=9)
-    return st.lists(sentence, min_size=1, max_size=4).map(
-        lambda actual: ([[g for g, _ in s] for s in actual], [[p for _, p in s] for s in actual])
-    )
+    return st.lists(sentence, min_size=1, max_size=4).map(_gold_and_predicted)
+
+
+def _gold_and_predicted(
+    sentences: list[list[tuple[str, str]]],
+) -> tuple[Sentences, Sentences]:
+    gold = []
+    predicted = []
+    for sentence in sentences:
+        gold.append([gold_tag for gold_tag, _ in sentence])
+        predicted.append([predicted_tag for _, predicted_tag in sentence])
+    return gold, predicted
 
 
 @settings(max_examples=40, deadline=None)
@@ -96,24 +134,25 @@ def sentences_of(tags: list[str]) -> st.SearchStrategy[tuple[Sentences, Sentence
 def test_counts_are_those_of_conlleval_for_every_sequence_of_b_i_and_o(pair):
     gold, predicted = pair
     expected = conlleval(gold, predicted)
-    words, _, right_words = expected.pop("tags")
-    actual = {
-        row.type: (row.gold, row.predicted, row.correct) for row in scores_by_type(gold, predicted)
-    }
-    assert actual == expected
-    totals = [sum(column) for column in zip(*expected.values(), strict=True)] or [0, 0, 0]
-    assert [sum(column) for column in zip(*entity_counts(gold, predicted), strict=True)] == totals
+    n_words, _, n_correct_words = expected.pop("tags")
+    n_gold = sum(counts[0] for counts in expected.values())
+    n_predicted = sum(counts[1] for counts in expected.values())
+    n_correct = sum(counts[2] for counts in expected.values())
+
+    rows = scores_by_type(gold, predicted)
+    totals = np.sum(entity_counts(gold, predicted), axis=0)
     metrics = tagging_metrics(gold, predicted, resamples=100, seed=1, entities=True)
-    others, answered, right = totals
-    precision = right / answered if answered else 0
-    recall = right / others if others else 0
+
+    assert {row.type: (row.gold, row.predicted, row.correct) for row in rows} == expected
+    assert totals.tolist() == [n_gold, n_predicted, n_correct]
+    precision = n_correct / n_predicted if n_predicted else 0
+    recall = n_correct / n_gold if n_gold else 0
     assert metrics["entity_precision"].value == precision
     assert metrics["entity_recall"].value == recall
-    both = precision + recall
-    assert metrics["entity_f1"].value == pytest.approx(
-        2 * precision * recall / both if both else 0, abs=1e-12
-    )
-    assert metrics["accuracy"].value == (right_words / words if words else 0)
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0
+    assert metrics["entity_f1"].value == pytest.approx(f1, abs=1e-12)
+    accuracy = n_correct_words / n_words if n_words else 0
+    assert metrics["accuracy"].value == accuracy
 
 
 @settings(deadline=None)
@@ -177,33 +216,52 @@ def test_an_entity_ends_with_its_sentence():
 def test_one_table_by_hand():
     gold = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
     answers = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "O"]]
+
     rows = {row.type: row for row in scores_by_type(gold, answers)}
+
     assert rows["PER"].precision == 0.5
     assert rows["PER"].recall == 1.0
     assert rows["PER"].f1 == pytest.approx(2 / 3)
     assert rows["LOC"].precision == 0.0
     assert rows["LOC"].recall == 0.0
     assert rows["LOC"].f1 == 0.0
+
     metrics = tagging_metrics(gold, answers, resamples=200, seed=0, entities=True)
+
     assert metrics["entity_f1"].value == pytest.approx(0.4)
     assert metrics["accuracy"].value == pytest.approx(4 / 6)
-    assert {m.n for m in metrics.values()} == {2}
-    by_type = {name: metric for name, metric in metrics.items() if ":" in name}
-    assert set(by_type) == {f"{name}:{kind}" for name in ENTITY_METRICS for kind in ("PER", "LOC")}
-    assert by_type["entity_f1:PER"].value == rows["PER"].f1
+    assert {metric.n for metric in metrics.values()} == {2}
+    names_by_type = {name for name in metrics if ":" in name}
+    names_of_persons = {f"{name}:PER" for name in ENTITY_METRICS}
+    names_of_locations = {f"{name}:LOC" for name in ENTITY_METRICS}
+    assert names_by_type == names_of_persons | names_of_locations
+    assert metrics["entity_f1:PER"].value == rows["PER"].f1
 
 
 def test_intervals_hold_the_value_repeat_and_narrow_with_more_sentences():
-    gold = [["B-A", "O", "B-A", "O"], ["O", "B-B", "I-B", "O"], ["O", "O", "B-A", "I-A"]]
-    answers = [["B-A", "O", "O", "O"], ["O", "B-B", "I-B", "O"], ["O", "B-A", "B-A", "I-A"]]
-    few = tagging_metrics(gold * 5, answers * 5, resamples=500, seed=3, entities=True)
-    many = tagging_metrics(gold * 80, answers * 80, resamples=500, seed=3, entities=True)
-    assert few == tagging_metrics(gold * 5, answers * 5, resamples=500, seed=3, entities=True)
+    gold = [
+        ["B-A", "O", "B-A", "O"],
+        ["O", "B-B", "I-B", "O"],
+        ["O", "O", "B-A", "I-A"],
+    ]
+    answers = [
+        ["B-A", "O", "O", "O"],
+        ["O", "B-B", "I-B", "O"],
+        ["O", "B-A", "B-A", "I-A"],
+    ]
+    drawing = {"resamples": 500, "seed": 3, "entities": True}
+
+    of_few = tagging_metrics(gold * 5, answers * 5, **drawing)
+    of_few_again = tagging_metrics(gold * 5, answers * 5, **drawing)
+    of_many = tagging_metrics(gold * 80, answers * 80, **drawing)
+
+    assert of_few == of_few_again
     for name in ("accuracy", *ENTITY_METRICS):
-        metric = few[name]
-        assert metric.low < metric.value < metric.high
-        assert many[name].high - many[name].low < 0.5 * (metric.high - metric.low)
-        assert many[name].value == pytest.approx(metric.value)
+        few = of_few[name]
+        many = of_many[name]
+        assert few.low < few.value < few.high
+        assert many.high - many.low < 0.5 * (few.high - few.low)
+        assert many.value == pytest.approx(few.value)
 
 
 def test_perfect_answers_leave_room_below():

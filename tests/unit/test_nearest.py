@@ -3,6 +3,7 @@
 Indexes of more vectors than a block has.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from bertctl.search.index import Index, as_read, as_stored
 from bertctl.search.nearest import (
     Nearest,
     NearestPairs,
+    Pairs,
     block_rows,
     pairs_above,
     recall,
@@ -39,9 +41,16 @@ def seen(rows: np.ndarray, queries: np.ndarray, top: int, block: int) -> Nearest
 def all_at_once(rows: np.ndarray, queries: np.ndarray, top: int) -> np.ndarray:
     """By the exact cosine, of equals the first row."""
     scores = queries.astype(np.float64) @ rows.astype(np.float64).T
-    return np.stack(
-        [np.lexsort((np.arange(len(rows)), -np.round(score, 12)))[:top] for score in scores]
-    )
+    rounded = np.round(scores, 12)
+    return np.argsort(-rounded, axis=1, kind="stable")[:, :top]
+
+
+def pairs_of(blocks: Iterable[Pairs]) -> list[tuple[int, int]]:
+    """Row numbers of pairs that are found in blocks."""
+    pairs = []
+    for first, second, _ in blocks:
+        pairs += zip(first.tolist(), second.tolist(), strict=True)
+    return pairs
 
 
 @pytest.mark.parametrize("block", [1, 7, 100, 1000, 3000])
@@ -52,13 +61,15 @@ def test_blocks_of_any_size_find_the_same_rows(block: int, top: int) -> None:
     rows[300:330] = rows[5]
     rows[1400] = rows[5]
     queries[0] = rows[5]
-    actual = seen(rows, queries, top, block)
-    assert (actual.rows == all_at_once(rows, queries, top)).all()
-    assert actual.rows[0, : min(top, 3)].tolist() == [5, 300, 301][: min(top, 3)], (
-        "equal rows in their order"
-    )
-    exact = (queries.astype(np.float64)[:, None] * rows[actual.rows].astype(np.float64)).sum(axis=2)
-    np.testing.assert_allclose(actual.scores, exact, rtol=0, atol=1e-15)
+
+    nearest = seen(rows, queries, top, block)
+
+    assert (nearest.rows == all_at_once(rows, queries, top)).all()
+    first_three = nearest.rows[0, :3].tolist()
+    assert first_three == [5, 300, 301][:top], "equal rows in their order"
+    nearest_vectors = rows[nearest.rows].astype(np.float64)
+    products = queries.astype(np.float64)[:, None] * nearest_vectors
+    np.testing.assert_allclose(nearest.scores, products.sum(axis=2), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("order", ["nearer and nearer", "all equal"])
@@ -82,26 +93,34 @@ def test_every_pair_above_a_threshold(block: int, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "_BLOCK", block)
     rows = unit((300, 12))
     rows[40:60] = rows[3]
-    cosines = rows.astype(np.float64) @ rows.astype(np.float64).T
-    expected = {(i, j) for i in range(300) for j in range(i + 1, 300) if cosines[i, j] >= 0.3}
-    pairs = [
-        pair
-        for first, second, _ in pairs_above(0.3, rows)
-        for pair in zip(first.tolist(), second.tolist(), strict=True)
-    ]
-    assert len(pairs) == len(set(pairs))
-    assert set(pairs) == expected
-    same = sum(len(first) for first, _, _ in pairs_above(1, rows))
-    assert same == 21 * 20 // 2, "equal vectors, though fp32 loses the last digit of their cosine"
-    other = unit((50, 12), 1)
-    both = {
-        pair
-        for first, second, _ in pairs_above(0.3, rows, other)
-        for pair in zip(first.tolist(), second.tolist(), strict=True)
-    }
-    assert both == {
-        (int(i), int(j)) for i, j in zip(*np.nonzero(rows @ other.T >= 0.3), strict=True)
-    }
+    doubles = rows.astype(np.float64)
+    cosines = np.triu(doubles @ doubles.T, k=1)
+
+    pairs = pairs_of(pairs_above(0.3, rows))
+    equal_pairs = pairs_of(pairs_above(1, rows))
+
+    assert sorted(pairs) == _pairs_where(cosines >= 0.3)
+    n_pairs_of_21 = 21 * 20 // 2
+    assert len(equal_pairs) == n_pairs_of_21, "though fp32 loses the last digit of their cosine"
+
+
+@pytest.mark.parametrize("block", [8, 100, 1024])
+def test_every_pair_of_two_files_above_a_threshold(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK", block)
+    rows = unit((300, 12))
+    rows[40:60] = rows[3]
+    others = unit((50, 12), 1)
+
+    pairs = pairs_of(pairs_above(0.3, rows, others))
+
+    assert sorted(pairs) == _pairs_where(rows @ others.T >= 0.3)
+
+
+def _pairs_where(condition: np.ndarray) -> list[tuple[int, int]]:
+    """Rows and columns at which a condition holds, in their order."""
+    return [(row, column) for row, column in np.argwhere(condition).tolist()]
 
 
 def test_300_near_duplicates_are_44850_pairs() -> None:
@@ -126,15 +145,20 @@ def test_recall_is_the_share_of_the_right_ones() -> None:
 
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 0), ("float16", 1e-3), ("int8", 1e-2)])
 def test_vectors_keep_their_direction(dtype: str, error: float) -> None:
-    rows = np.vstack([unit((100, 64)), np.zeros((1, 64), dtype=np.float32)])
+    zero = np.zeros((1, 64), dtype=np.float32)
+    rows = np.vstack([unit((100, 64)), zero])
+
     stored = as_stored(rows, dtype)
+    restored = as_read(stored)
+
     assert stored.dtype == dtype
-    again = as_read(stored)
-    assert np.abs(again - rows).max() <= error
-    np.testing.assert_allclose(np.linalg.norm(again[:-1], axis=1), 1, rtol=1e-6)
-    assert not again[-1].any()
+    assert np.abs(restored - rows).max() <= error
+    lengths = np.linalg.norm(restored[:-1], axis=1)
+    np.testing.assert_allclose(lengths, 1, rtol=1e-6)
+    assert not restored[-1].any()
     if dtype == "int8":
-        assert (np.abs(stored[:-1].astype(int)).max(axis=1) == 127).all()
+        largest = np.abs(stored[:-1].astype(int)).max(axis=1)
+        assert (largest == 127).all()
 
 
 def index_of(rows: np.ndarray, folder: Path, dtype: str = "float32") -> Index:
@@ -166,55 +190,60 @@ def test_what_is_no_number_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("block", [7, 400])
 def test_rows_are_near_by_every_measure(measure: str, block: int) -> None:
-    rng = np.random.default_rng(2)
-    rows = (unit((400, 16)) * rng.uniform(0.2, 9, (400, 1))).astype(np.float32)
-    queries = (unit((5, 16), 1) * 3).astype(np.float32)
-    if measure == "cosine":
-        rows, queries = (
-            entry / np.linalg.norm(entry, axis=1, keepdims=True) for entry in (rows, queries)
-        )
+    rows = unit((400, 16))
+    queries = unit((5, 16), 1)
+    if measure != "cosine":
+        rng = np.random.default_rng(2)
+        rows = (rows * rng.uniform(0.2, 9, (400, 1))).astype(np.float32)
+        queries = (queries * 3).astype(np.float32)
     rows[[50, 300]] = rows[7]
+
     nearest = Nearest(queries, 10, measure)
     for first in range(0, len(rows), block):
         nearest.see(rows[first : first + block], first)
-    for query in range(5):
-        exact = exact_similarities(
-            measure, np.repeat(queries[query : query + 1], 400, axis=0), rows
-        )
-        assert nearest.rows[query].tolist() == np.lexsort((np.arange(400), -exact))[:10].tolist()
-        np.testing.assert_allclose(nearest.scores[query], np.sort(exact)[::-1][:10], rtol=1e-12)
+
+    for number, query in enumerate(queries):
+        repeated_query = np.repeat(query[None], 400, axis=0)
+        exact = exact_similarities(measure, repeated_query, rows)
+        expected_rows = np.argsort(-exact, kind="stable")[:10]
+        assert nearest.rows[number].tolist() == expected_rows.tolist()
+        np.testing.assert_allclose(nearest.scores[number], exact[expected_rows], rtol=1e-12)
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_pairs_are_near_by_every_measure(measure: str) -> None:
-    rows = unit((60, 8)) * (1 if measure == "cosine" else np.float32(3))
-    i, j = np.triu_indices(60, 1)
-    exact = exact_similarities(measure, rows[i], rows[j])
+    scale = 1 if measure == "cosine" else np.float32(3)
+    rows = unit((60, 8)) * scale
+    first, second = np.triu_indices(60, 1)
+    exact = exact_similarities(measure, rows[first], rows[second])
     threshold = float(np.sort(exact)[-41:-39].mean())
-    pairs = {
-        pair
-        for first, second, _ in pairs_above(threshold, rows, measure=measure)
-        for pair in zip(first.tolist(), second.tolist(), strict=True)
-    }
-    assert pairs == {
-        (int(a), int(b)) for a, b, near in zip(i, j, exact >= threshold, strict=True) if near
-    }
-    np.testing.assert_allclose(row_by_row(rows[i], rows[j], measure)[2], exact, rtol=1e-6)
+    is_near = exact >= threshold
+
+    pairs = pairs_of(pairs_above(threshold, rows, measure=measure))
+    _, _, similarities = row_by_row(rows[first], rows[second], measure)
+
+    expected = zip(first[is_near].tolist(), second[is_near].tolist(), strict=True)
+    assert sorted(pairs) == sorted(expected)
+    np.testing.assert_allclose(similarities, exact, rtol=1e-6)
 
 
 @pytest.mark.parametrize("most", [1, 5, 40, 10_000])
 def test_the_nearest_pairs_are_kept_whatever_their_order(most: int) -> None:
     rows = unit((80, 6))
     rows[60:64] = rows[3]
+    blocks = list(pairs_above(-2, rows))
+    first = np.concatenate([block[0] for block in blocks])
+    second = np.concatenate([block[1] for block in blocks])
+    scores = np.concatenate([block[2] for block in blocks])
+
     nearest = NearestPairs(most)
-    every = list(pairs_above(-2, rows))
-    for first, second, scores in every:
-        for start in range(0, len(first), 97):
-            some = slice(start, start + 97)
-            nearest.see((first[some], second[some], scores[some]))
-    first, second, scores = (np.concatenate(parts) for parts in zip(*every, strict=True))
+    for start in range(0, len(first), 97):
+        part = slice(start, start + 97)
+        nearest.see((first[part], second[part], scores[part]))
+    nearest_first, nearest_second, *_ = nearest.nearest()
+
     assert nearest.seen == len(first) == 80 * 79 // 2
-    order = np.lexsort((second, first, -np.round(scores.astype(np.float64), 6)))[:most]
-    retained = nearest.nearest()
-    assert retained[0].tolist() == first[order].tolist()
-    assert retained[1].tolist() == second[order].tolist()
+    rounded_scores = np.round(scores.astype(np.float64), 6)
+    order = np.lexsort((second, first, -rounded_scores))[:most]
+    assert nearest_first.tolist() == first[order].tolist()
+    assert nearest_second.tolist() == second[order].tolist()

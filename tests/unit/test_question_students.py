@@ -89,40 +89,55 @@ def softmax(scores: list[float]) -> list[float]:
 
 
 def test_the_loss_of_spans_is_the_mean_divergence_of_starts_and_ends_without_padding() -> None:
-    student = [[[1.0, 0.5], [0.0, -1.0], [9.0, 9.0]]]
-    of_teacher = [[[2.0, 0.0], [-1.0, 1.5], [0.0, 0.0]]]
-    answers = TeacherAnswers.of(np.zeros((2, 2), dtype=np.float32))
-    objective = distillation_of(
-        SpanCrossEntropy(Padding(0)), answers, alpha=0.25, temperature=TEMPERATURE
-    )
-    assert isinstance(objective, SpanDistillation)
-    mask = torch.tensor([[1, 1, 0]])
-    batch = TaughtBatch(
-        {"attention_mask": mask}, torch.tensor([[0, 1]]), answers=torch.tensor(of_teacher)
-    )
+    padding = [9.0, 9.0]
+    student = [[[1.0, 0.5], [0.0, -1.0], padding]]
+    teacher_padding = [0.0, 0.0]
+    teacher = [[[2.0, 0.0], [-1.0, 1.5], teacher_padding]]
+    objective = _span_objective(TEMPERATURE)
+    batch = _taught_batch(teacher)
 
     losses = objective.losses(torch.tensor(student), batch)
 
-    divergence = 0.0
-    for column in (0, 1):
-        p = softmax([of_teacher[0][position][column] for position in (0, 1)])
-        q = softmax([student[0][position][column] for position in (0, 1)])
-        divergence += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)) / 2
-    assert losses["teacher"].item() == pytest.approx(0.75 * TEMPERATURE**2 * divergence, rel=1e-5)
+    start_divergence = _divergence([2.0, -1.0], [1.0, 0.0])
+    end_divergence = _divergence([0.0, 1.5], [0.5, -1.0])
+    expected = 0.75 * TEMPERATURE**2 * (start_divergence + end_divergence) / 2
+    assert losses["teacher"].item() == pytest.approx(expected, rel=1e-5)
     assert objective.counts(batch) == {"label": 1, "teacher": 1}
+
+
+def _span_objective(temperature: float) -> SpanDistillation:
+    objective = distillation_of(
+        SpanCrossEntropy(Padding(0)),
+        TeacherAnswers.of(np.zeros((2, 2), dtype=np.float32)),
+        alpha=0.25,
+        temperature=temperature,
+    )
+    assert isinstance(objective, SpanDistillation)
+    return objective
+
+
+def _taught_batch(teacher: list[list[list[float]]]) -> TaughtBatch:
+    """A window of two tokens and one of padding, whose answer is both tokens."""
+    mask = torch.tensor([[1, 1, 0]])
+    labels = torch.tensor([[0, 1]])
+    return TaughtBatch({"attention_mask": mask}, labels, answers=torch.tensor(teacher))
+
+
+def _divergence(teacher: list[float], student: list[float]) -> float:
+    """Kullback-Leibler divergence of the student's distribution from the teacher's."""
+    divergence = 0.0
+    for p, q in zip(softmax(teacher), softmax(student), strict=True):
+        divergence += p * math.log(p / q)
+    return divergence
 
 
 def test_padding_has_no_gradient() -> None:
     outputs = torch.tensor([[[1.0, 0.5], [0.0, -1.0], [9.0, 9.0]]], requires_grad=True)
-    answers = TeacherAnswers.of(np.zeros((2, 2), dtype=np.float32))
-    objective = distillation_of(SpanCrossEntropy(Padding(0)), answers, alpha=0.25, temperature=0.5)
-    batch = TaughtBatch(
-        {"attention_mask": torch.tensor([[1, 1, 0]])},
-        torch.tensor([[0, 1]]),
-        answers=torch.tensor([[[2.0, 0.0], [-1.0, 1.5], [7.0, 7.0]]]),
-    )
+    objective = _span_objective(temperature=0.5)
+    batch = _taught_batch([[[2.0, 0.0], [-1.0, 1.5], [7.0, 7.0]]])
 
-    torch.stack([*objective.losses(outputs, batch).values()]).sum().backward()
+    losses = objective.losses(outputs, batch)
+    torch.stack([*losses.values()]).sum().backward()
 
     assert outputs.grad is not None
     assert torch.isfinite(outputs.grad).all()

@@ -81,66 +81,82 @@ def test_what_is_cut_is_counted_by_row(tokenizer):
 @pytest.mark.parametrize("left", [False, True])
 def test_a_batch_holds_all_choices_of_its_rows_row_after_row(features, left):
     batch = features.collate(np.array([2, 0]), Padding(0, left=left, width=9))
-    ids, mask, segments = (
-        batch.inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids")
-    )
-    assert ids.shape == mask.shape == segments.shape == (5, 1, 9)
+
     assert batch.counts == (3, 2)
     assert batch.labels.tolist() == [0, 1]
+    ids = batch.inputs["input_ids"]
+    mask = batch.inputs["attention_mask"]
+    segments = batch.inputs["token_type_ids"]
+    assert ids.shape == mask.shape == segments.shape == (5, 1, 9)
     assert mask.sum(dim=2).flatten().tolist() == [6, 7, 6, 6, 8]
-    first = ids[4, 0][mask[4, 0].bool()].tolist()
-    start = features.encoded.starts[1]
-    assert first == features.encoded.ids[start : start + 8].tolist()
-    assert segments[4, 0][mask[4, 0].bool()].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert (ids[mask == 0] == 0).all()
     assert bool(mask[0, 0, 0]) is not left
+
+    # the last text of the batch is the second choice of the first row
+    start = features.encoded.starts[1]
+    expected_ids = features.encoded.ids[start : start + 8]
+    is_token = mask[4, 0].bool()
+    assert ids[4, 0][is_token].tolist() == expected_ids.tolist()
+    assert segments[4, 0][is_token].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_the_loss_is_over_a_rows_own_choices(features):
     batch = features.collate(np.arange(3), Padding(0))
-    scores = torch.tensor([1.0, 2.0, 0.0, 0.0, 0.0, 3.0, -1.0, 0.5, 0.5], requires_grad=True)
+    first_row = [1.0, 2.0]
+    second_row = [0.0, 0.0, 0.0, 3.0]
+    third_row = [-1.0, 0.5, 0.5]
+    scores = torch.tensor([*first_row, *second_row, *third_row], requires_grad=True)
+
     losses = TASK.objective(Padding(0)).window_losses(scores, batch)
+    losses.sum().backward()
+
     by_hand = [
-        np.log(np.exp([1, 2]).sum()) - 2,
-        np.log(np.exp([0, 0, 0, 3]).sum()) - 3,
-        np.log(np.exp([-1, 0.5, 0.5]).sum()) + 1,
+        np.log(np.exp(first_row).sum()) - 2,
+        np.log(np.exp(second_row).sum()) - 3,
+        np.log(np.exp(third_row).sum()) + 1,
     ]
     assert losses.tolist() == pytest.approx(by_hand, rel=1e-6)
-    losses.sum().backward()
     assert torch.isfinite(scores.grad).all()
-    assert scores.grad[:2].sum().item() == pytest.approx(0.0, abs=1e-6), (
-        "a row's gradient stays within the row"
-    )
+    gradient_of_first_row = scores.grad[:2].sum().item()
+    assert gradient_of_first_row == pytest.approx(0.0, abs=1e-6), "it stays within the row"
 
 
 def test_answers_and_accuracy_by_hand(features):
-    scores = np.array([1.0, 2.0, 0.0, 0.0, 0.0, 3.0, -1.0, 0.5, 0.4], dtype=np.float32)
+    scores_of_rows = [
+        [1.0, 2.0],
+        [0.0, 0.0, 0.0, 3.0],
+        [-1.0, 0.5, 0.4],
+    ]
+    scores = np.concatenate(scores_of_rows).astype(np.float32)
     rows = rows_of([["a", "b"], ["a", "b", "c", "d"], ["a", "b", "c"]], [1, 3, 0])
+
     answers = TASK.decode({"logits": scores}, features, rows)
+    lines = TASK.lines({"logits": scores}, features, rows)
+    accuracy = TASK.answers.score(lines, resamples=100, seed=0)["accuracy"]
+
     assert [answer["prediction"] for answer in answers] == [1, 3, 1]
-    assert [len(answer["probabilities"]) for answer in answers] == [2, 4, 3]
-    for answer, personal in zip(answers, np.split(scores, [2, 6]), strict=True):
-        assert answer["probabilities"] == pytest.approx(
-            (np.exp(personal) / np.exp(personal).sum()).tolist(), rel=1e-6
-        )
-    accuracy = TASK.answers.score(
-        TASK.lines({"logits": scores}, features, rows), resamples=100, seed=0
-    )["accuracy"]
+    for answer, row_scores in zip(answers, scores_of_rows, strict=True):
+        powers = np.exp(row_scores)
+        softmax = powers / powers.sum()
+        assert answer["probabilities"] == pytest.approx(softmax.tolist(), rel=1e-6)
     assert accuracy.value == pytest.approx(2 / 3)
     assert accuracy.n == 3
     assert accuracy.low < 2 / 3 < accuracy.high
-    assert [TASK.gold(rows, i) for i in range(3)] == [1, 3, 0]
+    assert [TASK.gold(rows, row) for row in range(3)] == [1, 3, 0]
 
 
 def test_the_baseline_is_the_better_of_one_number_and_chance():
     train = rows_of([["a", "b"]] * 4, [1, 1, 1, 0])
+    constant_answer = TASK.constant_answer(train)
     mostly_one = rows_of([["a", "b"]] * 5, [1, 1, 1, 1, 0])
-    assert TASK.baseline(TASK.constant_answer(train), mostly_one) == {
-        "accuracy": pytest.approx(0.8)
-    }
     # Always 1 would be right for none of these; guessing is right for (1/2 + 1/4) / 2 of them.
     mixed = rows_of([["a", "b"], ["a", "b", "c", "d"]], [0, 3])
-    assert TASK.baseline(TASK.constant_answer(train), mixed) == {"accuracy": pytest.approx(0.375)}
+
+    baseline_of_mostly_one = TASK.baseline(constant_answer, mostly_one)
+    baseline_of_mixed = TASK.baseline(constant_answer, mixed)
+
+    assert baseline_of_mostly_one == {"accuracy": pytest.approx(0.8)}
+    assert baseline_of_mixed == {"accuracy": pytest.approx(0.375)}
 
 
 def test_what_is_said_of_a_split():

@@ -264,47 +264,55 @@ def test_answers_are_those_of_a_loop_over_all_windows_and_pairs(kind):
     task = _task(doc_stride=6, max_answer_length=4, n_best=6)
     features = task.encode(rows, tokenizer, max_length=34)
     lines = task.decode(_outputs(task, features, pad_left=pad_left), features, rows)
-    most = features.with_most_context(np.arange(len(features)))
-    for i, line in enumerate(lines):
-        best = {}
-        null = math.inf
-        for unit in np.flatnonzero(features.rows == i):
-            scores = (
-                np.random.default_rng([0, unit])
-                .normal(0, 4, (features.lengths[unit], 2))
-                .astype(np.float32)
-            )
-            cls = features.lengths[unit] - 1 if pad_left else 0
-            null = min(null, float(scores[cls].sum()))
-            for s in range(features.counts[unit]):
-                for e in range(s, min(s + 4, features.counts[unit])):
-                    at = (
-                        features.contexts.tokens.starts[features.context_of[i]]
-                        + features.first[unit]
-                    )
-                    begin = features.contexts.char_starts[at + s]
-                    end = features.contexts.char_ends[at + e]
-                    text = rows.columns["context"][i][begin:end].strip()
-                    where = features.context_at[unit]
-                    score = float(scores[where + s, 0] + scores[where + e, 1])
-                    if text and most[unit, s]:
-                        best[text] = max(best.get(text, -math.inf), score)
-        ranked = sorted(best.items(), key=lambda item: -item[1])
-        assert line["null_odds"] == pytest.approx(null - ranked[0][1], abs=1e-4)
-        assert line["prediction"] == ("" if line["null_odds"] > 0 else ranked[0][0])
-        entries = [entry for entry in line["n_best"] if entry["text"]]
-        assert [entry["text"] for entry in entries] == [text for text, _ in ranked[: len(entries)]]
-        assert (
-            len(entries) == min(5, len(ranked)) or len(ranked) < 20
-        )  # equal texts may leave fewer than n_best
-        assert sum(entry["probability"] for entry in line["n_best"]) == pytest.approx(1)
-        assert [entry["text"] for entry in line["n_best"]].count("") == 1
+    for row, line in enumerate(lines):
+        best, null_score = _best_by_loop(features, rows, row, pad_left=pad_left)
+        ranked_texts = sorted(best, key=lambda text: -best[text])
+        best_text = ranked_texts[0]
+
+        assert line["null_odds"] == pytest.approx(null_score - best[best_text], abs=1e-4)
+        assert line["prediction"] == ("" if line["null_odds"] > 0 else best_text)
+        texts = [entry["text"] for entry in line["n_best"]]
+        assert texts.count("") == 1
+        texts.remove("")
+        assert texts == ranked_texts[: len(texts)]
+        if len(ranked_texts) >= 20:  # equal texts may leave fewer than n_best
+            assert len(texts) == 5
+        probabilities = [entry["probability"] for entry in line["n_best"]]
+        assert sum(probabilities) == pytest.approx(1)
         if line["prediction"]:
             start = line["start"]
-            assert (
-                rows.columns["context"][i][start : start + len(line["prediction"])]
-                == line["prediction"]
-            )
+            end = start + len(line["prediction"])
+            assert rows.columns["context"][row][start:end] == line["prediction"]
+
+
+def _best_by_loop(features, rows, row, *, pad_left):
+    """Returns the best score of each text of a row's context, and the lowest one of no answer."""
+    best = {}
+    null_score = math.inf
+    context = rows.columns["context"][row]
+    context_start = features.contexts.tokens.starts[features.context_of[row]]
+    has_most_context = features.with_most_context(np.arange(len(features)))
+    for window in np.flatnonzero(features.rows == row):
+        n_tokens = features.lengths[window]
+        rng = np.random.default_rng([0, window])
+        scores = rng.normal(0, 4, (n_tokens, 2)).astype(np.float32)
+        cls = n_tokens - 1 if pad_left else 0
+        null_score = min(null_score, float(scores[cls].sum()))
+
+        offset = features.context_at[window]
+        n_context_tokens = features.counts[window]
+        first_token = context_start + features.first[window]
+        for start in range(n_context_tokens):
+            if not has_most_context[window, start]:
+                continue
+            for end in range(start, min(start + 4, n_context_tokens)):
+                char_start = features.contexts.char_starts[first_token + start]
+                char_end = features.contexts.char_ends[first_token + end]
+                text = context[char_start:char_end].strip()
+                score = float(scores[offset + start, 0] + scores[offset + end, 1])
+                if text:
+                    best[text] = max(best.get(text, -math.inf), score)
+    return best, null_score
 
 
 def test_padding_and_batch_size_change_nothing(kind):
@@ -420,12 +428,18 @@ def test_long_questions_are_cut_at_the_end_and_counted():
     tokenizer = _bert()
     task = _task(max_question_length=4)
     features = task.encode(_rows(), tokenizer, max_length=384)
-    full = [len(tokenizer.encode(q, add_special_tokens=False)) for q in QUESTIONS]
-    assert features.truncated_tokens.tolist() == [length - 4 for length in full]
-    ids = features.collate(np.array([0]), Padding(0)).inputs["input_ids"][0]
-    assert ids[1:5].tolist() == tokenizer.encode(QUESTIONS[0], add_special_tokens=False).ids[:4]
-    contexts = [len(tokenizer.encode(TEXTS[place], add_special_tokens=False)) for place in PLACES]
-    assert features.tokens.tolist() == [3 + 4 + length for length in contexts]
+
+    question_ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in QUESTIONS]
+    assert features.truncated_tokens.tolist() == [len(ids) - 4 for ids in question_ids]
+    batch = features.collate(np.array([0]), Padding(0))
+    first_ids = batch.inputs["input_ids"][0]
+    assert first_ids[1:5].tolist() == question_ids[0][:4]
+    n_special = 3
+    expected_tokens = []
+    for place in PLACES:
+        context = tokenizer.encode(TEXTS[place], add_special_tokens=False)
+        expected_tokens.append(n_special + 4 + len(context))
+    assert features.tokens.tolist() == expected_tokens
     with pytest.raises(UsageError, match="no room"):
         task.encode(_rows(), _roberta(), max_length=4)
 
@@ -460,27 +474,33 @@ def test_the_threshold_is_chosen_for_f1_and_applied():
     task = _task()
     features = task.encode(rows, _bert(), max_length=384)
     outputs["spans"][:, 0, 1] = features.contexts.tokens.lengths - 1
-    before = task.answers.score(task.lines(outputs, features, rows), resamples=100, seed=0)
-    assert before["f1"].value == pytest.approx(3 / 5)  # 0.0: only the first is answered
+    untuned_lines = task.lines(outputs, features, rows)
+    untuned = task.answers.score(untuned_lines, resamples=100, seed=0)
+    assert untuned["f1"].value == pytest.approx(3 / 5)  # 0.0: only the first is answered
+
     decision = task.tune(outputs, features, rows)
+    tuned_task = task.with_decision(decision)
+
     assert decision == {"null_threshold": 1.5}
-    tuned = task.with_decision(decision)
-    after = tuned.answers.score(tuned.lines(outputs, features, rows), resamples=100, seed=0)
-    assert after["f1"].value == pytest.approx(4 / 5)
-    assert after["f1"].value == pytest.approx(
-        np.mean(
-            [
-                answer_f1(line["prediction"], g)
-                for line, g in zip(tuned.decode(outputs, features, rows), gold, strict=True)
-            ]
-        )
-    )
-    assert after["best_f1"].value >= after["f1"].value
-    assert tuned.with_decision({}) is tuned
+    tuned_lines = tuned_task.lines(outputs, features, rows)
+    tuned = tuned_task.answers.score(tuned_lines, resamples=100, seed=0)
+    assert tuned["f1"].value == pytest.approx(4 / 5)
+    answers = tuned_task.decode(outputs, features, rows)
+    f1_of_rows = []
+    for answer, gold_texts in zip(answers, gold, strict=True):
+        f1_of_rows.append(answer_f1(answer["prediction"], gold_texts))
+    assert tuned["f1"].value == pytest.approx(np.mean(f1_of_rows))
+    assert tuned["best_f1"].value >= tuned["f1"].value
+    assert tuned_task.with_decision({}) is tuned_task
     assert _task(unanswerable=False).tune(outputs, features, rows) == {}
-    answerable, retained = _scored([1.0, 2.0], ["Rome", "Oslo"], [["Rome"], ["Oslo"]])
-    both = task.encode(answerable, _bert(), max_length=384)
-    assert task.tune(retained, both, answerable) == {}
+
+
+def test_no_threshold_is_chosen_where_all_questions_have_answers():
+    task = _task()
+    rows, outputs = _scored([1.0, 2.0], ["Rome", "Oslo"], [["Rome"], ["Oslo"]])
+    features = task.encode(rows, _bert(), max_length=384)
+
+    assert task.tune(outputs, features, rows) == {}
 
 
 def test_the_baseline_answers_nothing():

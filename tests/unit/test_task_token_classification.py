@@ -4,6 +4,7 @@ Windows and context, words without pieces, schemes in and out, answers and their
 """
 
 import io
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -166,20 +167,23 @@ def test_a_sentence_that_fits_is_one_unit_as_the_tokenizer_has_it(tokenizer):
 def test_neighbours_of_the_document_fill_a_unit_up_and_are_not_answered(tokenizer):
     sentences = [["a", "b"], ["c"], ["d", "e"], ["x"], ["y", "z"]]
     documents = ["one", "one", "one", "two", "two"]
+
     features = encode_words(sentences, documents, tokenizer, max_length=6)
-    texts = [
-        "".join(tokenizer.id_to_token(int(i)) for i in features.encoded.ids[a + 1 : b - 1])
-        for a, b in zip(features.encoded.starts[:-1], features.encoded.starts[1:], strict=True)
-    ]
+    without_documents = encode_words(sentences, None, tokenizer, max_length=6)
+
+    texts = []
+    starts = features.encoded.starts
+    for start, end in itertools.pairwise(starts):
+        ids_without_special = features.encoded.ids[start + 1 : end - 1]
+        tokens = [tokenizer.id_to_token(int(token_id)) for token_id in ids_without_special]
+        texts.append("".join(tokens))
     # Four pieces fit: one on each side of two words; nothing of another document.
     assert texts == ["abcd", "bcde", "bcde", "xyz", "xyz"]
     assert features.weights.tolist() == [2, 1, 2, 1, 2]
     assert first_pieces(features, tokenizer) == list("abcdexyz")
-    alone = encode_words(sentences, None, tokenizer, max_length=6)
-    assert alone.lengths.tolist() == [4, 3, 4, 3, 4]
-    assert features.tokens.tolist() == alone.tokens.tolist(), (
-        "neighbours are not the row's own tokens"
-    )
+    assert without_documents.lengths.tolist() == [4, 3, 4, 3, 4]
+    tokens_of_rows = without_documents.tokens.tolist()
+    assert features.tokens.tolist() == tokens_of_rows, "neighbours are not the row's own tokens"
 
 
 def test_only_whole_words_of_neighbours_are_read(tokenizer):
@@ -189,20 +193,27 @@ def test_only_whole_words_of_neighbours_are_read(tokenizer):
 
 @pytest.mark.parametrize("pad_left", [False, True])
 def test_batches_know_their_words_on_both_sides_of_padding(tokenizer, pad_left):
-    unlabelled = encode_words([["ab", "c"], ["d"], [], ["e"] * 9], None, tokenizer, max_length=8)
+    sentences = [["ab", "c"], ["d"], [], ["e"] * 9]
+    unlabelled = encode_words(sentences, None, tokenizer, max_length=8)
     features = replace(unlabelled, labels=np.arange(12))
     indices = np.arange(len(features))[::-1].copy()
+
     batch = features.collate(indices, Padding(0, left=pad_left, width=9))
+    words = features.prediction_indices(indices)
+
     ids = batch.inputs["input_ids"].numpy()
+    mask = batch.inputs["attention_mask"].numpy()
     labels = batch.labels.numpy()
     assert ids.shape == labels.shape == (len(indices), 9)
-    words = features.prediction_indices(indices)
+    assert (mask == (ids != 0)).all()
     assert sorted(words) == list(range(12))
-    assert labels[batch.windows, batch.columns].tolist() == words.tolist()
     assert (labels != IGNORED).sum() == 12
-    letters = [tokenizer.id_to_token(int(i)) for i in ids[batch.windows, batch.columns]]
-    assert letters == [["a", "c", "d", *"eeeeeeeee"][word] for word in words]
-    assert (batch.inputs["attention_mask"].numpy() == (ids != 0)).all()
+    labels_of_words = labels[batch.windows, batch.columns]
+    assert labels_of_words.tolist() == words.tolist()
+    ids_of_words = ids[batch.windows, batch.columns]
+    first_letters = "acd" + "e" * 9
+    for word, token_id in zip(words, ids_of_words, strict=True):
+        assert tokenizer.id_to_token(int(token_id)) == first_letters[word]
 
 
 def byte_level(*, add_prefix_space: bool) -> Tokenizer:
@@ -339,12 +350,15 @@ def test_parts_of_speech_are_taken_as_they_are(tokenizer):
     assert task.primary_metric == "accuracy"
     assert task.labels == ("ADP", "INTJ", "NOUN", "VERB")
     features = task.encode(rows, tokenizer, max_length=20)
-    answers = task.decode(outputs_for(task, [*tags[0], "VERB"]), features, rows)
+    outputs = outputs_for(task, [*tags[0], "VERB"])
+
+    answers = task.decode(outputs, features, rows)
+    lines = task.lines(outputs, features, rows)
+    metrics = task.answers.score(lines, resamples=100, seed=0)
+
     assert answers == [{"prediction": tags[0]}, {"prediction": ["VERB"]}]
-    scores = task.answers.score(
-        task.lines(outputs_for(task, [*tags[0], "VERB"]), features, rows), resamples=100, seed=0
-    )
-    assert {name: m.value for name, m in scores.items()} == {"accuracy": pytest.approx(5 / 6)}
+    assert list(metrics) == ["accuracy"]
+    assert metrics["accuracy"].value == pytest.approx(5 / 6)
     assert task.baseline(task.constant_answer(rows), rows) == {"accuracy": 0.5}
 
 
@@ -431,18 +445,18 @@ def test_losses_are_sums_over_the_labelled_words(tokenizer):
     batch = features.collate(np.array([1, 0]), Padding(0))
     torch.manual_seed(1)
     logits = torch.randn(*batch.inputs["input_ids"].shape, len(task.labels))
-    each = functional.cross_entropy(
-        logits[batch.windows, batch.columns],
-        torch.from_numpy(features.labels[[5, 0, 1, 2, 3, 4]]),
-        reduction="none",
-    )
-    torch.testing.assert_close(
-        task.objective(Padding(0)).window_losses(logits, batch),
-        torch.stack([each[:1].sum(), each[1:].sum()]),
-    )
+
+    losses = task.objective(Padding(0)).window_losses(logits, batch)
+    outputs = task.collect_outputs(logits, batch, features, np.array([1, 0]))
+
+    logits_of_words = logits[batch.windows, batch.columns]
+    labels_of_words = torch.from_numpy(features.labels[[5, 0, 1, 2, 3, 4]])
+    losses_of_words = functional.cross_entropy(logits_of_words, labels_of_words, reduction="none")
+    second_sentence = losses_of_words[:1].sum()
+    first_sentence = losses_of_words[1:].sum()
+    torch.testing.assert_close(losses, torch.stack([second_sentence, first_sentence]))
     assert features.weights.tolist() == [5, 1]
-    kept = task.collect_outputs(logits, batch, features, np.array([1, 0]))["logits"]
-    np.testing.assert_array_equal(kept, logits[batch.windows, batch.columns].numpy())
+    np.testing.assert_array_equal(outputs["logits"], logits_of_words.numpy())
 
 
 def answers_to_lines(

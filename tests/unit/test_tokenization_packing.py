@@ -3,6 +3,7 @@
 They have the same places on a disk and in memory.
 """
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -115,10 +116,16 @@ def _expected(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[list[int], li
 
     The library gives it another word than the one before it in its text.
     """
-    encodings = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
-    words = [[*e.word_ids] for e in encodings]
-    begins = [int(i == 0 or word != of[i - 1]) for of in words for i, word in enumerate(of)]
-    return [i for e in encodings for i in e.ids], begins
+    ids: list[int] = []
+    begins: list[int] = []
+    for text in texts:
+        encoding = tokenizer.encode(text, add_special_tokens=False)
+        ids += encoding.ids
+        previous_word = None
+        for position, word in enumerate(encoding.word_ids):
+            begins.append(int(position == 0 or word != previous_word))
+            previous_word = word
+    return ids, begins
 
 
 @pytest.mark.parametrize(
@@ -156,11 +163,10 @@ def test_words_of_a_text_that_is_not_cut_begin_at_their_marks() -> None:
 
 def _sentences(packed: PackedText) -> list[list[list[int]]]:
     """The documents as lists of sentences as lists of ids."""
-    cut = [
-        packed.ids[a:b].tolist()
-        for a, b in zip(packed.sentences, packed.sentences[1:], strict=False)
-    ]
-    return [cut[a:b] for a, b in zip(packed.documents, packed.documents[1:], strict=False)]
+    sentences = []
+    for start, end in itertools.pairwise(packed.sentences):
+        sentences.append(packed.ids[start:end].tolist())
+    return [sentences[start:end] for start, end in itertools.pairwise(packed.documents)]
 
 
 CORPORA = [
@@ -176,29 +182,31 @@ def test_places_are_the_same_on_a_disk_and_in_memory(
 ) -> None:
     monkeypatch.setattr(packing, "_CHARACTERS", size)
     tokenizer = _word_piece()
+    documents = list(itertools.chain.from_iterable(CORPORA))
+
     stored = pack(iter(map(iter, CORPORA)), tokenizer, tmp_path / "packed")
-    expected = [
-        [
-            [tokenizer.encode(text, add_special_tokens=False).ids for text in document]
-            for document in corpus
-        ]
-        for corpus in CORPORA
-    ]
-    full = [[[ids for ids in document if ids] for document in corpus] for corpus in expected]
-    assert _sentences(stored) == [document for corpus in full for document in corpus if document]
+    in_memory = pack_in_memory(documents, tokenizer)
+
+    expected = [_ids_of_sentences(tokenizer, document) for document in documents]
+    assert _sentences(in_memory) == expected, "each document stays"
+    assert _sentences(stored) == [document for document in expected if document]
     assert stored.corpora.tolist() == [0, 2, 2, 4]
     assert isinstance(stored.ids, np.memmap)
     assert stored.ids.dtype == np.uint16
-    assert {array.dtype for array in (stored.sentences, stored.documents, stored.corpora)} == {
-        np.dtype("int64")
-    }
-    memory = pack_in_memory([document for corpus in CORPORA for document in corpus], tokenizer)
-    assert _sentences(memory) == [
-        document for corpus in full for document in corpus
-    ]  # each one stays
+    assert stored.sentences.dtype == np.int64
+    assert stored.documents.dtype == np.int64
+    assert stored.corpora.dtype == np.int64
     for name in ("ids", "begins", "sentences"):
-        assert getattr(memory, name).tolist() == getattr(stored, name).tolist()
-        assert getattr(memory, name).dtype == getattr(stored, name).dtype
+        in_memory_array = getattr(in_memory, name)
+        stored_array = getattr(stored, name)
+        assert in_memory_array.tolist() == stored_array.tolist()
+        assert in_memory_array.dtype == stored_array.dtype
+
+
+def _ids_of_sentences(tokenizer: Tokenizer, document: list[str]) -> list[list[int]]:
+    """Ids of the texts of a document that have any."""
+    encodings = [tokenizer.encode(text, add_special_tokens=False) for text in document]
+    return [encoding.ids for encoding in encodings if encoding.ids]
 
 
 def test_how_texts_are_read_does_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

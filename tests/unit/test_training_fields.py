@@ -47,58 +47,74 @@ GOLD = torch.tensor([0, 2, 2, 1])
 
 
 def test_weighted_losses_are_those_of_torch_before_it_divides() -> None:
-    weights = (0.5, 2.0, 3.0)
-    losses = CrossEntropy(PADDING, weights).window_losses(LOGITS, Batch({}, GOLD))
-    plain = CrossEntropy(PADDING).window_losses(LOGITS, Batch({}, GOLD)).tolist()
-    assert losses.tolist() == pytest.approx(
-        [0.5 * plain[0], 3.0 * plain[1], 3.0 * plain[2], 2.0 * plain[3]]
-    )
-    complete = nn.CrossEntropyLoss(weight=torch.tensor(weights))(LOGITS, GOLD)
-    assert float(losses.sum() / (0.5 + 3.0 + 3.0 + 2.0)) == pytest.approx(float(complete))
+    class_weights = (0.5, 2.0, 3.0)
+    weights_of_rows = torch.tensor(class_weights)[GOLD]
+    torch_loss = nn.CrossEntropyLoss(weight=torch.tensor(class_weights))
+
+    losses = CrossEntropy(PADDING, class_weights).window_losses(LOGITS, Batch({}, GOLD))
+
+    plain_losses = CrossEntropy(PADDING).window_losses(LOGITS, Batch({}, GOLD))
+    assert losses.tolist() == pytest.approx((weights_of_rows * plain_losses).tolist())
+    mean = losses.sum() / weights_of_rows.sum()
+    assert float(mean) == pytest.approx(float(torch_loss(LOGITS, GOLD)))
 
 
 def test_smoothed_labels_by_hand() -> None:
     losses = CrossEntropy(PADDING, None, 0.3).window_losses(LOGITS, Batch({}, GOLD))
-    for loss, logits, gold in zip(losses.tolist(), LOGITS.tolist(), GOLD.tolist(), strict=True):
-        total = math.log(sum(math.exp(x) for x in logits))
-        target = [0.1 + (0.7 if label == gold else 0.0) for label in range(3)]
-        assert loss == pytest.approx(
-            sum(t * (total - x) for t, x in zip(target, logits, strict=True)), rel=1e-5
-        )
+
+    for loss, logits, gold in zip(losses, LOGITS, GOLD, strict=True):
+        targets = torch.full((3,), 0.1)
+        targets[gold] += 0.7
+        log_probabilities = logits - logits.exp().sum().log()
+        expected = -(targets * log_probabilities).sum()
+        assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_several_labels_weigh_presence_and_are_smoothed_towards_one_half() -> None:
-    gold = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
+LABEL_SETS = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
+
+
+def test_weights_of_several_labels_weigh_their_presence() -> None:
     weights = (2.0, 0.5, 1.0)
-    losses = BinaryCrossEntropy(PADDING, weights).window_losses(LOGITS, Batch({}, gold))
-    complete = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))(LOGITS, gold)
-    assert float(losses.mean()) == pytest.approx(float(complete))
-    smooth = BinaryCrossEntropy(PADDING, None, 0.2).window_losses(LOGITS, Batch({}, gold))
-    x = 2.0  # the first example's first label, 1 -> 0.9
-    target = 0.9
-    first = -(
-        target * math.log(1 / (1 + math.exp(-x)))
-        + (1 - target) * math.log(1 - 1 / (1 + math.exp(-x)))
-    )
-    rest = nn.functional.binary_cross_entropy_with_logits(
-        LOGITS[0, 1:], torch.tensor([0.1, 0.9]), reduction="sum"
-    )
-    assert float(smooth[0]) == pytest.approx((first + float(rest)) / 3, rel=1e-5)
+    torch_loss = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weights))
+
+    losses = BinaryCrossEntropy(PADDING, weights).window_losses(LOGITS, Batch({}, LABEL_SETS))
+
+    assert float(losses.mean()) == pytest.approx(float(torch_loss(LOGITS, LABEL_SETS)))
+
+
+def test_several_labels_are_smoothed_towards_one_half() -> None:
+    objective = BinaryCrossEntropy(PADDING, None, 0.2)
+
+    losses = objective.window_losses(LOGITS, Batch({}, LABEL_SETS))
+
+    probabilities = 1 / (1 + (-LOGITS[0]).exp())
+    targets = torch.tensor([0.9, 0.1, 0.9])  # of 1, 0, 1
+    present = targets * probabilities.log()
+    absent = (1 - targets) * (1 - probabilities).log()
+    expected = -(present + absent).mean()
+    assert float(losses[0]) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_tags_are_weighted_word_by_word_and_unlabelled_pieces_count_nothing() -> None:
     logits = LOGITS.view(2, 2, 3)
     gold = torch.tensor([[0, IGNORED], [2, 1]])
     empty = np.zeros(0, dtype=np.int64)
+    batch = WordBatch({}, gold, empty, empty)
     objective = CrossEntropy(PADDING, (0.5, 2.0, 3.0), 0.1)
-    losses = objective.window_losses(logits, WordBatch({}, gold, empty, empty))
     # Not by torch's own `weight`, which weighs each label's share of the smoothing by that label.
-    plain = nn.CrossEntropyLoss(ignore_index=IGNORED, label_smoothing=0.1, reduction="none")(
-        LOGITS, gold.flatten()
+    torch_loss = nn.CrossEntropyLoss(
+        ignore_index=IGNORED,
+        label_smoothing=0.1,
+        reduction="none",
     )
-    complete = plain * torch.tensor([0.5, 0.0, 3.0, 2.0])
-    assert losses.tolist() == pytest.approx([float(complete[0]), float(complete[2] + complete[3])])
-    assert objective.counts(WordBatch({}, gold, empty, empty)) == {"loss": 3}
+    weights_of_pieces = torch.tensor([0.5, 0.0, 3.0, 2.0])
+    losses_of_pieces = weights_of_pieces * torch_loss(LOGITS, gold.flatten())
+    expected = losses_of_pieces.view(2, 2).sum(dim=1)
+
+    losses = objective.window_losses(logits, batch)
+
+    assert losses.tolist() == pytest.approx(expected.tolist())
+    assert objective.counts(batch) == {"loss": 3}
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0, 5.0])
@@ -108,23 +124,31 @@ def test_focal_loss_is_that_of_the_paper(gamma: float) -> None:
 
     losses = FocalLoss(PADDING, gamma=gamma).window_losses(LOGITS, Batch({}, gold))
 
-    p = [
-        float(row.softmax(0)[max(0, label)])
-        for row, label in zip(LOGITS, gold.tolist(), strict=True)
-    ]
-    expected = [-((1 - x) ** gamma) * math.log(x) for x in p[:3]]
+    probabilities = LOGITS.softmax(dim=1)
+    expected = []
+    for row, label in enumerate([0, 2, 1]):
+        p = float(probabilities[row, label])
+        expected.append(-((1 - p) ** gamma) * math.log(p))
     assert losses.tolist() == pytest.approx([*expected, 0.0], rel=1e-5)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
 def test_focal_loss_of_several_labels_is_that_of_the_paper(gamma: float) -> None:
-    gold = torch.tensor([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 0.0]])
+    labels = [
+        [1.0, 0.0, 1.0],
+        [0.0, 0.0, 0.0],
+        [1.0, 1.0, 1.0],
+        [0.0, 1.0, 0.0],
+    ]
+    gold = torch.tensor(labels)
+    objective = BinaryFocalLoss(PADDING, gamma=gamma)
 
-    losses = BinaryFocalLoss(PADDING, gamma=gamma).window_losses(LOGITS, Batch({}, gold))
+    losses = objective.window_losses(LOGITS, Batch({}, gold))
 
-    p = torch.where(gold == 1, torch.sigmoid(LOGITS), torch.sigmoid(-LOGITS)).double()
-    expected = (-((1 - p) ** gamma) * torch.log(p)).mean(dim=1)
-    assert losses.tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    presence = torch.sigmoid(LOGITS).double()
+    p = torch.where(gold == 1, presence, 1 - presence)
+    focal_losses = -((1 - p) ** gamma) * torch.log(p)
+    assert losses.tolist() == pytest.approx(focal_losses.mean(dim=1).tolist(), rel=1e-5)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.0])
@@ -176,15 +200,28 @@ def test_training_minimises_the_weighted_loss_and_evaluation_tells_the_plain_one
 
     Both losses are then those of the same network.
     """
-    still = {"optimizer.learning_rate": 1e-30, "training.epochs": 1, "training.batch_size": 16}
-    ends = {}
-    for name, more in {"plain": {}, "weighted": {"training.class_weights": [2.0, 2.0]}}.items():
-        folder = RunFolder.create(tmp_path / name)
-        run(prepare(recipe_of(tiny_model, opinions, **still, **more)), folder)
-        lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
-        ends[name] = (lines[0]["loss"], lines[-1]["validation_loss"])
-    assert ends["weighted"][0] == pytest.approx(2.0 * ends["plain"][0], rel=1e-6)
-    assert ends["weighted"][1] == ends["plain"][1]
+    fields = {
+        "optimizer.learning_rate": 1e-30,
+        "training.epochs": 1,
+        "training.batch_size": 16,
+    }
+    plain = recipe_of(tiny_model, opinions, **fields)
+    fields["training.class_weights"] = [2.0, 2.0]
+    weighted = recipe_of(tiny_model, opinions, **fields)
+
+    plain_loss, plain_validation_loss = _losses_of_a_run(plain, tmp_path / "plain")
+    weighted_loss, weighted_validation_loss = _losses_of_a_run(weighted, tmp_path / "weighted")
+
+    assert weighted_loss == pytest.approx(2.0 * plain_loss, rel=1e-6)
+    assert weighted_validation_loss == plain_validation_loss
+
+
+def _losses_of_a_run(recipe: Any, path: Path) -> tuple[float, float]:
+    """Trains, and returns the first training loss and the last one of the validation split."""
+    folder = RunFolder.create(path)
+    run(prepare(recipe), folder)
+    lines = [json.loads(line) for line in folder.history.read_text().splitlines()]
+    return lines[0]["loss"], lines[-1]["validation_loss"]
 
 
 def test_the_objective_of_training_is_shaped_as_asked_and_that_of_evaluation_is_plain(
@@ -441,29 +478,52 @@ def test_the_smoothed_loss_by_hand() -> None:
     assert smoothed([4.0, 2.0]) == pytest.approx([4.0, (0.9 * 0.4 + 0.2) / (1 - 0.81)])
 
 
+RATES = np.geomspace(1e-7, 1.0, 701)
+
+
 def test_the_rates_of_a_known_curve() -> None:
     """The loss stays, falls from 1e-5 to 1e-2 along half a cosine, and rises.
 
     It falls fastest between the two.
     """
-    rates = np.geomspace(1e-7, 1.0, 701)
-    position = np.clip((np.log10(rates) + 5) / 3, 0, 1)
-    losses = 1.0 + 0.5 * np.cos(np.pi * position) + 10 * np.clip(np.log10(rates) + 2, 0, None)
-    actual = suggest(rates.tolist(), losses.tolist())
-    assert math.log10(actual["steepest"]) == pytest.approx(-3.5, abs=0.15)
-    assert math.log10(actual["minimum"]) == pytest.approx(-2.0, abs=0.1)
-    assert actual["minimum_tenth"] == actual["minimum"] / 10
-    assert actual["suggestion"] == min(actual["steepest"], actual["minimum_tenth"])
-    assert actual["fall"] == pytest.approx(1.0, abs=0.05)
-    assert actual["noise"] < 0.2
+    position = np.clip((np.log10(RATES) + 5) / 3, 0, 1)
+    fall = 0.5 * np.cos(np.pi * position)
+    rise = 10 * np.clip(np.log10(RATES) + 2, 0, None)
+    losses = 1.0 + fall + rise
+
+    suggested = suggest(RATES.tolist(), losses.tolist())
+
+    assert math.log10(suggested["steepest"]) == pytest.approx(-3.5, abs=0.15)
+    assert math.log10(suggested["minimum"]) == pytest.approx(-2.0, abs=0.1)
+    assert suggested["minimum_tenth"] == suggested["minimum"] / 10
+    assert suggested["suggestion"] == min(suggested["steepest"], suggested["minimum_tenth"])
+    assert suggested["fall"] == pytest.approx(1.0, abs=0.05)
+    assert suggested["noise"] < 0.2
+
+
+def test_noise_alone_is_no_fall_of_the_loss() -> None:
     rng = np.random.default_rng(0)
-    idle = [suggest(rates[:100].tolist(), rng.normal(0.6, 0.1, 100).tolist()) for _ in range(1000)]
-    fallen = [entry["fall"] is not None and entry["fall"] > entry["noise"] for entry in idle]
-    assert np.mean(fallen) < 0.025
-    rising = suggest(rates.tolist(), (1.0 + position).tolist())
-    assert [rising[name] for name in ("steepest", "minimum", "minimum_tenth", "suggestion")] == [
-        None
-    ] * 4
+    rates = RATES[:100].tolist()
+    n_falls = 0
+    for _ in range(1000):
+        losses = rng.normal(0.6, 0.1, 100).tolist()
+
+        suggested = suggest(rates, losses)
+
+        if suggested["fall"] is not None and suggested["fall"] > suggested["noise"]:
+            n_falls += 1
+    assert n_falls / 1000 < 0.025
+
+
+def test_a_rising_loss_suggests_no_rate() -> None:
+    losses = 1.0 + np.clip((np.log10(RATES) + 5) / 3, 0, 1)
+
+    suggested = suggest(RATES.tolist(), losses.tolist())
+
+    assert suggested["steepest"] is None
+    assert suggested["minimum"] is None
+    assert suggested["minimum_tenth"] is None
+    assert suggested["suggestion"] is None
 
 
 def test_the_range_test_ends_where_the_loss_explodes(tiny_model: Path, opinions: Path) -> None:
