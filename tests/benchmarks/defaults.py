@@ -865,10 +865,8 @@ def scores(data_dir: Path) -> Split:
 
 def entities(data_dir: Path) -> Split:
     """Entities of emerging kinds (WNUT-17)."""
-    train, test = [
-        shuffled(tagged_rows(data_dir / "wnut17" / name))
-        for name in ("wnut17train.conll", "emerging.dev.conll")
-    ]
+    train = shuffled(tagged_rows(data_dir / "wnut17" / "wnut17train.conll"))
+    test = shuffled(tagged_rows(data_dir / "wnut17" / "emerging.dev.conll"))
     return Split(train[:1200], test[:600])
 
 

@@ -101,13 +101,16 @@ def test_no_probe_is_advised_that_would_refuse_the_recipe(bertctl, words_of_run)
 def test_every_row_that_the_run_is_scored_on_has_the_baselines_answer(weak_run, baseline):
     run, _ = weak_run
     folder = RunFolder.open(run)
-    lines, theirs = (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for path in (
-            folder.predictions("validation"),
-            folder.baseline_predictions(baseline, "validation"),
-        )
-    )
+    lines = [
+        json.loads(line)
+        for line in folder.predictions("validation").read_text(encoding="utf-8").splitlines()
+    ]
+    theirs = [
+        json.loads(line)
+        for line in folder.baseline_predictions(baseline, "validation")
+        .read_text(encoding="utf-8")
+        .splitlines()
+    ]
     assert [(line["id"], line["gold"]) for line in lines] == [
         (line["id"], line["gold"]) for line in theirs
     ]

@@ -121,7 +121,8 @@ def _read_lines(folder):
 
 
 def _by_hand(a, b):
-    a, b = ([line["gold"] == line["prediction"] for line in _read_lines(run)] for run in (a, b))
+    a = [line["gold"] == line["prediction"] for line in _read_lines(a)]
+    b = [line["gold"] == line["prediction"] for line in _read_lines(b)]
     return sum(x and not y for x, y in zip(a, b, strict=True)), sum(
         y and not x for x, y in zip(a, b, strict=True)
     )

@@ -346,7 +346,8 @@ def test_memory_does_not_grow_with_the_file(tiny_run, tmp_path):
 
     What is held is a portion of 2,048.
     """
-    few, many = (_peak_kilobytes(tiny_run.path, count, tmp_path) for count in (4_000, 20_000))
+    few = _peak_kilobytes(tiny_run.path, 4_000, tmp_path)
+    many = _peak_kilobytes(tiny_run.path, 20_000, tmp_path)
     assert many - few < 8_000
 
 

@@ -315,10 +315,9 @@ def test_one_bar_survives_a_resize_and_leaves_the_screen_clean(
 
 def test_a_phase_whose_last_step_is_done_has_no_share_of_less_than_all():
     """The share counts the scoring that comes after the steps: `8/8 (90 %)` said two things."""
-    last, inside, over = (
-        _Phase("training", 0.0, (0, 0.0), done=done, total=8, share=share)
-        for done, share in ((8, 0.9), (4, 0.45), (8, 1.0))
-    )
+    last = _Phase("training", 0.0, (0, 0.0), done=8, total=8, share=0.9)
+    inside = _Phase("training", 0.0, (0, 0.0), done=4, total=8, share=0.45)
+    over = _Phase("training", 0.0, (0, 0.0), done=8, total=8, share=1.0)
     assert _percent(last) == ""
     assert _percent(inside) == " (45 %)"
     assert _percent(over) == " (100 %)"

@@ -98,9 +98,8 @@ def test_numbers_are_slices_by_size_and_many_of_them_ranges(bertctl, tmp_path):
 
 
 def test_how_many_errors(bertctl, run):
-    few, none = (
-        bertctl("report", run, "--format", "md", "--errors", count).stdout for count in (3, 0)
-    )
+    few = bertctl("report", run, "--format", "md", "--errors", 3).stdout
+    none = bertctl("report", run, "--format", "md", "--errors", 0).stdout
     rows = few[few.index("### Most confident errors") :].split("###")[1].splitlines()
     assert sum(line.startswith("| `") for line in rows) == 3
     assert "Most confident errors" not in none

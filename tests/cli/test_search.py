@@ -348,7 +348,8 @@ def test_a_graph_finds_what_is_near_and_says_how_much(
     search = ("search", "x", "queries.txt", "-k", 5, "--json")
     exact, quick = (bertctl(*search, *more) for more in ((), ("--approximate",)))
     assert "making a graph" in quick.stderr
-    right, actual = (json.loads(entry.stdout)["answers"] for entry in (exact, quick))
+    right = json.loads(exact.stdout)["answers"]
+    actual = json.loads(quick.stdout)["answers"]
     pairs = [
         {(entry["query_id"], entry["id"]): entry["score"] for entry in entry}
         for entry in (right, actual)
@@ -725,7 +726,8 @@ def test_two_texts_two_files_and_two_columns(
         *(f"{a},{b},{i}" for i, (a, b) in enumerate(zip(first, second, strict=True))),
     ]
     (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
-    a, b = (vectors_of(bertctl, tiny_model, name, tmp_path) for name in ("a.txt", "b.txt"))
+    a = vectors_of(bertctl, tiny_model, "a.txt", tmp_path)
+    b = vectors_of(bertctl, tiny_model, "b.txt", tmp_path)
     model = ("--model", tiny_model, "--precision", "fp32")
     answers = lines(bertctl("similarity", "a.txt", "b.txt", *model).stdout)
     assert [entry["similarity"] for entry in answers] == pytest.approx(

@@ -104,7 +104,8 @@ def test_shards_of_a_split_are_added_to_the_run_by_the_merge(
     bertctl: Run, tiny_run: TinyRun, tmp_path: Path
 ) -> None:
     """The batch of 4 rows is one: the second shard has nothing to compute."""
-    complete, run = (shutil.copytree(tiny_run.path, tmp_path / name) for name in ("whole", "run"))
+    complete = shutil.copytree(tiny_run.path, tmp_path / "whole")
+    run = shutil.copytree(tiny_run.path, tmp_path / "run")
     assert bertctl("evaluate", complete, "--split", "test").returncode == 0
     before = (run / "metrics.json").read_bytes()
     _shards(bertctl, ["evaluate", run, "--split", "test"], 2)

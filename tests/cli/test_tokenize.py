@@ -261,9 +261,8 @@ def test_a_table_without_pairs_is_cut_as_lines_are(bertctl: Run, tmp_path: Path)
     (tmp_path / "t.csv").write_text("text\na b c d e\nf g\n")
     (tmp_path / "t.txt").write_text("a b c d e\nf g\n")
     for cut in (("--max-length", 5, "--stride", 1), ("--max-length", 3)):
-        table, lines = (
-            bertctl("tokenize", "-f", file, "-m", "minilm", *cut) for file in ("t.csv", "t.txt")
-        )
+        table = bertctl("tokenize", "-f", "t.csv", "-m", "minilm", *cut)
+        lines = bertctl("tokenize", "-f", "t.txt", "-m", "minilm", *cut)
         assert table.returncode == 0, table.stderr
         assert table.stdout == lines.stdout
     refused = bertctl(

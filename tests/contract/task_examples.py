@@ -78,9 +78,11 @@ def score_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
 def cosine_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
     """The cosine of the means of both texts' vectors."""
     with torch.inference_mode():
-        entry, other = (
-            network(**tokenizer(line[name], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
-            for name in ("text", "pair")
+        entry = (
+            network(**tokenizer(line["text"], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
+        )
+        other = (
+            network(**tokenizer(line["pair"], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
         )
     assert line["prediction"] == pytest.approx(
         torch.cosine_similarity(entry, other, dim=0).item(), abs=1e-5

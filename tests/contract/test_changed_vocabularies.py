@@ -95,7 +95,8 @@ def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> 
     into = "get_input_embeddings"
     out = "get_output_embeddings"
     for layer, part in ((into, "weight"), (out, "weight"), (out, "bias")):
-        rows, was = (getattr(getattr(entry, layer)(), part) for entry in (changed, network))
+        rows = getattr(getattr(changed, layer)(), part)
+        was = getattr(getattr(network, layer)(), part)
         assert torch.equal(rows[: len(before)], was)
         mean = {
             which: sum(observed[i] * was[i] for i in range(len(observed)) if goes_on[i] == which)

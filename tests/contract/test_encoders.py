@@ -677,7 +677,8 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
         assert [entry.ids for entry in head.encode_batch(READ)] == expected, folder.name
         read = read_model(source, "AutoModel")
         for texts in (READ, [(text, READ[0]) for text in READ]):
-            theirs, ours = (entry.tokenizer.encode_batch(texts) for entry in (model, read))
+            theirs = model.tokenizer.encode_batch(texts)
+            ours = read.tokenizer.encode_batch(texts)
             assert [(entry.ids, entry.type_ids) for entry in ours] == [
                 (entry.ids, entry.type_ids) for entry in theirs
             ]

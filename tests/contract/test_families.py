@@ -149,9 +149,8 @@ def case(
 
 def test_it_learns(case: Case) -> None:
     history = [json.loads(line) for line in case.result.folder.history.read_text().splitlines()]
-    losses, norms = (
-        [line[name] for line in history if name in line] for name in ("loss", "grad_norm")
-    )
+    losses = [line["loss"] for line in history if "loss" in line]
+    norms = [line["grad_norm"] for line in history if "grad_norm" in line]
     assert min(norms) > 0
     if case.task == LEARNED:
         assert len(losses) == STEPS

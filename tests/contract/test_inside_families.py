@@ -304,7 +304,8 @@ def test_texts_are_scored_as_plain_transformers_scores_them(
             expected, abs=1e-4
         )
         assert answer["log_likelihood"] == pytest.approx(sum(expected), abs=1e-4)
-    total, tokens = (sum(answer[key] for answer in answers) for key in ("log_likelihood", "tokens"))
+    total = sum(answer["log_likelihood"] for answer in answers)
+    tokens = sum(answer["tokens"] for answer in answers)
     assert scorer.summary()["pseudo_perplexity"] == pytest.approx(math.exp(-total / tokens))
 
 

@@ -149,7 +149,8 @@ def test_arrays_are_scored_as_tensors_are(finished: Result) -> None:
     features = task.encode(rows, engine.tokenizer, max_length=MAX_LENGTH)
     arrays = replace(engine, backend=Arrays(engine))
     assert arrays.network is None
-    tensors, numbers = (entry.forward(task, features, batch_size=3) for entry in (engine, arrays))
+    tensors = engine.forward(task, features, batch_size=3)
+    numbers = arrays.forward(task, features, batch_size=3)
     assert {*tensors.outputs} == {*numbers.outputs}
     for name, values in tensors.outputs.items():
         assert numbers.outputs[name].dtype == values.dtype

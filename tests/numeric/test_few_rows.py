@@ -296,12 +296,13 @@ def test_a_ranking_without_an_error_is_not_sure_of_few_rows(name, n_there):
 def test_p_does_not_move_when_the_answers_of_a_run_are_shifted_or_scaled(name, change):
     rng = np.random.default_rng(5)
     truth = rng.normal(size=60)
-    ours, theirs = (truth + noise * rng.normal(size=60) for noise in (0.6, 0.9))
+    ours = truth + 0.6 * rng.normal(size=60)
+    theirs = truth + 0.9 * rng.normal(size=60)
     if name in ("pearson", "spearman"):
         of_scores = {"pearson": regression.pearson, "spearman": regression.spearman}[name]
-        first, second, moved = (
-            of_scores(truth, scores) for scores in (ours, theirs, change(theirs))
-        )
+        first = of_scores(truth, ours)
+        second = of_scores(truth, theirs)
+        moved = of_scores(truth, change(theirs))
     else:
         gold = (truth > 0.3)[:, None]
         sides = (ours, theirs, change(theirs))

@@ -28,14 +28,15 @@ def test_no_abstract_is_on_both_sides(shared_data: Path) -> None:
     counts: Counter[str] = Counter()
     for fold in (None, 1, 2, 3, 4, 5):
         data = load_data(_medical(shared_data, folds=fold and 5, fold=fold))
-        train, held = (data.splits[name] for name in ("train", "validation"))
-        texts, held_texts = (
-            {normalised(text) for text in rows.columns["text"]} for rows in (train, held)
-        )
+        train = data.splits["train"]
+        held = data.splits["validation"]
+        texts = {normalised(text) for text in train.columns["text"]}
+        held_texts = {normalised(text) for text in held.columns["text"]}
         assert len(train) + len(held) == 2888
         assert len(texts) + len(held_texts) < 2888
         assert not texts & held_texts
-        shares, held_shares = (Counter(map(str, rows.columns["label"])) for rows in (train, held))
+        shares = Counter(map(str, train.columns["label"]))
+        held_shares = Counter(map(str, held.columns["label"]))
         for label, count in held_shares.items():
             assert abs(count / len(held) - shares[label] / len(train)) < 0.02
         if fold is not None:
@@ -74,10 +75,8 @@ def test_rows_without_groups_are_dealt_out_as_ever(labels: list[object]) -> None
     plain = hold_out(rows, fraction=0.2, seed=7, stratify=True)
     again = hold_out(rows, fraction=0.2, seed=7, stratify=True, groups=[str(i) for i in range(60)])
     assert list(plain[1].ids) == list(again[1].ids)
-    fold, same = (
-        hold_out_fold(rows, folds=3, fold=2, seed=7, stratify=True, groups=g)
-        for g in (None, range(60))
-    )
+    fold = hold_out_fold(rows, folds=3, fold=2, seed=7, stratify=True, groups=None)
+    same = hold_out_fold(rows, folds=3, fold=2, seed=7, stratify=True, groups=range(60))
     assert list(fold[1].ids) == list(same[1].ids)
 
 

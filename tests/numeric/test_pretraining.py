@@ -286,10 +286,10 @@ def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_s
 
 
 def test_a_new_bert_begins_from_its_corpus_or_from_random_numbers(tmp_path: Path) -> None:
-    personal, random = (
-        prepare(corpus_recipe(DEMO, **{"pretraining.first_weights": how})).loaded.network
-        for how in ("corpus", "random")
-    )
+    personal = prepare(
+        corpus_recipe(DEMO, **{"pretraining.first_weights": "corpus"})
+    ).loaded.network
+    random = prepare(corpus_recipe(DEMO, **{"pretraining.first_weights": "random"})).loaded.network
     again = prepare(corpus_recipe(DEMO)).loaded.network
     tables = [network.get_input_embeddings().weight for network in (personal, random, again)]
     assert torch.equal(tables[0], tables[2])

@@ -129,9 +129,8 @@ def _fine_tuned(
     answers = [
         json.loads(line) for line in run_folder.predictions("validation").read_text().splitlines()
     ]
-    gold, predicted = (
-        np.array([line[name] for line in answers]) for name in ("gold", "prediction")
-    )
+    gold = np.array([line["gold"] for line in answers])
+    predicted = np.array([line["prediction"] for line in answers])
     return float(stats.spearmanr(gold, predicted).statistic), float(
         ((gold - predicted) ** 2).mean() / gold.var()
     )

@@ -143,7 +143,8 @@ def test_pairs_are_scored_as_defined(measure: str) -> None:
 
     for seed in SETS[:2]:
         pairs = made_set(seed)
-        a, b = (pairs.of(column).astype(np.float64) for column in (pairs.first, pairs.second))
+        a = pairs.of(pairs.first).astype(np.float64)
+        b = pairs.of(pairs.second).astype(np.float64)
         similarities = np.array(
             [PLAIN[measure](entry, other[None])[0] for entry, other in zip(a, b, strict=True)]
         )

@@ -88,7 +88,8 @@ def _train(
 @pytest.mark.parametrize("lengths", [[3, 8, 1], [9], [16, 2]])
 def test_a_batch_is_filled_up_to_a_multiple(lengths: list[int]) -> None:
     values = np.array(lengths)
-    plain, rounded = (Padding(0, multiple=multiple).mask(values) for multiple in (1, 8))
+    plain = Padding(0, multiple=1).mask(values)
+    rounded = Padding(0, multiple=8).mask(values)
     assert rounded.shape == (len(values), -(-max(lengths) // 8) * 8)
     np.testing.assert_array_equal(rounded[:, : plain.shape[1]], plain)
     assert not rounded[:, plain.shape[1] :].any()

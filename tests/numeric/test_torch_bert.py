@@ -140,7 +140,8 @@ def test_hidden_states_are_those_of_transformers(family: str, saved: str, tmp_pa
     inputs = _inputs(family, "", padded=True)
     assert ours is not None
     with torch.inference_mode():
-        actual, expected = (entry(**inputs, output_hidden_states=True) for entry in (ours, theirs))
+        actual = ours(**inputs, output_hidden_states=True)
+        expected = theirs(**inputs, output_hidden_states=True)
         assert ours(**inputs).hidden_states is None
     assert len(actual.hidden_states) == len(expected.hidden_states) == 4
     assert torch.equal(torch.stack(actual.hidden_states), torch.stack(expected.hidden_states))

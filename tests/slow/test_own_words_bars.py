@@ -113,15 +113,15 @@ def test_grown_words_save_pieces_and_start_well(shared_data: Path, tmp_path: Pat
 
 def check_bars(old: Path, train: list[str], held_out: list[str], new: Path) -> None:
     grow(str(old), [TextChunk(train)], new, words=5000)
-    before, after = (transformers.AutoTokenizer.from_pretrained(folder) for folder in (old, new))
+    before = transformers.AutoTokenizer.from_pretrained(old)
+    after = transformers.AutoTokenizer.from_pretrained(new)
     pieces = [
         sum(map(len, entry(held_out, add_special_tokens=False)["input_ids"]))
         for entry in (before, after)
     ]
     assert pieces[1] <= 0.88 * pieces[0]
-    ours, theirs = (
-        transformers.AutoModelForMaskedLM.from_pretrained(folder) for folder in (new, old)
-    )
+    ours = transformers.AutoModelForMaskedLM.from_pretrained(new)
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(old)
     torch.manual_seed(0)
     theirs.resize_token_embeddings(len(after))
     losses = [start_of(entry, after, held_out, len(before)) for entry in (ours, theirs)]

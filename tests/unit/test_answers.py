@@ -88,7 +88,8 @@ def test_one_label_an_example_equals_scikit_learn(labels):
     rows = zip(lines, chances.tolist(), strict=True)
     lines = [line | {"probabilities": dict(zip(labels, row, strict=True))} for line, row in rows]
     others = np.array(gold)[:, None] == np.array(labels)
-    chances, others = (side[:, -1] if len(labels) == 2 else side for side in (chances, others))
+    chances = chances[:, -1] if len(labels) == 2 else chances
+    others = others[:, -1] if len(labels) == 2 else others
     for name, theirs in (
         ("roc_auc", roc_auc_score),
         ("average_precision", average_precision_score),

@@ -276,10 +276,8 @@ def test_groups_are_those_of_the_files_own_column_whatever_else_has_its_name(tmp
     (tmp_path / "a.csv").write_text("\n".join(["question,text,label", *lines]) + "\n")
     fields = {"text_column": "question", "group_column": "text", "validation_fraction": 0.3}
     data = load(train_file=str(tmp_path / "a.csv"), **fields)
-    left, held = (
-        {text.split(" ")[1] for text in data.splits[name].columns["text"]}
-        for name in ("train", "validation")
-    )
+    left = {text.split(" ")[1] for text in data.splits["train"].columns["text"]}
+    held = {text.split(" ")[1] for text in data.splits["validation"].columns["text"]}
     assert held
     assert not {int(entry) // 4 for entry in left} & {int(entry) // 4 for entry in held}
 

@@ -469,7 +469,9 @@ def test_a_span_ends_at_any_grapheme_where_no_blank_shows_the_end_of_a_name(
     span = [start, start + len(surface), "X"]
     heard = Heard()
     rows = read(tmp_path / "a.jsonl", spans_row(span, text=text), heard=heard)
-    [words], [tags], [offsets] = (rows.columns[name] for name in ("words", "label", "offsets"))
+    [words] = rows.columns["words"]
+    [tags] = rows.columns["label"]
+    [offsets] = rows.columns["offsets"]
     marked = [place for place, tag in zip(offsets, tags, strict=True) if tag != "O"]
     assert text[marked[0][0] : marked[-1][1]] == surface
     assert [text[first:last] for first, last in offsets] == list(words)
@@ -540,7 +542,8 @@ def test_a_single_document_can_be_held_out_from(tmp_path):
             data=DataSection(train_file=str(path), validation_fraction=0.2),
         )
         splits = load_data(recipe).splits
-        held, left = (set(splits[name].columns["document"]) for name in ("validation", "train"))
+        held = set(splits["validation"].columns["document"])
+        left = set(splits["train"].columns["document"])
         assert (len(splits["validation"]), bool(held & left)) == (
             (1, True) if documents == 1 else (5, False)
         )

@@ -416,7 +416,8 @@ def test_each_token_of_a_long_text_comes_from_the_window_with_more_around_it(
         assert arrays["offsets"].tolist() == [0, 14, 17]
         vectors = arrays["vectors"][:, :]
         assert [text[a:b] for a, b in arrays["spans"][1:13]] == words
-    first, second = (one_by_one(" ".join(part))[0][-1] for part in (words[0:8], words[4:12]))
+    first = one_by_one(" ".join(words[0:8]))[0][-1]
+    second = one_by_one(" ".join(words[4:12]))[0][-1]
     by_hand = torch.cat(
         [first[0:7], second[3:9], second[9:10]]
     )  # words 4 and 5 have more context in the first window

@@ -178,7 +178,8 @@ def test_evaluate_of_rows_gives_the_scores_of_their_file(
     file = csv_of(rows, tmp_path / "rows.csv")
     assert of_rows == run.evaluate_file(file, tmp_path / "of-file")
     run.evaluate(rows=as_arrow(rows), output=tmp_path / "of-rows")
-    ours, theirs = (tmp_path / name / "metrics.json" for name in ("of-rows", "of-file"))
+    ours = tmp_path / "of-rows" / "metrics.json"
+    theirs = tmp_path / "of-file" / "metrics.json"
     assert ours.read_bytes() == theirs.read_bytes()
     with pytest.raises(UsageError, match="a split and rows are given"):
         run.evaluate("test", rows=rows)
@@ -202,15 +203,12 @@ def test_rows_of_every_task_are_read_as_their_file(task: str, tmp_path: Path) ->
     for supplied in (rows, iter(rows)):
         source = memory_file(supplied, "rows")
         assert source is not None
-        read, again = (
-            [part.columns for part in reader.stream(entry, settings, chunk_rows=3)]
-            for entry in (source, path)
-        )
+        read = [part.columns for part in reader.stream(source, settings, chunk_rows=3)]
+        again = [part.columns for part in reader.stream(path, settings, chunk_rows=3)]
         assert read == again
     if task in ("text-classification", "multiple-choice", "question-answering"):
-        by_rows, by_file = (
-            guess_task(source, settings)[:2] for source in (kept_file(rows, "rows"), path)
-        )
+        by_rows = guess_task(kept_file(rows, "rows"), settings)[:2]
+        by_file = guess_task(path, settings)[:2]
         assert by_rows == by_file
 
 
@@ -418,7 +416,8 @@ def test_similarity_and_index_answer_as_their_verbs(
     bertctl("index", str(first), "-o", str(tmp_path / "by-verb"), *model)
     api.index((text for text in texts), tmp_path / "by-api", tiny_model, fields=fields)
     for name in ("vectors.npy", "rows.jsonl"):
-        ours, theirs = (tmp_path / folder / name for folder in ("by-api", "by-verb"))
+        ours = tmp_path / "by-api" / name
+        theirs = tmp_path / "by-verb" / name
         assert ours.read_bytes() == theirs.read_bytes()
     requests = ["a dull film", "-k", "2", "--device", "cpu", "--json"]
     done = bertctl("search", str(tmp_path / "by-verb"), *requests)

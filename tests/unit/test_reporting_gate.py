@@ -139,7 +139,8 @@ def test_the_worst_verdict_is_the_gates(tmp_path):
 
 def test_a_loss_has_to_stay_below(tmp_path):
     run = _run(tmp_path / "run")
-    low, high = (_metrics(*_answers())["loss"][end] for end in ("low", "high"))
+    low = _metrics(*_answers())["loss"]["low"]
+    high = _metrics(*_answers())["loss"]["high"]
     assert _gate(run, f"max loss={high + 0.01}").verdict == "pass"
     assert _gate(run, f"max loss={low - 0.01}").verdict == "fail"
     assert _gate(run, f"max loss={(low + high) / 2}").verdict == "inconclusive"

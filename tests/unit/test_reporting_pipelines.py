@@ -188,7 +188,8 @@ def test_at_most_ten_annotations_of_a_kind_the_worst_first():
     ]
     many += [Check(f"f{i}", "g", "fail", "m") for i in range(10)]
     parsed = [_parse_command(line) for line in github.annotations(many)]
-    errors, warnings = ([p for p in parsed if p[0] == kind] for kind in ("error", "warning"))
+    errors = [p for p in parsed if p[0] == "error"]
+    warnings = [p for p in parsed if p[0] == "warning"]
     assert [p[1]["title"] for p in errors] == [f"f{i}" for i in range(10)]
     assert len(warnings) == 10
     assert [p[1]["title"] for p in warnings[:2]] == ["u", "w0"]
@@ -324,16 +325,15 @@ def test_the_code_quality_report_lists_what_did_not_pass(tmp_path):
 
 
 def test_a_finding_keeps_its_fingerprint_when_only_numbers_change():
-    before, after, other = (
-        gitlab.code_quality([Check(name, "gate", "fail", message)], default_file=file)[0][
-            "fingerprint"
-        ]
-        for name, message, file in (
-            ("min accuracy=0.9", "0.88", "runs/a-1/metrics.json"),
-            ("min accuracy=0.9", "0.87", "runs/a-2/metrics.json"),
-            ("min f1=0.9", "0.87", "runs/a-2/metrics.json"),
-        )
-    )
+    before = gitlab.code_quality(
+        [Check("min accuracy=0.9", "gate", "fail", "0.88")], default_file="runs/a-1/metrics.json"
+    )[0]["fingerprint"]
+    after = gitlab.code_quality(
+        [Check("min accuracy=0.9", "gate", "fail", "0.87")], default_file="runs/a-2/metrics.json"
+    )[0]["fingerprint"]
+    other = gitlab.code_quality(
+        [Check("min f1=0.9", "gate", "fail", "0.87")], default_file="runs/a-2/metrics.json"
+    )[0]["fingerprint"]
     assert before == after != other
 
 
