@@ -559,19 +559,23 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     The tiny model, which hardly prefers an answer, is too modest there.
     """
     run = shutil.copytree(tiny_run.path, tmp_path / "run")
-    rows = tiny_run.data.read_text().splitlines()
-    rows[1:7] = [
-        row.replace(",pos", ",x").replace(",neg", ",pos").replace(",x", ",neg") for row in rows[1:7]
-    ]
     other = tmp_path / "other.csv"
+    swapped_labels = {"pos": "neg", "neg": "pos"}
+    rows = tiny_run.data.read_text().splitlines()
+    for number in range(1, 7):
+        text, _, label = rows[number].rpartition(",")
+        rows[number] = f"{text},{swapped_labels[label]}"
     other.write_text("\n".join(rows) + "\n")
-    (run / "recipe.yaml").write_text(
-        (run / "recipe.yaml").read_text().replace(str(tiny_run.data), str(other))
-    )
-    before = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)["probabilities"]
-    chosen = bertctl(
-        "evaluate", run, "--split", "test", "--calibrate", "--threshold", "f1", "--json"
-    )
+    recipe = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(recipe.replace(str(tiny_run.data), str(other)))
+
+    def odds_of_a_film() -> float:
+        line = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)
+        return math.log(line["probabilities"]["pos"] / line["probabilities"]["neg"])
+
+    odds_before = odds_of_a_film()
+    options = ("--calibrate", "--threshold", "f1")
+    chosen = bertctl("evaluate", run, "--split", "test", *options, "--json")
     assert chosen.returncode == 0, chosen.stderr
     document = json.loads(chosen.stdout)
     decision = document["decision"]
@@ -582,25 +586,22 @@ def test_a_decision_is_stored_and_applied_by_predict(bertctl, tiny_run, tmp_path
     for name in ("calibration_error", "classwise_calibration_error", "brier"):
         assert set(document[name]) == {"before", "after"}
     assert document["brier"]["after"] <= 2
-    after = json.loads(bertctl("predict", run, "-", input="a fine film\n").stdout)["probabilities"]
-    odds = [math.log(p["pos"] / p["neg"]) for p in (before, after)]
-    assert odds[0] / odds[1] == pytest.approx(decision["temperature"], rel=1e-3)
+    assert odds_before / odds_of_a_film() == pytest.approx(decision["temperature"], rel=1e-3)
     assert (run / "metrics.json").read_bytes() == (tiny_run.path / "metrics.json").read_bytes()
     assert bertctl("evaluate", run, "--file", tiny_run.data, "--calibrate").returncode == 2
+
+    def predictions() -> list[str]:
+        lines = bertctl("predict", run, other).stdout.splitlines()
+        return [json.loads(line)["prediction"] for line in lines]
 
     shutil.copy(tiny_run.path / "metrics.json", run / "metrics.json")
     (run / "decision.json").unlink()
     assert bertctl("evaluate", run, "--split", "test", "--threshold", "f1").returncode == 0
-    answers = [
-        json.loads(line)["prediction"]
-        for line in bertctl("predict", run, other).stdout.splitlines()
-    ]
-    again = bertctl("evaluate", run, "--split", "test", "--calibrate", "--json")
-    assert json.loads(again.stdout)["decision"]["threshold"] is not None, again.stderr
-    assert answers == [
-        line["prediction"]
-        for line in map(json.loads, bertctl("predict", run, other).stdout.splitlines())
-    ]
+    predictions_by_threshold = predictions()
+    calibrated = bertctl("evaluate", run, "--split", "test", "--calibrate", "--json")
+    decision = json.loads(calibrated.stdout)["decision"]
+    assert decision["threshold"] is not None, calibrated.stderr
+    assert predictions() == predictions_by_threshold
 
 
 def test_splits_that_another_evaluate_adds_meanwhile_stay(tiny_run, tmp_path, monkeypatch):

@@ -144,9 +144,12 @@ def test_scores_by_label_come_with_v(tiny_run: TinyRun, bertctl: Run, tmp_path: 
     assert verbose.stdout.startswith(plain.stdout.rstrip("\n"))
     head, *rows = verbose.stdout.partition("file, by label")[2].strip().splitlines()
     assert head.split() == ["label", "in", "gold", "predicted", "precision", "recall", "F1"]
-    counts = [labels_of(tiny_run).count(label) for label in ("neg", "pos")]
-    assert [row.split()[:2] for row in rows] == [["neg", str(counts[0])], ["pos", str(counts[1])]]
-    assert all(len(row.split()) == 6 for row in rows)
+    negative_row, positive_row = (row.split() for row in rows)
+    labels = labels_of(tiny_run)
+    assert negative_row[:2] == ["neg", str(labels.count("neg"))]
+    assert positive_row[:2] == ["pos", str(labels.count("pos"))]
+    assert len(negative_row) == 6
+    assert len(positive_row) == 6
 
 
 def labels_of(run: TinyRun) -> list[str]:

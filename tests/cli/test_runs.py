@@ -230,35 +230,47 @@ def test_gc_ranks_runs_among_their_like(tmp_path: Path) -> None:
 
     A loss is better where it is lower; newer wins ties.
     """
-    rows = {"data_hashes": {"validation": "other"}}
-    for name, value, more in (
-        ("a-low", 0.5, {}),
-        ("a-high", 0.9, {}),
-        ("a-same", 0.9, {}),
-        ("b-low", 0.1, {"recipe": {"name": "other"}}),
-        ("c-low", 0.2, {"primary": "loss"}),
-    ):
-        run = made_run(tmp_path / name, classified(8), value=value, **more)
-        os.utime(run / "status.json", (1e9 + (name == "a-same"),) * 2)
-    path = made_run(tmp_path / "d-low", classified(8), value=0.3) / "environment.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | rows))
+
+    def make(name: str, value: float, **fields: Any) -> Path:
+        run = made_run(tmp_path / name, classified(8), value=value, **fields)
+        os.utime(run / "status.json", (1e9, 1e9))
+        return run
+
+    make("a-low", 0.5)
+    make("a-high", 0.9)
+    newer = make("a-same", 0.9)
+    os.utime(newer / "status.json", (1e9 + 1, 1e9 + 1))
+    make("b-low", 0.1, recipe={"name": "other"})
+    make("c-low", 0.2, primary="loss")
+    environment = make("d-low", 0.3) / "environment.json"
+    document = json.loads(environment.read_text())
+    document["data_hashes"] = {"validation": "other"}
+    environment.write_text(json.dumps(document))
     for name in ("f-low", "f-high"):  # of another file, perhaps not of the same
-        (made_run(tmp_path / name, classified(8), value=0.1) / "environment.json").unlink()
-    metrics = made_run(tmp_path / "e", scored(8), primary="spearman") / "metrics.json"
-    document = json.loads(metrics.read_text())
-    document["metrics"]["validation"]["spearman"]["value"] = None
-    metrics.write_text(json.dumps(document))
-    names = [Path(run.run).name for run in beyond_best(list_runs(tmp_path), 1)]
-    assert names == ["a-high", "a-low"]
+        (make(name, 0.1) / "environment.json").unlink()
+    without_value = made_run(tmp_path / "e", scored(8), primary="spearman")
+    _change_metric(without_value, "spearman", value=None)
+
+    surplus = beyond_best(list_runs(tmp_path), 1)
+
+    assert [Path(run.run).name for run in surplus] == ["a-high", "a-low"]
+
+
+def test_gc_keeps_the_run_with_the_lowest_loss(tmp_path: Path) -> None:
     for name, value in (("l-1", 0.3), ("l-2", 0.2)):
-        metrics = (
-            made_run(tmp_path / "losses" / name, classified(8), primary="nll", value=value)
-            / "metrics.json"
-        )
-        document = json.loads(metrics.read_text())
-        document["metrics"]["validation"]["nll"]["higher_is_better"] = False
-        metrics.write_text(json.dumps(document))
-    assert [Path(run.run).name for run in beyond_best(list_runs(tmp_path / "losses"), 1)] == ["l-1"]
+        run = made_run(tmp_path / name, classified(8), primary="nll", value=value)
+        _change_metric(run, "nll", higher_is_better=False)
+
+    surplus = beyond_best(list_runs(tmp_path), 1)
+
+    assert [Path(run.run).name for run in surplus] == ["l-1"]
+
+
+def _change_metric(run: Path, name: str, **fields: Any) -> None:
+    path = run / "metrics.json"
+    document = json.loads(path.read_text())
+    document["metrics"]["validation"][name] |= fields
+    path.write_text(json.dumps(document))
 
 
 def test_the_runs_of_a_sweep_are_listed_and_stay(tmp_path: Path, bertctl: Run) -> None:

@@ -7,6 +7,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertctl.errors import ExitCode
@@ -121,30 +122,33 @@ def test_which_of_two_is_likelier(bertctl: Run, masked: Path, tmp_path: Path) ->
         ("a fine film", "fine a film"),
         ("it was bad", "it bad was"),
     ]
-    (tmp_path / "each.txt").write_text("".join(f"{text}\n" for both in texts for text in both))
-    lines = bertctl("score", masked, "each.txt").stdout.splitlines()
-    log_likelihoods = [json.loads(line)["log_likelihood"] for line in lines]
-    scores = list(zip(log_likelihoods[::2], log_likelihoods[1::2], strict=True))
-    document = json.loads(
-        bertctl("score", masked, texts[0][0], "--pair", texts[0][1], "--json").stdout
-    )
-    assert document["right"] == (scores[0][0] > scores[0][1])
-    assert document["difference"] == pytest.approx(scores[0][0] - scores[0][1], abs=1e-4)
-    which = "first" if document["right"] else "second"
-    assert (
-        f"the {which} is likelier"
-        in bertctl("score", masked, texts[0][0], "--pair", texts[0][1]).stdout
-    )
+    good_texts = [good for good, _ in texts]
+    bad_texts = [bad for _, bad in texts]
+    (tmp_path / "each.txt").write_text("\n".join(good_texts + bad_texts) + "\n")
     rows = [{"sentence_good": good, "sentence_bad": bad} for good, bad in texts]
     (tmp_path / "blimp.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = bertctl("score", masked, "blimp.jsonl")
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    right = [good > bad for good, bad in scores]
-    assert [answer["right"] for answer in answers] == right
-    assert f"likelier in {sum(right)} of 3 pairs: {sum(right) / 3:.1%}" in done.stderr
-    share = json.loads(bertctl("score", masked, "blimp.jsonl", "--json").stdout)["accuracy"]
-    assert share["n"] == 3
-    assert share["low"] < share["value"] == sum(right) / 3 <= share["high"] <= 1
+    lines = bertctl("score", masked, "each.txt").stdout.splitlines()
+    log_likelihoods = [json.loads(line)["log_likelihood"] for line in lines]
+    differences = np.subtract(log_likelihoods[:3], log_likelihoods[3:])
+    n_right = int((differences > 0).sum())
+
+    words = ("score", masked, good_texts[0], "--pair", bad_texts[0])
+    typed = bertctl(*words)
+    typed_document = json.loads(bertctl(*words, "--json").stdout)
+    of_file = bertctl("score", masked, "blimp.jsonl")
+    file_document = json.loads(bertctl("score", masked, "blimp.jsonl", "--json").stdout)
+
+    assert typed_document["right"] == (differences[0] > 0)
+    assert typed_document["difference"] == pytest.approx(differences[0], abs=1e-4)
+    likelier = "first" if differences[0] > 0 else "second"
+    assert f"the {likelier} is likelier" in typed.stdout
+    answers = [json.loads(line) for line in of_file.stdout.splitlines()]
+    assert [answer["right"] for answer in answers] == (differences > 0).tolist()
+    assert f"likelier in {n_right} of 3 pairs: {n_right / 3:.1%}" in of_file.stderr
+    accuracy = file_document["accuracy"]
+    assert accuracy["n"] == 3
+    assert accuracy["value"] == n_right / 3
+    assert accuracy["low"] < accuracy["value"] <= accuracy["high"] <= 1
 
 
 REFUSED = {

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import hashlib
+import itertools
 import json
 import shlex
 import shutil
@@ -247,31 +248,41 @@ def test_what_is_whole_is_not_computed_again(
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts))
     words = ("index", "texts.txt", "-o", "x", "--model", tiny_model)
     assert bertctl(*words).returncode == 0
-    folder = tmp_path / "x"
-    document = json.loads((folder / "index.json").read_text())
-    rows = (folder / "rows.jsonl").read_bytes()
-    vectors = np.load(folder / "vectors.npy")
+    index_path = tmp_path / "x" / "index.json"
+    rows_path = tmp_path / "x" / "rows.jsonl"
+    vectors_path = tmp_path / "x" / "vectors.npy"
+    document = json.loads(index_path.read_text())
+    rows = rows_path.read_bytes()
+    vectors = np.load(vectors_path)
     assert document["rows"] == 600
     assert document["corpus"]["rows"] == 600
     assert len(vectors) == 600
     # What a kill leaves after a chunk of 256 rows, marked by numbers of its own.
     digest = hashlib.sha256("\x00".join(texts[:256]).encode() + b"\x01").hexdigest()
-    size = len(b"".join(rows.splitlines(keepends=True)[:256]))
-    left = document | {"rows": 256, "vectors": 256, "bytes": size, "complete": False}
-    left["corpus"] = {"source": "texts.txt", "rows": 256, "texts_sha256": digest}
-    (folder / "index.json").write_text(json.dumps(left))
-    marked = np.load(folder / "vectors.npy", mmap_mode="r+")
+    first_rows = rows.splitlines(keepends=True)[:256]
+    killed_document = document | {
+        "rows": 256,
+        "vectors": 256,
+        "bytes": len(b"".join(first_rows)),
+        "complete": False,
+        "corpus": {"source": "texts.txt", "rows": 256, "texts_sha256": digest},
+    }
+    index_path.write_text(json.dumps(killed_document))
+    marked = np.load(vectors_path, mmap_mode="r+")
     marked[:256] = 7
     marked.flush()
-    again = bertctl(*words, "--resume")
-    assert again.returncode == 0, again.stderr
-    assert json.loads((folder / "index.json").read_text()) == document
-    assert (folder / "rows.jsonl").read_bytes() == rows
-    arrays = np.load(folder / "vectors.npy")
-    assert (arrays[:256] == 7).all()
-    np.testing.assert_allclose(arrays[256:], vectors[256:], atol=1e-6)
+
+    resumed = bertctl(*words, "--resume")
+
+    assert resumed.returncode == 0, resumed.stderr
+    assert json.loads(index_path.read_text()) == document
+    assert rows_path.read_bytes() == rows
+    resumed_vectors = np.load(vectors_path)
+    assert (resumed_vectors[:256] == 7).all()
+    np.testing.assert_allclose(resumed_vectors[256:], vectors[256:], atol=1e-6)
+
     (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts[:100]))
-    (folder / "index.json").write_text(json.dumps(left))
+    index_path.write_text(json.dumps(killed_document))
     shorter = bertctl(*words, "--resume")
     assert shorter.returncode == 3
     assert "first rows of texts.txt" in shorter.stderr
@@ -721,60 +732,59 @@ def test_two_texts_two_files_and_two_columns(
     second = TEXTS[4:8]
     (tmp_path / "a.txt").write_text("".join(f"{text}\n" for text in first))
     (tmp_path / "b.txt").write_text("".join(f"{text}\n" for text in second))
-    rows = [
-        "sentence1,sentence2,score",
-        *(f"{a},{b},{i}" for i, (a, b) in enumerate(zip(first, second, strict=True))),
-    ]
-    (tmp_path / "pairs.csv").write_text("\n".join(rows) + "\n")
-    a = vectors_of(bertctl, tiny_model, "a.txt", tmp_path)
-    b = vectors_of(bertctl, tiny_model, "b.txt", tmp_path)
+    rows = [f"{first[number]},{second[number]},{number}\n" for number in range(4)]
+    (tmp_path / "pairs.csv").write_text("sentence1,sentence2,score\n" + "".join(rows))
+    first_vectors = vectors_of(bertctl, tiny_model, "a.txt", tmp_path)
+    second_vectors = vectors_of(bertctl, tiny_model, "b.txt", tmp_path)
     model = ("--model", tiny_model, "--precision", "fp32")
-    answers = lines(bertctl("similarity", "a.txt", "b.txt", *model).stdout)
-    assert [entry["similarity"] for entry in answers] == pytest.approx(
-        (a * b).sum(axis=1), abs=2e-6
-    )
-    assert {name: answers[1][name] for name in ("id", "pair_id", "text", "pair")} == {
-        "id": "1",
-        "pair_id": "1",
-        "text": first[1],
-        "pair": second[1],
-    }
-    done = bertctl("similarity", "pairs.csv", *model, "--json")
-    document = json.loads(done.stdout)
-    assert document["answers"] == answers
-    from scipy.stats import pearsonr, spearmanr
 
-    cosines = [entry["similarity"] for entry in answers]
-    assert document["spearman"]["value"] == pytest.approx(spearmanr(range(4), cosines).statistic)
-    assert document["pearson"]["value"] == pytest.approx(
-        pearsonr(range(4), cosines).statistic, abs=1e-4
-    )
-    assert "spearman of cosines and scores" in done.stderr
-    every = lines(bertctl("similarity", "a.txt", "b.txt", "--all", *model).stdout)
-    assert [entry["similarity"] for entry in every] == pytest.approx((a @ b.T).ravel(), abs=2e-6)
-    records = lines(bertctl("similarity", first[2], "b.txt", "--all", *model).stdout)
-    same = [line["similarity"] for line in every[8:12]]
-    assert [line["similarity"] for line in records] == pytest.approx(same, abs=BATCHES), (
-        "alone and in a batch"
-    )
-    completed = bertctl("similarity", first[0], second[0], *model)
-    (row,) = (line.split() for line in completed.stdout.splitlines()[1:])
-    assert float(row[0]) == pytest.approx(cosines[0], abs=1e-4 + BATCHES)
-    assert completed.stdout.split()[:3] == ["similarity", "text", "pair"], "typed texts have no ids"
-    written = bertctl("similarity", first[0], second[0], *model, "-o", "one.jsonl")
+    def similarity(*arguments: object) -> Any:
+        return bertctl("similarity", *arguments, *model)
+
+    answers = lines(similarity("a.txt", "b.txt").stdout)
+    cosines = similarities_of(answers)
+    expected = (first_vectors * second_vectors).sum(axis=1)
+    assert cosines == pytest.approx(expected, abs=2e-6)
+    second_answer = answers[1]
+    assert second_answer["id"] == "1"
+    assert second_answer["pair_id"] == "1"
+    assert second_answer["text"] == first[1]
+    assert second_answer["pair"] == second[1]
+
+    from scipy import stats
+
+    of_columns = similarity("pairs.csv", "--json")
+    document = json.loads(of_columns.stdout)
+    assert document["answers"] == answers
+    spearman = stats.spearmanr(range(4), cosines).statistic
+    pearson = stats.pearsonr(range(4), cosines).statistic
+    assert document["spearman"]["value"] == pytest.approx(spearman)
+    assert document["pearson"]["value"] == pytest.approx(pearson, abs=1e-4)
+    assert "spearman of cosines and scores" in of_columns.stderr
+
+    of_all = similarities_of(lines(similarity("a.txt", "b.txt", "--all").stdout))
+    expected_of_all = first_vectors @ second_vectors.T
+    assert of_all == pytest.approx(expected_of_all.ravel(), abs=2e-6)
+    of_one_text = similarities_of(lines(similarity(first[2], "b.txt", "--all").stdout))
+    assert of_one_text == pytest.approx(of_all[8:12], abs=BATCHES), "alone and in a batch"
+
+    of_typed_texts = similarity(first[0], second[0])
+    header, row = of_typed_texts.stdout.splitlines()
+    assert header.split()[:3] == ["similarity", "text", "pair"], "typed texts have no ids"
+    assert float(row.split()[0]) == pytest.approx(cosines[0], abs=1e-4 + BATCHES)
+    written = similarity(first[0], second[0], "-o", "one.jsonl")
     assert written.returncode == 0
     assert written.stdout == ""
-    alone = lines((tmp_path / "one.jsonl").read_text())[0]
-    assert alone["similarity"] == pytest.approx(answers[0]["similarity"], abs=BATCHES)
-    among = lines(bertctl("similarity", "a.txt", "--all", *model).stdout)
-    assert [(line["id"], line["pair_id"]) for line in among] == [
-        ("0", "1"),
-        ("0", "2"),
-        ("0", "3"),
-        ("1", "2"),
-        ("1", "3"),
-        ("2", "3"),
-    ]
+    [written_answer] = lines((tmp_path / "one.jsonl").read_text())
+    assert written_answer["similarity"] == pytest.approx(cosines[0], abs=BATCHES)
+
+    among_themselves = lines(similarity("a.txt", "--all").stdout)
+    id_pairs = [(line["id"], line["pair_id"]) for line in among_themselves]
+    assert id_pairs == list(itertools.combinations("0123", 2))
+
+
+def similarities_of(answers: list[dict[str, Any]]) -> list[float]:
+    return [answer["similarity"] for answer in answers]
 
 
 @pytest.mark.parametrize("labels", [("yes", "no", "no"), ("1", "1", "1"), ("0.5", "1")])
@@ -1007,34 +1017,38 @@ def test_vectors_are_compared_by_the_measure_of_their_folder(
     assert document["reading"]["fields"]["runtime.precision"] == "fp32"
     rows = lines(bertctl("search", "x", "texts.txt", "-k", 3).stdout)
     order = np.argsort(-np.round(similarities, 5), axis=1, kind="stable")[:, :3]
-    assert [int(entry["id"]) for entry in rows] == order.ravel().tolist()
+    assert [int(row["id"]) for row in rows] == order.ravel().tolist()
+    scores = [row["score"] for row in rows]
     expected = np.take_along_axis(similarities, order, axis=1).ravel()
-    assert [entry["score"] for entry in rows] == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert scores == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
-    every = lines(bertctl("similarity", "texts.txt", "--all", *exact).stdout)
+    pairs = lines(bertctl("similarity", "texts.txt", "--all", *exact).stdout)
     upper = similarities[np.triu_indices(10, 1)]
-    assert [entry["similarity"] for entry in every] == pytest.approx(upper, rel=1e-4, abs=1e-4)
-    refused = bertctl("mine", "texts.txt", *exact)
-    assert refused.returncode == 2
-    assert f"by {measure} similarity, which has no usual threshold" in refused.stderr
-    mined = json.loads(
-        bertctl("mine", "texts.txt", "--threshold", -1e6, "--max-pairs", 4, *exact, "--json").stdout
-    )
-    assert [answer["similarity"] for answer in mined["answers"]] == pytest.approx(
-        np.sort(upper)[::-1][:4], rel=1e-4, abs=1e-4
-    )
+    assert similarities_of(pairs) == pytest.approx(upper, rel=1e-4, abs=1e-4)
+
+    without_threshold = bertctl("mine", "texts.txt", *exact)
+    assert without_threshold.returncode == 2
+    message = f"by {measure} similarity, which has no usual threshold"
+    assert message in without_threshold.stderr
+    limits = ("--threshold", -1e6, "--max-pairs", 4)
+    mined = json.loads(bertctl("mine", "texts.txt", *limits, *exact, "--json").stdout)
+    nearest = np.sort(upper)[::-1][:4]
+    assert similarities_of(mined["answers"]) == pytest.approx(nearest, rel=1e-4, abs=1e-4)
     assert mined["pairs"] == 45
     assert mined["complete"] is False
-    grouped = bertctl("cluster", "texts.txt", "--clusters", 2, "--method", "agglomerative", *exact)
-    assert (grouped.returncode == 0) == (measure != "dot"), grouped.stderr
-    refused = bertctl("index", "texts.txt", "-o", "y", "--dtype", "int8", *exact)
-    assert refused.returncode == 2
-    assert f"{measure} similarity needs their length" in refused.stderr
+
+    options = ("--clusters", 2, "--method", "agglomerative")
+    clustered = bertctl("cluster", "texts.txt", *options, *exact)
+    assert (clustered.returncode == 0) == (measure != "dot"), clustered.stderr
+
+    in_int8 = bertctl("index", "texts.txt", "-o", "y", "--dtype", "int8", *exact)
+    assert in_int8.returncode == 2
+    assert f"{measure} similarity needs their length" in in_int8.stderr
     by_cosine = bertctl("index", "texts.txt", "-o", "z", "--similarity", "cosine", *exact, "--json")
     assert json.loads(by_cosine.stdout)["similarity"] == "cosine"
-    np.testing.assert_allclose(
-        np.linalg.norm(np.load(tmp_path / "z" / "vectors.npy"), axis=1), 1, rtol=1e-5
-    )
+    stored_vectors = np.load(tmp_path / "z" / "vectors.npy")
+    lengths = np.linalg.norm(stored_vectors, axis=1)
+    np.testing.assert_allclose(lengths, 1, rtol=1e-5)
 
 
 def test_a_distance_is_negative_and_the_threshold_says_so(

@@ -73,49 +73,80 @@ def check_sizes(folder: Path, network: Any, tokenizer: Any) -> None:
 )
 def test_words_enter_wordpiece_itself(name: str, tied: bool, tmp_path: Path) -> None:
     old = with_head(name, tmp_path / "old", tie_word_embeddings=tied)
-    actual = grow(str(old), [TextChunk(DOMAIN)], tmp_path / "new", words=10)
-    words = {entry["word"]: entry for entry in actual["words"]}
-    assert words.keys() == {"goodness", "foodness"}, (
-        "22 has no letter; dull is a token, the others are seen once"
-    )
-    assert [entry["count"] for entry in actual["words"]] == [2, 2]
-    before, network = opened(old)
-    after, changed = opened(tmp_path / "new")
-    check_sizes(tmp_path / "new", changed, after)
-    assert changed.config.id2label == {0: "no", 1: "yes"}
-    counts = [sum(len(entry.tokenize(text)) for text in DOMAIN) for entry in (before, after)]
-    assert [actual["corpus_pieces"]["before"], actual["corpus_pieces"]["after"]] == counts
-    assert after.tokenize("Goodness goodnesss") == ["goodness", "goodness", "##s"]
-    observed = torch.bincount(
-        torch.tensor(before(" ".join(DOMAIN), add_special_tokens=False)["input_ids"])
-    ).float()
-    goes_on = torch.tensor(
-        [token.startswith("##") for token in before.convert_ids_to_tokens(range(len(observed)))]
-    )
-    into = "get_input_embeddings"
-    out = "get_output_embeddings"
-    for layer, part in ((into, "weight"), (out, "weight"), (out, "bias")):
-        rows = getattr(getattr(changed, layer)(), part)
-        was = getattr(getattr(network, layer)(), part)
-        assert torch.equal(rows[: len(before)], was)
-        mean = {
-            which: sum(observed[i] * was[i] for i in range(len(observed)) if goes_on[i] == which)
-            / observed[goes_on == which].sum()
-            for which in (False, True)
-        }
-        for word, element in words.items():
-            ids = before.convert_tokens_to_ids(element["pieces"])
-            expected = torch.stack(
-                [was[ids[0]], *(was[i] - mean[True] + mean[False] for i in ids[1:])]
-            ).mean(0)
-            if part == "bias":
-                expected = expected + torch.log(2 / observed[ids].prod() ** (1 / len(ids)))
-            assert torch.allclose(rows[after.convert_tokens_to_ids(word)], expected, atol=1e-5)
-    assert all(torch.equal(states(old, text), states(tmp_path / "new", text)) for text in BEFORE)
-    logits = [
-        entry(**before(BEFORE[0], return_tensors="pt")).logits for entry in (network, changed)
+    new = tmp_path / "new"
+
+    document = grow(str(old), [TextChunk(DOMAIN)], new, words=10)
+
+    # 22 has no letter; dull is a token, the others are seen once
+    first, second = document["words"]
+    assert {first["word"], second["word"]} == {"goodness", "foodness"}
+    assert first["count"] == 2
+    assert second["count"] == 2
+    old_tokenizer, old_network = opened(old)
+    new_tokenizer, new_network = opened(new)
+    check_sizes(new, new_network, new_tokenizer)
+    assert new_network.config.id2label == {0: "no", 1: "yes"}
+    n_pieces = document["corpus_pieces"]
+    assert n_pieces["before"] == _pieces_of_domain(old_tokenizer)
+    assert n_pieces["after"] == _pieces_of_domain(new_tokenizer)
+    assert new_tokenizer.tokenize("Goodness goodnesss") == ["goodness", "goodness", "##s"]
+
+    input_rows = new_network.get_input_embeddings().weight
+    output_layer = new_network.get_output_embeddings()
+    old_input_rows = old_network.get_input_embeddings().weight
+    old_output_layer = old_network.get_output_embeddings()
+    changes = [
+        (old_input_rows, input_rows, False),
+        (old_output_layer.weight, output_layer.weight, False),
+        (old_output_layer.bias, output_layer.bias, True),
     ]
-    assert torch.allclose(logits[0], logits[1][..., : len(before)], atol=1e-5)
+    for old_rows, new_rows, is_bias in changes:
+        assert torch.equal(new_rows[: len(old_tokenizer)], old_rows)
+        for word in (first, second):
+            pieces = word["pieces"]
+            row = new_rows[new_tokenizer.convert_tokens_to_ids(word["word"])]
+            expected = _row_by_hand(old_tokenizer, old_rows, pieces, is_bias=is_bias)
+            assert torch.allclose(row, expected, atol=1e-5)
+
+    for text in BEFORE:
+        assert torch.equal(states(old, text), states(new, text))
+    inputs = old_tokenizer(BEFORE[0], return_tensors="pt")
+    old_logits = old_network(**inputs).logits
+    new_logits = new_network(**inputs).logits
+    assert torch.allclose(old_logits, new_logits[..., : len(old_tokenizer)], atol=1e-5)
+
+
+def _pieces_of_domain(tokenizer: Any) -> int:
+    return sum(len(tokenizer.tokenize(text)) for text in DOMAIN)
+
+
+def _row_by_hand(
+    tokenizer: Any, old_rows: torch.Tensor, pieces: list[str], *, is_bias: bool
+) -> torch.Tensor:
+    """The row of a word that was seen twice: the mean of its pieces' rows.
+
+    Pieces inside a word are moved from the mean of such pieces to that of pieces at its start. A
+    bias is moved by the logarithm of how much more often the word was seen than its pieces.
+    """
+    domain_ids = tokenizer(" ".join(DOMAIN), add_special_tokens=False)["input_ids"]
+    counts = torch.bincount(torch.tensor(domain_ids)).float()
+    tokens = tokenizer.convert_ids_to_tokens(range(len(counts)))
+    is_inside = torch.tensor([token.startswith("##") for token in tokens])
+    seen_rows = old_rows[: len(counts)]
+
+    def weighted_mean(is_of_kind: torch.Tensor) -> torch.Tensor:
+        weights = counts * is_of_kind
+        return (weights @ seen_rows) / weights.sum()
+
+    move = weighted_mean(~is_inside) - weighted_mean(is_inside)
+    ids = tokenizer.convert_tokens_to_ids(pieces)
+    rows_of_pieces = old_rows[ids].clone()
+    rows_of_pieces[1:] += move
+    row = rows_of_pieces.mean(0)
+    if is_bias:
+        geometric_mean = counts[ids].prod() ** (1 / len(ids))
+        row = row + torch.log(2 / geometric_mean)
+    return row
 
 
 def test_tokens_that_were_added_keep_their_ids_beside_new_words(tmp_path: Path) -> None:

@@ -638,56 +638,77 @@ def test_a_tokenizer_gives_the_same_ids_whichever_of_its_files_are_there(
     In training, in features, in `tokenize`, saved.
     """
     full = make_family(family, tmp_path / "full")
-    document = json.loads((full / "tokenizer.json").read_text())
+    tokenizer_json = full / "tokenizer.json"
+    document = json.loads(tokenizer_json.read_text())
     if personal != "as it is":
         document["normalizer"] = {
             "type": "Sequence",
             "normalizers": [{"type": "NFKC"}, {"type": "Lowercase"}],
         }
-        (full / "tokenizer.json").write_text(json.dumps(document))
-    expected = [
-        entry.ids for entry in Tokenizer.from_file(str(full / "tokenizer.json")).encode_batch(READ)
-    ]
+        tokenizer_json.write_text(json.dumps(document))
+    expected = _ids_of(Tokenizer.from_file(str(tokenizer_json)))
     alone = shutil.copytree(full, tmp_path / "alone")
     (alone / "tokenizer_config.json").unlink()
-    slow = shutil.copytree(full, tmp_path / "slow")
-    (slow / "tokenizer.json").unlink()
-    vocabulary = document["model"]["vocab"]
-    if document["model"]["type"] == "WordPiece":
-        (slow / "vocab.txt").write_text("\n".join(sorted(vocabulary, key=vocabulary.get)) + "\n")
-    elif document["model"]["type"] == "BPE":
-        (slow / "vocab.json").write_text(json.dumps(vocabulary))
-        (slow / "merges.txt").write_text(
-            "\n".join(map(" ".join, document["model"]["merges"])) + "\n"
-        )
-    for folder in (full, alone, *([slow] if personal == "as it is" else [])):
-        settings = ModelSection(name=str(folder), max_length=40)
-        if folder == slow and (document["model"]["type"] == "Unigram" or family == "modernbert"):
-            with pytest.raises(
-                UnavailableError
-            ):  # there is no slow form of it without sentencepiece
-                load_model(inspect_model(settings), "AutoModel", head=None)
-            continue
-        source = inspect_model(settings)
-        model = load_model(source, "AutoModel", head=None)
-        model.save(tmp_path / "saved")
-        saved = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-        head = load_tokenizer_of(source, "AutoModelForSequenceClassification", head=None)
-        assert [entry.ids for entry in model.tokenizer.encode_batch(READ)] == expected, folder.name
-        assert [entry.ids for entry in head.encode_batch(READ)] == expected, folder.name
-        read = read_model(source, "AutoModel")
-        for texts in (READ, [(text, READ[0]) for text in READ]):
-            theirs = model.tokenizer.encode_batch(texts)
-            ours = read.tokenizer.encode_batch(texts)
-            assert [(entry.ids, entry.type_ids) for entry in ours] == [
-                (entry.ids, entry.type_ids) for entry in theirs
-            ]
-        same = ("has_segments", "cls_id", "padding")
-        assert [getattr(read, name) for name in same] == [getattr(model, name) for name in same]
-        assert [saved(text)["input_ids"] for text in READ] == expected, folder.name
-        if folder != slow or document["model"]["type"] == "WordPiece":
-            opened = open_tokenizer(str(folder)).tokenizer
-            assert [entry.ids for entry in opened.encode_batch(READ)] == expected, folder.name
+
+    for folder in (full, alone):
+        _check_ids(folder, expected, tmp_path / "saved")
+        assert _ids_of(open_tokenizer(str(folder)).tokenizer) == expected, folder.name
+    if personal != "as it is":
+        return
+
+    slow = _slow_form(full, document["model"], tmp_path / "slow")
+    kind = document["model"]["type"]
+    if kind == "Unigram" or family == "modernbert":
+        settings = ModelSection(name=str(slow), max_length=40)
+        with pytest.raises(UnavailableError):  # sentencepiece would be needed for the slow form
+            load_model(inspect_model(settings), "AutoModel", head=None)
+        return
+    _check_ids(slow, expected, tmp_path / "saved")
+    if kind == "WordPiece":
+        assert _ids_of(open_tokenizer(str(slow)).tokenizer) == expected
+
+
+def _ids_of(tokenizer: Tokenizer) -> list[list[int]]:
+    return [encoding.ids for encoding in tokenizer.encode_batch(READ)]
+
+
+def _slow_form(full: Path, model: dict[str, Any], folder: Path) -> Path:
+    """A model's folder with the files of its slow tokenizer instead of tokenizer.json."""
+    shutil.copytree(full, folder)
+    (folder / "tokenizer.json").unlink()
+    vocabulary = model["vocab"]
+    if model["type"] == "WordPiece":
+        tokens = sorted(vocabulary, key=vocabulary.get)
+        (folder / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    elif model["type"] == "BPE":
+        merges = map(" ".join, model["merges"])
+        (folder / "vocab.json").write_text(json.dumps(vocabulary))
+        (folder / "merges.txt").write_text("\n".join(merges) + "\n")
+    return folder
+
+
+def _check_ids(folder: Path, expected: list[list[int]], saved_folder: Path) -> None:
+    """Checks the ids of a folder's tokenizer wherever it is loaded, and where it is saved."""
+    source = inspect_model(ModelSection(name=str(folder), max_length=40))
+    model = load_model(source, "AutoModel", head=None)
+    head = load_tokenizer_of(source, "AutoModelForSequenceClassification", head=None)
+    model.save(saved_folder)
+    saved = transformers.AutoTokenizer.from_pretrained(saved_folder)
+    without_weights = read_model(source, "AutoModel")
+
+    assert _ids_of(model.tokenizer) == expected, folder.name
+    assert _ids_of(head) == expected, folder.name
+    assert [saved(text)["input_ids"] for text in READ] == expected, folder.name
+    text_pairs = [(text, READ[0]) for text in READ]
+    for texts in (READ, text_pairs):
+        theirs = model.tokenizer.encode_batch(texts)
+        ours = without_weights.tokenizer.encode_batch(texts)
+        for our_encoding, their_encoding in zip(ours, theirs, strict=True):
+            assert our_encoding.ids == their_encoding.ids
+            assert our_encoding.type_ids == their_encoding.type_ids
+    assert without_weights.has_segments == model.has_segments
+    assert without_weights.cls_id == model.cls_id
+    assert without_weights.padding == model.padding
 
 
 @pytest.mark.slow

@@ -121,36 +121,51 @@ def _steps(model: Model, kind: str, precision: str) -> tuple[list[float], dict[s
     network: Any = model.network
     assert use_packed_encoder(network, Compute("cpu", precision, 1, ""))
     seed_everything(5)
-    lengths = torch.tensor([30, 3, 21, 7, 1, 30, 11, 12])
-    mask = (torch.arange(30) < lengths[:, None]).long()
-    ids = torch.randint(5, 60, mask.shape, generator=torch.Generator().manual_seed(1)) * mask
-    inputs = {"input_ids": ids, "attention_mask": mask}
-    inputs |= {"token_type_ids": (torch.arange(30) > 9).long() * mask} if model.has_segments else {}
+    inputs = _inputs_of_unequal_lengths(has_segments=model.has_segments)
     if kind == "MultipleChoice":
         inputs = {name: value.view(4, 2, -1) for name, value in inputs.items()}
+    output_names = ["logits"]
+    if kind == "QuestionAnswering":
+        output_names = ["start_logits", "end_logits"]
+    elif kind == "":
+        output_names = ["last_hidden_state"]
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
-    losses = []
+
+    numbers = []
     network.train()
     for _ in range(3):
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            actual = network(**inputs)
-        names = {
-            "QuestionAnswering": ["start_logits", "end_logits"],
-            "": ["last_hidden_state"],
-        }.get(kind, ["logits"])
-        loss = sum(
-            (getattr(actual, name).float().sin().square().mean() for name in names), torch.zeros(())
-        )
+            outputs = network(**inputs)
+        loss = torch.zeros(())
+        for name in output_names:
+            values = getattr(outputs, name).float()
+            loss = loss + values.sin().square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
+        numbers.append(loss.item())
+
     network.eval()
     with torch.inference_mode():
-        losses += [getattr(network(**inputs), name).double().sum().item() for name in names]
-    return losses, {
-        name: parameter.double().sum().item() for name, parameter in network.named_parameters()
-    }
+        outputs = network(**inputs)
+    numbers += [getattr(outputs, name).double().sum().item() for name in output_names]
+    sums = {}
+    for name, parameter in network.named_parameters():
+        sums[name] = parameter.double().sum().item()
+    return numbers, sums
+
+
+def _inputs_of_unequal_lengths(*, has_segments: bool) -> dict[str, torch.Tensor]:
+    """Eight windows of 30 tokens at most."""
+    lengths = torch.tensor([30, 3, 21, 7, 1, 30, 11, 12])
+    positions = torch.arange(30)
+    mask = (positions < lengths[:, None]).long()
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(5, 60, mask.shape, generator=generator) * mask
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if has_segments:
+        inputs["token_type_ids"] = (positions > 9).long() * mask
+    return inputs
 
 
 @pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])

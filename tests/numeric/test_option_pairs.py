@@ -329,39 +329,45 @@ def recomputed(network: Any, rows: Rows, kind: str, settings: Settings) -> None:
     second = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     updates = dict.fromkeys(parameters, 0)
     warmup = int(STEPS * optimizer.warmup_fraction)
+    beta1 = optimizer.beta1
+    beta2 = optimizer.beta2
+
+    def is_frozen(name: str, step: int) -> bool:
+        depth = depth_of(name)
+        if depth == 0 and training.freeze_embeddings:
+            return True
+        if 1 <= depth <= training.freeze_layers:
+            return True
+        return training.gradual_unfreezing and depth < 3 - step
+
     for step in range(2):
-        is_frozen = {
-            name: (depth_of(name) == 0 and training.freeze_embeddings)
-            or 1 <= depth_of(name) <= training.freeze_layers
-            or (training.gradual_unfreezing and depth_of(name) < 3 - step)
-            for name in parameters
-        }
         network.zero_grad(set_to_none=True)
         loss = plain_loss(network(input_ids=rows.ids).logits, rows.gold, kind, training)
         loss.backward()
-        gradients = {
-            name: parameter.grad
-            for name, parameter in parameters.items()
-            if not is_frozen[name] and parameter.grad is not None
-        }
-        norm = (
-            float(sum(float((gradient.double() ** 2).sum()) for gradient in gradients.values()))
-            ** 0.5
-        )
-        scale = min(1.0, optimizer.max_grad_norm / norm)
-        rate = step / warmup if step < warmup else (STEPS - step) / (STEPS - warmup)
+        gradients = {}
+        squared_norm = 0.0
+        for name, parameter in parameters.items():
+            if parameter.grad is not None and not is_frozen(name, step):
+                gradients[name] = parameter.grad
+                squared_norm += float((parameter.grad.double() ** 2).sum())
+        scale = min(1.0, optimizer.max_grad_norm / squared_norm**0.5)
+
+        schedule_factor = (STEPS - step) / (STEPS - warmup)
+        if step < warmup:
+            schedule_factor = step / warmup
         for name, gradient in gradients.items():
-            here = optimizer.learning_rate * rate * optimizer.layer_decay ** (3 - depth_of(name))
+            depth_factor = optimizer.layer_decay ** (3 - depth_of(name))
+            rate = optimizer.learning_rate * schedule_factor * depth_factor
             is_decayed = not (name.endswith("bias") or "LayerNorm" in name)
             clipped = gradient * scale
             updates[name] += 1
-            first[name] = optimizer.beta1 * first[name] + (1 - optimizer.beta1) * clipped
-            second[name] = optimizer.beta2 * second[name] + (1 - optimizer.beta2) * clipped**2
-            mean = first[name] / (1 - optimizer.beta1 ** updates[name])
-            spread = (second[name] / (1 - optimizer.beta2 ** updates[name])).sqrt()
+            first[name] = beta1 * first[name] + (1 - beta1) * clipped
+            second[name] = beta2 * second[name] + (1 - beta2) * clipped**2
+            mean = first[name] / (1 - beta1 ** updates[name])
+            variance = second[name] / (1 - beta2 ** updates[name])
             with torch.no_grad():
-                parameters[name] *= 1 - here * optimizer.weight_decay * is_decayed
-                parameters[name] -= here * mean / (spread + optimizer.epsilon)
+                parameters[name] *= 1 - rate * optimizer.weight_decay * is_decayed
+                parameters[name] -= rate * mean / (variance.sqrt() + optimizer.epsilon)
 
 
 def both(

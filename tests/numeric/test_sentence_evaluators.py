@@ -43,19 +43,20 @@ def made_set(seed: int) -> PairSet:
     """
     rng = np.random.default_rng(seed)
     n_rows = int(rng.integers(20, 160))
-    queries = [f"query {i}" for i in rng.integers(0, max(4, n_rows // 3), n_rows)]
-    passages = [f"passage {i}" for i in rng.integers(0, max(15, n_rows // 2), n_rows)]
+    n_queries = max(4, n_rows // 3)
+    n_passages = max(15, n_rows // 2)
+    queries = [f"query {i}" for i in rng.integers(0, n_queries, n_rows)]
+    passages = [f"passage {i}" for i in rng.integers(0, n_passages, n_rows)]
     passages[3] = queries[0]
     texts = list(dict.fromkeys([*queries, *passages]))
     size = int(rng.choice([8, 33, 64]))
     drawn = rng.standard_normal((len(texts), size)).astype(np.float32)
-    near = {text: i for i, text in enumerate(texts)}
+    vectors = dict(zip(texts, drawn, strict=True))
     for query, passage in zip(queries, passages, strict=True):
-        drawn[near[passage]] += np.float32(0.8) * drawn[near[query]]
+        vectors[passage] += np.float32(0.8) * vectors[query]
     drawn *= rng.uniform(0.5, 2, (len(texts), 1)).astype(np.float32)
-    return PairSet(
-        queries, passages, rng.integers(0, 2, n_rows).tolist(), dict(zip(texts, drawn, strict=True))
-    )
+    gold = rng.integers(0, 2, n_rows).tolist()
+    return PairSet(queries, passages, gold, vectors)
 
 
 def scored(

@@ -61,13 +61,17 @@ def _runs_of_equal_seeds(rng, seeds, deviation, in_common):
 
     Their runs of a seed have so much in common.
     """
-    of_seed = rng.normal(size=(1, 1, seeds)) * math.sqrt(in_common)
-    of_run = rng.normal(size=(2, 1, seeds)) * math.sqrt(1 - in_common)
-    accuracy = np.clip(0.85 + deviation * (of_seed + of_run), 0.02, 0.98)
-    answers_of_seed = rng.normal(size=(1, N, seeds)) * math.sqrt(in_common)
-    answers_of_run = rng.normal(size=(2, N, seeds)) * math.sqrt(1 - in_common)
-    examples = rng.normal(size=(1, N, 1))
-    hardness = math.sqrt(0.7) * examples + math.sqrt(0.3) * (answers_of_seed + answers_of_run)
+    weight_of_seed = math.sqrt(in_common)
+    weight_of_run = math.sqrt(1 - in_common)
+    accuracy_of_seed = rng.normal(size=(1, 1, seeds)) * weight_of_seed
+    accuracy_of_run = rng.normal(size=(2, 1, seeds)) * weight_of_run
+    noise_of_accuracy = deviation * (accuracy_of_seed + accuracy_of_run)
+    accuracy = np.clip(0.85 + noise_of_accuracy, 0.02, 0.98)
+    answers_of_seed = rng.normal(size=(1, N, seeds)) * weight_of_seed
+    answers_of_run = rng.normal(size=(2, N, seeds)) * weight_of_run
+    hardness_of_examples = rng.normal(size=(1, N, 1))
+    noise_of_answers = answers_of_seed + answers_of_run
+    hardness = math.sqrt(0.7) * hardness_of_examples + math.sqrt(0.3) * noise_of_answers
     return hardness < stats.norm.ppf(accuracy)
 
 

@@ -23,22 +23,29 @@ def test_vectors_are_those_of_plain_layers(tiny_model, precision, fits):
     compute = Compute("cpu", precision, torch.get_num_threads(), "")
     plain = load_frozen(source, compute, plain=True).network
     fast = load_frozen(source, compute).network
+    exact = load_frozen(source, Compute("cpu", "fp32", 1, ""), plain=True).network
     kinds = {type(module).__name__ for module in fast.modules()}
     assert "FastLinear" in kinds
     assert "Linear" not in kinds
     ids = torch.tensor([[2, 60, 61, 62, 3], [2, 70, 3, 0, 0]])
-    exact = load_frozen(source, Compute("cpu", "fp32", 1, ""), plain=True).network
+    is_token = ids > 0
+    our_layer = fast.get_submodule("encoder.layer.0.output.dense")
+    their_layer = plain.encoder.layer[0].output.dense
+    x = torch.randn(7, their_layer.in_features).to(their_layer.weight.dtype)
+
+    def states_of(network: torch.nn.Module) -> torch.Tensor:
+        outputs = network(ids, attention_mask=is_token.long())
+        return outputs.last_hidden_state[is_token].float()
+
     with torch.inference_mode():
-        states = [
-            n(ids, attention_mask=(ids > 0).long()).last_hidden_state[ids > 0]
-            for n in (exact, plain, fast)
-        ]
-        ours = fast.get_submodule("encoder.layer.0.output.dense")
-        theirs = plain.encoder.layer[0].output.dense
-        x = torch.randn(7, theirs.in_features).to(theirs.weight.dtype)
-        assert (ours(x) - theirs(x)).abs().max() <= (1e-5 if precision == "fp32" else 0.0)
-    expected, actual = ((state.float() - states[0]).norm() for state in states[1:])
-    assert actual <= max(1.2 * expected, 1e-5 * states[0].norm())
+        exact_states = states_of(exact)
+        plain_error = (states_of(plain) - exact_states).norm()
+        fast_error = (states_of(fast) - exact_states).norm()
+        difference_of_layers = (our_layer(x) - their_layer(x)).abs().max()
+
+    tolerance = 1e-5 if precision == "fp32" else 0.0
+    assert difference_of_layers <= tolerance
+    assert fast_error <= max(1.2 * plain_error, 1e-5 * exact_states.norm())
 
 
 def test_half_precision_and_other_devices_keep_their_layers(tiny_model):

@@ -101,24 +101,35 @@ def pieces(tokenizer: Tokenizer, encoded: Any) -> list[str]:
     ]
 
 
+TEXTS_OF_20_2_8_9 = [
+    " ".join(LETTERS[:20]),
+    "a b",
+    " ".join(LETTERS[:8]),
+    " ".join(LETTERS[:9]),
+]
+
+
 def test_what_each_mode_reads(tokenizer: Tokenizer) -> None:
-    texts = [" ".join(LETTERS[:20]), "a b", " ".join(LETTERS[:8]), " ".join(LETTERS[:9])]
-    fits = {1: "ab", 2: "abcdefgh"}
-    by_hand = {
-        "head": ["abcdefgh", *fits.values(), "abcdefgh"],
-        "tail": ["mnopqrst", *fits.values(), "bcdefghi"],
-        "head-tail": ["abopqrst", *fits.values(), "abdefghi"],
-    }
-    for mode, expected in by_hand.items():
-        features = read(tokenizer, texts, mode)
+    for mode, first, last in (
+        ("head", "abcdefgh", "abcdefgh"),
+        ("tail", "mnopqrst", "bcdefghi"),
+        ("head-tail", "abopqrst", "abdefghi"),
+    ):
+        features = read(tokenizer, TEXTS_OF_20_2_8_9, mode)
+
         assert type(features) is SequenceFeatures
-        assert pieces(tokenizer, features.encoded) == expected
+        assert pieces(tokenizer, features.encoded) == [first, "ab", "abcdefgh", last]
         assert features.truncated_tokens.tolist() == [12, 0, 0, 1]
         assert features.tokens.tolist() == [10, 4, 10, 10]
-    features = read(tokenizer, texts, "window")
-    # A step of 8 - 3; the last window of a text is filled up with what stands before it.
-    others = ["fghijklm", "klmnopqr", "mnopqrst", "bcdefghi"]
-    assert pieces(tokenizer, features.every) == [*by_hand["head"], *others]
+
+
+def test_windows_read_all_of_a_text(tokenizer: Tokenizer) -> None:
+    """A step of 8 - 3; the last window of a text is filled up with what stands before it."""
+    features = read(tokenizer, TEXTS_OF_20_2_8_9, "window")
+
+    first_windows = ["abcdefgh", "ab", "abcdefgh", "abcdefgh"]
+    other_windows = ["fghijklm", "klmnopqr", "mnopqrst", "bcdefghi"]
+    assert pieces(tokenizer, features.every) == first_windows + other_windows
     assert features.owners.tolist() == [0, 1, 2, 3, 0, 0, 0, 3]
     assert features.windows.tolist() == [4, 1, 1, 2]
     assert features.tokens.tolist() == [22, 4, 10, 11]

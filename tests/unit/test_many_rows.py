@@ -82,11 +82,14 @@ def test_packed_texts_read_like_a_list(pack: Callable[[], None]) -> None:
 
     assert isinstance(column, PackedTexts)
     assert list(column) == texts
-    assert [column[i] for i in (0, 57, -1, 16)] == [texts[i] for i in (0, 57, -1, 16)]
+    for position in (0, 57, -1, 16):
+        assert column[position] == texts[position]
     assert list(column[3:90:7]) == texts[3:90:7]
     shuffled = random.Random(1).sample(range(len(texts)), 60)
-    assert list(column.select(shuffled)) == [texts[i] for i in shuffled]
-    assert list(column.select(shuffled).select([5, 1])) == [texts[shuffled[5]], texts[shuffled[1]]]
+    shuffled_texts = [texts[position] for position in shuffled]
+    selected = column.select(shuffled)
+    assert list(selected) == shuffled_texts
+    assert list(selected.select([5, 1])) == [shuffled_texts[5], shuffled_texts[1]]
 
 
 def test_values_that_recur_keep_their_types(pack: Callable[[], None]) -> None:
@@ -203,12 +206,19 @@ def test_many_rows_are_split_like_few(
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_many_rows_are_read_like_few(suffix: str, tmp_path: Path, pack: Callable[[], None]) -> None:
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(
-        {"text": _texts(100, seed=3), "label": ["a", "b"] * 50, "id": [f"x{i}" for i in range(100)]}
-    )
+    columns = {
+        "text": _texts(100, seed=3),
+        "label": ["a", "b"] * 50,
+        "id": [f"x{i}" for i in range(100)],
+    }
+    frame = pandas.DataFrame(columns)
     path = tmp_path / f"rows.{suffix}"
-    write = {"csv": frame.to_csv, "jsonl": frame.to_json, "parquet": frame.to_parquet}[suffix]
-    write(path, **({"orient": "records", "lines": True} if suffix == "jsonl" else {"index": False}))
+    if suffix == "csv":
+        frame.to_csv(path, index=False)
+    elif suffix == "parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        frame.to_json(path, orient="records", lines=True)
     reader = READERS["text-classification"]
     few = reader.read(path, DataSection(), split="train", label_needed=True).rows
     pack()
@@ -217,8 +227,9 @@ def test_many_rows_are_read_like_few(suffix: str, tmp_path: Path, pack: Callable
 
     assert isinstance(many.columns["text"], PackedTexts)
     assert list(many) == list(few)
-    assert [many.where(i) for i in range(100)] == [few.where(i) for i in range(100)]
-    assert [many.answer_id(i) for i in range(100)] == [few.answer_id(i) for i in range(100)]
+    for row in range(100):
+        assert many.where(row) == few.where(row)
+        assert many.answer_id(row) == few.answer_id(row)
 
 
 def test_texts_that_are_encoded_in_parts_have_the_same_ids(pack: Callable[[], None]) -> None:

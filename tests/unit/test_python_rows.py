@@ -403,15 +403,14 @@ def test_similarity_and_index_answer_as_their_verbs(
 
     done = bertctl("similarity", str(first), str(second), *model, "--json")
     document = api.similarity(texts, iter(others), tiny_model, fields=fields)
+    pairs = [{"text": text, "pair": other} for text, other in zip(texts, others, strict=True)]
+    of_pairs = api.similarity(as_arrow(pairs), model=tiny_model, fields=fields)
+    of_equal_texts = api.similarity("good", "good", tiny_model, fields=fields)
+
     assert document["answers"] == json.loads(done.stdout)["answers"]
-    pairs = [{"text": a, "pair": b} for a, b in zip(texts, others, strict=True)]
-    alone = api.similarity(as_arrow(pairs), model=tiny_model, fields=fields)
-    assert [line["similarity"] for line in alone["answers"]] == [
-        line["similarity"] for line in document["answers"]
-    ]
-    assert api.similarity("good", "good", tiny_model, fields=fields)["answers"][0][
-        "similarity"
-    ] == pytest.approx(1)
+    similarities = [line["similarity"] for line in document["answers"]]
+    assert [line["similarity"] for line in of_pairs["answers"]] == similarities
+    assert of_equal_texts["answers"][0]["similarity"] == pytest.approx(1)
 
     bertctl("index", str(first), "-o", str(tmp_path / "by-verb"), *model)
     api.index((text for text in texts), tmp_path / "by-api", tiny_model, fields=fields)

@@ -591,19 +591,28 @@ def test_the_error_rates_of_a_paired_f1():
         cells = 2 * rows[:, :1] + rows[:, 1:]
         return f1_of_labels(*rows.T.astype(int), n_labels=2, of=1).make(cells)
 
-    def difference(rng, right_a, right_b):
+    def rows_of(rng, gold, share_right):
+        is_right = rng.random(n) < share_right
+        predicted = np.where(is_right, gold, 1 - gold)
+        return np.stack([gold, predicted], axis=1).astype(float)
+
+    def difference(rng, share_a, share_b):
         gold = rng.integers(0, 2, n)
-        rows = [
-            np.stack([gold, np.where(rng.random(n) < share, gold, 1 - gold)], axis=1).astype(float)
-            for share in (right_a, right_b)
-        ]
-        return bootstrap_difference(*rows, make, resamples=300)
+        rows_a = rows_of(rng, gold, share_a)
+        rows_b = rows_of(rng, gold, share_b)
+        return bootstrap_difference(rows_a, rows_b, make, resamples=300)
+
+    detectable_drops = []
+    for seed in range(20):
+        interval = difference(np.random.default_rng(seed), 0.9, 0.9)
+        detectable_drops.append(detectable(interval.low, interval.high))
+    large_drop = 0.01 + 2 * float(np.mean(detectable_drops))
 
     equal = _codes(trials, lambda rng: _drop_verdict(difference(rng, 0.9, 0.9), 0.0))
-    assert np.mean(equal == 7) <= 0.025 + 3 * math.sqrt(0.025 * 0.975 / trials)
-    widths = [difference(np.random.default_rng(i), 0.9, 0.9) for i in range(20)]
-    drop = 2 * float(np.mean([detectable(width.low, width.high) for width in widths]))
-    worse = _codes(100, lambda rng: _drop_verdict(difference(rng, 0.9 - 0.01 - drop, 0.9), 0.01))
+    worse = _codes(100, lambda rng: _drop_verdict(difference(rng, 0.9 - large_drop, 0.9), 0.01))
+
+    noise = math.sqrt(0.025 * 0.975 / trials)
+    assert np.mean(equal == 7) <= 0.025 + 3 * noise
     assert np.mean(worse == 0) <= 0.025
 
 

@@ -43,19 +43,25 @@ def test_lengths_and_losses() -> None:
 
 @pytest.mark.parametrize("portion", [1, 3, 7, 1000])
 def test_padding_is_that_of_real_batches(portion: int) -> None:
-    lengths = [(7 * i) % 23 + 1 for i in range(50)]
-    stats = of(["a " * n for n in lengths], portion=portion, batch_size=4, fixed_length=12)
-    tokens = [n + 2 for n in lengths]
+    word_counts = [(7 * i) % 23 + 1 for i in range(50)]
+    texts = ["a " * n_words for n_words in word_counts]
+    lengths = [n_words + 2 for n_words in word_counts]
 
-    def waste(rows: list[int]) -> float:
-        batches = [rows[i : i + 4] for i in range(0, len(rows), 4)]
-        return 1 - sum(rows) / sum(max(batch) * len(batch) for batch in batches)
+    def padding_share(lengths: list[int]) -> float:
+        n_slots = 0
+        for start in range(0, len(lengths), 4):
+            batch = lengths[start : start + 4]
+            n_slots += max(batch) * len(batch)
+        return 1 - sum(lengths) / n_slots
 
-    assert stats["padding"]["in_order"] == pytest.approx(waste(tokens), abs=1e-12)
-    assert stats["padding"]["by_length"] == pytest.approx(waste(sorted(tokens)), abs=1e-12)
-    assert stats["padding"]["fixed"] == pytest.approx(
-        1 - sum(min(n, 12) for n in tokens) / (12 * 50), abs=1e-12
-    )
+    stats = of(texts, portion=portion, batch_size=4, fixed_length=12)
+
+    padding = stats["padding"]
+    cut_lengths = [min(length, 12) for length in lengths]
+    share_of_fixed = 1 - sum(cut_lengths) / (12 * 50)
+    assert padding["in_order"] == pytest.approx(padding_share(lengths), abs=1e-12)
+    assert padding["by_length"] == pytest.approx(padding_share(sorted(lengths)), abs=1e-12)
+    assert padding["fixed"] == pytest.approx(share_of_fixed, abs=1e-12)
 
 
 def test_words_tokens_and_unknown_ones() -> None:
