@@ -522,12 +522,9 @@ def _make_tables(modules: Sequence[ModuleType]) -> None:
     importlib.metadata.version = functools.cache(importlib.metadata.version)
     for package in environment._PACKAGES:
         importlib.metadata.version(package)
-    kept = {
-        function
-        for module in modules
-        for function in vars(module).values()
-        if isinstance(function, _CACHED)
-    }
+    kept = set()
+    for module in modules:
+        kept |= {function for function in vars(module).values() if isinstance(function, _CACHED)}
     for function in kept:
         if (
             function.__module__.startswith("bertctl.")

@@ -61,7 +61,9 @@ class Training:
             "--threads": 1,
             "--checkpoint-every": "4 steps",
         }
-        options = [str(word) for pair in fields.items() for word in pair if pair[0] not in extra]
+        options = []
+        for pair in fields.items():
+            options += [str(word) for word in pair if pair[0] not in extra]
         sets = [
             "training.log_every=1",
             "evaluation.bootstrap_resamples=100",

@@ -177,11 +177,9 @@ def test_a_run_that_its_time_limit_cut_is_told_to_take_more_time(weak_run, tmp_p
 
 
 def test_texts_without_a_word_cost_the_run_one_warning(bertctl, tiny_model, tmp_path):
-    rows = [
-        f"{mark * (1 + i)},{label}"
-        for i in range(20)
-        for mark, label in (("!", "loud"), ("?", "asking"))
-    ]
+    rows = []
+    for i in range(20):
+        rows += [f"{mark * (1 + i)},{label}" for mark, label in (("!", "loud"), ("?", "asking"))]
     (tmp_path / "marks.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
     options = [
         "--model",
@@ -218,11 +216,12 @@ def test_few_rows_to_score_on_have_no_baselines(bertctl, tiny_model, tmp_path):
 
 
 def write_scores(path):
-    rows = [
-        f"the film was {word} {i},{score + i / 100}"
-        for i in range(25)
-        for word, score in (("good", 3), ("bad", 1))
-    ]
+    rows = []
+    for i in range(25):
+        rows += [
+            f"the film was {word} {i},{score + i / 100}"
+            for word, score in (("good", 3), ("bad", 1))
+        ]
     path.write_text("text,score\n" + "\n".join(rows) + "\n", encoding="utf-8")
 
 

@@ -116,7 +116,9 @@ def test_an_error_is_the_same_through_both_doors(
 
     with pytest.raises(BertctlError) as raised:
         package.finetune(recipe, {"data.train_file": str(file), **shared}, output=tmp_path / "a")
-    sets = [word for name, value in shared.items() for word in ("--set", f"{name}={value}")]
+    sets = []
+    for name, value in shared.items():
+        sets += ("--set", f"{name}={value}")
     done = bertctl("finetune", recipe, "--train-file", file, *sets, "-o", tmp_path / "b", "--json")
     error = json.loads(done.stdout)["error"]
 

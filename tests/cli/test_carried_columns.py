@@ -239,9 +239,9 @@ def test_predictions_of_a_run_have_the_ids_of_the_file(bertctl, tiny_model, tmp_
 def test_texts_of_a_table_have_the_ids_of_the_file(tmp_path):
     source = TextSource(files=[str(write(tmp_path / "rows.csv", ROWS))])
     ids = InputIds()
-    numbered = [
-        {"id": 0, "text": text} for chunk in ids.remember(source.chunks()) for text in chunk.texts
-    ]
+    numbered = []
+    for chunk in ids.remember(source.chunks()):
+        numbered += [{"id": 0, "text": text} for text in chunk.texts]
     assert [answer["id"] for answer in ids.name(numbered)] == ["2", "1", "0"]
 
 
@@ -249,9 +249,7 @@ def test_lines_have_numbers(tmp_path):
     (tmp_path / "rows.txt").write_text("good\nbad\n")
     ids = InputIds()
     source = TextSource(files=[str(tmp_path / "rows.txt")])
-    numbered = [
-        {"id": number}
-        for chunk in ids.remember(source.chunks())
-        for number in range(len(chunk.texts))
-    ]
+    numbered = []
+    for chunk in ids.remember(source.chunks()):
+        numbered += [{"id": number} for number in range(len(chunk.texts))]
     assert list(ids.name(numbered)) == numbered

@@ -385,11 +385,12 @@ def test_a_file_that_is_called_test_is_checked_as_test(
     names: list[str], splits: list[str], bertctl, tmp_path: Path
 ) -> None:
     for number, name in enumerate(names):
-        lines = [
-            f"a {word} film number {number}{i},{label}"
-            for i in range(9)
-            for word, label in (("fine", 1), ("dull", 0))
-        ]
+        lines = []
+        for i in range(9):
+            lines += [
+                f"a {word} film number {number}{i},{label}"
+                for word, label in (("fine", 1), ("dull", 0))
+            ]
         (tmp_path / name).write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
     done = bertctl("data", "check", *names, "--model", "none/such", "--offline", "--json")
     actual = json.loads(done.stdout)["splits"]

@@ -35,7 +35,9 @@ def test_a_student_that_is_killed_at_several_moments_goes_on_to_the_same_bytes(
         "distillation.relations": relations,
         "model.keep_layers": "[1]",
     }
-    sets = [word for name, value in fields.items() for word in ("--set", f"{name}={value}")]
+    sets = []
+    for name, value in fields.items():
+        sets += ("--set", f"{name}={value}")
     undisturbed = tmp_path / "undisturbed"
     whole = training.start(undisturbed, *sets)
     assert whole.returncode == 0, whole.stderr

@@ -62,7 +62,9 @@ def start(model: Path, run: Path, *, batch_size: int, limit: int = 2**40) -> "Po
     }
     options |= {"--precision": "fp32", "--threads": 1}
     sets = ["training.log_every=1", "evaluation.bootstrap_resamples=100", "evaluation.batch_size=1"]
-    words = [str(word) for pair in options.items() for word in pair]
+    words = []
+    for pair in options.items():
+        words += [str(word) for word in pair]
     words += [word for entry in (*sets, "model.dropout=0.0") for word in ("--set", entry)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
     command = [sys.executable, "-m", "bertctl", "finetune", "text-classification", *words]

@@ -26,7 +26,9 @@ def latin(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path, nursery: N
     """A run on Latin-1 rows between semicolons without a header, of which four were scored."""
     folder = tmp_path_factory.mktemp("latin")
     opinions = [("Zürich war good", "pos"), ("Genève était bad", "neg")]
-    rows = [f"{text} {i};{label}" for i in range(8) for text, label in opinions]
+    rows = []
+    for i in range(8):
+        rows += [f"{text} {i};{label}" for text, label in opinions]
     for name in ("train", "test"):
         (folder / f"{name}.txt").write_bytes("\n".join(rows).encode("latin-1"))
     words = [

@@ -458,9 +458,9 @@ def test_the_containers_lines_run_outside_of_one_and_take_at_most_1_6_gb(tmp_pat
 
 def test_every_action_of_another_repository_is_pinned_by_hash():
     files = [*(ROOT / ".github").rglob("*.yml")]
-    uses = [
-        line.strip() for file in files for line in file.read_text().splitlines() if "uses:" in line
-    ]
+    uses = []
+    for file in files:
+        uses += [line.strip() for line in file.read_text().splitlines() if "uses:" in line]
 
     foreign = [line for line in uses if "uses: ./" not in line]
 

@@ -86,11 +86,9 @@ def test_a_probe_that_is_computed_holds_its_folder(bertctl, nursery, tiny_model,
 
 
 def test_tags_of_words(bertctl, tiny_model, tmp_path):
-    sentences = [
-        f"the O\nfilm B-THING\nwas O\n{word} O\n{i} O\n"
-        for i in range(30)
-        for word in ("good", "bad")
-    ]
+    sentences = []
+    for i in range(30):
+        sentences += [f"the O\nfilm B-THING\nwas O\n{word} O\n{i} O\n" for word in ("good", "bad")]
     (tmp_path / "rows.conll").write_text("\n".join(sentences))
     result = bertctl(
         "probe",

@@ -70,7 +70,9 @@ def _write(path, change=None):
 
 
 def _gold():
-    questions = [q for p in _document()["data"][0]["paragraphs"] for q in p["qas"]]
+    questions = []
+    for p in _document()["data"][0]["paragraphs"]:
+        questions += p["qas"]
     return {q["id"]: [answer["text"] for answer in q["answers"]] for q in questions}
 
 

@@ -70,12 +70,9 @@ def test_at_least_half_of_all_blocks_show_what_comes_out() -> None:
 def test_no_gate_of_the_pages_passes_whatever_a_model_answers() -> None:
     """Two labels are guessed right half of the time, and no drop of 0.2 is small."""
     pages = [README, *FOLDER.glob("*.md")]
-    lines = [
-        line
-        for page in pages
-        for line in page.read_text(encoding="utf-8").splitlines()
-        if "gate" in line
-    ]
+    lines = []
+    for page in pages:
+        lines += [line for line in page.read_text(encoding="utf-8").splitlines() if "gate" in line]
     limits = [(kind, float(value)) for line in lines for kind, value in LIMIT.findall(line)]
     assert len(limits) > 3
     assert [limit for limit in limits if limit[0] == "min" and limit[1] <= 0.5] == []
@@ -144,11 +141,12 @@ def test_the_table_of_verbs_is_the_table_of_verbs() -> None:
 def test_what_is_unusual_of_a_file_is_said_as_the_readme_says(
     bertctl, tiny_model: Path, tmp_path: Path
 ) -> None:
-    rows = [
-        f"{word} Gericht {number};{kinds};{'ab'[number % 2]}"
-        for number in range(12)
-        for word, kinds in (("gutes", "süß|gut"), ("übles", "übel"))
-    ]
+    rows = []
+    for number in range(12):
+        rows += [
+            f"{word} Gericht {number};{kinds};{'ab'[number % 2]}"
+            for word, kinds in (("gutes", "süß|gut"), ("übles", "übel"))
+        ]
     (tmp_path / "orders.csv").write_text(
         "\n".join(["words;kinds;source", *rows]) + "\n", encoding="latin-1"
     )

@@ -38,7 +38,9 @@ def rows(path: Path, labels: list[str], *, start: int = 0) -> Path:
 def test_early_stopping_is_announced(
     sets: list[str], sentence: str, bertctl: Run, tiny_model: Path, opinions: Path
 ) -> None:
-    words = [word for name in sets for word in ("--set", name)]
+    words = []
+    for name in sets:
+        words += ("--set", name)
     done = bertctl("finetune", opinions, "--model", tiny_model, "--epochs", 9, *DRY, *words)
     assert done.returncode == 0, done.stderr
     assert f"early stopping: {sentence}" in done.stderr

@@ -52,7 +52,9 @@ def _words(
         "--max-length": 32,
         "--precision": "fp32",
     }
-    words = [str(word) for pair in fields.items() for word in pair]
+    words = []
+    for pair in fields.items():
+        words += [str(word) for word in pair]
     words += [word for entry in SETS for word in ("--set", entry)]
     words += ["--grid", grid] if grid else []
     return ["sweep", "text-classification", *words, *FIELDS, *map(str, extra)]

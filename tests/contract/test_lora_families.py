@@ -60,12 +60,10 @@ def with_lora(recipe: Recipe) -> Recipe:
         "model.head_start": "random",
     }
     fields = recipe.model_dump(exclude_defaults=True)
-    flat = {
-        f"{section}.{name}": value
-        for section, values in fields.items()
-        if isinstance(values, dict)
-        for name, value in values.items()
-    }
+    flat = {}
+    for section, values in fields.items():
+        if isinstance(values, dict):
+            flat |= {f"{section}.{name}": value for name, value in values.items()}
     return load_recipe(recipe.task, options=flat | options)
 
 

@@ -57,12 +57,10 @@ def test_relations_are_learned_or_refused_by_name(
     plain = recipe_for(encoder, TASK, tmp_path)
     teacher = run(prepare(plain), RunFolder.create(tmp_path / "teacher")).folder.path
     fields = plain.model_dump(exclude_defaults=True)
-    options = {
-        f"{section}.{name}": value
-        for section, values in fields.items()
-        if isinstance(values, dict)
-        for name, value in values.items()
-    }
+    options = {}
+    for section, values in fields.items():
+        if isinstance(values, dict):
+            options |= {f"{section}.{name}": value for name, value in values.items()}
     options |= {
         "distillation.teacher": str(teacher),
         "distillation.relations": 1.0,

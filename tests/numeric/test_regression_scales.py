@@ -48,11 +48,9 @@ def test_the_scale_of_the_scores_does_not_matter(
     results = {}
     for first in (0, 400):
         data = tmp_path / f"{first}.csv"
-        rows = [
-            f"the film was {word} {i},{first + n}"
-            for i in range(10)
-            for n, word in enumerate(WORDS)
-        ]
+        rows = []
+        for i in range(10):
+            rows += [f"the film was {word} {i},{first + n}" for n, word in enumerate(WORDS)]
         data.write_text("\n".join(["text,score", *rows]) + "\n")
         more = ["--model", tiny_model, "--max-length", 32, "--epochs", 10, "--batch-size", 8]
         more += [

@@ -81,11 +81,12 @@ def test_a_loss_and_a_metric_are_those_of_a_run(bertctl, tiny_model, tmp_path) -
 
 
 def test_a_file_of_the_plug_ins_suffix_has_rows(bertctl, tiny_model, tmp_path) -> None:
-    sections = [
-        f"[{number}]\ntext = a {word} film {number}\nlabel = {label}\n"
-        for number in range(24)
-        for word, label in [("fine", "pos") if number % 2 else ("dull", "neg")]
-    ]
+    sections = []
+    for number in range(24):
+        sections += [
+            f"[{number}]\ntext = a {word} film {number}\nlabel = {label}\n"
+            for word, label in [("fine", "pos") if number % 2 else ("dull", "neg")]
+        ]
     (tmp_path / "films.ini").write_text("\n".join(sections), encoding="utf-8")
     checked = bertctl("data", "check", "films.ini", "--model", tiny_model, "--json")
     assert json.loads(checked.stdout)["splits"]["train"]["rows"] == 24, checked.stderr

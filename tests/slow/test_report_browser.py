@@ -112,9 +112,9 @@ def test_it_fits_the_screen_and_can_be_read(visit, tmp_path, task, width):
 def test_long_labels_stay_in_their_columns_and_the_errors_on_the_page(visit, tmp_path, width):
     nouns = ("country", "currency", "date", "sum", "account_that_is_not_in_use_any_more")
     verbs = ("cancel", "change", "request", "verify")
-    labels = [
-        f"{verb}_beneficiary_not_allowed_because_of_the_{noun}" for verb in verbs for noun in nouns
-    ]
+    labels = []
+    for verb in verbs:
+        labels += [f"{verb}_beneficiary_not_allowed_because_of_the_{noun}" for noun in nouns]
     page = tmp_path / "report.html"
     lines = [
         {**line, "text": "Why was my payment not accepted? " * 5}

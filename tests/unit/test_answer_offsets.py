@@ -144,9 +144,9 @@ def test_tokens_stand_one_behind_the_other_and_leave_no_letter_out(name):
         ends = contexts.char_ends[part]
         assert (np.diff(starts) >= 0).all()
         assert (np.diff(ends) >= 0).all()
-        covered = {
-            place for start, end in zip(starts, ends, strict=True) for place in range(start, end)
-        }
+        covered = set()
+        for start, end in zip(starts, ends, strict=True):
+            covered.update(range(start, end))
         letters = {place for place, character in enumerate(text) if character.isalnum()}
         assert letters <= covered
 

@@ -135,7 +135,9 @@ def test_every_member_of_a_large_group_has_a_partner() -> None:
         f"the same long sentence about the river and the bridge, told for the {i}th time"
         for i in range(500)
     ]
-    paired = {index for pair in near_duplicates(group) for index in pair[:2]}
+    paired = set()
+    for pair in near_duplicates(group):
+        paired.update(pair[:2])
     assert paired == set(range(500))
 
 

@@ -515,5 +515,7 @@ def test_planted_into_choices(
 
 
 def test_a_good_number_of_kinds_is_planted() -> None:
-    codes = {code for plants in (TAG_PLANTS, ANSWER_PLANTS, CHOICE_PLANTS) for code, _, _ in plants}
+    codes = set()
+    for plants in (TAG_PLANTS, ANSWER_PLANTS, CHOICE_PLANTS):
+        codes |= {code for code, _, _ in plants}
     assert len(codes) == 36

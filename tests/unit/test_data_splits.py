@@ -82,7 +82,9 @@ def test_labels_that_can_not_be_counted_are_not_stratified(labels):
     stratify=st.booleans(),
 )
 def test_nothing_is_lost_or_doubled(counts, fraction, seed, stratify):
-    labels = [name for name, count in zip("abcdef", counts, strict=False) for _ in range(count)]
+    labels = []
+    for name, count in zip("abcdef", counts, strict=False):
+        labels += [name for _ in range(count)]
     rows = rows_with(labels)
     if len(labels) < 2:
         with pytest.raises(DataError, match="none can be held out"):

@@ -96,11 +96,9 @@ def test_a_key_that_later_lines_lack_is_missing_there_as_in_the_whole_file(tmp_p
 def test_quoting_between_tabs_is_judged_by_the_whole_file(tmp_path):
     lines = ["text\tlabel", *(f'"text {i}"\t1' for i in range(2000)), '"not closed\t1', "end\t0"]
     (tmp_path / "a.tsv").write_text("\n".join(lines), encoding="utf-8")
-    texts = [
-        text
-        for rows in TEXT_READER.stream(tmp_path / "a.tsv", DataSection())
-        for text in rows.columns["text"]
-    ]
+    texts = []
+    for rows in TEXT_READER.stream(tmp_path / "a.tsv", DataSection()):
+        texts += rows.columns["text"]
     assert texts == list(
         TEXT_READER.read(
             tmp_path / "a.tsv", DataSection(), split="x", label_needed=True
@@ -262,5 +260,7 @@ def test_rows_of_a_file_without_lines_keep_their_numbers_where_others_are_skippe
     ).rows
     parts = reader.stream(tmp_path / "rows.json", section, chunk_rows=2, skipped=SkippedRows())
     for actual in ([read_rows], parts):
-        values = [part.where(index) for part in actual for index in range(len(part))]
+        values = []
+        for part in actual:
+            values += [part.where(index) for index in range(len(part))]
         assert values == [f"{tmp_path / 'rows.json'}, row {number}" for number in (1, 3, 4, 6)]

@@ -50,7 +50,9 @@ def test_it_is_read_by_its_name(corpus: Corpus) -> None:
 
 
 def test_no_line_is_blank_or_there_twice(documents: list[list[str]]) -> None:
-    lines = [" ".join(_words(line)) for document in documents for line in document]
+    lines = []
+    for document in documents:
+        lines += [" ".join(_words(line)) for line in document]
     assert all(lines)
     assert len(set(lines)) == len(lines)
 
@@ -69,7 +71,9 @@ def test_no_phrase_of_the_data_set_demo_is_in_it(documents: list[list[str]]) -> 
     rows = load_data(
         Recipe(data=DataSection(name="demo"), evaluation=EvaluationSection(splits=["test"]))
     )
-    opinions = [text for split in rows.splits.values() for text in split.columns["text"]]
+    opinions = []
+    for split in rows.splits.values():
+        opinions += split.columns["text"]
     assert len(opinions) == 900
     assert bundled_folder(builtin_datasets()["demo"]) != FOLDER
     shared = _phrases(opinions) & _phrases([line for document in documents for line in document])

@@ -88,9 +88,9 @@ def test_verbs_and_options_in_commands_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", ["bertctl/README.md", "tests/README.md"])
 def test_the_maps_name_files_that_are_there(page: str) -> None:
-    files = {
-        path.as_posix() for folder in ("bertctl", "tests") for path in (ROOT / folder).rglob("*.py")
-    }
+    files = set()
+    for folder in ("bertctl", "tests"):
+        files |= {path.as_posix() for path in (ROOT / folder).rglob("*.py")}
     named = re.findall(r"(?<![*\w/])[\w/]+\.py\b", (ROOT / page).read_text(encoding="utf-8"))
     assert len(named) >= 7
     assert [name for name in named if not any(file.endswith(f"/{name}") for file in files)] == []
@@ -137,7 +137,9 @@ def test_the_exit_codes_are_all_there() -> None:
 
 def test_the_metrics_are_all_there() -> None:
     text = TOPICS["metrics"].text
-    names = {metric.name for task in TASKS.values() for metric in task.answer_type.metrics}
+    names = set()
+    for task in TASKS.values():
+        names |= {metric.name for metric in task.answer_type.metrics}
     names |= {metric.name for metric in PretrainingAnswers.metrics}
     assert len(names) > 30
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []

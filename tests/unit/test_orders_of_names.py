@@ -66,7 +66,9 @@ def test_inspect_lists_labels_by_their_ids(tiny_model: Path, tmp_path: Path) -> 
 
 def test_metrics_of_single_labels_stay_out_of_the_cards_metadata(tmp_path: Path) -> None:
     entry = {"value": 0.8, "low": 0.7, "high": 0.9, "n": 60, "higher_is_better": True}
-    of_labels = {f"{name}:{label}": entry for name in ("f1", "recall") for label in INTENTS}
+    of_labels = {}
+    for name in ("f1", "recall"):
+        of_labels |= {f"{name}:{label}": entry for label in INTENTS}
     metrics = {
         "metrics": {split: {"accuracy": entry, **of_labels} for split in ("validation", "test")}
     }

@@ -146,11 +146,9 @@ def test_long_names_break_between_their_words_only() -> None:
     [(1, "one seed each"), pytest.param(3, "mean ± deviation over seeds", marks=pytest.mark.slow)],
 )
 def test_a_sweeps_caption_says_what_is_there(tmp_path: Path, seeds: int, words: str) -> None:
-    settings = [
-        {"optimizer.learning_rate": rate, "training.epochs": n}
-        for rate in (3e-4, 5e-5)
-        for n in (1, 2)
-    ]
+    settings = []
+    for rate in (3e-4, 5e-5):
+        settings += [{"optimizer.learning_rate": rate, "training.epochs": n} for n in (1, 2)]
     made = made_sweep(tmp_path, settings, [0.9, 0.8, 0.7, 0.6], seeds=seeds)
     document = SweepDocument.model_validate(document_of(made))
     write_pictures(document, tmp_path)

@@ -169,14 +169,11 @@ def scores(folder: Path) -> Path:
 
 def test_scores_are_learned_from_the_scores_of_a_teacher(tiny_model: Path, tmp_path: Path) -> None:
     data = scores(tmp_path)
-    options = {
-        name: value
-        for section, fields in tiny_recipe(tiny_model, data)
-        .model_dump(exclude_defaults=True)
-        .items()
-        if isinstance(fields, dict)
-        for name, value in ((f"{section}.{field}", value) for field, value in fields.items())
-    }
+    options = {}
+    recipe = tiny_recipe(tiny_model, data).model_dump(exclude_defaults=True)
+    for section, fields in recipe.items():
+        if isinstance(fields, dict):
+            options |= {f"{section}.{field}": value for field, value in fields.items()}
     recipe = load_recipe("text-regression", options=options)
     taught = run(prepare(recipe), RunFolder.create(tmp_path / "teacher")).folder.path
     taught_options = options | {"distillation.teacher": str(taught), "model.keep_layers": [2]}

@@ -330,7 +330,9 @@ def test_the_recommended_run_was_trained_to_its_end(tmp_path: Path) -> None:
 
 
 def test_nothing_is_chosen_where_nothing_has_a_score(tmp_path: Path) -> None:
-    states = {(s, seed): "failed" for s in range(2) for seed in range(3)}
+    states = {}
+    for s in range(2):
+        states |= {(s, seed): "failed" for seed in range(3)}
     folder = made_sweep(tmp_path, RATES[:2], [0.9, 0.8], states=states)
     for name in ("best.yaml", "scores.png", "expected.svg"):
         (folder / name).write_text("of an earlier call")
@@ -496,7 +498,9 @@ def test_no_predictions_no_comparison(tmp_path: Path) -> None:
 
 def test_one_example_and_none_at_all_tell_nothing_of_others(tmp_path: Path) -> None:
     sweep_document = document_of(made_sweep(tmp_path / "one", RATES[:2], [0.9, 0.7], seeds=2, n=1))
-    diverged = {(setting, seed): "diverged" for setting in range(2) for seed in range(2)}
+    diverged = {}
+    for setting in range(2):
+        diverged |= {(setting, seed): "diverged" for seed in range(2)}
     none = document_of(
         made_sweep(tmp_path / "none", RATES[:2], [0.9, 0.7], seeds=2, states=diverged)
     )

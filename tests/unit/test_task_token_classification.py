@@ -104,7 +104,9 @@ def test_every_word_is_answered_once_at_its_first_piece(
     features = encode_words(
         sentences, documents if neighbours else None, tokenizer, max_length=max_length
     )
-    words = [word for sentence in sentences for word in sentence]
+    words = []
+    for sentence in sentences:
+        words += sentence
     assert first_pieces(features, tokenizer) == [word[:1] or "[UNK]" for word in words]
     assert (features.lengths <= max_length).all()
     assert (np.diff(features.rows) >= 0).all()
