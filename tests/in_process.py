@@ -132,4 +132,6 @@ def warnings_as_in_a_new_process() -> Iterator[None]:
 
 
 def _text(file: IO[bytes]) -> str:
-    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode()
+    descriptor = file.fileno()
+    size = os.fstat(descriptor).st_size
+    return os.pread(descriptor, size, 0).decode()

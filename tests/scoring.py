@@ -98,7 +98,8 @@ def answer_metrics(
 
 def loss_metric(sums: Any, weights: Any, *, resamples: int, seed: int) -> MetricValue:
     """Returns the mean loss."""
-    return contributions.loss(sums, weights).metric(resamples=resamples, seed=seed)
+    mean_loss = contributions.loss(sums, weights)
+    return mean_loss.metric(resamples=resamples, seed=seed)
 
 
 def official_scores(

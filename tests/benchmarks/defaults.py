@@ -872,9 +872,16 @@ def entities(data_dir: Path) -> Split:
 
 def tagged_rows(file: Path) -> Iterator[Row]:
     """Yields the sentences of a file with a word and its tag in each line."""
-    for block in re.split(r"\n\s*\n", file.read_text(encoding="utf-8").strip()):
-        cells = [line.split("\t") for line in block.splitlines() if line.strip()]
-        yield {"words": [cell[0] for cell in cells], "tags": [cell[-1] for cell in cells]}
+    text = file.read_text(encoding="utf-8").strip()
+    for block in re.split(r"\n\s*\n", text):
+        words = []
+        tags = []
+        for line in block.splitlines():
+            if line.strip():
+                cells = line.split("\t")
+                words.append(cells[0])
+                tags.append(cells[-1])
+        yield {"words": words, "tags": tags}
 
 
 def substances(data_dir: Path) -> Split:
@@ -910,9 +917,14 @@ def word_classes(data_dir: Path) -> Split:
 def conllu_rows(file: Path) -> Iterator[Row]:
     """Yields the sentences of a CoNLL-U file with the word classes (UPOS) of their words."""
     for block in file.read_text(encoding="utf-8").strip().split("\n\n"):
-        lines = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
-        words = [cells for cells in lines if cells[0].isdecimal()]
-        yield {"words": [cells[1] for cells in words], "tags": [cells[3] for cells in words]}
+        words = []
+        tags = []
+        for line in block.splitlines():
+            cells = line.split("\t")
+            if cells[0].isdecimal():  # no comment, range or empty node
+                words.append(cells[1])
+                tags.append(cells[3])
+        yield {"words": words, "tags": tags}
 
 
 def choices(data_dir: Path) -> Split:

@@ -97,7 +97,9 @@ def search(vectors: Floats32, queries: Floats32) -> int:
 
 def brute_force(vectors: Floats32, queries: Floats32) -> int:
     """Returns how many rows were found, with all scores in memory."""
-    return int(np.argsort(-(queries @ vectors.T), axis=1, kind="stable")[:, :TOP].size)
+    scores = queries @ vectors.T
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return int(order[:, :TOP].size)
 
 
 def semantic_search(vectors: Floats32, queries: Floats32) -> int:

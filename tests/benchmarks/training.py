@@ -213,8 +213,10 @@ def enough_words(job: Job, words: int) -> np.ndarray:
 
 def mixed(recipe: Recipe, rows: np.ndarray, batches: int) -> list[np.ndarray]:
     """Returns random batches."""
-    drawn = np.random.default_rng(0).permutation(rows)
-    return [np.resize(drawn, (batches, recipe.training.batch_size))[i] for i in range(batches)]
+    rng = np.random.default_rng(0)
+    shuffled = rng.permutation(rows)
+    table = np.resize(shuffled, (batches, recipe.training.batch_size))
+    return list(table)
 
 
 def like_lengths(job: Job, rows: np.ndarray, batches: int) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,23 +98,21 @@ def test_no_probe_is_advised_that_would_refuse_the_recipe(bertctl, words_of_run)
     assert probed.returncode == 2
 
 
+def read_lines(path: Path) -> list[dict]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
 @pytest.mark.parametrize("baseline", ["frozen", "tfidf"])
 def test_every_row_that_the_run_is_scored_on_has_the_baselines_answer(weak_run, baseline):
     run, _ = weak_run
     folder = RunFolder.open(run)
-    lines = [
-        json.loads(line)
-        for line in folder.predictions("validation").read_text(encoding="utf-8").splitlines()
-    ]
-    theirs = [
-        json.loads(line)
-        for line in folder.baseline_predictions(baseline, "validation")
-        .read_text(encoding="utf-8")
-        .splitlines()
-    ]
-    assert [(line["id"], line["gold"]) for line in lines] == [
-        (line["id"], line["gold"]) for line in theirs
-    ]
+    lines = read_lines(folder.predictions("validation"))
+    theirs = read_lines(folder.baseline_predictions(baseline, "validation"))
+    assert len(lines) == len(theirs)
+    for line, baseline_line in zip(lines, theirs, strict=True):
+        assert line["id"] == baseline_line["id"]
+        assert line["gold"] == baseline_line["gold"]
     value = json.loads(folder.metrics.read_text())["baselines"][baseline]["metrics"]["validation"][
         "accuracy"
     ]

@@ -27,9 +27,15 @@ def rows(start: int, stop: int) -> list[tuple[str, str]]:
     syllables = ("ka", "lo", "mi", "ren", "tas", "vel", "dor", "pin", "sul", "gar", "mon", "tek")
     results = []
     for i in range(start, stop):
-        numbers = [(i + 3) ** 3 * k * k + 7 * k * (i + 1) ** 2 for k in range(1, 9)]
-        words = ["".join(syllables[n // d % 12] for d in (1, 13, 171)) for n in numbers]
-        results.append((" ".join(words), "pos" if i % 2 else "neg"))
+        words = []
+        for k in range(1, 9):
+            number = (i + 3) ** 3 * k * k + 7 * k * (i + 1) ** 2
+            first = syllables[number % 12]
+            second = syllables[number // 13 % 12]
+            third = syllables[number // 171 % 12]
+            words.append(first + second + third)
+        label = "pos" if i % 2 else "neg"
+        results.append((" ".join(words), label))
     return results
 
 

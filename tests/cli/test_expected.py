@@ -153,7 +153,8 @@ def test_scores_by_label_come_with_v(tiny_run: TinyRun, bertctl: Run, tmp_path: 
 
 
 def labels_of(run: TinyRun) -> list[str]:
-    return [line.rpartition(",")[2] for line in run.data.read_text().splitlines()[1:]]
+    _header, *lines = run.data.read_text().splitlines()
+    return [line.rpartition(",")[2] for line in lines]
 
 
 @pytest.mark.parametrize(

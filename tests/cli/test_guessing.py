@@ -47,7 +47,11 @@ def lines(**columns: list) -> str:
 
 
 def records(**columns: list) -> list[dict]:
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    results = []
+    for values in zip(*columns.values(), strict=True):
+        record = dict(zip(columns, values, strict=True))
+        results.append(record)
+    return results
 
 
 def cycle(*values: object) -> list:

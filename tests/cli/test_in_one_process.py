@@ -129,7 +129,11 @@ def make_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
 def _typed(command: str, run: Path, model: Path) -> list[str]:
     words = {"RUN": str(run), "MODEL": str(model)}
-    return [words.get(word, word).replace("-film", " film") for word in command.split()]
+    typed = []
+    for word in command.split():
+        filled_in = words.get(word, word)
+        typed.append(filled_in.replace("-film", " film"))
+    return typed
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -88,7 +88,8 @@ Edit = Callable[[list[Row]], list[Row]]
 
 
 def _relabelled(rows: list[Row]) -> list[Row]:
-    return [{**row, "label": "n" if row["label"] == "y" else "y"} for row in rows]
+    other_label = {"y": "n", "n": "y"}
+    return [{**row, "label": other_label[row["label"]]} for row in rows]
 
 
 EDITS: dict[str, Edit] = {

@@ -27,8 +27,8 @@ def test_words_of_a_corpus_enter_a_run(bertctl: Run, tiny_run: TinyRun, tmp_path
     assert document["words"][1]["pieces"] == ["good", "##n", "##e", "##s", "##s"]
     assert document["corpus_pieces"]["before"] - document["corpus_pieces"]["after"] == 3 * 4 + 2 * 4
     assert "2 new words written to grown" in done.stderr
-    config = json.loads(((tmp_path / "grown") / "config.json").read_text())
-    was = json.loads(((tiny_run.path / "model") / "config.json").read_text())
+    config = json.loads((tmp_path / "grown" / "config.json").read_text())
+    was = json.loads((tiny_run.path / "model" / "config.json").read_text())
     assert config == was | {"vocab_size": was["vocab_size"] + 2}
     search = bertctl("vocab", "search", "filmgoer", "grown", "--json").stdout
     assert json.loads(search)["found"] == [{"piece": "filmgoer", "id": was["vocab_size"]}]

@@ -107,7 +107,8 @@ def test_max_steps_end_a_run_within_an_epoch_and_a_resumed_one_too(
 
 
 def _history(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    lines = (run / "history.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture(scope="module")

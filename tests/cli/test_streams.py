@@ -5,6 +5,7 @@ closed descriptor, a full disk), once with a refusal for a verdict and once with
 it runs before a release; by default each verb has one of the three worst places, in turn.
 """
 
+import itertools
 import json
 import os
 import shutil
@@ -199,7 +200,7 @@ def test_the_tables_have_every_verb() -> None:
 
 def _in_turn(verbs: Iterable[str]) -> list[tuple[str, str]]:
     """Each verb with one of the worst places."""
-    return [(verb, WORST[number % len(WORST)]) for number, verb in enumerate(verbs)]
+    return list(zip(verbs, itertools.cycle(WORST), strict=False))
 
 
 def _refused(

@@ -26,7 +26,11 @@ def _table() -> dict[str, np.ndarray]:
 
 
 def _lines(table: dict[str, np.ndarray]) -> list[str]:
-    return [" ".join([word, *map(str, vector)]) for word, vector in table.items()]
+    lines = []
+    for word, vector in table.items():
+        numbers = [str(number) for number in vector]
+        lines.append(" ".join([word, *numbers]))
+    return lines
 
 
 @pytest.fixture

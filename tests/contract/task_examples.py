@@ -77,16 +77,16 @@ def score_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
 
 def cosine_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:
     """The cosine of the means of both texts' vectors."""
+
+    def mean_vector(text: str) -> torch.Tensor:
+        inputs = tokenizer(text, return_tensors="pt")
+        return network(**inputs).last_hidden_state[0].mean(dim=0)
+
     with torch.inference_mode():
-        entry = (
-            network(**tokenizer(line["text"], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
-        )
-        other = (
-            network(**tokenizer(line["pair"], return_tensors="pt")).last_hidden_state[0].mean(dim=0)
-        )
-    assert line["prediction"] == pytest.approx(
-        torch.cosine_similarity(entry, other, dim=0).item(), abs=1e-5
-    )
+        first = mean_vector(line["text"])
+        second = mean_vector(line["pair"])
+    cosine = torch.cosine_similarity(first, second, dim=0)
+    assert line["prediction"] == pytest.approx(cosine.item(), abs=1e-5)
 
 
 def choice_agrees(network: torch.nn.Module, tokenizer: Any, line: Line) -> None:

@@ -132,8 +132,10 @@ def _tier(case: tuple[str, str]) -> Any:
 
     BERT does every task in test_tasks.py.
     """
-    slow = case[0] not in ("roberta", "xlnet") and case[1] != LEARNED
-    return pytest.param(case, id=f"{case[0]}-{case[1]}", marks=pytest.mark.slow if slow else ())
+    family, task = case
+    is_slow = family not in ("roberta", "xlnet") and task != LEARNED
+    marks = [pytest.mark.slow] if is_slow else []
+    return pytest.param(case, id=f"{family}-{task}", marks=marks)
 
 
 @pytest.fixture(scope="module", params=map(_tier, CASES))

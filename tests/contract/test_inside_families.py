@@ -40,7 +40,9 @@ def saved(network: Any, folder: Path) -> Any:
 
 def _tier(name: str, default: Container[str] = FAMILIES) -> Any:
     """The families that are tried by default, the others before a release."""
-    return pytest.param(name, marks=[] if name in default else pytest.mark.slow)
+    if name in default:
+        return pytest.param(name)
+    return pytest.param(name, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", [_tier(name) for name in TRIED])

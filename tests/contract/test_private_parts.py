@@ -218,7 +218,8 @@ def test_several_tensors_are_filled_with_zeros() -> None:
 
 def test_a_schedule_is_moved_to_where_its_steps_lead() -> None:
     def schedule() -> torch.optim.lr_scheduler.LambdaLR:
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.5)
+        parameter = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([parameter], lr=0.5)
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
 
     stepped = schedule()

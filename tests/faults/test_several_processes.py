@@ -38,7 +38,8 @@ def by_two(training: Training, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def family(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     """The launcher, torchrun and the workers."""
-    return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    launcher = psutil.Process(process.pid)
+    return [launcher, *launcher.children(recursive=True)]
 
 
 def workers_of(process: "subprocess.Popen[str]") -> list[psutil.Process]:

@@ -341,6 +341,9 @@ def _keys(node: Any) -> list[Any]:
 
 
 def _written(document: Any, random: Random) -> bytes:
-    text = json.dumps(document, ensure_ascii=random.random() < 0.5, indent=random.choice((None, 2)))
+    is_ascii = random.random() < 0.5
+    indent = random.choice((None, 2))
+    text = json.dumps(document, ensure_ascii=is_ascii, indent=indent)
     depth = random.choice((20, 900, 1_100, 100_000))
-    return text.replace(f'"{DEEP}"', "[" * depth + "]" * depth).encode("utf-8", "surrogatepass")
+    nested_lists = "[" * depth + "]" * depth
+    return text.replace(f'"{DEEP}"', nested_lists).encode("utf-8", "surrogatepass")

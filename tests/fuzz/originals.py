@@ -190,8 +190,11 @@ def as_jsonl(lines: "list[dict[str, Any]]") -> bytes:
 
 def as_table(lines: "list[dict[str, Any]]", separator: str = ",") -> bytes:
     """CSV or TSV with a header."""
-    table = [list(lines[0]), *([str(value) for value in line.values()] for line in lines)]
-    return "".join(separator.join(row) + "\n" for row in table).encode()
+    table = [separator.join(lines[0])]
+    for line in lines:
+        cells = [str(value) for value in line.values()]
+        table.append(separator.join(cells))
+    return ("\n".join(table) + "\n").encode()
 
 
 def as_parquet(lines: "list[dict[str, Any]]") -> bytes:

@@ -23,8 +23,10 @@ def _right(rng, evaluations, n, share=0.85):
 
     The models were trained one from the other.
     """
-    hard = math.sqrt(0.7) * rng.normal(size=n) + math.sqrt(0.3) * rng.normal(size=(evaluations, n))
-    return hard < stats.norm.ppf(share)
+    of_examples = rng.normal(size=n)
+    of_answers = rng.normal(size=(evaluations, n))
+    hardness = math.sqrt(0.7) * of_examples + math.sqrt(0.3) * of_answers
+    return hardness < stats.norm.ppf(share)
 
 
 def _f1(gold, right):

@@ -47,7 +47,9 @@ def clouds(n_labels: int, *, n_rows: int = 240, size: int = 7) -> tuple[Floats32
 
 
 def common_scale(vectors: Floats32) -> tuple[Array, float]:
-    return vectors.mean(axis=0), float(np.sqrt(vectors.var(axis=0).mean()))
+    centre = vectors.mean(axis=0)
+    mean_variance = vectors.var(axis=0).mean()
+    return centre, float(np.sqrt(mean_variance))
 
 
 @pytest.mark.parametrize("n_labels", [2, 5])

@@ -160,10 +160,14 @@ def test_only_masked_places_go_through_the_vocabulary(minilm: Any) -> None:
 
 def _sides(batch: MaskedBatch, row: int) -> list[set[int]]:
     """The tokens of both parts of a window, as they were before they were masked."""
-    ids = torch.where(batch.gold[row] == IGNORED, batch.inputs["input_ids"][row], batch.gold[row])
-    types = batch.inputs["token_type_ids"][row]
-    others = batch.inputs["attention_mask"][row] == 1
-    return [set(ids[(types == kind) & others].tolist()) for kind in (0, 1)]
+    gold = batch.gold[row]
+    input_ids = batch.inputs["input_ids"][row]
+    ids = torch.where(gold == IGNORED, input_ids, gold)
+    segments = batch.inputs["token_type_ids"][row]
+    is_token = batch.inputs["attention_mask"][row] == 1
+    first_ids = ids[is_token & (segments == 0)]
+    second_ids = ids[is_token & (segments == 1)]
+    return [set(first_ids.tolist()), set(second_ids.tolist())]
 
 
 def test_half_of_the_pairs_follow_and_the_others_come_from_another_document(minilm: Any) -> None:
@@ -286,17 +290,18 @@ def test_first_vectors_are_a_factor_of_the_positive_information_of_tokens_that_s
 
 
 def test_a_new_bert_begins_from_its_corpus_or_from_random_numbers(tmp_path: Path) -> None:
-    personal = prepare(
-        corpus_recipe(DEMO, **{"pretraining.first_weights": "corpus"})
-    ).loaded.network
+    of_corpus = prepare(corpus_recipe(DEMO)).loaded.network
+    chosen = prepare(corpus_recipe(DEMO, **{"pretraining.first_weights": "corpus"})).loaded.network
     random = prepare(corpus_recipe(DEMO, **{"pretraining.first_weights": "random"})).loaded.network
-    again = prepare(corpus_recipe(DEMO)).loaded.network
-    tables = [network.get_input_embeddings().weight for network in (personal, random, again)]
-    assert torch.equal(tables[0], tables[2])
-    changed = (tables[0] != tables[1]).any(dim=1)
-    assert 900 < int(changed.sum()) < 1000  # the special tokens occur in no text
-    assert tables[0][changed].norm(dim=1).mean().item() == pytest.approx(
-        tables[1][changed].norm(dim=1).mean().item(), rel=0.05
-    )
+
+    table = of_corpus.get_input_embeddings().weight
+    random_table = random.get_input_embeddings().weight
+    assert torch.equal(table, chosen.get_input_embeddings().weight)
+    is_changed = (table != random_table).any(dim=1)
+    assert 900 < int(is_changed.sum()) < 1000  # the special tokens occur in no text
+    mean_norm = table[is_changed].norm(dim=1).mean().item()
+    random_mean_norm = random_table[is_changed].norm(dim=1).mean().item()
+    assert mean_norm == pytest.approx(random_mean_norm, rel=0.05)
     assert not random.get_output_embeddings().bias.any()
-    assert personal.get_output_embeddings().bias.exp().sum().item() == pytest.approx(1.0, abs=1e-4)
+    probabilities = of_corpus.get_output_embeddings().bias.exp()
+    assert probabilities.sum().item() == pytest.approx(1.0, abs=1e-4)

@@ -111,8 +111,8 @@ def test_gradients_are_those_of_the_library(family: str, frozen: int) -> None:
     ]:
         for layer in encoder.layer[1 : 1 + frozen]:
             layer.requires_grad_(requires_grad=False)
-    (loss, expected) = _gradients(network, "fp32")
-    (_, rounded) = _gradients(network, "bf16")
+    loss, expected = _gradients(network, "fp32")
+    _, rounded = _gradients(network, "bf16")
     assert use_packed_encoder(network, _compute())
     found, gradients = _gradients(network)
     assert found == pytest.approx(loss, rel=1e-5)

@@ -72,7 +72,9 @@ def learn_masked_words(folder: Path, lines: list[str]) -> Path:
 
 
 def masked_places(ids: torch.Tensor) -> torch.Tensor:
-    return (torch.rand(ids.shape) < 0.15) & (ids != 0) & (ids != CLS) & (ids != SEP)
+    is_drawn = torch.rand(ids.shape) < 0.15
+    is_special = (ids == 0) | (ids == CLS) | (ids == SEP)
+    return is_drawn & ~is_special
 
 
 def masked_losses(

@@ -28,7 +28,9 @@ def _named(report: DataReport) -> dict[tuple[str, str], list[Finding]]:
 
 
 def _column(path: Path, column: int, *, header: bool) -> list[str]:
-    lines = path.read_text(encoding="utf-8").split("\n")[1 if header else 0 :]
+    lines = path.read_text(encoding="utf-8").split("\n")
+    if header:
+        lines = lines[1:]
     return [line.split("\t")[column] for line in lines if line]
 
 

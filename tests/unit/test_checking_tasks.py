@@ -84,7 +84,10 @@ def _new(task: str, train: list[Row], validation: list[Row], plant: Plant) -> se
 
 
 def _counts(task: str, train: list[Row], validation: list[Row]) -> Counter[tuple[str, str | None]]:
-    return Counter({(f.code, f.split): f.count for f in check_rows(task, train, validation)})
+    counts = Counter[tuple[str, str | None]]()
+    for finding in check_rows(task, train, validation):
+        counts[finding.code, finding.split] = finding.count
+    return counts
 
 
 def _with_offsets(rows: list[Row]) -> None:
@@ -133,8 +136,12 @@ def _space_span(rows: list[Row]) -> None:
 
 
 def _insert(row: Row, index: int, word: str, tag: str) -> None:
-    row["words"] = [*row["words"][:index], word, *row["words"][index:]]
-    row["label"] = [*row["label"][:index], tag, *row["label"][index:]]
+    words = list(row["words"])
+    words.insert(index, word)
+    tags = list(row["label"])
+    tags.insert(index, tag)
+    row["words"] = words
+    row["label"] = tags
 
 
 TAG_PLANTS: list[tuple[str, Plant, set[str]]] = [

@@ -83,13 +83,22 @@ def _every(rows: list[Row], change: Callable[[int, Row], None]) -> None:
 
 def _only(rows: list[Row], label: str, keep: int) -> None:
     """All rows of one label go, but the first few."""
-    kept = [row for row in rows if row["label"] == label][:keep]
-    rows[:] = [row for row in rows if row["label"] != label or any(row is one for one in kept)]
+    n_with_label = 0
+    retained = []
+    for row in rows:
+        if row["label"] == label:
+            n_with_label += 1
+            if n_with_label > keep:
+                continue
+        retained.append(row)
+    rows[:] = retained
 
 
 def _half(rows: list[Row], index: int) -> str:
     """The first half of a long text: too little of it to be nearly the same."""
-    words = [row["text"].split() for row in rows if len(row["text"].split()) >= 8][index]
+    texts = [row["text"].split() for row in rows]
+    long_texts = [words for words in texts if len(words) >= 8]
+    words = long_texts[index]
     return " ".join(words[: len(words) // 2])
 
 

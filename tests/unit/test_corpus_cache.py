@@ -67,7 +67,11 @@ def _recipe(*corpora: Path, **data: object) -> Recipe:
 def _texts(data: CorpusData, tokenizer: Tokenizer) -> list[str]:
     """The training documents, as far as ids tell."""
     ends = data.train.sentences[data.train.documents].tolist()
-    return [tokenizer.decode(data.train.ids[a:b].tolist()) for a, b in itertools.pairwise(ends)]
+    texts = []
+    for start, end in itertools.pairwise(ends):
+        ids = data.train.ids[start:end].tolist()
+        texts.append(tokenizer.decode(ids))
+    return texts
 
 
 def test_texts_are_on_one_side(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -23,7 +23,8 @@ CUT = [["The cat sat.", "It slept!", "Did it?"], ["A second text.", "It ends her
 
 
 def _documents(path: Path, **settings: object) -> list[tuple[str, list[str]]]:
-    [corpus] = open_corpora([str(path)], DataSection(**settings))
+    section = DataSection(**settings)
+    [corpus] = open_corpora([str(path)], section)
     return [(document.id, document.sentences) for document in corpus.documents()]
 
 

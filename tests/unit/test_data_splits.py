@@ -113,9 +113,14 @@ def test_a_sample_keeps_the_order_and_depends_on_the_seed_alone():
 
 def test_the_draws_are_the_same_everywhere():
     """Recorded: another library version or machine must not deal out other rows."""
-    _, held, _ = hold_out(rows_with(["a", "b"] * 20), fraction=0.1, seed=42, stratify=True)
-    assert list(held.ids) == ["8", "27", "35", "38"]
-    assert list(sample(rows_with(["a"] * 40), 4, seed=42).ids) == ["8", "11", "34", "38"]
+    rows_of_two_labels = rows_with(["a", "b"] * 20)
+    rows_of_one_label = rows_with(["a"] * 40)
+
+    _, held_out, _ = hold_out(rows_of_two_labels, fraction=0.1, seed=42, stratify=True)
+    drawn = sample(rows_of_one_label, 4, seed=42)
+
+    assert list(held_out.ids) == ["8", "27", "35", "38"]
+    assert list(drawn.ids) == ["8", "11", "34", "38"]
 
 
 def test_hashes_tell_values_types_and_columns_apart():

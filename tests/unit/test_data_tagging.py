@@ -4,9 +4,11 @@ import csv
 import gzip
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertctl.catalog.datasets import builtin_datasets, bundled_folder
@@ -369,7 +371,8 @@ def test_lines_with_a_list_of_such_a_name_are_lines(tmp_path, name):
 
 
 def stream(path: Path | str, **options: Any) -> list[Any]:
-    return list(READER.stream(path if path == "-" else Path(path), DataSection(), **options))
+    source = path if path == "-" else Path(path)
+    return list(READER.stream(source, DataSection(), **options))
 
 
 def test_running_text_is_split_and_its_words_know_their_places(tmp_path):
@@ -490,9 +493,12 @@ def test_words_that_are_not_in_the_text_are_not_found():
 
 
 def of_catalog(name: str, folder: Path | None = None, heard: Heard | None = None, **data: object):
-    section = DataSection(name=name, data_dir=None if folder is None else str(folder), **data)
+    data_dir = None if folder is None else str(folder)
+    section = DataSection(name=name, data_dir=data_dir, **data)
     recipe = Recipe(task="token-classification", data=section)
-    return load_data(recipe, splits=["train"], listener=heard or Listener()).splits["train"]
+    listener = heard or Listener()
+    loaded = load_data(recipe, splits=["train"], listener=listener)
+    return loaded.splits["train"]
 
 
 @pytest.mark.parametrize("place", ["conll2003/eng.train", "eng.train", "CoNLL-2003/eng.train"])
@@ -551,32 +557,40 @@ def test_a_single_document_can_be_held_out_from(tmp_path):
 
 def test_the_bundled_set_is_as_its_readme_says():
     recipe = Recipe(task="token-classification", data=DataSection(name="demo-ner"))
+    folder = bundled_folder(builtin_datasets()["demo-ner"])
+
     splits = load_data(recipe, splits=["train", "validation", "test"]).splits
-    assert {name: len(rows) for name, rows in splits.items()} == {
-        "train": 202,
-        "validation": 43,
-        "test": 43,
-    }
-    sentences = [tuple(words) for rows in splits.values() for words in rows.columns["words"]]
-    assert len(set(sentences)) == len(sentences) == 288
-    found = [entities(tags) for rows in splits.values() for tags in rows.columns["label"]]
-    assert sum(not spans for spans in found) == 79
-    lengths = [end - start for spans in found for _, start, end in spans]
-    assert 0.45 < sum(length > 1 for length in lengths) / len(lengths) < 0.55
+
+    assert len(splits["train"]) == 202
+    assert len(splits["validation"]) == 43
+    assert len(splits["test"]) == 43
+    sentences = set()
+    n_without_entities = 0
+    entity_lengths = []
+    entities_by_kind = Counter()
     for rows in splits.values():
-        tags = [tag for tags in rows.columns["label"] for tag in tags]
-        assert {tag[2:] for tag in tags} == {"", "PER", "LOC", "ORG", "DATE"}
-    readme = (bundled_folder(builtin_datasets()["demo-ner"]) / "README.md").read_text(
-        encoding="utf-8"
-    )
+        sentences |= {tuple(words) for words in rows.columns["words"]}
+        kinds = set()
+        for tags in rows.columns["label"]:
+            kinds |= {tag[2:] for tag in tags}
+            spans = entities(tags)
+            n_without_entities += not spans
+            for kind, start, end in spans:
+                entities_by_kind[kind] += 1
+                entity_lengths.append(end - start)
+        assert kinds == {"", "PER", "LOC", "ORG", "DATE"}
+    assert len(sentences) == 288
+    assert n_without_entities == 79
+    share_of_several_words = np.mean(np.array(entity_lengths) > 1)
+    assert 0.45 < share_of_several_words < 0.55
+    readme = (folder / "README.md").read_text(encoding="utf-8")
     assert "Apache-2.0" in readme
-    counts = [
-        sum(kind == name for spans in found for kind, _, _ in spans)
-        for name in ("PER", "LOC", "ORG", "DATE")
-    ]
-    assert "{} people, {} places, {} organisations, {} dates".format(*counts) in readme.replace(
-        "\n", " "
-    )
+    people = entities_by_kind["PER"]
+    places = entities_by_kind["LOC"]
+    organisations = entities_by_kind["ORG"]
+    dates = entities_by_kind["DATE"]
+    sentence = f"{people} people, {places} places, {organisations} organisations, {dates} dates"
+    assert sentence in readme.replace("\n", " ")
 
 
 def test_pubtator_is_written_so_that_it_can_be_read_whatever_the_ids_hold(tmp_path):

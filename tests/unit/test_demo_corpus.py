@@ -81,5 +81,9 @@ def test_no_phrase_of_the_data_set_demo_is_in_it(documents: list[list[str]]) -> 
 
 
 def _phrases(texts: list[str], length: int = 8) -> set[tuple[str, ...]]:
-    words = [_words(text) for text in texts]
-    return {tuple(word[i : i + length]) for word in words for i in range(len(word) - length + 1)}
+    phrases = set()
+    for text in texts:
+        words = _words(text)
+        for start in range(len(words) - length + 1):
+            phrases.add(tuple(words[start : start + length]))
+    return phrases

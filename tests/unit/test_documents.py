@@ -235,8 +235,11 @@ def test_docs_lists_shows_and_knows_what_was_meant(bertctl: Run) -> None:
     ],
 )
 def test_docs_finds_words_in_all_pages(bertctl: Run, words: str, topic: str, section: str) -> None:
-    sections = json.loads(bertctl("docs", *words.split(), "--json").stdout)["sections"]
-    assert (topic, section) in [(match["topic"], match["section"]) for match in sections]
+    done = bertctl("docs", *words.split(), "--json")
+
+    matches = json.loads(done.stdout)["sections"]
+    sections_of_topic = [match["section"] for match in matches if match["topic"] == topic]
+    assert section in sections_of_topic
 
 
 @pytest.mark.in_process

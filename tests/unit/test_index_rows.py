@@ -40,8 +40,13 @@ def _add(folder: Path, texts: list[str], state: dict[str, Any] | None = None) ->
 
 
 def _read(folder: Path, state: dict[str, Any], *numbers: int) -> list[tuple[str, str]]:
-    rows = IndexRows(Index(folder, index_document(**state))).read(numbers)
-    return [(rows[number]["id"], rows[number]["text"]) for number in numbers]
+    index = Index(folder, index_document(**state))
+    rows = IndexRows(index).read(numbers)
+    ids_and_texts = []
+    for number in numbers:
+        row = rows[number]
+        ids_and_texts.append((row["id"], row["text"]))
+    return ids_and_texts
 
 
 def _expected(*numbers: int) -> list[tuple[str, str]]:

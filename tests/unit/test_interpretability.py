@@ -26,7 +26,7 @@ TEXTS = [
 
 
 def test_cka_is_that_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    # the last part is shorter
+    # 40 rows in parts of 7: the last part is shorter
     monkeypatch.setattr("bertctl.interpretability.hidden_states._CHUNK", 7)
     rng = np.random.default_rng(0)
     first = rng.normal(size=(40, 3, 6)).astype(np.float32) + 5

@@ -63,7 +63,8 @@ def read(
 
 
 def labels(path: Path, rules: LabelRules = UNNAMED, **reported: Any) -> list[Any]:
-    return list(read(path, rules, **reported).rows.columns["label"])
+    rows = read(path, rules, **reported).rows
+    return list(rows.columns["label"])
 
 
 def refusal(path: Path, rules: LabelRules = UNNAMED, **reported: Any) -> str:
@@ -142,8 +143,11 @@ def test_a_vector_among_half_other_cells_is_never_the_labels_0_and_1(
 
 
 def test_lists_of_the_names_0_and_1_are_names_where_these_are_the_labels(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", [["0", "1"], ["1", "0"]])
-    assert labels(path, LabelRules(names=("0", "1"))) == [["0", "1"], ["1", "0"]]
+    cells = [["0", "1"], ["1", "0"]]
+    path = write(tmp_path / "a.jsonl", cells)
+    rules = LabelRules(names=("0", "1"))
+
+    assert labels(path, rules) == cells
 
 
 @pytest.mark.parametrize(
@@ -273,8 +277,11 @@ def test_a_word_for_nothing_is_doubted_only_where_it_is_rare() -> None:
 
 @pytest.mark.parametrize("odd", ["good", "7", "[other]"])
 def test_a_cell_that_is_a_label_by_its_name_is_no_odd_one(odd: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", [*(["good", "bad"] * 6), odd])
-    assert labels(path, LabelRules(names=("good", "bad", "7", "[other]")))[-1] == odd
+    cells = ["good", "bad"] * 6
+    path = write(tmp_path / "a.csv", [*cells, odd])
+    rules = LabelRules(names=("good", "bad", "7", "[other]"))
+
+    assert labels(path, rules)[-1] == odd
 
 
 @pytest.mark.parametrize("several", [LabelRules(several=True), LabelRules(separator="|")])
@@ -465,7 +472,9 @@ def test_a_null_beside_names_is_refused_by_its_line(
 
 
 def test_a_list_of_nulls_alone_has_no_names(tmp_path: Path) -> None:
-    assert labels(write(tmp_path / "a.jsonl", [["good"], [None], []])) == [["good"], [], []]
+    path = write(tmp_path / "a.jsonl", [["good"], [None], []])
+
+    assert labels(path) == [["good"], [], []]
 
 
 @pytest.mark.parametrize("odd", ["1e3", "1_000", "1E0"])

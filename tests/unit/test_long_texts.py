@@ -93,12 +93,14 @@ def read(
 
 
 def pieces(tokenizer: Tokenizer, encoded: Any) -> list[str]:
-    parts = [encoded.ids[a:b] for a, b in itertools.pairwise(encoded.starts)]
-    output = [[tokenizer.id_to_token(int(i)) for i in part] for part in parts]
-    assert all((entry[0], entry[-1]) == ("[CLS]", "[SEP]") for entry in output)
-    return [
-        "".join("|" if piece == "[SEP]" else piece for piece in entry[1:-1]) for entry in output
-    ]
+    texts = []
+    for start, end in itertools.pairwise(encoded.starts):
+        tokens = [tokenizer.id_to_token(int(token_id)) for token_id in encoded.ids[start:end]]
+        cls, *inner, sep = tokens
+        assert cls == "[CLS]"
+        assert sep == "[SEP]"
+        texts.append("".join(inner).replace("[SEP]", "|"))
+    return texts
 
 
 TEXTS_OF_20_2_8_9 = [

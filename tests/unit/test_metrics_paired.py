@@ -163,8 +163,11 @@ def _label_rows(n, seed, right=(0.8, 0.7)):
 
 
 def _make_f1(rows):
-    cells = (2 * rows[:, 0] + rows[:, 1]).astype(int)
-    return f1_of_labels(cells // 2, cells % 2, n_labels=2, of=1).make(cells[:, None].astype(float))
+    gold = rows[:, 0].astype(int)
+    predicted = rows[:, 1].astype(int)
+    cells = 2 * gold + predicted
+    f1 = f1_of_labels(gold, predicted, n_labels=2, of=1)
+    return f1.make(cells[:, None].astype(float))
 
 
 def _scipy_f1_difference(a, b):
@@ -229,7 +232,9 @@ def test_the_paired_bootstrap_equals_scipys():
     y_b = x + rng.normal(0, 1.5, 120)
 
     def statistic(x, a, b, axis=-1):
-        return stats.pearsonr(x, a, axis=axis).statistic - stats.pearsonr(x, b, axis=axis).statistic
+        of_a = stats.pearsonr(x, a, axis=axis)
+        of_b = stats.pearsonr(x, b, axis=axis)
+        return of_a.statistic - of_b.statistic
 
     expected = stats.bootstrap(
         (x, y_a, y_b),

@@ -210,7 +210,13 @@ def test_entities_by_hand(tags, expected):
 
 
 def test_an_entity_ends_with_its_sentence():
-    assert entity_counts([["B-A"], ["I-A"]], [["B-A"], ["I-A"]]) == [(1, 1, 1), (1, 1, 1)]
+    gold = [["B-A"], ["I-A"]]
+    predicted = [["B-A"], ["I-A"]]
+
+    first, second = entity_counts(gold, predicted)
+
+    assert first == (1, 1, 1)
+    assert second == (1, 1, 1)
 
 
 def test_one_table_by_hand():

@@ -27,8 +27,10 @@ from tests.made_indexes import index_document
 
 
 def unit(shape: tuple[int, int], seed: int = 0) -> np.ndarray:
-    made = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    return made / np.linalg.norm(made, axis=1, keepdims=True)
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal(shape).astype(np.float32)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / lengths
 
 
 def seen(rows: np.ndarray, queries: np.ndarray, top: int, block: int) -> Nearest:
@@ -85,7 +87,12 @@ def test_orders_that_make_every_row_a_candidate(order: str) -> None:
 
 
 def test_fewer_rows_than_are_asked_for() -> None:
-    assert seen(unit((3, 8)), unit((2, 8), 1), 10, 2).rows.shape == (2, 3)
+    rows = unit((3, 8))
+    queries = unit((2, 8), 1)
+
+    nearest = seen(rows, queries, top=10, block=2)
+
+    assert nearest.rows.shape == (2, 3)
 
 
 @pytest.mark.parametrize("block", [8, 100, 1024])
@@ -140,7 +147,10 @@ def test_row_by_row() -> None:
 
 
 def test_recall_is_the_share_of_the_right_ones() -> None:
-    assert recall(np.array([[1, 2], [3, 4]]), np.array([[2, 9], [4, 3]])) == 0.75
+    nearest = np.array([[1, 2], [3, 4]])
+    answers = np.array([[2, 9], [4, 3]])
+
+    assert recall(nearest, answers) == 0.75
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float32", 0), ("float16", 1e-3), ("int8", 1e-2)])

@@ -79,7 +79,8 @@ class MaskedAndNext(Objective):
         return MaskedBatch(inputs, torch.from_numpy(features.labels[indices]), targets)
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
-        return {"masked": int((batch.hidden != -100).sum()), "next": len(batch.gold)}
+        is_masked = batch.hidden != -100
+        return {"masked": int(is_masked.sum()), "next": len(batch.gold)}
 
     def losses(self, outputs: Any, batch: MaskedBatch) -> dict[str, Tensor]:
         words = functional.cross_entropy(
@@ -100,7 +101,9 @@ class Contrastive(Objective):
     spans_batch: ClassVar[bool] = True
 
     def batch(self, features: Texts, indices: NDArray[np.int64], rng: WindowRandom) -> Batch:
-        return Batch(features.padded(indices, [features.texts[i] for i in indices]), None)
+        texts = [features.texts[i] for i in indices]
+        inputs = features.padded(indices, texts)
+        return Batch(inputs, None)
 
     def forward(self, network: Any, batch: Batch) -> Tensor:
         vectors: Tensor = network(**batch.inputs).vectors
@@ -161,7 +164,11 @@ def engine_of(objective: Objective, workers: Workers = ALONE) -> TrainingEngine:
 
 
 def gradients(engine: TrainingEngine) -> dict[str, Tensor]:
-    return {name: p.grad for name, p in engine.network.named_parameters() if p.grad is not None}
+    gradients = {}
+    for name, parameter in engine.network.named_parameters():
+        if parameter.grad is not None:
+            gradients[name] = parameter.grad
+    return gradients
 
 
 def stepped(

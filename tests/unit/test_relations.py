@@ -53,9 +53,12 @@ def student(tiny_model: Path, data: Path, teacher: Path, **fields: Any) -> Recip
 
 def relation(vectors: list[list[float]], row: int) -> list[float]:
     size = len(vectors[0])
-    dots = [sum(a * b for a, b in zip(vectors[row], other, strict=True)) for other in vectors]
-    powers = [math.exp(dot / math.sqrt(size)) for dot in dots]
-    return [power / sum(powers) for power in powers]
+    powers = []
+    for other in vectors:
+        dot = sum(a * b for a, b in zip(vectors[row], other, strict=True))
+        powers.append(math.exp(dot / math.sqrt(size)))
+    total = sum(powers)
+    return [power / total for power in powers]
 
 
 def test_the_divergence_is_that_of_the_paper_computed_by_hand_for_two_heads() -> None:

@@ -31,10 +31,15 @@ JOINED = {
 
 
 def lines_of_headers(content: str) -> list[int]:
-    first = content.splitlines()[0].casefold()
-    lines = [line.removeprefix("\ufeff").replace('"', "") for line in content.splitlines()]
-    folded = [",".join(cell.strip() for cell in line.casefold().split(",")) for line in lines]
-    return [number for number, line in enumerate(folded, start=1) if line == first][1:]
+    lines = content.splitlines()
+    header = lines[0].casefold()
+    numbers = []
+    for number, line in enumerate(lines, start=1):
+        plain = line.removeprefix("\ufeff").replace('"', "").casefold()
+        cells = [cell.strip() for cell in plain.split(",")]
+        if ",".join(cells) == header:
+            numbers.append(number)
+    return numbers[1:]
 
 
 def write(path: Path, content: str) -> Path:

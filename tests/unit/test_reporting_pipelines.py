@@ -325,16 +325,17 @@ def test_the_code_quality_report_lists_what_did_not_pass(tmp_path):
 
 
 def test_a_finding_keeps_its_fingerprint_when_only_numbers_change():
-    before = gitlab.code_quality(
-        [Check("min accuracy=0.9", "gate", "fail", "0.88")], default_file="runs/a-1/metrics.json"
-    )[0]["fingerprint"]
-    after = gitlab.code_quality(
-        [Check("min accuracy=0.9", "gate", "fail", "0.87")], default_file="runs/a-2/metrics.json"
-    )[0]["fingerprint"]
-    other = gitlab.code_quality(
-        [Check("min f1=0.9", "gate", "fail", "0.87")], default_file="runs/a-2/metrics.json"
-    )[0]["fingerprint"]
-    assert before == after != other
+    def fingerprint(name: str, message: str, file: str) -> str:
+        check = Check(name, "gate", "fail", message)
+        [issue] = gitlab.code_quality([check], default_file=file)
+        return issue["fingerprint"]
+
+    before = fingerprint("min accuracy=0.9", "0.88", "runs/a-1/metrics.json")
+    after = fingerprint("min accuracy=0.9", "0.87", "runs/a-2/metrics.json")
+    other = fingerprint("min f1=0.9", "0.87", "runs/a-2/metrics.json")
+
+    assert before == after
+    assert other != before
 
 
 def test_paths_are_relative_to_where_the_pipeline_stands(tmp_path, monkeypatch):

@@ -177,7 +177,8 @@ def bertctl_model() -> str:
 
 def _changed(folder: Path, file: str, change: Callable[[Any], Any]) -> None:
     path = folder / file
-    path.write_text(json.dumps(change(json.loads(path.read_text()) if path.exists() else {})))
+    content = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(change(content)))
 
 
 @pytest.mark.parametrize(

@@ -299,9 +299,15 @@ def test_batches_hold_no_text_twice_where_that_can_be(copies: int) -> None:
 
 
 def test_a_text_that_a_row_has_twice_is_shared_with_no_other_row() -> None:
-    keys = np.array([[0, 0], [1, 1], [2, 3], [4, 3], [5, -1], [6, -1]])
-    assert repeated([np.array([0, 1, 4, 5])], keys) == 0
-    assert repeated([np.arange(6)], keys) == 2
+    twice_in_its_row = [[0, 0], [1, 1]]
+    shared_by_two_rows = [[2, 3], [4, 3]]
+    without_second_text = [[5, -1], [6, -1]]
+    keys = np.array([*twice_in_its_row, *shared_by_two_rows, *without_second_text])
+    rows_that_share_none = np.array([0, 1, 4, 5])
+    all_rows = np.arange(6)
+
+    assert repeated([rows_that_share_none], keys) == 0
+    assert repeated([all_rows], keys) == 2
 
 
 class Encoder(nn.Module):

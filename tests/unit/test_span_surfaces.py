@@ -64,8 +64,10 @@ def entities(start: int, end: int, surface: str) -> str:
 
 
 def prodigy_tokens(start: int, end: int, surface: str) -> str:
-    tokens = [{"text": "In", "start": 0, "end": 2}, {"text": surface, "start": start, "end": end}]
-    return json.dumps({"text": TEXT, "tokens": tokens, "spans": []}) + "\n"
+    first_token = {"text": "In", "start": 0, "end": 2}
+    second_token = {"text": surface, "start": start, "end": end}
+    record = {"text": TEXT, "tokens": [first_token, second_token], "spans": []}
+    return json.dumps(record) + "\n"
 
 
 FORMATS = {

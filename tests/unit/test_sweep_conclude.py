@@ -208,8 +208,11 @@ def test_the_lowest_loss_is_the_darkest_and_what_was_not_run_is_empty(tmp_path: 
     ],
 )
 def test_what_is_no_grid_has_no_table(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
-    folder = made_sweep(tmp_path, settings, [0.8] * len(settings), seeds=1, n=20)
-    assert grid_table(SweepDocument.model_validate(document_of(folder))) is None
+    accuracies = [0.8] * len(settings)
+    folder = made_sweep(tmp_path, settings, accuracies, seeds=1, n=20)
+    document = SweepDocument.model_validate(document_of(folder))
+
+    assert grid_table(document) is None
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,14 @@ def test_the_order_of_the_runs_does_not_matter() -> None:
 
 
 def test_equal_runs_one_run_and_none() -> None:
-    assert [(e.value, e.deviation) for e in expected_best([0.7] * 3)] == [(0.7, 0.0)] * 3
-    assert [(e.runs, e.value) for e in expected_best([0.7])] == [(1, 0.7)]
+    equal = expected_best([0.7, 0.7, 0.7])
+    assert len(equal) == 3
+    for entry in equal:
+        assert entry.value == 0.7
+        assert entry.deviation == 0.0
+    [single] = expected_best([0.7])
+    assert single.runs == 1
+    assert single.value == 0.7
     assert expected_best([]) == []
-    assert [entry.runs for entry in expected_best(VALUES)] == list(range(1, len(VALUES) + 1))
+    counts = [entry.runs for entry in expected_best(VALUES)]
+    assert counts == list(range(1, len(VALUES) + 1))

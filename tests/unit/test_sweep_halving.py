@@ -38,8 +38,11 @@ def _plan(
 
 def _scores(plan: SweepPlan, rung: int, values: Sequence[float]) -> dict[str, dict[int, RungScore]]:
     """Scores of all runs after one rung, counted from 0."""
-    pairs = zip(plan.rungs.items(), values, strict=True)
-    return {name: {steps[rung]: RungScore(value, 1.0)} for (name, steps), value in pairs}
+    scores = {}
+    for name, value in zip(plan.rungs, values, strict=True):
+        step = plan.rungs[name][rung]
+        scores[name] = {step: RungScore(value, 1.0)}
+    return scores
 
 
 def test_all_runs_are_to_reach_the_first_rung() -> None:

@@ -1,5 +1,6 @@
 """Sweeps: statistics by setting, the choice, the comparison; from folders written by hand."""
 
+import itertools
 import json
 import shutil
 from dataclasses import replace
@@ -37,7 +38,9 @@ from tests.made_sweeps import (
 
 
 def value(folder: Path, setting: int, seed: int) -> float:
-    return accuracy(answers([0.9, 0.8, 0.7][setting], seed=100 * setting + seed))
+    accuracy_of_setting = [0.9, 0.8, 0.7][setting]
+    lines = answers(accuracy_of_setting, seed=100 * setting + seed)
+    return accuracy(lines)
 
 
 # -- statistics
@@ -560,6 +563,10 @@ def test_a_setting_of_which_one_run_collapsed_counts_as_any_other(tmp_path: Path
 
 
 def test_where_all_have_collapsed_the_best_score_is_first(tmp_path: Path) -> None:
-    states = {(setting, seed): "collapsed" for setting in range(2) for seed in range(3)}
-    plan, cells = read_cells(made_sweep(tmp_path, RATES[:2], [0.7, 0.9], states=states))
-    assert [setting.index for setting in ranked(plan, by_setting(plan, cells))] == [1, 0]
+    states = dict.fromkeys(itertools.product(range(2), range(3)), "collapsed")
+    folder = made_sweep(tmp_path, RATES[:2], [0.7, 0.9], states=states)
+    plan, cells = read_cells(folder)
+
+    settings = ranked(plan, by_setting(plan, cells))
+
+    assert [setting.index for setting in settings] == [1, 0]

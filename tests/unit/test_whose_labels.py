@@ -44,8 +44,11 @@ def chosen(*labels: str, **entry: Any) -> dict[str, Any]:
 
 
 def marked(*spans: tuple[int, int, str], **entry: Any) -> dict[str, Any]:
-    values = [{"start": start, "end": end, "labels": [kind]} for start, end, kind in spans]
-    return {"result": [{"type": "labels", "value": value} for value in values], **entry}
+    results = []
+    for start, end, kind in spans:
+        value = {"start": start, "end": end, "labels": [kind]}
+        results.append({"type": "labels", "value": value})
+    return {"result": results, **entry}
 
 
 def task(
