@@ -4,7 +4,7 @@ Import the names from `bertctl` itself. Recipe fields are given by their dotted 
 `--set`: {"model.name": "minilm", "training.epochs": 2}.
 """
 
-from bertctl.api.run import Run, evaluate, load_run, predict
+from bertctl.api.run import Run, Runs, evaluate, load_run, load_runs, predict
 from bertctl.api.training import finetune, load_recipe, probe, sweep
 from bertctl.api.vectors import extract_features, index, search_index, similarity
 from bertctl.config.schema import Recipe
@@ -12,12 +12,14 @@ from bertctl.config.schema import Recipe
 __all__ = [
     "Recipe",
     "Run",
+    "Runs",
     "evaluate",
     "extract_features",
     "finetune",
     "index",
     "load_recipe",
     "load_run",
+    "load_runs",
     "predict",
     "probe",
     "search_index",

@@ -1,6 +1,6 @@
 """Finished runs in Python: opened, asked for answers, scored."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,12 @@ from bertctl.inference.engine import Engine
 from bertctl.inference.opening import open_trained
 from bertctl.inference.predict import Predictor, unlabelled_rows
 from bertctl.inference.score_run import evaluate_apart, evaluate_file, evaluate_run
+from bertctl.inference.several_runs import (
+    LoadedRuns,
+    SeveralPredictor,
+    SeveralRows,
+    open_runs,
+)
 from bertctl.reporting.card import write_card
 from bertctl.reporting.notebook import data_text, model_text, run_html, score_text
 from bertctl.run_documents.metrics_document import MetricsDocument
@@ -108,8 +114,7 @@ class Run:
         Raises:
             BertctlError: Examples that the task does not know.
         """
-        if top_k is not None and top_k < 1:
-            raise UsageError(f"top_k is {top_k}", remedy="Give a positive number.")
+        _check_top_k(top_k)
         file = memory_file(examples, "examples")
         if file is None:
             return iter(())
@@ -224,13 +229,99 @@ class Run:
         return facts | {"score": score} if score else facts
 
 
+class Runs:
+    """Several finished runs that answer the same rows.
+
+    Each batch goes once through layers that two runs have alike. The models are loaded when they
+    are first needed.
+
+    Args:
+        paths: The run folders.
+        fields: Recipe fields to change in all of them, such as `runtime.device`.
+
+    Attributes:
+        names: Names of the runs in the answers: of the folders, or the paths where two folders have
+            the same name.
+
+    Raises:
+        UnavailableError: A run is missing or has no model.
+        UsageError: The same run twice, an export, a task that answers no texts, or fields that
+            don't fit.
+    """
+
+    def __init__(self, paths: Iterable[Path | str], fields: Fields | None = None) -> None:
+        if isinstance(paths, str | Path):
+            raise UsageError(f"paths is one path, {str(paths)!r}", remedy="Give a list of paths.")
+        folders = []
+        for path in paths:
+            refuse_address(path, "paths")
+            folders.append(Path(path))
+        self._runs = open_runs(folders, options=as_options(fields))
+        self.names = tuple(self._runs)
+
+    def __repr__(self) -> str:
+        """Returns the names of the runs."""
+        return f"<Runs {', '.join(self.names)}>"
+
+    @property
+    def sharing(self) -> dict[str, dict[str, Any]]:
+        """What each run shares with an earlier one: `shares_with` and `shared_layers`, by name."""
+        return self._loaded.sharing()
+
+    def predict(
+        self,
+        examples: RowsInMemory,
+        *,
+        top_k: int | None = None,
+        keep_columns: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Returns one line per example, in order, with the answer of each run under its name."""
+        return list(self.stream(examples, top_k=top_k, keep_columns=keep_columns))
+
+    def stream(
+        self,
+        examples: RowsInMemory,
+        *,
+        top_k: int | None = None,
+        keep_columns: str | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yields one line per example, in order, and reads on as they are taken.
+
+        Args:
+            examples: Texts, mappings or a data frame; see `bertctl.predict`.
+            top_k: Number of labels to answer with; see `Run.stream`.
+            keep_columns: Columns of the examples that are in the lines; see `Run.stream`.
+
+        Raises:
+            BertctlError: Examples that the tasks do not know, or that runs read differently.
+        """
+        _check_top_k(top_k)
+        file = memory_file(examples, "examples")
+        if file is None:
+            return iter(())
+        [first, *_] = self._runs.values()
+        columns = KeptColumns.parse(keep_columns, by_default=first.recipe.evaluation.keep_text)
+        chunks = SeveralRows([*self._runs.values()]).of_source(file)
+        predictor = SeveralPredictor(self._loaded, top_k=top_k, kept_columns=columns)
+        return predictor.predict(chunks)
+
+    @cached_property
+    def _loaded(self) -> LoadedRuns:
+        return LoadedRuns.load(self._runs)
+
+
 def load_run(path: Path | str, fields: Fields | None = None) -> Run:
     """Opens a finished run; see `Run`."""
     return Run(path, fields)
 
 
+def load_runs(paths: Iterable[Path | str], fields: Fields | None = None) -> Runs:
+    """Opens several runs that answer the same rows; see `Runs`."""
+    return Runs(paths, fields)
+
+
 def predict(
-    run: Run | Path | str,
+    run: Run | Runs | Path | str,
     examples: RowsInMemory,
     *,
     top_k: int | None = None,
@@ -241,7 +332,8 @@ def predict(
     It is the prediction, and what the task adds (probabilities, spans, ...). No file is written.
 
     Args:
-        run: A run, or its folder; a `Run` keeps the model in memory from one call to the next.
+        run: A run, or its folder, or several runs of `load_runs`; a `Run` keeps the model in memory
+            from one call to the next.
         examples: Texts (their line breaks count as spaces); mappings with the columns that a JSON
             Lines file for `bertctl predict` has; or a data frame of pandas, Polars, pyarrow or
             `datasets`. A generator is read as it goes.
@@ -251,6 +343,8 @@ def predict(
     Raises:
         BertctlError: There is no run, or the task does not know the columns.
     """
+    if isinstance(run, Runs):
+        return run.predict(examples, top_k=top_k, keep_columns=keep_columns)
     return _opened(run).predict(examples, top_k=top_k, keep_columns=keep_columns)
 
 
@@ -272,6 +366,11 @@ def evaluate(
         output=output,
         overwrite=overwrite,
     )
+
+
+def _check_top_k(top_k: int | None) -> None:
+    if top_k is not None and top_k < 1:
+        raise UsageError(f"top_k is {top_k}", remedy="Give a positive number.")
 
 
 def _opened(run: Run | Path | str) -> Run:

@@ -192,58 +192,15 @@ class Engine:
             phase: what progress calls it.
             listener: hears of progress.
         """
-        features = task.scored(features)
-        workers = self.workers
-        scorer = self.backend.scorer(task, self.padding, self.compute.device)
-        plan = evaluation_plan(features.lengths, batch_size, one_length=self.padding.unwanted)
-        # A process without a batch of its own computes the first one, to know the shapes; it adds
-        # nothing to the sum.
-        mine = plan[workers.rank :: workers.count] or plan[:1]
-        outputs: dict[str, Array] = {}
-        losses: Floats32 | None = None
-        done = 0
-        tokens = 0
-        all_tokens = sum(int(features.lengths[indices].sum()) for indices in mine)
-        try:
-            batch_sizes = (int(features.lengths[some].max()) * len(some) for some in mine)
-            threads = self.at_once(max(batch_sizes, default=0))
-            batches = ((indices, scorer.batch(features, indices)) for indices in mine)
-
-            def forward(numbered: tuple[Ints, Any]) -> tuple[Ints, Any, Any]:
-                indices, batch = numbered
-                return indices, batch, scorer.forward(batch)
-
-            with self.backend.inference():
-                for indices, batch, batch_outputs in scorer.each(forward, batches, threads):
-                    predictions = features.prediction_indices(indices)
-                    for name, values in task.collect_outputs(
-                        batch_outputs, batch, features, indices
-                    ).items():
-                        if name not in outputs:
-                            outputs[name] = np.zeros(
-                                (features.num_predictions, *values.shape[1:]), dtype=values.dtype
-                            )
-                        outputs[name][predictions] = values
-                    of_windows = scorer.losses(batch_outputs, batch)
-                    if of_windows is not None:
-                        if losses is None:
-                            losses = np.zeros(len(features), dtype=np.float32)
-                        losses[indices] = of_windows
-                    done = min(done + len(indices) * workers.count, len(features))
-                    # The longest come first, and take longest.
-                    tokens += int(features.lengths[indices].sum())
-                    listener.advance(phase, done, len(features), share=tokens / max(1, all_tokens))
-        finally:
-            listener.finish(phase)
-        # Each batch was computed by one process, so the sum over all processes is the whole.
-        factor = 1 if workers.rank < len(plan) else 0
-        outputs = {
-            name: workers.sum(values if factor else np.zeros_like(values))
-            for name, values in outputs.items()
-        }
-        if losses is not None:
-            losses = workers.sum(losses if factor else np.zeros_like(losses))
-        return ForwardResult(outputs, losses)
+        [result] = forward_together(
+            [self],
+            [task],
+            [features],
+            batch_size=batch_size,
+            phase=phase,
+            listener=listener,
+        )
+        return result
 
     def line_batches(
         self, lines: Sequence[Any], budget: int
@@ -274,6 +231,130 @@ class Engine:
             with self.backend.inference():
                 outputs = self.backend(**inputs, **more)
             yield indices, inputs["attention_mask"], outputs
+
+
+class _Collected:
+    """What one engine gives of a split, filled in batch by batch.
+
+    Args:
+        engine: Computes.
+        task: Collects outputs, and knows its losses.
+        features: U windows, as the task scores them.
+    """
+
+    def __init__(self, engine: Engine, task: Task, features: Features) -> None:
+        self.engine = engine
+        self.features = features
+        self._task = task
+        self._scorer = engine.backend.scorer(task, engine.padding, engine.compute.device)
+        self._outputs: dict[str, Array] = {}
+        self._losses: Floats32 | None = None
+
+    @property
+    def scorer(self) -> Scorer:
+        """What scores the batches."""
+        return self._scorer
+
+    def add(self, indices: Ints, batch: Any, batch_outputs: Any) -> None:
+        """Takes what was computed of some windows."""
+        features = self.features
+        predictions = features.prediction_indices(indices)
+        arrays = self._task.collect_outputs(batch_outputs, batch, features, indices)
+        for name, values in arrays.items():
+            if name not in self._outputs:
+                shape = (features.num_predictions, *values.shape[1:])
+                self._outputs[name] = np.zeros(shape, dtype=values.dtype)
+            self._outputs[name][predictions] = values
+        window_losses = self._scorer.losses(batch_outputs, batch)
+        if window_losses is not None:
+            if self._losses is None:
+                self._losses = np.zeros(len(features), dtype=np.float32)
+            self._losses[indices] = window_losses
+
+    def result(self, *, has_batches: bool) -> ForwardResult:
+        """Returns the sum over all processes, of which each batch was computed by one.
+
+        Args:
+            has_batches: Whether this process has batches of its own.
+        """
+        workers = self.engine.workers
+        outputs = {
+            name: workers.sum(values if has_batches else np.zeros_like(values))
+            for name, values in self._outputs.items()
+        }
+        losses = self._losses
+        if losses is not None:
+            losses = workers.sum(losses if has_batches else np.zeros_like(losses))
+        return ForwardResult(outputs, losses)
+
+
+def forward_together(
+    engines: Sequence[Engine],
+    tasks: Sequence[Task],
+    features: Sequence[Features],
+    *,
+    batch_size: int,
+    phase: str = "evaluating",
+    listener: Listener = SILENT,
+) -> list[ForwardResult]:
+    """Returns what each task collects of every window; see `Engine.forward`.
+
+    Every engine computes a batch before the next one begins, so that networks can share what they
+    compute alike.
+
+    Args:
+        engines: On the same device and processes, with the same padding.
+        tasks: One for each engine.
+        features: One for each engine, with windows of the same lengths.
+        batch_size: Windows per forward pass, of similar lengths.
+        phase: What progress calls it.
+        listener: Receives progress.
+    """
+    [first, *_] = engines
+    workers = first.workers
+    collected = [
+        _Collected(engine, task, task.scored(windows))
+        for engine, task, windows in zip(engines, tasks, features, strict=True)
+    ]
+    windows = collected[0].features
+    plan = evaluation_plan(windows.lengths, batch_size, one_length=first.padding.unwanted)
+    # A process without a batch of its own computes the first one, to know the shapes; it adds
+    # nothing to the sum.
+    mine = plan[workers.rank :: workers.count] or plan[:1]
+    done = 0
+    tokens = 0
+    all_tokens = sum(int(windows.lengths[indices].sum()) for indices in mine)
+
+    def batches_of(indices: Ints) -> tuple[Ints, list[Any]]:
+        return indices, [part.scorer.batch(part.features, indices) for part in collected]
+
+    def forward(numbered: tuple[Ints, list[Any]]) -> tuple[Ints, list[Any], list[Any]]:
+        indices, batches = numbered
+        outputs = [
+            part.scorer.forward(batch) for part, batch in zip(collected, batches, strict=True)
+        ]
+        return indices, batches, outputs
+
+    try:
+        batch_sizes = (int(windows.lengths[some].max()) * len(some) for some in mine)
+        largest = max(batch_sizes, default=0)
+        threads = min(engine.at_once(largest) for engine in engines)
+        with contextlib.ExitStack() as stack:
+            for engine in engines:
+                stack.enter_context(engine.backend.inference())
+            numbered_batches = map(batches_of, mine)
+            scorer = collected[0].scorer
+            for indices, batches, outputs in scorer.each(forward, numbered_batches, threads):
+                for part, batch, batch_outputs in zip(collected, batches, outputs, strict=True):
+                    part.add(indices, batch, batch_outputs)
+                done = min(done + len(indices) * workers.count, len(windows))
+                # The longest come first, and take longest.
+                tokens += int(windows.lengths[indices].sum())
+                listener.advance(phase, done, len(windows), share=tokens / max(1, all_tokens))
+    finally:
+        listener.finish(phase)
+    has_batches = workers.rank < len(plan)
+    return [part.result(has_batches=has_batches) for part in collected]
 
 
 def autocast(compute: Compute) -> contextlib.AbstractContextManager[object]:

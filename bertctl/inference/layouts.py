@@ -161,6 +161,8 @@ def _table_row(answer: Mapping[str, Any]) -> dict[str, Any]:
             last |= {
                 f"probability_{label}": _digits(probability) for label, probability in value.items()
             }
+        elif isinstance(value, dict) and "prediction" in value:  # of one of several runs
+            row |= {f"{name}_{column}": cell for column, cell in _table_row(value).items()}
         elif isinstance(value, dict):
             row |= {f"{name}_{key}": _cell(nested) for key, nested in value.items()}
         elif field == "top" and _are_labels(value):

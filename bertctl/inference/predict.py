@@ -41,7 +41,7 @@ from bertctl.inference.shards import Sharing
 from bertctl.inference.trained_run import TrainedRun
 from bertctl.progress import SILENT, Listener
 from bertctl.runtime.launch import ALONE, Workers
-from bertctl.tasks.base import AnswerFormat
+from bertctl.tasks.base import AnswerFormat, Features, Outputs
 from bertctl.tasks.targets import Answered
 from bertctl.words import command, listing
 from bertctl.writing import replacing_text
@@ -189,7 +189,7 @@ class Predictor:
             is_first = done == 0  # a table has the columns that the first rows of the file have
             done += len(rows)
             if is_mine or is_first:
-                self._carry(rows, listener)
+                self.carry(rows, listener)
             if is_mine:
                 answered = self.answer(rows)
             listener.advance("predicting", done, total)
@@ -199,42 +199,62 @@ class Predictor:
 
     def answer(self, source_rows: Rows) -> Answered:
         """Returns rows with their answers; prediction looks at no labels."""
-        rows = replace(
-            source_rows,
-            columns={
-                name: values for name, values in source_rows.columns.items() if name != "label"
-            },
+        features = self.encode(source_rows)
+        batch_size = self.run.recipe.evaluation.batch_size
+        result = self._engine.forward(self.run.task, features, batch_size=batch_size)
+        return self.decode(source_rows, features, result.outputs)
+
+    def encode(self, source_rows: Rows) -> Features:
+        """Returns rows as the model reads them."""
+        return self.run.task.encode(
+            without_labels(source_rows),
+            self._engine.tokenizer,
+            max_length=self.run.recipe.model.max_length,
         )
-        task = self.run.task
-        recipe = self.run.recipe
-        features = task.encode(rows, self._engine.tokenizer, max_length=recipe.model.max_length)
-        outputs = self._engine.forward(
-            task, features, batch_size=recipe.evaluation.batch_size
-        ).outputs
+
+    def decode(self, source_rows: Rows, features: Features, outputs: Outputs) -> Answered:
+        """Returns rows with the answers that outputs of the model mean, and counts them.
+
+        Args:
+            source_rows: The rows.
+            features: The same, encoded.
+            outputs: What the forward pass has collected of them.
+        """
         for name, count in truncation_counts(features).items():
             self.counts[name] = self.counts.get(name, 0) + count
-        return Answered(source_rows, features, outputs, task.decode(outputs, features, rows))
+        answers = self.run.task.decode(outputs, features, without_labels(source_rows))
+        return Answered(source_rows, features, outputs, answers)
 
     def line(self, answered: Answered, index: int, reads: Sequence[str] = ()) -> dict[str, Any]:
         """Returns the answer to a row as files show it.
 
         It has id, texts, prediction, probabilities, tokens, and truncated.
         """
+        line = self.input_fields(answered, index, reads)
+        fields = self.answer_fields(answered, index)
+        self._clashes |= dict.fromkeys(name for name in fields if name in line)
+        return beside(line, fields)
+
+    def input_fields(
+        self, answered: Answered, index: int, reads: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """Returns what a line shows of a row: id, texts, and columns of the file."""
         rows = answered.rows
-        features = answered.features
         line = {"id": self._of_file(rows.answer_id(index))}
         if self.run.recipe.evaluation.keep_text:
             texts = rows.fields(index, (*self.run.task.answers.columns, *reads))
             line |= {shown_name(column, rows): value for column, value in texts.items()}
         line |= {name: self._of_file(value) for name, value in cells(self._carried, index).items()}
+        return line
 
+    def answer_fields(self, answered: Answered, index: int) -> dict[str, Any]:
+        """Returns what a line shows of an answer: the answer, tokens, and truncated."""
+        features = answered.features
         length = {
             "tokens": int(features.tokens[index]),
             "truncated": bool(features.truncated_tokens[index] > 0),
         }
-        fields = {**self._shown(answered.answers[index]), **length}
-        self._clashes |= dict.fromkeys(name for name in fields if name in line)
-        return beside(line, fields)
+        return {**self._shown(answered.answers[index]), **length}
 
     def _of_file(self, value: Any) -> Any:
         """Returns a cell of the file; an object is one cell of a table."""
@@ -242,7 +262,7 @@ class Predictor:
             return json.dumps(value, ensure_ascii=False)
         return value
 
-    def _carry(self, rows: Rows, listener: Listener) -> None:
+    def carry(self, rows: Rows, listener: Listener) -> None:
         """Takes the columns of a chunk that are carried over.
 
         Of one table they are those that the first chunk has.
@@ -304,15 +324,23 @@ class Predictor:
                 f"{renamed}"
             )
             listener.warn(f"{message}; `keep_columns=none` leaves the input's out")
-        _tell_truncation(self.run, self.counts, listener)
+        tell_truncation(self.run, self.counts, listener)
 
 
-def _tell_truncation(run: TrainedRun, counts: Mapping[str, int], listener: Listener) -> None:
+def without_labels(rows: Rows) -> Rows:
+    """Returns rows without the column of labels."""
+    columns = {name: values for name, values in rows.columns.items() if name != "label"}
+    return replace(rows, columns=columns)
+
+
+def tell_truncation(
+    run: TrainedRun, counts: Mapping[str, int], listener: Listener, *, name: str = "input"
+) -> None:
     """Reports what was truncated of the rows that were answered, if there were any."""
     if counts:
         max_length = run.recipe.model.max_length
         warn_of_truncation(
-            "input",
+            name,
             counts,
             message=run.task.truncation,
             max_length=max_length,
@@ -508,7 +536,7 @@ def predict_rows(
         watched = _watched(chunks, total, listener)
         files = destination.merge(merged, watched, task_format)
         listener.finish("merging")
-        _tell_truncation(run, merged.counts, listener)
+        tell_truncation(run, merged.counts, listener)
         return {"examples": 0, **merged.counts, "files": files}
 
     predictor = Predictor(
@@ -661,7 +689,7 @@ def predict_glue(
         for row in split_rows:
             of_split = itertools.islice(merged_answers, len(splits[row.name]))
             write_glue(of_split, output / row.glue_file, dataset=dataset)
-        _tell_truncation(run, merged.counts, listener)
+        tell_truncation(run, merged.counts, listener)
         return {**merged.counts, "files": [str(output / row.glue_file) for row in split_rows]}
 
     if sharing.shard is not None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertctl.catalog.datasets import find_dataset
 from bertctl.catalog.hub import NotCachedError, cache_only
@@ -33,6 +34,9 @@ from bertctl.tasks.sentences.sentence_embeddings import SAID
 from bertctl.version import __version__
 from bertctl.words import command, listing
 
+if TYPE_CHECKING:
+    from bertctl.modeling.build import FrozenEncoders
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRun(TrainedRun):
@@ -55,7 +59,12 @@ class NetworkRun(TrainedRun):
         return recipe_hash(self.recipe, data_hashes={"bertctl": __version__}, model_hash=model_hash)
 
     def load(
-        self, workers: Workers = ALONE, *, to_input: bool = False, plain: bool = False
+        self,
+        workers: Workers = ALONE,
+        *,
+        to_input: bool = False,
+        plain: bool = False,
+        encoders: "FrozenEncoders | None" = None,
     ) -> Engine:
         """Returns the model on its device, ready to compute.
 
@@ -65,6 +74,7 @@ class NetworkRun(TrainedRun):
             workers: the processes that share the work.
             to_input: see `load_trained`.
             plain: see there.
+            encoders: see there.
 
         Raises:
             UsageError: processes with other models or settings.
@@ -94,6 +104,7 @@ class NetworkRun(TrainedRun):
                 compute,
                 to_input=to_input,
                 plain=plain,
+                encoders=encoders,
             ),
             compute,
             workers,

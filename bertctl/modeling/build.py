@@ -210,6 +210,7 @@ def load_trained(
     *,
     to_input: bool = False,
     plain: bool = False,
+    encoders: "FrozenEncoders | None" = None,
 ) -> Model:
     """Returns the model of a finished run on its device, ready to answer.
 
@@ -223,6 +224,7 @@ def load_trained(
         to_input: whether gradients are to go through the network to its input, and to no weight.
         plain: whether its network is to be that of transformers, in which other code looks for its
             parts.
+        encoders: Encoders of probes that are in memory already.
 
     Raises:
         DataError: the encoder is not the one that the probe was trained on.
@@ -260,7 +262,27 @@ def load_trained(
             f"('{document.encoder}', hash {document.encoder_hash[:12]})",
             remedy="Give that model its place again, or run `bertctl probe` once more.",
         )
-    return with_head(load_frozen(source, compute), head, source, compute)
+    encoder = (encoders or FrozenEncoders()).load(source, compute)
+    return with_head(encoder, head, source, compute)
+
+
+class FrozenEncoders:
+    """Encoders of probes in memory, each once."""
+
+    def __init__(self) -> None:
+        self._models: dict[object, Model] = {}
+
+    def load(self, source: ModelSource, compute: Compute) -> Model:
+        """Returns an encoder, loaded if it is not in memory yet.
+
+        Args:
+            source: The model's files.
+            compute: Where and how.
+        """
+        key = (source.content_hash(), source.keep_layers, replace(compute, why=""))
+        if key not in self._models:
+            self._models[key] = load_frozen(source, compute)
+        return self._models[key]
 
 
 def load_frozen(source: ModelSource, compute: Compute, *, plain: bool = False) -> Model:

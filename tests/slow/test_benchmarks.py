@@ -32,6 +32,7 @@ def test_every_script_prints_its_table(script: str, tmp_path: Path) -> None:
         "lora.py": [],
         "many_rows.py": [],
         "searching.py": [],
+        "several_runs.py": [],
         "starting.py": [],
     }
     values["vocabulary.py"] = ["--file", str(rows)]
@@ -83,6 +84,7 @@ def test_there_are_as_many_scripts_as_claims() -> None:
         "progress",
         "searching",
         "sentences",
+        "several_runs",
         "starting",
         "tokenizing",
         "training",

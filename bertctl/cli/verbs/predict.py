@@ -1,7 +1,8 @@
 """`bertctl predict`."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,7 +41,7 @@ def predict(
 ) -> None:
     """Predict with a run: label names and probabilities, in the input's order.
 
-    Each answer is a line of JSON; --format csv makes a table, --json one array.
+    Lines of JSON; --format csv: a table, --json: an array. RUN,RUN: several runs.
 
     Args:
         out: Prints the answer and messages.
@@ -63,11 +64,12 @@ def predict(
 
     Examples:
         bertctl predict runs/sst2-1a2b3c4d "a fine film" --top-k 3
-        bertctl predict RUN reviews.csv --format csv -o answers.csv
+        bertctl predict RUN_A,RUN_B reviews.csv --format csv -o answers.csv
         bertctl predict RUN --split test --format glue -o submission
         bertctl predict RUN --question "When was it built?" --context tower.txt
     """
     from bertctl.inference.layouts import check_format, check_known, layout_of
+    from bertctl.inference.several_runs import split_paths
     from bertctl.inference.shards import Sharing
 
     if out.as_json and output is None:
@@ -78,6 +80,9 @@ def predict(
     layout = layout or layout_of(output)
     check_known(layout)
     arguments.check("predict")
+    paths = split_paths(arguments.run.path)
+    if len(paths) > 1:
+        _refuse_for_several(arguments, layout, is_shared=bool(shard or merge or num_processes > 1))
     if layout == "glue" and not (arguments.split or arguments.data):
         raise UsageError(
             "--format glue answers a GLUE split", remedy="Add --split test, or --data ax."
@@ -98,7 +103,22 @@ def predict(
     else:
         destined = sharing.resolve(output)
     in_processes(num_processes, out, source="-" if "-" in arguments.files else "")
-    trained = arguments.open({"evaluation.batch_size": batch_size} if batch_size else {}, out)
+    options = {"evaluation.batch_size": batch_size} if batch_size else {}
+    if len(paths) > 1:
+        _predict_with_several(
+            out,
+            arguments,
+            paths,
+            options,
+            output=destined,
+            layout=layout,
+            safe_csv=safe_csv,
+            top_k=top_k,
+            keep_columns=keep_columns,
+            skips=on_error == "skip",
+        )
+        return
+    trained = arguments.open(options, out)
     from bertctl.data.read_options import SkippedRows
     from bertctl.inference.carried_columns import KeptColumns
     from bertctl.inference.predict import Destination, predict_glue, predict_rows
@@ -154,3 +174,83 @@ def predict(
         out.answer({"run": str(arguments.run.path), **written})
         predictions = count(written["examples"], "prediction")
         out.say(f"{predictions} written to {', '.join(written['files'])}")
+
+
+def _refuse_for_several(arguments: RowsGiven, layout: str, *, is_shared: bool) -> None:
+    """Refuses what only one run can do.
+
+    Raises:
+        UsageError: With what to leave out.
+    """
+    from bertctl.inference.several_runs import check_layout
+
+    if arguments.split or arguments.data:
+        raise UsageError(
+            "--split and --data are about the data of one run, and several runs are given",
+            remedy="Give a file of rows, or predict with each run alone.",
+        )
+    if arguments.questions:
+        raise UsageError(
+            "--question is for one run of question-answering, and several runs are given",
+            remedy="Predict with that run alone.",
+        )
+    if is_shared:
+        raise UsageError(
+            "--shard, --merge and --num-processes share the work of one run, and several are given",
+            remedy="Leave them out, or predict with each run alone.",
+        )
+    check_layout(layout)
+
+
+def _predict_with_several(
+    out: Output,
+    arguments: RowsGiven,
+    paths: Sequence[Path],
+    options: Mapping[str, Any],
+    *,
+    output: Path | None,
+    layout: str,
+    safe_csv: bool,
+    top_k: int | None,
+    keep_columns: str | None,
+    skips: bool,
+) -> None:
+    """Answers rows with several runs."""
+    from bertctl.data.read_options import SkippedRows
+    from bertctl.inference.carried_columns import KeptColumns
+    from bertctl.inference.predict import Destination
+    from bertctl.inference.several_runs import (
+        LoadedRuns,
+        SeveralRows,
+        open_runs,
+        predict_several,
+    )
+
+    runs = open_runs(paths, options={**arguments.run.options, **options}, listener=out)
+    skipped = SkippedRows() if skips else None
+    stdout = streams.buffered() if layout == "json" else streams.data()
+    with stdout as answers, out.third_party_kept():
+        rows = SeveralRows([*runs.values()])
+        if arguments.texts:
+            chunks = rows.of_texts(arguments.texts, arguments.pairs)
+        else:
+            chunks = rows.of_source(
+                arguments.files, kind=arguments.kind, listener=out, skipped=skipped
+            )
+        [first, *_] = runs.values()
+        columns = KeptColumns.parse(keep_columns, by_default=first.recipe.evaluation.keep_text)
+        written = predict_several(
+            LoadedRuns.load(runs, out),
+            chunks,
+            Destination(output, layout, answers, safe_csv=safe_csv),
+            total=len(arguments.texts),
+            top_k=top_k,
+            kept_columns=columns,
+            listener=out,
+        )
+    if skipped is not None:
+        written |= skipped.finish(output, out)
+    if output is not None:
+        out.answer(written)
+        rows_answered = count(written["examples"], "row")
+        out.say(f"predictions for {rows_answered} written to {', '.join(written['files'])}")

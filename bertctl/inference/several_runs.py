@@ -1,0 +1,565 @@
+"""Several runs that answer the same rows, with one pass of each batch through what they share.
+
+Each run answers as it does alone. It reads the rows by its own settings, and it has a tokenizer, a
+decision and a device of its own. What is the same is done once: reading, tokenizing, and the passes
+of the layers that two runs have alike (`bertctl.modeling.shared_encoder`).
+"""
+
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertctl.data.read_options import SkippedRows
+from bertctl.data.readers import READERS
+from bertctl.data.rows import Rows
+from bertctl.data.sources import MemoryFile
+from bertctl.errors import DataError, UsageError
+from bertctl.inference.carried_columns import SUFFIX, KeptColumns, free_name
+from bertctl.inference.engine import Engine, forward_together
+from bertctl.inference.predict import (
+    Destination,
+    Predictor,
+    tell_truncation,
+    text_rows,
+    unlabelled_rows,
+)
+from bertctl.inference.trained import NetworkRun, open_run
+from bertctl.progress import SILENT, Listener
+from bertctl.run_folder import is_export
+from bertctl.tasks.targets import Answered
+from bertctl.words import command, count, listing
+
+if TYPE_CHECKING:
+    from bertctl.modeling.shared_encoder import SharedPart
+
+TOGETHER = ("text-classification", "text-regression", "token-classification")
+"""Tasks whose runs can answer beside each other."""
+
+LAYOUTS = ("jsonl", "json", "csv", "tsv")
+"""Layouts of answers of several runs."""
+
+_OF_TRAINING = (
+    "name",
+    "datasets_file",
+    "data_dir",
+    "train_file",
+    "validation_file",
+    "test_file",
+    "validation_fraction",
+    "split_seed",
+    "confirm_fraction",
+    "group_column",
+    "folds",
+    "fold",
+    "first_train_rows",
+    "max_train_rows",
+    "train_rows_per_label",
+    "max_eval_rows",
+)
+"""Fields of `data` that say nothing about how a new file is read."""
+
+
+def split_paths(typed: Path) -> list[Path]:
+    """Returns the folders of `RUN_A,RUN_B`; the path itself if it has no comma, or if it exists.
+
+    Raises:
+        UsageError: Nothing stands before or behind a comma.
+    """
+    text = str(typed)
+    if "," not in text or typed.exists():
+        return [typed]
+    parts = [part.strip() for part in text.split(",")]
+    if not all(parts):
+        raise UsageError(
+            f"'{text}': a run is missing beside a comma",
+            remedy="Give the runs with one comma between two: runs/a,runs/b.",
+        )
+    return [Path(part) for part in parts]
+
+
+def open_runs(
+    paths: Sequence[Path],
+    *,
+    options: Mapping[str, object] | None = None,
+    listener: Listener = SILENT,
+) -> dict[str, NetworkRun]:
+    """Opens runs that are to answer the same rows, by the names that answers have.
+
+    A name is that of the folder, or the path where two folders have the same name.
+
+    Args:
+        paths: Run folders, or fine-tuned models.
+        options: Recipe fields to change in all of them, by dotted name.
+        listener: Receives what a model that is no run is.
+
+    Raises:
+        UsageError: No run, the same one twice, an export, or a task that answers no texts.
+        UnavailableError: A run is missing or has no model.
+    """
+    if not paths:
+        raise UsageError("no run is given", remedy="Give the folders of two runs or more.")
+    folders = [Path(os.path.realpath(path)) for path in paths]
+    repeated = [
+        path for path, folder in zip(paths, folders, strict=True) if folders.count(folder) > 1
+    ]
+    if repeated:
+        raise UsageError(
+            f"{listing([str(path) for path in repeated])}: the same run is given twice",
+            remedy="Give each run once.",
+        )
+    for path in paths:
+        if is_export(path):
+            raise UsageError(
+                f"{path} is an export, and several runs answer together as networks of torch",
+                remedy="Give the run that it was made of, or predict with the export alone: "
+                f"{command('predict', path, 'FILE')}",
+            )
+    folder_names = [path.name for path in paths]
+    runs = {}
+    for path in paths:
+        run = open_run(path, options=options, listener=listener)
+        _check_task(run)
+        name = path.name if folder_names.count(path.name) == 1 else str(path)
+        runs[name] = run
+    return _with_common_text(runs)
+
+
+def _with_common_text(runs: Mapping[str, NetworkRun]) -> dict[str, NetworkRun]:
+    """Returns runs of which none shows texts if one of them keeps none."""
+    keeps_text = all(run.recipe.evaluation.keep_text for run in runs.values())
+    return {
+        name: replace(run, recipe=run.recipe.with_fields("evaluation", keep_text=keeps_text))
+        for name, run in runs.items()
+    }
+
+
+def _check_task(run: NetworkRun) -> None:
+    if run.recipe.task not in TOGETHER:
+        path = run.folder.path
+        raise UsageError(
+            f"{path} is a run of {run.recipe.task}, and runs that answer together classify, score "
+            "or tag texts",
+            remedy=f"Predict with it alone: {command('predict', path, 'FILE')}",
+        )
+
+
+class SeveralRows:
+    """The same rows as each run reads them; runs with the same settings share what is read.
+
+    Args:
+        runs: Opened.
+    """
+
+    def __init__(self, runs: Sequence[NetworkRun]) -> None:
+        self._runs = runs
+        keys = [_reading_key(run) for run in runs]
+        self._first = [keys.index(key) for key in keys]
+
+    def of_source(
+        self,
+        source: str | Sequence[str] | MemoryFile,
+        *,
+        kind: str | None = None,
+        listener: Listener = SILENT,
+        skipped: SkippedRows | None = None,
+    ) -> Iterator[list[Rows]]:
+        """Returns the rows of files, of stdin or in memory: for each run the same ones, in chunks.
+
+        Args:
+            source: As `unlabelled_rows` takes it.
+            kind: Format of the file; by its suffix when None.
+            listener: Receives what was guessed.
+            skipped: Gets the rows that can't be read.
+
+        Raises:
+            UsageError: The source can be read once, and the runs read it differently.
+        """
+        if isinstance(source, str):
+            source = [source]
+        readers = sorted(set(self._first))
+        if len(readers) > 1:
+            self._refuse_one_reading(source, skipped)
+        chunks = {
+            number: unlabelled_rows(
+                self._runs[number], source, kind=kind, listener=listener, skipped=skipped
+            )
+            for number in readers
+        }
+        return self._joined(chunks)
+
+    def of_texts(self, texts: Sequence[str], pairs: Sequence[str]) -> Iterator[list[Rows]]:
+        """Returns texts as a person typed them, for each run."""
+        chunks = {
+            number: iter([text_rows(self._runs[number], texts, pairs)])
+            for number in sorted(set(self._first))
+        }
+        return self._joined(chunks)
+
+    def _joined(self, chunks: Mapping[int, Iterator[Rows]]) -> Iterator[list[Rows]]:
+        for parts in itertools.zip_longest(*chunks.values()):
+            rows_by_reader = dict(zip(chunks, parts, strict=True))
+            self._require_same_rows(rows_by_reader)
+            yield [rows_by_reader[number] for number in self._first]
+
+    def _require_same_rows(self, rows_by_reader: Mapping[int, Rows | None]) -> None:
+        (first, rows), *others = rows_by_reader.items()
+        for number, other_rows in others:
+            if rows is None or other_rows is None or not _are_same(rows, other_rows):
+                source = (rows or other_rows).source  # type: ignore[union-attr]
+                paths = [str(self._runs[place].folder.path) for place in (first, number)]
+                raise DataError(
+                    f"{source}: {listing(paths)} read other rows in it",
+                    remedy="Give a table with a column that both read, or predict with each run "
+                    "alone.",
+                )
+
+    def _refuse_one_reading(
+        self, source: Sequence[str] | MemoryFile, skipped: SkippedRows | None
+    ) -> None:
+        """Refuses rows that can't be read several times alike.
+
+        Raises:
+            UsageError: Rows that are read once, or that are skipped as they are found.
+        """
+        if isinstance(source, MemoryFile):
+            is_read_once = source.is_read_once
+        else:
+            is_read_once = "-" in source
+        paths = listing(
+            [str(self._runs[number].folder.path) for number in sorted(set(self._first))]
+        )
+        if is_read_once:
+            raise UsageError(
+                f"{paths} read rows by other settings, and these rows can be read only once",
+                remedy="Save them in a file or a list first.",
+            )
+        if skipped is not None:
+            raise UsageError(
+                f"{paths} read rows by other settings, so they may skip other rows",
+                remedy="Leave `on_error=skip` out, or predict with each run alone.",
+            )
+
+
+def _reading_key(run: NetworkRun) -> tuple[object, ...]:
+    """Returns what decides how a run reads the rows of a new file."""
+    settings = run.file_settings.model_dump(exclude=set(_OF_TRAINING))
+    columns = READERS[run.recipe.task].columns
+    return (type(READERS[run.recipe.task]), columns, settings, run.column_hints, run.pairs)
+
+
+def _are_same(rows: Rows, others: Rows) -> bool:
+    """Returns whether two readings have the same rows of a file."""
+    if len(rows) != len(others):
+        return False
+    return all(rows.answer_id(index) == others.answer_id(index) for index in range(len(rows)))
+
+
+@dataclass(frozen=True)
+class LoadedRuns:
+    """Runs in memory, with what they share.
+
+    Attributes:
+        runs: By name.
+        engines: The model of each.
+        shared: What the encoder of each shares with an earlier one; None for nothing.
+        encodings: Number of the run whose encoded rows each run reads, which may be its own.
+    """
+
+    runs: Mapping[str, NetworkRun]
+    engines: Sequence[Engine]
+    shared: "Sequence[SharedPart | None]"
+    encodings: Sequence[int]
+
+    @classmethod
+    def load(cls, runs: Mapping[str, NetworkRun], listener: Listener = SILENT) -> "LoadedRuns":
+        """Loads the models, and makes them share what they have alike.
+
+        Args:
+            runs: Opened, by name.
+            listener: Receives what they share.
+        """
+        from bertctl.modeling.build import FrozenEncoders
+        from bertctl.modeling.shared_encoder import share_encoder
+
+        encoders = FrozenEncoders()
+        engines: list[Engine] = []
+        shared: list[SharedPart | None] = []
+        opened = [*runs.values()]
+        for run in opened:
+            engine = run.load(encoders=encoders)
+            alike = [
+                number
+                for number, earlier in enumerate(engines)
+                if _computes_alike(opened[number], earlier, run, engine)
+            ]
+            networks = {number: engines[number].network for number in alike}
+            shared.append(share_encoder(networks, engine.network))
+            engines.append(engine)
+        keys = [_encoding_key(run, engine) for run, engine in zip(opened, engines, strict=True)]
+        loaded = cls(runs, engines, shared, [keys.index(key) for key in keys])
+        loaded._report(listener)
+        return loaded
+
+    def groups(self) -> list[list[int]]:
+        """Returns the numbers of runs whose batches are computed together, first ones first."""
+        groups: list[list[int]] = []
+        for number, part in enumerate(self.shared):
+            if part is None:
+                groups.append([number])
+                continue
+            [group] = [group for group in groups if part.partner in group]
+            group.append(number)
+        return groups
+
+    def sharing(self) -> dict[str, dict[str, Any]]:
+        """Returns what each run shares, by its name."""
+        names = [*self.runs]
+        described = {}
+        for name, part in zip(names, self.shared, strict=True):
+            path = str(self.runs[name].folder.path)
+            described[name] = {"run": path, "shares_with": None, "shared_layers": 0}
+            if part is not None:
+                described[name]["shares_with"] = names[part.partner]
+                described[name]["shared_layers"] = part.layers
+        return described
+
+    def _report(self, listener: Listener) -> None:
+        """Reports what is computed once for several runs."""
+        paths = [str(run.folder.path) for run in self.runs.values()]
+        for group in self.groups():
+            if len(group) == 1 and len(paths) > 1:
+                listener.say(f"{paths[group[0]]}: its encoder is its own, so it has its own pass")
+            for number in group[1:]:
+                part = self.shared[number]
+                if part is None:
+                    continue
+                if part.layers == part.of:
+                    layers = f"all {part.of} layers"
+                else:
+                    layers = f"the lowest {part.layers} of {count(part.of, 'layer')}"
+                listener.say(
+                    f"{paths[number]}: {layers} of its encoder are those of "
+                    f"{paths[part.partner]}, so each batch goes through them once"
+                )
+
+
+def _computes_alike(
+    run: NetworkRun, engine: Engine, other_run: NetworkRun, other_engine: Engine
+) -> bool:
+    """Returns whether two runs form the same batches and compute in the same way."""
+    settings, others = (
+        (
+            loaded.compute.device,
+            loaded.compute.precision,
+            loaded.compute.threads,
+            loaded.padding,
+            opened.recipe.evaluation.batch_size,
+        )
+        for opened, loaded in ((run, engine), (other_run, other_engine))
+    )
+    return settings == others
+
+
+def _encoding_key(run: NetworkRun, engine: Engine) -> tuple[object, ...]:
+    """Returns what decides how a run reads rows as tokens."""
+    task = run.task
+    long_text = getattr(task, "long", None)
+    kind = "texts" if long_text is not None else type(task).__name__
+    return (
+        _reading_key(run),
+        engine.tokenizer.to_str(),
+        run.recipe.model.max_length,
+        kind,
+        long_text,
+        getattr(task, "context", None),
+    )
+
+
+class SeveralPredictor:
+    """Answers rows with several runs.
+
+    Args:
+        loaded: The runs, in memory.
+        top_k: Answer with so many labels, where the answers are labels.
+        kept_columns: Columns of the file that are carried over.
+        one_table: Whether all answers have the columns of the first ones, as in CSV.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedRuns,
+        *,
+        top_k: int | None = None,
+        kept_columns: KeptColumns = KeptColumns(),  # noqa: B008
+        one_table: bool = False,
+    ) -> None:
+        self._loaded = loaded
+        self._groups = loaded.groups()
+        self._clashes: dict[str, None] = {}
+        self._rows_apart = 0
+        self._predictors = [
+            Predictor(
+                run,
+                engine,
+                top_k=top_k,
+                kept_columns=kept_columns,
+                one_table=one_table,
+            )
+            for run, engine in zip(loaded.runs.values(), loaded.engines, strict=True)
+        ]
+
+    @property
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Counts of each run by its name: examples, truncated examples, tokens."""
+        return {
+            name: predictor.counts
+            for name, predictor in zip(self._loaded.runs, self._predictors, strict=True)
+        }
+
+    def predict(
+        self, chunks: Iterable[Sequence[Rows]], *, total: int = 0, listener: Listener = SILENT
+    ) -> Iterator[dict[str, Any]]:
+        """Yields a line per row, in order: id, texts, and the answer of each run by its name.
+
+        Args:
+            chunks: The same rows for each run, some at a time.
+            total: Number of rows in all chunks, where that is known.
+            listener: Receives progress.
+        """
+        done = 0
+        for rows in chunks:
+            for predictor, own_rows in zip(self._predictors, rows, strict=True):
+                predictor.carry(own_rows, listener)
+            answered = self._answer(rows)
+            done += len(rows[0])
+            listener.advance("predicting", done, total)
+            for index in range(len(rows[0])):
+                yield self._line(answered, index)
+
+    def finish(self, listener: Listener) -> None:
+        """Ends the progress, and says what was truncated."""
+        listener.finish("predicting")
+        if self._clashes:
+            renamed = ", ".join(f"{name}{SUFFIX}" for name in self._clashes)
+            listener.warn(
+                f"the input has its own {listing([*self._clashes])}, so the answers are in "
+                f"{renamed}; `keep_columns=none` leaves the input's out"
+            )
+        if self._rows_apart:
+            listener.say(
+                f"{count(self._rows_apart, 'row')}: the runs read these texts at other lengths, so "
+                "each run had its own pass"
+            )
+        for number, (name, run) in enumerate(self._loaded.runs.items()):
+            if self._loaded.encodings[number] == number:
+                counts = self._predictors[number].counts
+                tell_truncation(run, counts, listener, name=f"input of {name}")
+
+    def _answer(self, rows: Sequence[Rows]) -> list[Answered]:
+        """Returns the rows of a chunk with the answers of each run."""
+        encodings = self._loaded.encodings
+        features: list[Any] = []
+        for number, predictor in enumerate(self._predictors):
+            first = encodings[number]
+            features.append(features[first] if first < number else predictor.encode(rows[number]))
+        outputs: dict[int, Any] = {}
+        for group in self._groups:
+            parts = _of_equal_lengths(group, features)
+            if len(parts) > 1:
+                self._rows_apart += len(rows[0])
+            for together in parts:
+                runs = [self._predictors[number].run for number in together]
+                results = forward_together(
+                    [self._loaded.engines[number] for number in together],
+                    [run.task for run in runs],
+                    [features[number] for number in together],
+                    batch_size=runs[0].recipe.evaluation.batch_size,
+                )
+                outputs |= {
+                    number: result.outputs for number, result in zip(together, results, strict=True)
+                }
+        return [
+            predictor.decode(rows[number], features[number], outputs[number])
+            for number, predictor in enumerate(self._predictors)
+        ]
+
+    def _line(self, answered: Sequence[Answered], index: int) -> dict[str, Any]:
+        """Returns a line: what is shown of the row, and then the answers by the runs' names."""
+        line: dict[str, Any] = {}
+        for predictor, of_run in zip(self._predictors, answered, strict=True):
+            for field, value in predictor.input_fields(of_run, index).items():
+                line.setdefault(field, value)
+        answers = {}
+        for name, predictor, of_run in zip(
+            self._loaded.runs, self._predictors, answered, strict=True
+        ):
+            if name in line:
+                self._clashes[name] = None
+            answers[free_name(name, line)] = predictor.answer_fields(of_run, index)
+        return {**line, **answers}
+
+
+def _of_equal_lengths(group: Sequence[int], features: Sequence[Any]) -> list[list[int]]:
+    """Returns the runs of a group in parts that form the same batches of these rows."""
+    parts: list[list[int]] = []
+    for number in group:
+        lengths = features[number].lengths
+        for part in parts:
+            first = features[part[0]].lengths
+            if len(first) == len(lengths) and bool((first == lengths).all()):
+                part.append(number)
+                break
+        else:
+            parts.append([number])
+    return parts
+
+
+def predict_several(
+    loaded: LoadedRuns,
+    chunks: Iterable[Sequence[Rows]],
+    destination: Destination,
+    *,
+    total: int = 0,
+    top_k: int | None = None,
+    kept_columns: KeptColumns = KeptColumns(),  # noqa: B008
+    listener: Listener = SILENT,
+) -> dict[str, Any]:
+    """Writes a line per row with the answers of all runs, and returns counts and files.
+
+    Args:
+        loaded: The runs, in memory.
+        chunks: The same rows for each run, some at a time.
+        destination: Where the answers go.
+        total: Number of rows in all chunks, where that is known.
+        top_k: Answer with so many labels.
+        kept_columns: Columns of the file that are carried over.
+        listener: Receives progress.
+    """
+    predictor = SeveralPredictor(
+        loaded,
+        top_k=top_k,
+        kept_columns=kept_columns,
+        one_table=destination.layout in ("csv", "tsv"),
+    )
+    files = destination.write(predictor.predict(chunks, total=total, listener=listener), None)
+    predictor.finish(listener)
+    counts = predictor.counts
+    examples = max((of_run.get("examples", 0) for of_run in counts.values()), default=0)
+    runs = {name: {**sharing, **counts[name]} for name, sharing in loaded.sharing().items()}
+    return {"runs": runs, "examples": examples, "files": files}
+
+
+def check_layout(layout: str) -> None:
+    """Refuses a layout that has no place for the answers of several runs.
+
+    Raises:
+        UsageError: With the layouts that have.
+    """
+    if layout not in LAYOUTS:
+        raise UsageError(
+            f"`format={layout}` has no place for the answers of several runs",
+            remedy=f"Choose from {', '.join(LAYOUTS)}, or predict with each run alone.",
+        )
