@@ -71,9 +71,10 @@ def announce(job: Job, *, listener: Listener) -> None:
         where = "in all"
     else:
         where = f"of the {job.compute.device} device"
-    listener.say(
-        f"memory: about {human_bytes(job.memory)} {where}, for weights, AdamW and activations"
-    )
+    parts = "weights, AdamW and activations"
+    if job.teacher is not None and job.recipe.distillation.relations:
+        parts = "weights, AdamW, activations and the teacher"
+    listener.say(f"memory: about {human_bytes(job.memory)} {where}, for {parts}")
     if training.checkpoint_every != "off":
         if training.checkpoint_every:
             also = f" and every {training.checkpoint_every}"

@@ -49,7 +49,7 @@ from bertctl.tasks.teacher_answers import n_answers
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
 from bertctl.training.loop.layer_freezing import check_evaluations, check_layers
 from bertctl.training.lora_checks import check_lora, check_peft
-from bertctl.training.relations import with_relations
+from bertctl.training.relations import relations_memory, with_relations
 from bertctl.training.step_memory import estimate_memory, resident_bytes
 from bertctl.training.steps import steps_per_epoch, total_steps
 from bertctl.training.teacher import Teacher, open_teacher, teacher_hash
@@ -394,15 +394,25 @@ def assembled(
     token_batches = (_tokens(split, loaded.padding) for split in read_splits)
     used = used_tokens(loaded.network, chain.from_iterable(token_batches))
     total, held, trained = num_parameters(loaded.network, used)
+    longest = max(int(split.lengths.max()) for split in read_splits)
+    examples = -(-settings.batch_size // settings.accumulation_steps)
     needed = estimate_memory(
         source.config,
         parameters=(held, trained),
-        longest=max(int(split.lengths.max()) for split in read_splits),
-        examples=-(-settings.batch_size // settings.accumulation_steps),
+        longest=longest,
+        examples=examples,
         precision=compute.precision,
         device=compute.device,
         checkpoints=settings.checkpoint_every != "off",
     )
+    if read.teacher is not None and recipe.distillation.relations:
+        needed += relations_memory(
+            recipe,
+            read.teacher.run,
+            longest=longest,
+            examples=examples,
+            device=compute.device,
+        )
     job = Job(
         recipe=resolved,
         data=data,

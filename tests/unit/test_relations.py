@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from bertctl.config.load import load_recipe
 from bertctl.config.schema import Recipe
@@ -21,10 +22,12 @@ from bertctl.modeling.attention_parts import AttentionParts, attention_parts
 from bertctl.run_folder import RunFolder
 from bertctl.runtime.seeding import WindowRandom
 from bertctl.tasks.relations import RelationDistillation, relation_divergences
+from bertctl.training.announce import announce
 from bertctl.training.checkpoints.checkpoint import Checkpoints
 from bertctl.training.finetune import run
 from bertctl.training.job import prepare
-from tests.heard import Interrupting
+from bertctl.training.relations import relations_memory
+from tests.heard import Heard, Interrupting
 from tests.stopping import digests_of
 from tests.tiny_recipes import tiny_recipe
 
@@ -188,6 +191,25 @@ def test_relations_that_cannot_be_learned_are_refused(
         prepare(student(tiny_model, opinions, teacher, **fields))
 
     assert words in f"{refusal.value.message} {refusal.value.remedy}"
+
+
+def test_the_memory_that_is_told_counts_the_teacher_which_stays_in_it(
+    tiny_model: Path, opinions: Path, teacher: Path
+) -> None:
+    job = prepare(student(tiny_model, opinions, teacher))
+    assert job.teacher is not None
+    listener = Heard()
+    announce(job, listener=listener)
+    weights = load_file(teacher / "model" / "model.safetensors").values()
+
+    added = [
+        relations_memory(job.recipe, job.teacher.run, longest=20, examples=n, device="cpu")
+        for n in (0, 1, 8)
+    ]
+
+    assert added[0] == 4 * sum(weight.numel() for weight in weights)
+    assert added[2] - added[0] == pytest.approx(8 * (added[1] - added[0]), rel=1e-3)
+    assert any("activations and the teacher" in line for line in listener.said)
 
 
 def test_relations_with_another_tokenizer_are_refused(
