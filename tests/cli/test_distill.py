@@ -1,6 +1,7 @@
 """`bertctl distill` by the real process: a run like any other, beside its teacher."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,62 @@ except BertctlError as error:
     arguments = (tiny_run.path, field, value, words)
     result = nursery.run_code(code, *arguments, cwd=tiny_run.path)
     assert result.returncode == 9, result.stderr
+
+
+OTHER_LABELS = "text,label\n" + "".join(f"film {i},{'abc'[i % 3]}\n" for i in range(12))
+REFUSED: dict[str, tuple[list[str], int, str]] = {
+    "rank 0": (["lora.rank=0"], 2, "lora.rank"),
+    "rank that is no number": (["lora.rank=many"], 2, "lora.rank"),
+    "LoRA on a frozen encoder": (
+        ["lora.rank=2", "training.freeze_layers=2"],
+        2,
+        "nothing to adapt",
+    ),
+    "LoRA on layers of another family": (["lora.rank=2", "lora.targets=[q_proj]"], 2, "q_proj"),
+    "LoRA for few labels": (["lora.rank=2", "few_shot.loss=cosine"], 2, "few-shot"),
+    "layers that are not there": (["model.keep_layers=[1,7]"], 2, "model.keep_layers"),
+    "layers out of order": (["model.keep_layers=[2,1]"], 2, "model.keep_layers"),
+    "no teacher": (["distillation.alpha=0.2"], 2, "only with distillation.teacher"),
+    "a missing teacher": (["distillation.teacher=nowhere"], 4, "nowhere does not exist"),
+    "other labels": (["distillation.teacher=RUN", "data.train_file=other.csv"], 2, "'a', 'b', 'c'"),
+    "another tokenizer with relations": (
+        ["distillation.teacher=RUN", "distillation.relations=1", "model.name=other-model"],
+        2,
+        "relations compare the same tokens",
+    ),
+    "relation heads that do not divide": (
+        ["distillation.teacher=RUN", "distillation.relations=1", "distillation.relation_heads=7"],
+        2,
+        "don't divide",
+    ),
+    "relations without a teacher": (["distillation.relations=1"], 2, "distillation.teacher"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_made_smaller_ends_with_its_exit_code_before_torch_is_imported(
+    name: str, tiny_run: TinyRun, tiny_model: Path, nursery: Nursery, tmp_path: Path
+) -> None:
+    sets, exit_code, words = REFUSED[name]
+    (tmp_path / "other.csv").write_text(OTHER_LABELS, encoding="utf-8")
+    other = shutil.copytree(tiny_model, tmp_path / "other-model")
+    tokenizer = other / "tokenizer.json"
+    words_of_other = tokenizer.read_text("utf-8").replace('"film"', '"movie"')
+    tokenizer.write_text(words_of_other, encoding="utf-8")
+    code = """
+import sys
+from bertctl.cli.main import main
+code = main()
+assert "torch" not in sys.modules
+sys.exit(code)
+"""
+    options = ["--max-length", "32", "-o", "run"]
+    common = [f"data.train_file={tiny_run.data}", f"model.name={tiny_model}"]
+    for entry in [*common, *sets]:
+        options += ["--set", entry.replace("RUN", str(tiny_run.path))]
+
+    done = nursery.run_code(code, "finetune", "text-classification", *options, cwd=tmp_path)
+
+    assert done.returncode == exit_code, done.stderr
+    assert words in done.stderr
+    assert not (tmp_path / "run").exists()
