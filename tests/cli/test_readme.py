@@ -8,6 +8,7 @@ compared; all pages run in full before a release. Every run folder that they lea
 against the JSON Schemas that ship with the package.
 """
 
+import itertools
 import os
 import re
 import shlex
@@ -77,6 +78,16 @@ def test_no_gate_of_the_pages_passes_whatever_a_model_answers() -> None:
     assert len(limits) > 3
     assert [limit for limit in limits if limit[0] == "min" and limit[1] <= 0.5] == []
     assert [limit for limit in limits if limit[0] == "max-drop" and limit[1] > 0.2] == []
+
+
+def test_a_command_that_fails_shows_its_exit_code() -> None:
+    """Only then do all commands of a page end with 0, as the slow tests want it."""
+    every = itertools.chain.from_iterable(map(runnable, PAGES))
+    error = re.compile(r'^error: |^ *"error": \{', re.MULTILINE)
+    failing = [command.text for command in every if error.search(command.expected or "")]
+
+    assert len(failing) > 10
+    assert [text for text in failing if "; echo" not in text] == []
 
 
 def _runs() -> Iterator[Any]:

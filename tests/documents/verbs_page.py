@@ -133,7 +133,9 @@ def agents_page() -> str:
     codes = [f"| {int(code)} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     schemas = [f"| `{path.name}` | {_SCHEMAS[path.stem]} |" for path in sorted(SCHEMAS.glob("*"))]
     return _AGENTS.format(
-        error=console_block("agents", "bertctl gate runs/missing --min accuracy=0.8 --json"),
+        error=console_block(
+            "agents", 'bertctl gate runs/missing --min accuracy=0.8 --json; echo "exit code $?"'
+        ),
         verbs="\n".join(["| command | what it does |", "|---|---|", *verbs]),
         codes="\n".join(["| code | meaning |", "|---|---|", *codes]),
         schemas="\n".join(["| schema | document |", "|---|---|", *schemas]),
