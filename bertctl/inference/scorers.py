@@ -12,7 +12,7 @@ import numpy as np
 from bertctl.arrays import Array, Floats32, Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.base import ConvertibleFeatures, Features, Objective, Task
+from bertctl.tasks.base import ConvertibleFeatures, Features, Task, TaskObjective
 from bertctl.tasks.batches import ArrayBatch, Batch
 
 _In = TypeVar("_In")
@@ -56,14 +56,15 @@ class TorchScorer:
         device: Where the tensors go.
     """
 
-    objective: Objective
+    objective: TaskObjective
     backend: Callable[..., Any]
     device: str
 
     def batch(self, features: Features, indices: Ints) -> Batch:
         """Returns some windows as tensors on the device."""
         rng = WindowRandom(0)  # what an objective draws is the same in every evaluation
-        return self.objective.batch(features, indices, rng).to(self.device)
+        batch: Batch = self.objective.batch(features, indices, rng)
+        return batch.to(self.device)
 
     def forward(self, batch: Batch) -> Any:
         """Returns what the objective reads of the network's outputs."""

@@ -24,6 +24,7 @@ from bertctl.interpretability.lines import Line
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bertctl.tasks.batches import Batch
     from bertctl.tasks.objectives import HeadObjective
 
 _CPU_BUDGET = 1024
@@ -49,7 +50,7 @@ class EmbeddedNetwork:
     """
 
     engine: Engine
-    objective: "HeadObjective"
+    objective: "HeadObjective[Batch]"
     baseline: int
     first_alone: bool = False
 

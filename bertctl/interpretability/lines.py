@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from bertctl.inference.engine import Engine
-    from bertctl.tasks.base import Objective
+    from bertctl.tasks.base import TaskObjective
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Line:
 
 
 def read_lines(
-    targets: Sequence[Target], answered: Answered, objective: "Objective", engine: "Engine"
+    targets: Sequence[Target], answered: Answered, objective: "TaskObjective", engine: "Engine"
 ) -> list[Line]:
     """Returns the line of each target as the network read it.
 

@@ -9,7 +9,7 @@ outputs of the head. The loop, inference and the command line know tasks only th
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TextIO, TypeVar
 
 from bertctl.arrays import Array, Floats32, Ints, as_array
 from bertctl.data.readers import Reader, TextReader
@@ -285,7 +285,7 @@ class Task(ABC):
     @abstractmethod
     def objective(
         self, padding: Padding, training: "TrainingSection | None" = None, train: Any = None
-    ) -> "Objective":
+    ) -> "TaskObjective":
         """Returns what fine-tuning minimises.
 
         Without `training` the plain losses that evaluation reports.
@@ -427,8 +427,20 @@ class Task(ABC):
         """Returns the label of a row, as prediction files show it."""
 
 
-class Objective(ABC):
-    """What training minimises: the sum of its named losses."""
+FeaturesT = TypeVar("FeaturesT", bound=Features)
+BatchT = TypeVar("BatchT", bound=Batch)
+OutputsT = TypeVar("OutputsT")
+
+Network = Callable[..., Any]
+"""Called with a batch's inputs by name; returns what the model's forward returns."""
+
+
+class Objective(ABC, Generic[FeaturesT, BatchT, OutputsT]):
+    """What training minimises: the sum of its named losses.
+
+    Its parameters are the features that it makes batches of, its batches, and the outputs that its
+    losses are computed from. `forward`, `counts` and the losses receive what `batch` returned.
+    """
 
     spans_batch: ClassVar[bool] = False
     """Whether a loss looks across the batch, as with negatives from the same batch. `losses` then
@@ -439,7 +451,7 @@ class Objective(ABC):
     has diverged."""
 
     @abstractmethod
-    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+    def batch(self, features: FeaturesT, indices: Ints, rng: WindowRandom) -> BatchT:
         """Returns some windows as padded tensors.
 
         Args:
@@ -448,7 +460,7 @@ class Objective(ABC):
             rng: what is drawn for a window in this step is the same, whatever batch it is in.
         """
 
-    def forward(self, network: Any, batch: Any) -> Any:
+    def forward(self, network: Network, batch: BatchT) -> OutputsT:
         """Returns the outputs that the losses are computed from.
 
         With `spans_batch` it is a tensor with an entry per window.
@@ -457,17 +469,18 @@ class Objective(ABC):
             network: called with the batch's inputs by name.
             batch: on the network's device.
         """
-        return network(**batch.inputs)
+        outputs: OutputsT = network(**batch.inputs)
+        return outputs
 
     @abstractmethod
-    def counts(self, batch: Any) -> Mapping[str, float]:
+    def counts(self, batch: BatchT) -> Mapping[str, float]:
         """Returns by name how many things each loss of this batch is a sum over."""
 
     @abstractmethod
-    def losses(self, outputs: Any, batch: Any) -> "dict[str, Tensor]":
+    def losses(self, outputs: OutputsT, batch: BatchT) -> "dict[str, Tensor]":
         """Returns each loss by name, summed over the things that `counts` counts."""
 
-    def window_losses(self, outputs: Any, batch: Any) -> "Tensor | None":
+    def window_losses(self, outputs: OutputsT, batch: BatchT) -> "Tensor | None":
         """Returns the (B,) losses that evaluation reports.
 
         Each is a sum over the window's `Features.weights`.
@@ -475,3 +488,7 @@ class Objective(ABC):
         None, as here, where a loss belongs to no single window.
         """
         return None
+
+
+TaskObjective = Objective[Any, Any, Any]
+"""Objective of some task, for code that only passes its batches and outputs on."""

@@ -8,8 +8,8 @@ Letters: B windows in a batch, T tokens, C classes, N rows, P words of a split, 
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,10 +17,11 @@ from torch.nn import functional
 
 from bertctl.arrays import Ints
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.base import Objective
+from bertctl.tasks.base import Features, FeaturesT, Network, Objective, TaskObjective
 from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.objectives import HeadObjective, SquaredError
-from bertctl.tasks.tagging.word_windows import WordBatch
+from bertctl.tasks.questions.answer_windows import AnswerFeatures
+from bertctl.tasks.tagging.word_windows import WordBatch, WordFeatures
 from bertctl.tasks.teacher_answers import TeacherAnswers
 
 _NO_PROBABILITY = -1e9
@@ -62,8 +63,11 @@ class LabelledShare:
     answers: float = 1.0
 
 
+TaughtT = TypeVar("TaughtT", TaughtBatch, TaughtWords)
+
+
 @dataclass(frozen=True)
-class Distillation(Objective):
+class Distillation(Objective[FeaturesT, TaughtT, Tensor], Generic[FeaturesT, TaughtT]):
     """alpha times the loss on the labels, and 1 - alpha times that on the teacher's answers.
 
     Each of the two is a mean: the first over the rows that have a label, the second over all rows.
@@ -79,24 +83,31 @@ class Distillation(Objective):
         labelled: Share of the rows that have a label; None where all have one.
     """
 
-    base: HeadObjective
+    base: HeadObjective[Batch]
     answers: TeacherAnswers
     alpha: float
     temperature: float
     labelled: LabelledShare | None = None
 
-    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
-        """Returns some windows as padded tensors, with the teacher's answers to them."""
-        batch = self.base.batch(features, indices, rng)
-        parts = {field.name: getattr(batch, field.name) for field in fields(Batch)}
-        answers = torch.from_numpy(self.answers.take(features.rows[indices]))
-        return TaughtBatch(**parts, answers=answers)
-
-    def forward(self, network: Any, batch: Any) -> Tensor:
+    def forward(self, network: Network, batch: TaughtT) -> Tensor:
         """Returns the head's numbers in float32."""
         return self.base.forward(network, batch)
 
-    def counts(self, batch: Any) -> Mapping[str, float]:
+    @abstractmethod
+    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
+        """Returns the (B,) losses of (B, C) outputs on (B, C) answers of the teacher."""
+
+
+class RowDistillation(Distillation[Features, TaughtBatch]):
+    """Distillation of an answer per row."""
+
+    def batch(self, features: Features, indices: Ints, rng: WindowRandom) -> TaughtBatch:
+        """Returns some windows as padded tensors, with the teacher's answers to them."""
+        batch = self.base.batch(features, indices, rng)
+        answers = torch.from_numpy(self.answers.take(features.rows[indices]))
+        return TaughtBatch(batch.inputs, batch.labels, answers)
+
+    def counts(self, batch: TaughtBatch) -> Mapping[str, float]:
         """Returns how many windows have a label, or would have on average.
 
         With it comes how many windows there are.
@@ -106,7 +117,7 @@ class Distillation(Objective):
             return {"label": n_windows * self.labelled.windows, "teacher": n_windows}
         return {"label": int(_has_label(batch.gold).sum()), "teacher": n_windows}
 
-    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+    def losses(self, outputs: Tensor, batch: TaughtBatch) -> dict[str, Tensor]:
         """Returns both sums, weighted."""
         has_label = _has_label(batch.gold)
         labels = batch.gold
@@ -119,12 +130,8 @@ class Distillation(Objective):
             "teacher": (1.0 - self.alpha) * of_teacher.sum(),
         }
 
-    @abstractmethod
-    def teacher_losses(self, outputs: Tensor, answers: Tensor) -> Tensor:
-        """Returns the (B,) losses of (B, C) outputs on (B, C) answers of the teacher."""
 
-
-class ClassDistillation(Distillation):
+class ClassDistillation(RowDistillation):
     """Distillation of one class per row.
 
     The loss is T^2 times the Kullback-Leibler divergence of the student's probabilities from the
@@ -139,20 +146,26 @@ class ClassDistillation(Distillation):
         return _divergences(outputs, answers, self.temperature)
 
 
-class TagDistillation(Distillation):
+class TagDistillation(Distillation[WordFeatures, TaughtWords]):
     """Distillation of a tag per word: that of classes, at each word's first token.
 
     Teacher and student may break words into other tokens, as their answers are about words.
     """
 
-    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+    def batch(self, features: WordFeatures, indices: Ints, rng: WindowRandom) -> TaughtWords:
         """Returns some windows as padded tensors, with the teacher's answers to their words."""
         batch = self.base.batch(features, indices, rng)
-        parts = {field.name: getattr(batch, field.name) for field in fields(WordBatch)}
+        assert isinstance(batch, WordBatch)  # noqa: S101 - of the features of words
         answers = torch.from_numpy(self.answers.take(features.prediction_indices(indices)))
-        return TaughtWords(**parts, answers=answers)
+        return TaughtWords(
+            inputs=batch.inputs,
+            labels=batch.labels,
+            windows=batch.windows,
+            columns=batch.columns,
+            answers=answers,
+        )
 
-    def counts(self, batch: Any) -> Mapping[str, float]:
+    def counts(self, batch: TaughtWords) -> Mapping[str, float]:
         """Returns how many words there are on average in as many windows, for both losses."""
         n_words = self.base.counts(batch)["loss"]
         if self.labelled is not None:
@@ -162,7 +175,7 @@ class TagDistillation(Distillation):
             }
         return {"label": n_words, "teacher": n_words}
 
-    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+    def losses(self, outputs: Tensor, batch: TaughtWords) -> dict[str, Tensor]:
         """Returns both sums, weighted, of (B, T, C) outputs."""
         windows = torch.as_tensor(batch.windows, device=outputs.device)
         columns = torch.as_tensor(batch.columns, device=outputs.device)
@@ -177,7 +190,7 @@ class TagDistillation(Distillation):
         return _divergences(outputs, answers, self.temperature)
 
 
-class SpanDistillation(Distillation):
+class SpanDistillation(Distillation[AnswerFeatures, TaughtBatch]):
     """Distillation of spans: T^2 times the divergence over the positions of a window.
 
     It is the mean of that of starts and that of ends.
@@ -185,23 +198,22 @@ class SpanDistillation(Distillation):
     Teacher and student read the same windows. Positions of padding have no probability.
     """
 
-    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+    def batch(self, features: AnswerFeatures, indices: Ints, rng: WindowRandom) -> TaughtBatch:
         """Returns some windows as padded tensors, with the teacher's scores of their positions."""
         batch = self.base.batch(features, indices, rng)
-        parts = {field.name: getattr(batch, field.name) for field in fields(Batch)}
         is_token = batch.inputs["attention_mask"] != 0
         answers = torch.zeros(*is_token.shape, 2)
         answers[is_token] = torch.from_numpy(self.answers.take(features.positions_of(indices)))
-        return TaughtBatch(**parts, answers=answers)
+        return TaughtBatch(batch.inputs, batch.labels, answers)
 
-    def counts(self, batch: Any) -> Mapping[str, float]:
+    def counts(self, batch: TaughtBatch) -> Mapping[str, float]:
         """Returns how many windows have an answer that can be found, and how many there are."""
         n_windows = len(batch.answers)
         if self.labelled is not None:
             return {"label": n_windows * self.labelled.windows, "teacher": n_windows}
         return {"label": self.base.counts(batch)["loss"], "teacher": n_windows}
 
-    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+    def losses(self, outputs: Tensor, batch: TaughtBatch) -> dict[str, Tensor]:
         """Returns both sums, weighted, of (B, T, 2) outputs."""
         is_padding = (batch.inputs["attention_mask"] == 0)[:, :, None]
         student = outputs.masked_fill(is_padding, _NO_PROBABILITY).transpose(1, 2)
@@ -217,7 +229,7 @@ class SpanDistillation(Distillation):
         return _divergences(outputs, answers, self.temperature).mean(dim=1)
 
 
-class LabelSetDistillation(Distillation):
+class LabelSetDistillation(RowDistillation):
     """Distillation of several labels per row.
 
     The loss is the mean over the labels of T^2 times the divergence of "has it, has it not".
@@ -235,7 +247,7 @@ class LabelSetDistillation(Distillation):
         return (cross_entropies - entropies).mean(dim=-1) * self.temperature**2
 
 
-class ScoreDistillation(Distillation):
+class ScoreDistillation(RowDistillation):
     """Distillation of a score per row.
 
     The loss is the squared difference from the teacher's score, in units of the training scores'
@@ -251,14 +263,14 @@ class ScoreDistillation(Distillation):
 
 
 def distillation_of(
-    base: Objective,
+    base: TaskObjective,
     answers: TeacherAnswers,
     *,
     alpha: float,
     temperature: float,
     by_word: bool = False,
     labelled: LabelledShare | None = None,
-) -> Distillation:
+) -> Distillation[Any, Any]:
     """Returns what a student minimises.
 
     Args:
@@ -274,7 +286,7 @@ def distillation_of(
     """
     from bertctl.tasks.objectives import BinaryCrossEntropy, CrossEntropy, SpanCrossEntropy
 
-    kinds: tuple[tuple[type[HeadObjective], type[Distillation]], ...] = (
+    kinds: tuple[tuple[type[HeadObjective[Batch]], type[Distillation[Any, Any]]], ...] = (
         (CrossEntropy, TagDistillation if by_word else ClassDistillation),
         (BinaryCrossEntropy, LabelSetDistillation),
         (SpanCrossEntropy, SpanDistillation),

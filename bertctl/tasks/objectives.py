@@ -12,7 +12,7 @@ Letters: B windows in a batch, T tokens, C classes.
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, cast
 
 import torch
 from torch import Tensor, float32, inf, split, stack, tensor
@@ -22,16 +22,17 @@ from torch.nn.utils.rnn import pad_sequence
 from bertctl.arrays import Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.base import Features, Objective
+from bertctl.tasks.base import BatchT, Features, Network, Objective
 from bertctl.tasks.batches import IGNORED, Batch
 from bertctl.tasks.choice.choices import ChoiceBatch
 
 
 @dataclass(frozen=True)
-class HeadObjective(Objective):
+class HeadObjective(Objective[Features, BatchT, Tensor], Generic[BatchT]):
     """The mean loss of a labelled head.
 
-    Fine-tuning minimises it, and evaluation reports it of each window.
+    Fine-tuning minimises it, and evaluation reports it of each window. Its batches are those that
+    the features of its task collate.
 
     Attributes:
         padding: how batches are filled up.
@@ -41,11 +42,11 @@ class HeadObjective(Objective):
     outputs: ClassVar[tuple[str, ...]] = ("logits",)
     """Names of the model's outputs that are read."""
 
-    def batch(self, features: Features, indices: Ints, rng: WindowRandom) -> Batch:
+    def batch(self, features: Features, indices: Ints, rng: WindowRandom) -> BatchT:
         """Returns some windows as padded tensors; nothing is drawn."""
-        return features.collate(indices, self.padding)
+        return cast("BatchT", features.collate(indices, self.padding))
 
-    def forward(self, network: Any, batch: Any) -> Tensor:
+    def forward(self, network: Network, batch: BatchT) -> Tensor:
         """Returns the head's numbers in float32."""
         return self.logits(network(**batch.inputs)).float()
 
@@ -61,21 +62,21 @@ class HeadObjective(Objective):
         """
         return Batch(inputs, None)
 
-    def counts(self, batch: Batch) -> Mapping[str, float]:
+    def counts(self, batch: BatchT) -> Mapping[str, float]:
         """Returns how many examples there are."""
         return {"loss": len(batch.gold)}
 
-    def losses(self, outputs: Tensor, batch: Any) -> dict[str, Tensor]:
+    def losses(self, outputs: Tensor, batch: BatchT) -> dict[str, Tensor]:
         """Returns the sum over the batch."""
         return {"loss": self.window_losses(outputs, batch).sum()}
 
     @abstractmethod
-    def window_losses(self, outputs: Tensor, batch: Any) -> Tensor:
+    def window_losses(self, outputs: Tensor, batch: BatchT) -> Tensor:
         """Returns the (B,) losses of the windows, each a sum over its labelled things."""
 
 
 @dataclass(frozen=True)
-class ClassObjective(HeadObjective):
+class ClassObjective(HeadObjective[Batch]):
     """A loss over classes, which may be weighted and smoothed in training.
 
     Weighted examples are not divided by the batch's weights: no loss depends on what else is in its
@@ -221,7 +222,7 @@ def _miss_probabilities(cross_entropies: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SquaredError(HeadObjective):
+class SquaredError(HeadObjective[Batch]):
     """Squared error of one score per example, the same on every scale.
 
     The mean score of the training rows loses 1.
@@ -259,7 +260,7 @@ class SquaredError(HeadObjective):
         return ((outputs[:, 0] - self._center) / self.deviation - batch.gold) ** 2
 
 
-class ChoiceCrossEntropy(HeadObjective):
+class ChoiceCrossEntropy(HeadObjective[ChoiceBatch]):
     """Cross-entropy of each row over its own choices; K choices in a batch."""
 
     def logits(self, output: Any) -> Tensor:
@@ -279,7 +280,7 @@ class ChoiceCrossEntropy(HeadObjective):
         return functional.cross_entropy(by_row, batch.gold, reduction="none")
 
 
-class SpanCrossEntropy(HeadObjective):
+class SpanCrossEntropy(HeadObjective[Batch]):
     """The mean of the cross-entropies of a span's start and end over the window's tokens.
 
     `run_squad.py` has padding compete too; here it does not, so that the loss does not depend on

@@ -8,7 +8,7 @@ Letters: B windows in a batch, T tokens, H size of a vector, R relation heads.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Generic
 
 import torch
 from torch import Tensor
@@ -16,8 +16,7 @@ from torch.nn import functional
 
 from bertctl.arrays import Ints
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.base import Objective
-from bertctl.tasks.batches import Batch
+from bertctl.tasks.base import BatchT, FeaturesT, Network, Objective, OutputsT
 
 _NO_PROBABILITY = -1e9
 """Score of a token of padding."""
@@ -26,7 +25,8 @@ Vectors = Callable[[], Mapping[str, Tensor]]
 """Returns the (B, T, H) queries and values of the last forward pass."""
 
 
-class RelatedOutputs(NamedTuple):
+@dataclass(frozen=True)
+class RelatedOutputs(Generic[OutputsT]):
     """Outputs of a student and what is compared with its teacher.
 
     Attributes:
@@ -34,12 +34,14 @@ class RelatedOutputs(NamedTuple):
         vectors: (B, T, H) queries and values of the student by kind.
     """
 
-    outputs: Any
+    outputs: OutputsT
     vectors: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class RelationDistillation(Objective):
+class RelationDistillation(
+    Objective[FeaturesT, BatchT, RelatedOutputs[OutputsT]], Generic[FeaturesT, BatchT, OutputsT]
+):
     """An objective of a student, and the divergence of its relations from its teacher's.
 
     The relation of two tokens is the scaled dot product of their vectors, as a probability over all
@@ -55,26 +57,26 @@ class RelationDistillation(Objective):
         weight: What the divergences are multiplied by.
     """
 
-    base: Objective
+    base: Objective[FeaturesT, BatchT, OutputsT]
     student: Vectors
     teacher: Callable[..., Mapping[str, Tensor]]
     heads: int
     weight: float
 
-    def batch(self, features: Any, indices: Ints, rng: WindowRandom) -> Batch:
+    def batch(self, features: FeaturesT, indices: Ints, rng: WindowRandom) -> BatchT:
         """Returns what the objective below makes of some windows."""
         return self.base.batch(features, indices, rng)
 
-    def forward(self, network: Any, batch: Any) -> RelatedOutputs:
+    def forward(self, network: Network, batch: BatchT) -> RelatedOutputs[OutputsT]:
         """Returns the outputs and the student's vectors."""
         outputs = self.base.forward(network, batch)
         return RelatedOutputs(outputs, self.student())
 
-    def counts(self, batch: Any) -> Mapping[str, float]:
+    def counts(self, batch: BatchT) -> Mapping[str, float]:
         """Returns the counts of the objective below, and how many windows there are."""
         return {**self.base.counts(batch), "relations": len(batch.inputs["input_ids"])}
 
-    def losses(self, outputs: Any, batch: Any) -> dict[str, Tensor]:
+    def losses(self, outputs: RelatedOutputs[OutputsT], batch: BatchT) -> dict[str, Tensor]:
         """Returns the losses of the objective below, and the weighted divergences of relations."""
         mask = batch.inputs["attention_mask"] != 0
         of_teacher = self.teacher(**batch.inputs)

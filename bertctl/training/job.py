@@ -43,7 +43,7 @@ from bertctl.progress import SILENT, Listener
 from bertctl.runtime.batching import Padding, evaluation_plan
 from bertctl.runtime.device import Compute
 from bertctl.runtime.seeding import only_deterministic, seed_everything
-from bertctl.tasks.base import Features, Objective, Task
+from bertctl.tasks.base import Features, Task, TaskObjective
 from bertctl.tasks.classification.class_weights import check_weights
 from bertctl.tasks.teacher_answers import n_answers
 from bertctl.training.auto_settings import TrainingTraits, resolve_auto
@@ -129,13 +129,13 @@ class Job(ReadyRun):
         return math.ceil(self.steps / self.steps_per_epoch)
 
     @cached_property
-    def objective(self) -> Objective:
+    def objective(self) -> TaskObjective:
         """Loss on the labels that training minimises."""
         return self.task.objective(
             self.loaded.padding, self.recipe.training, self.features["train"]
         )
 
-    def objective_with_teacher(self, listener: Listener = SILENT) -> Objective:
+    def objective_with_teacher(self, listener: Listener = SILENT) -> TaskObjective:
         """Returns all that training minimises.
 
         A teacher whose answers are not in the cache answers the training rows now.

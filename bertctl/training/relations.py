@@ -13,7 +13,7 @@ from bertctl.modeling.source import ModelSource
 from bertctl.modeling.stored_weights import stored_weights
 from bertctl.progress import Listener
 from bertctl.runtime.seeding import generators_kept
-from bertctl.tasks.base import Objective, Task
+from bertctl.tasks.base import Task, TaskObjective
 from bertctl.training.same_tokens import check_tokens
 from bertctl.words import count
 
@@ -102,8 +102,8 @@ def relations_memory(
 
 
 def with_relations(
-    base: Objective, recipe: Recipe, student: Model, teacher: NetworkRun, listener: Listener
-) -> Objective:
+    base: TaskObjective, recipe: Recipe, student: Model, teacher: NetworkRun, listener: Listener
+) -> TaskObjective:
     """Returns the objective with the divergence of the student's relations from its teacher's.
 
     Args:

@@ -19,7 +19,7 @@ from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.array_losses import choice_cross_entropies
-from bertctl.tasks.base import Objective, Outputs, Task, label_fields
+from bertctl.tasks.base import Outputs, Task, TaskObjective, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.choice.choice_answers import ChoiceAnswers
 from bertctl.tasks.choice.choices import ChoiceArrays, ChoiceFeatures, encode_choices
@@ -87,7 +87,7 @@ class MultipleChoice(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
-    ) -> Objective:
+    ) -> TaskObjective:
         """Returns cross-entropy over each row's own choices."""
         from bertctl.tasks.objectives import ChoiceCrossEntropy
 

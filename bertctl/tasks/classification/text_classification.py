@@ -31,7 +31,7 @@ from bertctl.modeling.output_names import output_names
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.array_losses import binary_cross_entropies, cross_entropies
-from bertctl.tasks.base import Objective, Outputs, Task, alike_labels, label_fields
+from bertctl.tasks.base import Outputs, Task, TaskObjective, alike_labels, label_fields
 from bertctl.tasks.batches import present
 from bertctl.tasks.classification.class_answers import (
     ClassAnswers,
@@ -213,7 +213,7 @@ class TextClassification(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
-    ) -> Objective:
+    ) -> TaskObjective:
         """Returns the recipe's loss (`training.loss`).
 
         Without `training`, that of scoring: cross-entropy of the probabilities that are answered,
@@ -225,11 +225,11 @@ class TextClassification(Task):
             labels = "one label"
         scoring = CLASS_LOSSES["cross-entropy"].objective_class(labels)
         if training is None or train is None:
-            scored: Objective = scoring(padding, temperature=self.temperature)
+            scored: TaskObjective = scoring(padding, temperature=self.temperature)
             return scored
 
         loss = CLASS_LOSSES[training.loss]
-        minimised: Objective = loss.objective_class(labels)(
+        minimised: TaskObjective = loss.objective_class(labels)(
             padding,
             class_weights(training, present(train.labels), self.labels),
             training.label_smoothing,

@@ -38,7 +38,7 @@ class PretrainingOutputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PretrainingObjective(Objective):
+class PretrainingObjective(Objective[CorpusWindows, MaskedBatch, PretrainingOutputs]):
     """Cross-entropy of the masked words, and of the order of two parts.
 
     See the BERT paper, appendix A.2: their means are added.

@@ -20,7 +20,7 @@ from bertctl.data.rows import Rows
 from bertctl.errors import DataError, UsageError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Objective, Outputs, Task
+from bertctl.tasks.base import Outputs, Task, TaskObjective
 from bertctl.tasks.batches import IGNORED
 from bertctl.tasks.pretraining.corpus_windows import CorpusWindows, MaskedBatch, cut_windows
 from bertctl.tasks.pretraining.masking import Masking
@@ -167,7 +167,7 @@ class Pretraining(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
-    ) -> Objective:
+    ) -> TaskObjective:
         """Returns the losses of masked words and of the order."""
         from bertctl.tasks.pretraining.pretraining_objective import PretrainingObjective
 

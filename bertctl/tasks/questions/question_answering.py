@@ -24,10 +24,10 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.array_losses import span_cross_entropies
 from bertctl.tasks.base import (
     AnswerFormat,
-    Objective,
     Outputs,
     ReadingNote,
     Task,
+    TaskObjective,
     TruncationMessage,
     label_fields,
 )
@@ -147,7 +147,7 @@ class QuestionAnswering(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
-    ) -> Objective:
+    ) -> TaskObjective:
         """Returns the mean of the cross-entropies of an answer's start and end."""
         from bertctl.tasks.objectives import SpanCrossEntropy
 

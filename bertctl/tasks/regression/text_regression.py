@@ -16,7 +16,7 @@ from bertctl.errors import DataError
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
 from bertctl.tasks.array_losses import squared_errors
-from bertctl.tasks.base import Objective, Outputs, Task, label_fields
+from bertctl.tasks.base import Outputs, Task, TaskObjective, label_fields
 from bertctl.tasks.batches import ArrayBatch, present
 from bertctl.tasks.regression.score_answers import ScoreAnswers
 from bertctl.tasks.sequences import SequenceFeatures, encode_rows, long_text_of
@@ -122,7 +122,7 @@ class TextRegression(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
-    ) -> Objective:
+    ) -> TaskObjective:
         """Returns the squared error, in units of the training scores' variance."""
         from bertctl.tasks.objectives import SquaredError
 

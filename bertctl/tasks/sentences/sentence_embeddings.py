@@ -25,7 +25,7 @@ from bertctl.modeling.families import BARE
 from bertctl.modeling.sentence_folder import SentenceModules, chosen_modules
 from bertctl.runtime.batching import Padding
 from bertctl.tasks.answers import Answers
-from bertctl.tasks.base import Objective, Outputs, Task
+from bertctl.tasks.base import Outputs, Task, TaskObjective
 from bertctl.tasks.classification.positive_label import positive_label
 from bertctl.tasks.sentences.sentence_answers import SentenceAnswers
 from bertctl.tasks.sentences.sentence_features import (
@@ -263,7 +263,7 @@ class SentenceEmbeddings(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
-    ) -> Objective:
+    ) -> TaskObjective:
         """Returns the loss; without `training` that of scoring, a pair by itself."""
         if training is None:
             from bertctl.tasks.sentences.sentence_objectives import SentenceObjective
@@ -272,7 +272,7 @@ class SentenceEmbeddings(Task):
 
         loss = SENTENCE_LOSSES[self.loss]
         keywords = {"margin": loss.margin} | loss.keywords(self.settings)
-        objective: Objective = loss.objective_class(_labels_of_rows(self.kind, self.labels))(
+        objective: TaskObjective = loss.objective_class(_labels_of_rows(self.kind, self.labels))(
             padding,
             widths=tuple(self.settings.widths),
             draws_partners=True,

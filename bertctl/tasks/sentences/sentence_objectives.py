@@ -8,7 +8,7 @@ Letters: B rows, K texts of a row, D size of a vector.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,12 +17,12 @@ from torch.nn import functional
 from bertctl.arrays import Ints
 from bertctl.runtime.batching import Padding
 from bertctl.runtime.seeding import WindowRandom
-from bertctl.tasks.base import Objective
+from bertctl.tasks.base import Network, Objective
 from bertctl.tasks.sentences.sentence_features import SentenceBatch, SentenceFeatures
 
 
 @dataclass(frozen=True)
-class SentenceObjective(Objective):
+class SentenceObjective(Objective[SentenceFeatures, SentenceBatch, Tensor]):
     """The squared distance of each pair's cosine from how near it is, 0 to 1.
 
     See Reimers & Gurevych 2019, section 3.
@@ -63,7 +63,7 @@ class SentenceObjective(Objective):
             )
         return features.collate(indices, self.padding)
 
-    def forward(self, network: Any, batch: SentenceBatch) -> Tensor:
+    def forward(self, network: Network, batch: SentenceBatch) -> Tensor:
         """Returns (B, K, D) vectors; what a loss reads in their place."""
         vectors: Tensor = getattr(network(**batch.inputs), self.output)
         return vectors

@@ -28,9 +28,9 @@ from bertctl.tasks.answers import Answers
 from bertctl.tasks.array_losses import cross_entropies
 from bertctl.tasks.base import (
     AnswerFormat,
-    Objective,
     Outputs,
     Task,
+    TaskObjective,
     TruncationMessage,
     alike_labels,
     label_fields,
@@ -253,18 +253,18 @@ class TokenClassification(Task):
 
     def objective(
         self, padding: Padding, training: TrainingSection | None = None, train: Any = None
-    ) -> Objective:
+    ) -> TaskObjective:
         """Returns the recipe's loss (`training.loss`) of the words' first tokens.
 
         Each word has the same weight in training, and balanced weights are counted by words.
         Without `training` it is the loss of scoring: cross-entropy.
         """
         if training is None or train is None:
-            scored: Objective = CLASS_LOSSES["cross-entropy"].objective_class("tags")(padding)
+            scored: TaskObjective = CLASS_LOSSES["cross-entropy"].objective_class("tags")(padding)
             return scored
 
         loss = CLASS_LOSSES[training.loss]
-        minimised: Objective = loss.objective_class("tags")(
+        minimised: TaskObjective = loss.objective_class("tags")(
             padding,
             class_weights(training, present(train.labels), self.labels),
             training.label_smoothing,

@@ -17,7 +17,7 @@ from bertctl.arrays import Ints
 from bertctl.errors import is_out_of_memory
 from bertctl.runtime.launch import Workers
 from bertctl.runtime.seeding import WindowRandom, generator_states, set_generators
-from bertctl.tasks.base import Features, Objective
+from bertctl.tasks.base import Features, TaskObjective
 from bertctl.tasks.batches import Batch
 from bertctl.training.loop.out_of_memory import MicroBatches, give_back_memory
 from bertctl.training.loop.training_engine import TrainingEngine
@@ -234,7 +234,7 @@ def _across_batch(
         engine.accelerator.backward(total)
     else:
         (gradient,) = torch.autograd.grad(total, local_outputs)
-        parts = gradient.split(list(counted))
+        parts = torch.split(gradient, list(counted))
         for number, (batch, part, state) in enumerate(zip(batches, parts, states, strict=True)):
             with _exchanged(engine, last=number + 1 == len(batches)), torch.random.fork_rng():
                 set_generators(state)
@@ -254,7 +254,7 @@ def _exchanged(engine: TrainingEngine, *, last: bool) -> contextlib.AbstractCont
 
 
 def _global_counts(
-    objective: Objective, batches: Sequence[Batch], parts: Sequence[Ints], workers: Workers
+    objective: TaskObjective, batches: Sequence[Batch], parts: Sequence[Ints], workers: Workers
 ) -> dict[str, float]:
     """Returns what the losses count in all micro-batches of all processes.
 

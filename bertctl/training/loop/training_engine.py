@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from bertctl.modeling.fast.used_tokens import UsedRows
     from bertctl.modeling.model import Model
-    from bertctl.tasks.base import Objective
+    from bertctl.tasks.base import TaskObjective
     from bertctl.training.job import Job
 
 _SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -70,7 +70,7 @@ class TrainingEngine:
     optimizer: "Optimizer"
     schedule: "LRScheduler"
     accelerator: "Accelerator"
-    objective: "Objective"
+    objective: "TaskObjective"
     compute: Compute
     max_grad_norm: float
     workers: Workers = ALONE
