@@ -285,6 +285,12 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
         n: examples.
         clusters: G where examples hang together.
     """
+    # A score is modelled as mean + example + seed + noise. With their variances Ve, Vs and Vn:
+    #     of_examples estimates Ve / G + Vn / (G S)    of both settings together
+    #     of_seeds    estimates Vs / S + Vn / (G S)    of each setting
+    #     _noise      estimates          Vn / (G S)    of each setting
+    # The difference has the variance Ve / G + Vs / S + Vn / (G S): the noise, which is in both
+    # estimates, is taken off once. What is left of the seeds' variance may not become negative.
     of_examples = float((a_GS.mean(axis=1) - b_GS.mean(axis=1)).var(ddof=1)) / len(a_GS)
     tables = (a_GS, b_GS)
     of_seeds = [float(table.mean(axis=0).var(ddof=1)) / table.shape[1] for table in tables]
@@ -292,6 +298,7 @@ def two_way_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | No
     value = float(a_GS.mean() - b_GS.mean())
     if variance <= SAME**2:
         return _difference_without_spread(value, n=n, clusters=clusters)
+    # Satterthwaite 1946: degrees = variance^2 / sum of (part^2 / degrees of the part).
     uncertain = [of_examples**2 / (len(a_GS) - 1)]
     uncertain += [
         of_seed**2 / (table.shape[1] - 1) for of_seed, table in zip(of_seeds, tables, strict=True)
@@ -332,6 +339,7 @@ def paired_difference(a_GS: Floats, b_GS: Floats, *, n: int, clusters: int | Non
     if variance <= SAME**2:
         return _difference_without_spread(value, n=n, clusters=clusters)
 
+    # Satterthwaite 1946, as above.
     uncertainty = of_examples**2 / (G - 1) + of_seeds**2 / (S - 1)
     degrees = variance**2 / uncertainty
     return _difference_by_student(
@@ -393,9 +401,13 @@ def _difference_by_student(
 
 def _noise(table_GS: Floats) -> float:
     """Returns the variance of the table's mean that is neither of its examples nor of its seeds."""
+    # The residuals of the two-way layout, cell - row mean - column mean + grand mean, have
+    # (G - 1) (S - 1) degrees of freedom. The mean of G S cells has 1 / (G S) of their variance.
     G, S = table_GS.shape
-    rest = table_GS - table_GS.mean(axis=1, keepdims=True) - table_GS.mean(axis=0) + table_GS.mean()
-    return float((rest**2).sum() / ((G - 1) * (S - 1) * G * S))
+    of_examples = table_GS.mean(axis=1, keepdims=True)
+    of_seeds = table_GS.mean(axis=0)
+    residuals = table_GS - of_examples - of_seeds + table_GS.mean()
+    return float((residuals**2).sum() / ((G - 1) * (S - 1) * G * S))
 
 
 def scores_of_the_choice(
@@ -417,6 +429,8 @@ def scores_of_the_choice(
         by_best_run: whether the setting of the best single run is chosen, not that of the best
             mean.
     """
+    # `drawn` counts how often a draw holds an example: (R, G). A draw that holds all of them leaves
+    # none to be scored on.
     G = len(settings[0])
     score_function = np.max if by_best_run else np.mean
     drawn = (

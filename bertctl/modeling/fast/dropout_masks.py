@@ -1,4 +1,11 @@
-"""Dropout in a training step on a CPU: a random 64-bit number serves four elements."""
+"""Dropout in a training step on a CPU: a random 64-bit number serves four elements.
+
+Dropout (Srivastava et al. 2014) sets an element to 0 with probability p, and multiplies the others
+by 1 / (1 - p), so that the mean stays. Here an element has 16 random bits, read as an integer r
+from -2^15 to 2^15 - 1, and stays where r >= p 2^16 - 2^15: with probability 1 - p, as p is rounded
+to a multiple of 2^-16. The comparison gives 1 or 0 and the negation -1 or 0: all bits set or none.
+A bitwise `and` with that keeps a floating-point number or makes it 0, whatever its size is.
+"""
 
 from collections.abc import Callable
 
@@ -35,7 +42,10 @@ def keep(x: Tensor, mask: Tensor | None) -> Tensor:
     """Returns elements, those that are not kept as 0."""
     if mask is None:
         return x
-    bits, mask = (torch.int16, mask) if x.element_size() == 2 else (torch.int32, mask.int())
+    bits = torch.int16
+    if x.element_size() != 2:
+        bits = torch.int32
+        mask = mask.int()  # -1 stays -1: all 32 bits are set
     return (x.view(bits) & mask.view(x.shape)).view(x.dtype)
 
 
@@ -50,6 +60,7 @@ def dropout_in_training(plain: nn.Dropout) -> Callable[[Tensor], Tensor]:
             mask = None
         if mask is None:
             return x
+        # The mask is -1 where an element is kept: a negative factor makes it the usual scale.
         return x * mask.view(x.shape).to(x.dtype).mul_(-1 / (1 - share))
 
     return forward

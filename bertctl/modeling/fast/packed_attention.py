@@ -185,6 +185,9 @@ def attend_backward(
         else:
             mask = dropout_mask[first : first + weights.numel()]
         first = first + weights.numel()
+        # Backwards through attended = D(W) v, with W = softmax(Z), Z = q k^T and D the dropout:
+        #     dW = D(g v^T)     dZ = W * (dW - sum of (dW * W) over the row)
+        #     dq = dZ k         dk = dZ^T q         dv = D(W)^T g
         of_weights = keep(torch.bmm(g, v.transpose(1, 2)), mask)
         if block.width < _LONG:
             dtype = torch.float32

@@ -282,7 +282,19 @@ def _outputs_of(encoder: Any) -> Any:
 class _Layer(torch.autograd.Function):
     """(N, C) hidden states through a layer.
 
-    See Devlin et al. 2019, section 3, and Vaswani et al. 2017, section 3.1.
+    See Devlin et al. 2019, section 3, and Vaswani et al. 2017, section 3.1. With x the hidden
+    states, D1 to D3 the dropouts (each scales what it keeps by 1 / (1 - share)) and LN1 and LN2 the
+    normalisations:
+
+        q, k, v = x Wq + bq, x Wk + bk, x Wv + bv
+        attended = D1(softmax(q k^T / sqrt(C / H))) v     head by head, within a window
+        y = x + D2(attended Wo + bo)         x1 = LN1(y)
+        h = x1 Wi + bi                       a = gelu(h)
+        z = x1 + D3(a Wf + bf)               out = LN2(z)
+
+    Torch's linear layers hold the transposed matrices. A letter with a b behind it is the same
+    number in the dtype of the products; normalisations and residual sums stay in fp32. In
+    `backward` the gradient with respect to a value has a g in front of its name.
     """
 
     @staticmethod
@@ -306,6 +318,7 @@ class _Layer(torch.autograd.Function):
         qkv = functional.linear(xb, w_qkv, b_qkv)
         for number in range(_MIXED):
             updates.add(number, xb, qkv[:, number * c : (number + 1) * c])
+        # The queries are scaled instead of the scores: C numbers per token, not H x L.
         qkv[:, :c] *= (c / shape.heads) ** -0.5
         x = x if only is None else x[only]
         looked_at = sum(block.windows * shape.heads * block.width * to.width for block, to in looks)
@@ -324,6 +337,7 @@ class _Layer(torch.autograd.Function):
         )
         mixed = functional.linear(attended, wo, bo)
         updates.add(_MIXED, attended, mixed)
+        # y = x + D2(mixed): the mask only zeroes, and alpha scales what is kept.
         y = torch.add(
             x,
             keep(mixed, dropout_masks[1]),
@@ -350,6 +364,8 @@ class _Layer(torch.autograd.Function):
             b2,
             shape.epsilons[1],
         )
+        # Of LN1 and LN2 their inputs, means and reciprocal deviations are kept; the attention's
+        # weights are in `saved`.
         products = xb, qkv, attended, x1b, h, a, w_qkv, wo, wi, wf
         context.save_for_backward(
             *products,
@@ -384,6 +400,7 @@ class _Layer(torch.autograd.Function):
         needed = context.needs_input_grad[4:]
         scales = [1 / (1 - share) for share in shape.shares]
         size = gradient.shape[1:]
+        # out = LN2(z); z = x1 + D3(gelu(h) Wf + bf): gz goes on to x1 and through the dropout.
         gz, dg2, db2 = _norm_backward(
             gradient,
             z,
@@ -400,6 +417,7 @@ class _Layer(torch.autograd.Function):
         gh = _gelu_backward(ga, h)
         g1b = _product(gh, wi)
         updates.backward(_INNER, x1b, gh, g1b)
+        # x1 = LN1(y) has two gradients: of the residual sum (gz) and of h (g1b).
         gy, dg1, db1 = _norm_backward(
             gz.add_(g1b),
             y,
@@ -423,6 +441,8 @@ class _Layer(torch.autograd.Function):
             scales[0],
         )
         g_qkv[:, : len(wo)] *= (len(wo) / shape.heads) ** -0.5
+        # x has two gradients as well: of query, key and value (gx), and of the residual sum (gy).
+        # Where only first tokens go on, the second one is theirs alone.
         gx = None
         only = context.only
         if context.needs_input_grad[0]:

@@ -76,8 +76,9 @@ class Masking:
 
         There are at least as many as are wanted.
         """
-        # Modulo cuts the distribution off and keeps its shape: 3.8 on average, where a minimum
-        # makes it 4.5.
+        # Span lengths of SpanBERT (Joshi et al. 2020, section 3.1): P(n) = p (1 - p)^(n - 1) up to
+        # the longest, scaled to 1. Modulo cuts the distribution off and keeps its shape, as it has
+        # no memory: 3.8 on average, where a minimum makes it 4.5.
         lengths = (rng.geometric(_SPAN, size=n_masked + len(sizes)) - 1) % _LONGEST_SPAN + 1
         begins = np.concatenate(
             [rng.integers(len(sizes), size=n_masked), rng.permutation(len(sizes))]

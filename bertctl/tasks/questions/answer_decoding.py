@@ -93,6 +93,8 @@ def best_spans(
     chunk = max(1, _SCORES_AT_ONCE // (T * A))
     for first in range(0, B, chunk):
         part = slice(first, first + chunk)
+        # band[b, t, a] is the end score of token t + a, and -inf behind the last token. A span
+        # (t, t + a) has the number t A + a in the flattened band, from which both are read back.
         begin = logits_BT2[part, :, 0].masked_fill(~starts_BT[part], lowest)
         end = logits_BT2[part, :, 1].masked_fill(~ends_BT[part], lowest)
         band_BTA = torch.nn.functional.pad(end, (0, A - 1), value=lowest).unfold(1, A, 1)
@@ -124,6 +126,7 @@ def best_spans_of_arrays(
         padded = np.pad(end, ((0, 0), (0, A - 1)), constant_values=-np.inf)
         band_BTA = np.lib.stride_tricks.sliding_window_view(padded, A, axis=1)
         scores = (begin[:, :, None] + band_BTA).reshape(len(begin), -1)
+        # The K highest in any order, in linear time; only these are sorted.
         candidates = np.argpartition(scores, -n_spans, axis=1)[:, -n_spans:]
         order = np.argsort(-np.take_along_axis(scores, candidates, axis=1), axis=1, kind="stable")
         positions = np.take_along_axis(candidates, order, axis=1)
@@ -180,6 +183,8 @@ def keep_spans(
     """
     B, T = mask_BT.shape
     offset = mask_BT.argmax(axis=1)
+    # An answer ends at any token of the context, columns begin to begin + counts - 1, and begins at
+    # those of them that see most of it in this window.
     begin = offset + features.context_at[indices]
     most = features.with_most_context(indices)
     columns = np.arange(T)
@@ -225,6 +230,8 @@ def ranked_answers(
     spans = outputs["spans"].reshape(-1, 2)
     scores = outputs["scores"].reshape(-1, 2)
     n_spans = outputs["spans"].shape[1]
+    # Spans of all windows, sorted by question and within it by score: the spans of question i are
+    # then bounds[i] to bounds[i + 1], and the first one with a text is the best with that text.
     real = np.flatnonzero(spans[:, 0] >= 0)
     rows = features.rows[real // n_spans]
     order = np.lexsort((-scores[real].sum(axis=1), rows))
