@@ -74,20 +74,23 @@ def _right(label: Any, n_choices: int) -> int | None:
 
 
 def _places(rows: Rows, split: str) -> Iterator[Finding]:
+    """Yields that the right choice is at one place far more often than by chance."""
     right_choices = [_right(label, len(choices)) for label, choices in _pairs(rows)]
-    known = Counter(place for place in right_choices if place is not None)
-    width = max(map(len, rows.columns["choices"]), default=0)
-    if known.total() < _ENOUGH_ROWS or width < 2:
+    counts = Counter(place for place in right_choices if place is not None)
+    n_rows = counts.total()
+    most_choices = max(map(len, rows.columns["choices"]), default=0)
+    if n_rows < _ENOUGH_ROWS or most_choices < 2:
         return
-    place, count = known.most_common(1)[0]
-    if count * width > _LEANING * known.total():
-        share = percent(count, known.total())
-        fair = percent(1, width)
+
+    place, count = counts.most_common(1)[0]
+    if count * most_choices > _LEANING * n_rows:
+        share = percent(count, n_rows)
+        by_chance = percent(1, most_choices)
         message = (
-            f"choice {place} is right in {share} of the rows of {split}, where {fair} were to be "
-            "expected"
+            f"choice {place} is right in {share} of the rows of {split}, where {by_chance} were to "
+            "be expected"
         )
-        yield _RULES.finding("leaky-place", split, (count, known.total()), message=message)
+        yield _RULES.finding("leaky-place", split, (count, n_rows), message=message)
 
 
 def _lengths(rows: Rows, split: str) -> Iterator[Finding]:

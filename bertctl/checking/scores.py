@@ -77,13 +77,24 @@ def _spread(
 def _outside(
     subject: Subject, split: str, train: tuple[float, float], other: tuple[float, float]
 ) -> Iterator[Finding]:
+    """Yields the rows of a split whose scores are outside the range of the training scores.
+
+    Args:
+        subject: What is checked.
+        split: The other split.
+        train: Lowest and highest score of the training rows.
+        other: Lowest and highest score of the other split.
+    """
+    lowest, highest = train
     rows = subject.splits[split]
     scores = _numbers(rows)
-    beyond = np.flatnonzero(
-        np.isfinite(scores) & ((scores < train[0]) | (scores > train[1]))
-    ).tolist()
-    spans = f"{other[0]:g} to {other[1]:g}, those of train from {train[0]:g} to {train[1]:g}"
-    message = f"the scores of {split} go from {spans}"
+    is_outside = np.isfinite(scores) & ((scores < lowest) | (scores > highest))
+    beyond = np.flatnonzero(is_outside).tolist()
+    range_of_split = f"{other[0]:g} to {other[1]:g}"
+    range_of_train = f"{lowest:g} to {highest:g}"
+    message = (
+        f"the scores of {split} go from {range_of_split}, those of train from {range_of_train}"
+    )
     yield from _RULES.of_rows(
         "score-out-of-range",
         rows,

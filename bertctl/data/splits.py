@@ -316,13 +316,13 @@ def _stratified(groups: _Groups, n_rows_wanted: int, rng: np.random.Generator) -
 def _whole_groups(members: _Groups, n_rows: int, rng: np.random.Generator) -> list[int]:
     """Returns positions of whole groups, drawn until there are `n_rows` rows.
 
-    There are at most twice as many, and one group is left.
-
-    Where every group is larger than that, it is the smallest.
+    A group that would make it more than twice as many is passed over, and at least one group is
+    left to the other split. If all groups are too large, it is the smallest one.
     """
     chosen: list[int] = []
-    drawn = rng.permutation(len(members))
-    for number in drawn[: max(1, len(members) - 1)].tolist():
+    group_order = rng.permutation(len(members))
+    most_groups = max(1, len(members) - 1)
+    for number in group_order[:most_groups].tolist():
         if len(chosen) >= n_rows:
             break
         group = members[number].tolist()
@@ -330,8 +330,9 @@ def _whole_groups(members: _Groups, n_rows: int, rng: np.random.Generator) -> li
             chosen += group
     if chosen:
         return chosen
-    smallest = int(np.argmin(members.sizes[drawn]))  # the first of equals
-    return list(members[int(drawn[smallest])].tolist())
+
+    smallest = int(np.argmin(members.sizes[group_order]))  # of equal ones the first that was drawn
+    return list(members[int(group_order[smallest])].tolist())
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

@@ -391,6 +391,13 @@ class Encoder:
             yield from side_by_side(work, plan, self.engine.at_once(self._budget))
 
     def _batch(self, encoded: EncodedTexts, special: "Tensor", indices: Ints) -> "_EncodedBatch":
+        """Returns the states of some texts, and which tokens are of the text and are pooled.
+
+        Args:
+            encoded: All texts.
+            special: Ids of special tokens, which a pooling may leave out.
+            indices: (B,) which of the texts.
+        """
         import torch
 
         inputs = padded_texts(encoded, indices, self.engine.padding)

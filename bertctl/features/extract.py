@@ -700,15 +700,20 @@ def _finish(
 
 
 def _rows_of_shard(progress: _Progress, shard: tuple[int, int]) -> dict[str, Any]:
-    """Returns which rows of the input a shard has.
+    """Returns how many rows a shard and the input have, and the ranges of the shard's rows.
 
-    It is how many, and ranges of their numbers from 0 on.
+    Args:
+        progress: Chunks of the input in their order, each with the number of its shard, from 0.
+        shard: Number of the shard, from 1, and how many there are.
     """
+    number, _ = shard
     ranges = []
-    n_rows = first = 0
-    for process, rows, _ in progress.chunks:
-        if process == shard[0] - 1:
-            ranges.append([first, first + rows])
+    n_rows = 0
+    n_input_rows = 0
+    for shard_of_chunk, rows, _ in progress.chunks:
+        first = n_input_rows
+        n_input_rows += rows
+        if shard_of_chunk == number - 1:
+            ranges.append([first, n_input_rows])
             n_rows += rows
-        first += rows
-    return {"rows": n_rows, "rows_of_input": first, "row_ranges": ranges}
+    return {"rows": n_rows, "rows_of_input": n_input_rows, "row_ranges": ranges}

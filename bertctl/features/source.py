@@ -85,10 +85,11 @@ class Input:
             raise UsageError(
                 "`split=` is for a data set by its name", remedy="Leave it out for a file."
             )
-        words = self.kind in WORD_FORMATS or (
-            self.kind is None and suffix_of(Path(names[0])) in _WORD_SUFFIXES
-        )
-        reader: Reader = TaggingReader() if words else TEXT_READER
+        if self.kind is None:
+            has_words = suffix_of(Path(names[0])) in _WORD_SUFFIXES
+        else:
+            has_words = self.kind in WORD_FORMATS
+        reader: Reader = TaggingReader() if has_words else TEXT_READER
         return self._read(files_of(names), reader, listener)
 
     def _read(

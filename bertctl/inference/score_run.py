@@ -260,20 +260,22 @@ def _drop_stale_differences(metrics: dict[str, Any], fresh: dict[str, Any]) -> N
 def _note_decision(
     metrics: dict[str, Any], decision: Decision | None, splits: Iterable[str]
 ) -> None:
-    """Writes down with which decision these splits were scored.
+    """Records with which decision these splits were scored.
 
-    Without one scores are those of the likelier label.
+    A split without a decision, which has an empty one here, is scored by its likeliest labels.
     """
-    before = metrics.pop("decisions", None)
-    if before is None:  # of an older run's splits it is not known, if it had a decision
-        decided = {"threshold", "temperature"} & set(metrics.get("selected_on", {}))
-        if decided:
-            before = {}
-        else:
-            before = {split: {} for split in metrics["metrics"]}
-    after = before | {split: decision.used() if decision else {} for split in splits}
-    if any(after.values()):
-        metrics["decisions"] = after
+    decisions = metrics.pop("decisions", None)
+    if decisions is None:
+        decisions = {}
+        has_decided = {"threshold", "temperature"} & set(metrics.get("selected_on", {}))
+        # An older run recorded none: if it had a decision, nobody knows for which of its splits.
+        if not has_decided:
+            decisions = {split: {} for split in metrics["metrics"]}
+
+    for split in splits:
+        decisions[split] = decision.used() if decision else {}
+    if any(decisions.values()):
+        metrics["decisions"] = decisions
 
 
 def score_splits(

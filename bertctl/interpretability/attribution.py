@@ -126,18 +126,28 @@ def _integrated(
 def _legendre_gradients(
     network: EmbeddedNetwork, lines: Sequence[Line], steps: int
 ) -> list[Attribution]:
-    """Returns the integrals by so many steps of the Gauss-Legendre quadrature."""
+    """Returns the integrals by so many steps of the Gauss-Legendre quadrature.
+
+    The rule is for the integral from -1 to 1. The path from the baseline (0) to the text (1) is
+    half as long: its nodes are (1 + node) / 2, its weights are halved.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(steps)
-    begin_values = network.values(lines, np.full(len(lines), 0.0))
-    end_values = network.values(lines, np.full(len(lines), 1.0))
-    ends = np.transpose([begin_values, end_values])
+    shares = (1 + nodes) / 2
+    baseline_values = network.values(lines, np.full(len(lines), 0.0))
+    text_values = network.values(lines, np.full(len(lines), 1.0))
+    ends = np.transpose([baseline_values, text_values])
 
     repeated: list[Line] = []
     for line in lines:
         repeated += [line] * steps
-    _, products = network.gradients(repeated, np.tile((1 + nodes) / 2, len(lines)))
-    sums = [weights / 2 @ products[i : i + steps] for i in range(0, len(repeated), steps)]
-    return [_checked(*parts, steps) for parts in zip(lines, ends, sums, strict=True)]
+    _, products = network.gradients(repeated, np.tile(shares, len(lines)))
+
+    attributions = []
+    for number, line in enumerate(lines):
+        of_line = products[number * steps : (number + 1) * steps]
+        integrals = weights / 2 @ of_line
+        attributions.append(_checked(line, ends[number], integrals, steps))
+    return attributions
 
 
 def _weights(shares: Floats) -> Floats:

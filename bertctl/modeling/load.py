@@ -199,9 +199,10 @@ def _choose_attention(
         ids = inputs[0]
     else:
         ids = keyword_inputs["input_ids"]
-    is_short = (
-        ids is not None and ids.shape[1] <= (5 + 2 * config.num_random_blocks) * config.block_size
-    )
+    # Transformers' own bound: a block looks at the first and the last one, at itself, its two
+    # neighbours and random ones, which is all of a shorter text.
+    longest_short_text = (5 + 2 * config.num_random_blocks) * config.block_size
+    is_short = ids is not None and ids.shape[1] <= longest_short_text
     with torch.device("meta"):  # what has weights is the same layers in both kinds
         encoder.set_attention_type("original_full" if is_short else config.attention_type)
 

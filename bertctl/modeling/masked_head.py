@@ -57,9 +57,10 @@ def read_only_at(network: "nn.Module", positions: "Tensor") -> Iterator[None]:
     base = inner.base_model
 
     def keep(_module: Any, _inputs: Any, output: Any) -> Any:
-        output["last_hidden_state"] = (
-            output["last_hidden_state"].flatten(0, 1)[positions].unsqueeze(0)
-        )
+        """Makes the chosen tokens one window of M tokens, as the head reads (B, T, H) states."""
+        states = output["last_hidden_state"]
+        chosen = states.flatten(0, 1)[positions]
+        output["last_hidden_state"] = chosen.unsqueeze(0)
         return output
 
     with contextlib.nullcontext() if base is inner else base.register_forward_hook(keep):

@@ -281,14 +281,19 @@ def calibration_section(lines: Lines, answers: Answers, *, calibrated: bool) -> 
 def _calibration_words(
     stated: tuple[Floats, Bools], error: float, limit: float, answers: Answers
 ) -> str:
-    probability, held = stated
-    if answers.multi_label:
-        of_what = "of labels that are there"
-    else:
-        of_what = "right"
-    mean = float(probability.mean())
-    share = float(held.mean())
-    low, high = wilson_interval(int(held.sum()), held.size)
+    """Returns whether probabilities are honest, in sentences.
+
+    Args:
+        stated: Probabilities, and whether what they are about is true.
+        error: Their expected calibration error.
+        limit: The error that honest probabilities stay below in 95 % of such sets.
+        answers: What the answers mean.
+    """
+    probabilities, is_true = stated
+    share_name = "of labels that are there" if answers.multi_label else "right"
+    mean = float(probabilities.mean())
+    share = float(is_true.mean())
+    low, high = wilson_interval(int(is_true.sum()), is_true.size)
     if error <= limit:
         verdict = "That is not more than chance"
     elif mean > high:
@@ -300,7 +305,7 @@ def _calibration_words(
     return (
         f"Expected calibration error (ECE, {calibration.BINS} bins of equal width): "
         f"{figure(error)}. "
-        f"Mean probability {figure(mean)}, share {of_what} {figure(share)}. "
+        f"Mean probability {figure(mean)}, share {share_name} {figure(share)}. "
         f"{verdict}: honest probabilities have an ECE below {figure(limit)} in 19 of 20 such sets."
     )
 

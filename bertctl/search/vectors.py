@@ -127,19 +127,23 @@ class TextVectors:
         unreadable: list[int] = []
         n_rows = 0
         for rows in chunks(parts):
-            windows = self._rows.encode(replace(rows, columns={"text": rows.columns["text"]}))
+            texts = replace(rows, columns={"text": rows.columns["text"]})
+            windows = self._rows.encode(texts)
             counts.update(
                 examples=len(rows),
                 truncated=windows.truncated,
                 lost_tokens=windows.truncated_tokens,
+                unknown_tokens=windows.unknown,
+                tokens=len(windows.encoded.ids),
             )
-            counts.update(unknown_tokens=windows.unknown, tokens=len(windows.encoded.ids))
             unreadable += (n_rows + windows.all_unknown).tolist()
             n_rows += len(rows)
-            vectors = finite(np.hstack(self._encoder.texts(windows)), self.made["model"]).astype(
-                np.float32
-            )
-            yield rows, unit_length(vectors) if self._encoder.spec.normalize else vectors
+
+            computed = np.hstack(self._encoder.texts(windows))
+            vectors = finite(computed, self.made["model"]).astype(np.float32)
+            if self._encoder.spec.normalize:
+                vectors = unit_length(vectors)
+            yield rows, vectors
             trim_heap()
             listener.advance("texts", n_rows, 0)
         listener.finish("texts")

@@ -79,34 +79,23 @@ class StatsCollector:
         texts = len(lengths)
         tokens = int(lengths.sum())
         histogram = np.bincount(lengths, minlength=1)  # (L + 1,) how many texts have each length
-        coverage = (
-            np.cumsum(np.cumsum(histogram[::-1])[::-1]) - texts
-        )  # (L + 1,) tokens kept by truncation to each length
+        enough_for_tokens = 0
+        if texts:
+            tokens_kept = _tokens_kept(histogram)
+            enough_for_tokens = int(np.searchsorted(tokens_kept, _KEPT * tokens))
         size = self._batch_size
         fixed = self._fixed_length
-        if texts:
-            enough = int(np.searchsorted(coverage, _KEPT * tokens))
-        else:
-            enough = 0
         quantiles = {name: quantile(histogram, share) for name, share in _QUANTILES.items()}
         return {
             "texts": texts,
             "tokens": tokens,
             "length": {"mean": tokens / max(texts, 1)} | quantiles,
             "histogram": [{"from": a, "to": b, "texts": n} for a, b, n in bins(histogram)],
-            "losses": [
-                {
-                    "length": n,
-                    "texts": int((lengths > n).sum()),
-                    "tokens": int(np.maximum(lengths - n, 0).sum()),
-                }
-                | {name: value for name, value in coverage.items() if "windows" in name}
-                for n in LIMITS
-                for coverage in (
-                    LongText("window", n, n // 8).kept(lengths, special=self._special[0]),
-                )
-            ],
-            "enough_for_99_percent": {"of_texts": quantile(histogram, _KEPT), "of_tokens": enough},
+            "losses": [self._loss(lengths, limit) for limit in LIMITS],
+            "enough_for_99_percent": {
+                "of_texts": quantile(histogram, _KEPT),
+                "of_tokens": enough_for_tokens,
+            },
             "words": self._words.words,
             "pieces_per_word": self._words.word_tokens / max(self._words.words, 1),
             "unknown": self._words.unknown,
@@ -122,6 +111,32 @@ class StatsCollector:
             "unknown_words": [word.as_json() for word in self._words.most_unknown(words)],
             "rare_words_forgotten": self._words.forgotten,
         }
+
+    def _loss(self, lengths: Ints, limit: int) -> dict[str, Any]:
+        """Returns what truncation to a length would lose, and the windows that would keep all."""
+        windows = LongText("window", limit, limit // 8)
+        coverage = windows.kept(lengths, special=self._special[0])
+        return {
+            "length": limit,
+            "texts": int((lengths > limit).sum()),
+            "tokens": int(np.maximum(lengths - limit, 0).sum()),
+            **{name: value for name, value in coverage.items() if "windows" in name},
+        }
+
+
+def _tokens_kept(histogram: Ints) -> Ints:
+    """Returns (L + 1,) how many tokens truncation to each length from 0 on keeps.
+
+    Truncation to n keeps a token of a text at each position up to n that it reaches, so that this
+    is a running sum of how many texts have at least each length.
+
+    Args:
+        histogram: (L + 1,) how many texts have each length.
+    """
+    texts_at_least: Ints = np.cumsum(histogram[::-1])[::-1]
+    n_texts = texts_at_least[0]
+    n_tokens: Ints = np.cumsum(texts_at_least) - n_texts  # all texts have length 0 at least
+    return n_tokens
 
 
 def _padded(lengths: Ints, size: int) -> int:

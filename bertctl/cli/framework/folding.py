@@ -87,26 +87,31 @@ def refuse_typed_addresses(parameters: Iterable[Any], typed: Mapping[str, Any]) 
         UsageError: with the option and what to type.
     """
     for parameter in parameters:
-        words = set(re.findall(r"[A-Z][A-Z0-9-]*", parameter.metavar or ""))
-        takes_text = "TEXT" in words
-        is_local = bool(words & _LOCAL) or "Path" in str(parameter.type_descriptor.annotation)
-        if parameter.name in _TEXTS:
+        metavars = set(re.findall(r"[A-Z][A-Z0-9-]*", parameter.metavar or ""))
+        is_path = "Path" in str(parameter.type_descriptor.annotation)
+        is_local = is_path or bool(metavars & _LOCAL)
+        if not is_local or parameter.name in _TEXTS:
             continue
-        values = typed.get(parameter.name)
-        for value in values if isinstance(values, list | tuple) else [values]:
-            if (
-                not isinstance(value, str)
-                or not is_local
-                or (takes_text and any(map(str.isspace, value)))
-            ):
+
+        takes_text = "TEXT" in metavars
+        long_flags = [flag for flag in parameter.opts if flag.startswith("--")]
+        for value in _typed_texts(typed.get(parameter.name)):
+            is_text = takes_text and any(map(str.isspace, value))
+            if is_text:
                 continue
             refuse_address(
                 value,
-                next((flag for flag in parameter.opts if flag.startswith("--")), ""),
+                long_flags[0] if long_flags else "",
                 is_output=parameter.name in (*_OUTPUTS, *_ALSO_WRITTEN),
-                is_model=bool(words & {"MODEL", "HUB-ID"}),
+                is_model=bool(metavars & {"MODEL", "HUB-ID"}),
                 is_perhaps_text=takes_text,
             )
+
+
+def _typed_texts(typed: object) -> list[str]:
+    """Returns the texts that were typed for a parameter: none, one or several."""
+    values = typed if isinstance(typed, list | tuple) else [typed]
+    return [value for value in values if isinstance(value, str)]
 
 
 def protect_inputs(arguments: Mapping[str, Any]) -> None:

@@ -128,11 +128,13 @@ def best_spans_of_arrays(
         scores = (begin[:, :, None] + band_BTA).reshape(len(begin), -1)
         # The K highest in any order, in linear time; only these are sorted.
         candidates = np.argpartition(scores, -n_spans, axis=1)[:, -n_spans:]
-        order = np.argsort(-np.take_along_axis(scores, candidates, axis=1), axis=1, kind="stable")
+        candidate_scores = np.take_along_axis(scores, candidates, axis=1)
+        order = np.argsort(-candidate_scores, axis=1, kind="stable")
         positions = np.take_along_axis(candidates, order, axis=1)
-        is_possible = np.isfinite(np.take_along_axis(scores, positions, axis=1))
-        starts[part, :n_spans] = np.where(is_possible, positions // A, -1)
-        ends[part, :n_spans] = np.where(is_possible, positions // A + positions % A, -1)
+        is_possible = np.isfinite(np.take_along_axis(candidate_scores, order, axis=1))
+        at = positions // A
+        starts[part, :n_spans] = np.where(is_possible, at, -1)
+        ends[part, :n_spans] = np.where(is_possible, at + positions % A, -1)
     return starts, ends
 
 
