@@ -146,7 +146,8 @@ class DataSection(RecipeSection):
     validation_fraction: Share = 0.1
     """Share of the training rows held out if you give no validation file. The rows are chosen by
     `data.split_seed`, stratified by label; related rows (`data.group_column`) stay on one
-    side."""
+    side. With `training.time_limit`, at most 10 rows are held out for each second of it, or 200 if
+    that is more."""
     split_seed: Annotated[Seed, Mark.LATER] = 42
     """Seed that chooses the rows held out, folds and samples. `training.seed` moves none of them,
     so that runs with several seeds are scored on the same rows."""
@@ -243,7 +244,7 @@ class TrainingSection(RecipeSection):
     ] = None
     """Time for all: reading, training, scoring. As many steps are trained as fit, and the learning
     rate falls to 0 with the last one. A run that fits is not shortened. In a sweep the limit holds
-    for each run. Default: none."""
+    for each run. Fewer rows may be held out, see `data.validation_fraction`. Default: none."""
     batch_size: PositiveInt = 32
     """Examples per optimizer step, over all devices and accumulation steps. The BERT paper takes 16
     or 32."""

@@ -42,10 +42,16 @@ from bertctl.data.splits import (
 from bertctl.errors import DataError, UsageError
 from bertctl.progress import SILENT, Listener
 from bertctl.run_folder import CONFIRM
-from bertctl.words import command, count, listing, shorten, unknown
+from bertctl.words import command, count, listing, seconds_in, shorten, unknown
 
 NO_ROWS: Mapping[str, MemoryFile] = MappingProxyType({})
 """No rows in memory: all splits are read from what the recipe names."""
+
+_HELD_OUT_PER_SECOND = 10
+"""Rows held out at most for each second of a time limit: to score more of them would leave too
+little of it for training."""
+_FEWEST_WITH_LIMIT = 200
+"""Rows that may be held out however short the time limit is."""
 
 _MANY_LABELS = 1000
 """Labels above which they are texts rather than classes, and none is said to be lost."""
@@ -280,11 +286,20 @@ def held_out_by_recipe(
         )
     return hold_out(
         rows,
-        fraction=data.validation_fraction,
+        fraction=min(data.validation_fraction, _share_in_time(len(rows), recipe)),
         seed=data.split_seed,
         stratify=stratify,
         groups=groups,
     )
+
+
+def _share_in_time(n_rows: int, recipe: Recipe) -> float:
+    """Returns the share of the rows that can be held out within the time limit of a recipe."""
+    limit = recipe.training.time_limit
+    if limit is None:
+        return 1.0
+    most = max(_FEWEST_WITH_LIMIT, round(_HELD_OUT_PER_SECOND * seconds_in(limit)))
+    return most / max(1, n_rows)
 
 
 def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:
@@ -437,6 +452,9 @@ class _Source(abc.ABC):
             how = "stratified by label"
         else:
             how = "not stratified"
+        share_in_time = _share_in_time(len(rows), self._recipe)
+        if data.folds is None and share_in_time < data.validation_fraction:
+            how += "; no more, so that the time limit leaves time to train"
         if n_groups < len(rows):
             how += f"; {n_groups} groups of related rows, each on one side whatever its labels"
         sentence = (

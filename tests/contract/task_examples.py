@@ -183,7 +183,7 @@ EXAMPLES: Mapping[str, Example] = {
         texts=("text",),
         agrees=score_agrees,
         again={"data.label_column": "gold", "data.text_column": "text"},
-        passes=70,
+        passes=150,
     ),
     "sentence-embeddings": Example(
         rows=tuple(

@@ -151,9 +151,15 @@ def write(
 
 
 def load(
-    *, splits: list[str] | None = None, listener: Listener = SILENT, seed: int = 42, **data: object
+    *,
+    splits: list[str] | None = None,
+    listener: Listener = SILENT,
+    seed: int = 42,
+    time_limit: str | None = None,
+    **data: object,
 ) -> LoadedData:
-    recipe = Recipe(data=DataSection(**data), training=TrainingSection(seed=seed))
+    training = TrainingSection(seed=seed, time_limit=time_limit)
+    recipe = Recipe(data=DataSection(**data), training=training)
     return load_data(recipe, splits=splits, listener=listener)
 
 
@@ -214,6 +220,33 @@ def test_a_hold_out_is_stratified_seeded_and_said(tmp_path):
     alone = load(train_file=train, validation_fraction=0.2, splits=["validation"])
     assert list(alone.splits) == ["validation"]
     assert alone.hashes["validation"] == data.hashes["validation"]
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "fraction", "n_held_out"),
+    [
+        (None, 0.5, 600),
+        ("1s", 0.5, 200),
+        ("30s", 0.5, 300),
+        ("2m", 0.5, 600),
+        ("1s", 0.1, 120),
+    ],
+)
+def test_a_time_limit_holds_out_no_more_rows_than_it_has_time_for(
+    tmp_path, time_limit, fraction, n_held_out
+):
+    listener = Heard()
+    train = write(tmp_path / "a.csv", 1200)
+
+    data = load(
+        train_file=train, validation_fraction=fraction, time_limit=time_limit, listener=listener
+    )
+
+    held = data.splits["validation"]
+    assert len(held) == n_held_out
+    sentence = next(text for text in listener.said if "held out" in text)
+    is_capped = n_held_out < fraction * 1200
+    assert ("so that the time limit leaves time to train" in sentence) == is_capped
 
 
 def test_limits_draw_rows_of_each_split_in_file_order(tmp_path):
