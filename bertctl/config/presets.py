@@ -25,6 +25,7 @@ AUTO = "auto"
 """The preset whose values depend on rows and model; `training/auto_settings.py` chooses them."""
 
 AUTO_FIELDS = (
+    "model.max_length",
     "training.epochs",
     "training.batch_size",
     "training.evaluate_every",
@@ -56,6 +57,7 @@ def fields_left_to_auto(recipe: RecipeFields) -> tuple[str, ...]:
     if recipe.training.preset != AUTO:
         return ()
     set_fields = {
+        *(f"model.{name}" for name in recipe.model.model_fields_set),
         *(f"training.{name}" for name in recipe.training.model_fields_set),
         *(f"optimizer.{name}" for name in recipe.optimizer.model_fields_set),
         *(f"evaluation.{name}" for name in recipe.evaluation.model_fields_set),

@@ -298,8 +298,8 @@ def _share_in_time(n_rows: int, recipe: Recipe) -> float:
     limit = recipe.training.time_limit
     if limit is None:
         return 1.0
-    most = max(_FEWEST_WITH_LIMIT, round(_HELD_OUT_PER_SECOND * seconds_in(limit)))
-    return most / max(1, n_rows)
+    n_rows_in_time = max(_FEWEST_WITH_LIMIT, round(_HELD_OUT_PER_SECOND * seconds_in(limit)))
+    return n_rows_in_time / max(1, n_rows)
 
 
 def limited(splits: Mapping[str, Rows], recipe: Recipe, listener: Listener) -> dict[str, Rows]:

@@ -204,7 +204,12 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     )
     if request.executor != "local":
         jobs = request.jobs or len(cells)
-    cells = [_named(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells]
+    named_cells = [_named(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells]
+    # What a recipe left open when its rows were encoded is said in it now.
+    encoded = {
+        after.key: encoded[before.key] for before, after in zip(cells, named_cells, strict=True)
+    }
+    cells = named_cells
     _refuse_twins(cells)
     planned = [
         PlannedCell(
@@ -481,14 +486,16 @@ def _named(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) -> S
 
     What the preset `auto` chooses is in the recipe.
     """
-    traits = TrainingTraits.of(cell.recipe, inputs.data, inputs.task, inputs.source)
+    traits = TrainingTraits.of(
+        cell.recipe, inputs.data, inputs.task, inputs.source, is_encoded=True
+    )
     recipe, _ = resolve_auto(cell.recipe, traits)
     recipe = recipe.with_fields("runtime", threads=threads)
     recipe = recipe.with_fields(
         "runtime", precision=encoded.source.compute(recipe.runtime).precision
     )
     digest = recipe_hash(recipe, data_hashes=encoded.data.hashes, model_hash=encoded.model_hash)
-    return replace(cell, recipe=recipe, name=digest[:NAME_LENGTH])
+    return replace(cell, recipe=recipe, key=encoding_key(recipe), name=digest[:NAME_LENGTH])
 
 
 def _refuse_twins(cells: Sequence[SweepCell]) -> None:

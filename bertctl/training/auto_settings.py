@@ -15,6 +15,7 @@ from bertctl.data.recipe_data import LoadedData
 from bertctl.modeling.families import model_sizes
 from bertctl.modeling.source import ModelSource
 from bertctl.tasks.base import Task
+from bertctl.training.text_length import length_for_rows
 from bertctl.words import count
 
 _PAPER_WIDTH = 768
@@ -70,6 +71,7 @@ class TrainingTraits:
         has_shared_layers: Whether the layers share their weights, as ALBERT's do.
         majority_share: Share of the training rows that have the most frequent label; 0 where rows
             have no single label, or where the data set itself says which metric counts.
+        max_length: Tokens to read of a text, see `text_length.py`; None for the usual number.
     """
 
     n_rows: int
@@ -78,12 +80,27 @@ class TrainingTraits:
     n_layers: int
     has_shared_layers: bool
     majority_share: float = 0.0
+    max_length: int | None = None
 
     @classmethod
     def of(
-        cls, recipe: Recipe, data: LoadedData, task: Task, source: ModelSource
+        cls,
+        recipe: Recipe,
+        data: LoadedData,
+        task: Task,
+        source: ModelSource,
+        *,
+        is_encoded: bool = False,
     ) -> "TrainingTraits":
-        """Returns what is known of a run before its rows are encoded."""
+        """Returns what is known of a run before it is trained.
+
+        Args:
+            recipe: Of the run.
+            data: Its rows.
+            task: Fitted to them.
+            source: The encoder.
+            is_encoded: Whether the rows are encoded already, with `source.max_length`.
+        """
         n_train = len(data.splits["train"])
         folds = recipe.data.folds
         # Folds differ by a row, and all of them are to be trained alike.
@@ -91,6 +108,12 @@ class TrainingTraits:
             n_rows = n_train + len(data.splits[data.validation_splits[0]])
             n_train = n_rows - n_rows // folds
         sizes = model_sizes(source.config)
+        max_length = None
+        if "model.max_length" in fields_left_to_auto(recipe):
+            if not is_encoded:
+                max_length = length_for_rows(recipe, data, task, source)
+            elif source.max_length != recipe.model.max_length:
+                max_length = source.max_length
         if task.name == "text-classification":
             n_labels = int(task.head()["num_labels"])
         else:
@@ -103,6 +126,7 @@ class TrainingTraits:
             has_shared_layers="num_hidden_groups" in source.config
             or bool(source.config.get("is_encoder_decoder")),
             majority_share=_majority_share(data, task),
+            max_length=max_length,
         )
 
 
@@ -190,6 +214,7 @@ def is_one_sided(traits: TrainingTraits) -> bool:
 
 
 _RULES: Mapping[str, Callable[[TrainingTraits], Any]] = {
+    "model.max_length": lambda traits: traits.max_length,
     "training.epochs": epochs,
     "training.batch_size": batch_size,
     "training.average_best": lambda _: _AVERAGED,
@@ -231,6 +256,7 @@ def resolve_auto(recipe: Recipe, traits: TrainingTraits) -> tuple[Recipe, str]:
     chosen = {dotted: value for dotted, value in values.items() if value is not None}
     chosen = _fitted(chosen, recipe)
     resolved = recipe.with_fields("training", preset=None, **_section("training", chosen))
+    resolved = resolved.with_fields("model", **_section("model", chosen))
     resolved = resolved.with_fields("optimizer", **_section("optimizer", chosen))
     resolved = resolved.with_fields("evaluation", **_section("evaluation", chosen))
     return resolved, _sentence(chosen, traits)
@@ -283,6 +309,9 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
         parts.append(f"{count(chosen['training.epochs'], 'epoch')} ({rows})")
     if "training.batch_size" in chosen:
         parts.append(f"batches of {chosen['training.batch_size']}")
+    if "model.max_length" in chosen:
+        length = chosen["model.max_length"]
+        parts.append(f"{length} tokens of a text (95 % of the rows have no more)")
     if "training.average_best" in chosen:
         parts.append(f"the mean of the best {chosen['training.average_best']} if it is better")
     share = f"{100 * traits.majority_share:.0f} % of the rows have one label"

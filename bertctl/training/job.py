@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bertctl.arrays import Ints
 from bertctl.catalog.mlflow_models import check_registry
 from bertctl.config.agreement import TASK_SECTIONS
+from bertctl.config.presets import fields_left_to_auto
 from bertctl.config.schema import Recipe
 from bertctl.config.task_names import verb_of
 from bertctl.data.recipe_data import NO_ROWS, LoadedData, load_data
@@ -201,7 +202,7 @@ class Encoded:
 
     Attributes:
         data: the splits.
-        source: the model's files.
+        source: the model's files, with the length that the rows were encoded with.
         model_hash: of their content.
         features: split -> encoded rows.
     """
@@ -228,6 +229,7 @@ def encoding_key(recipe: Recipe) -> str:
             model.keep_layers,
         ],
         "long_text": [model.long_text, model.window_stride],
+        "is_length_open": "model.max_length" in fields_left_to_auto(recipe),
         "splits": recipe.evaluation.splits,
         "slices": recipe.evaluation.slice_columns,
         "unlabelled": recipe.distillation.unlabelled,
@@ -246,7 +248,7 @@ def encode(recipe: Recipe, *, listener: Listener = SILENT) -> Encoded:
     from bertctl.modeling.build import build_tokenizer
 
     tokenizer = build_tokenizer(read.source, read.task.auto_class, read.task.head())
-    features = encode_splits(read.task, read.data, recipe, tokenizer)
+    features = encode_splits(read.task, read.data, read.recipe, tokenizer)
     return Encoded(read.data, read.source, read.source.content_hash(), features)
 
 
@@ -325,7 +327,7 @@ def prepare(
     def features_of(loaded: Model) -> dict[str, Any]:
         if encoded:
             return encoded.features
-        return encode_splits(read.task, read.data, recipe, loaded.tokenizer)
+        return encode_splits(read.task, read.data, read.recipe, loaded.tokenizer)
 
     model_hash = encoded.model_hash if encoded else ""
     return assembled(
@@ -492,7 +494,9 @@ def _read(
         data, source = _find(recipe, listener, rows_in_memory)
     task, evaluated = fit_task(recipe, data, labels_checked=encoded is not None)
     require_head(source.config, task.auto_class, source.name)
-    recipe, chosen = resolve_auto(recipe, TrainingTraits.of(recipe, data, task, source))
+    traits = TrainingTraits.of(recipe, data, task, source, is_encoded=encoded is not None)
+    recipe, chosen = resolve_auto(recipe, traits)
+    source = replace(source, max_length=recipe.model.max_length)
     check_layers(recipe, source)
     check_lora(recipe, source)
     if recipe.training.class_weights:

@@ -4,10 +4,12 @@ It stands resolved in what a run leaves.
 """
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from bertctl.config.dump import dump_recipe
 from bertctl.config.load import NULL, load_recipe
@@ -49,7 +51,10 @@ def traits(**changed: Any) -> TrainingTraits:
 
 
 def auto_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
-    """The generic recipe on a few opinions; everything that `auto` chooses is left to it."""
+    """The generic recipe on a few opinions: all but the length is left to `auto`.
+
+    An option that is None is left to it, too.
+    """
     fields = {
         "data.train_file": str(data),
         "data.validation_file": str(data),
@@ -62,7 +67,9 @@ def auto_recipe(tiny_model: Path, data: Path, **options: Any) -> Recipe:
         "runtime.threads": 1,
         "evaluation.bootstrap_resamples": 100,
     }
-    return load_recipe("text-classification", options={**fields, **options})
+    fields.update(options)
+    closed_fields = {name: value for name, value in fields.items() if value is not None}
+    return load_recipe("text-classification", options=closed_fields)
 
 
 def test_bert_base_keeps_the_middle_of_the_papers_grid() -> None:
@@ -188,7 +195,10 @@ def test_of_equal_evaluations_the_first_one_or_the_one_with_the_lowest_loss_is_t
 
 @pytest.mark.parametrize("name", GENERIC)
 def test_the_generic_recipes_leave_their_values_to_auto(name: str) -> None:
-    assert fields_left_to_auto(load_recipe(name)) == AUTO_FIELDS
+    open_fields = fields_left_to_auto(load_recipe(name))
+
+    own_fields = {"model.max_length"} if name == "question-answering" else set()
+    assert set(AUTO_FIELDS) - set(open_fields) == own_fields
 
 
 @pytest.mark.parametrize("name", ["sst2", "mrpc-small", "demo", "few-shot", "sentence-embeddings"])
@@ -300,7 +310,7 @@ def test_a_sweep_leaves_the_fields_beside_its_grid_to_auto(
     assert {cell.recipe.training.preset for cell in sweep.cells} == {None}
     plan = settle_plan(sweep.plan, tmp_path / "sweep")
     base = read_plan(tmp_path / "sweep").base_recipe()
-    assert fields_left_to_auto(base) == AUTO_FIELDS
+    assert set(AUTO_FIELDS) - set(fields_left_to_auto(base)) == {"model.max_length"}
     assert plan.identity() == read_plan(tmp_path / "sweep").identity()
 
 
@@ -327,3 +337,76 @@ def test_a_folder_of_an_auto_run_is_named_by_the_values_that_were_chosen(
     written_out = auto_recipe(tiny_model, opinions, **options, **{"training.preset": NULL})
 
     assert prepare(written_out).hash == job.hash
+
+
+@pytest.fixture(scope="module")
+def long_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with BERT's 512 positions."""
+    folder = tmp_path_factory.mktemp("long") / "model"
+    shutil.copytree(tiny_model, folder)
+    config = transformers.BertConfig.from_pretrained(tiny_model, max_position_embeddings=512)
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def rows_of_words(folder: Path, *lengths: int) -> Path:
+    """Labelled texts of so many words, each a token of the tiny model."""
+    path = folder / "long.jsonl"
+    rows = [
+        {"text": " ".join(["good"] * length), "label": "ab"[number % 2]}
+        for number, length in enumerate(lengths)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_length"),
+    [
+        ([100] * 40, 128),
+        ([100] * 39 + [400], 128),
+        ([150] * 40, 192),
+        ([100] * 30 + [250] * 10, 256),
+        ([600] * 40, 512),
+    ],
+)
+def test_texts_are_read_as_far_as_nearly_all_of_them_go(
+    long_model: Path, tmp_path: Path, lengths: list[int], max_length: int
+) -> None:
+    data = rows_of_words(tmp_path, *lengths)
+    recipe = auto_recipe(long_model, data, **{"model.max_length": None})
+
+    job = prepare(recipe)
+
+    assert job.recipe.model.max_length == max_length
+    assert max(job.features["train"].lengths) == min(max_length, max(lengths) + 2)
+    is_said = f"{max_length} tokens of a text" in job.chosen
+    assert is_said == (max_length > 128)
+
+
+@pytest.mark.parametrize(
+    "options", [{"model.max_length": 100}, {"model.long_text": "window", "model.max_length": None}]
+)
+def test_a_length_that_is_given_and_windows_are_left_alone(
+    long_model: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    data = rows_of_words(tmp_path, *[200] * 40)
+
+    job = prepare(auto_recipe(long_model, data, **options))
+
+    assert job.recipe.model.max_length == (options["model.max_length"] or 128)
+    assert "tokens of a text" not in job.chosen
+
+
+def test_all_runs_of_a_sweep_read_as_far_and_are_encoded_once(
+    long_model: Path, tmp_path: Path
+) -> None:
+    data = rows_of_words(tmp_path, *[180] * 40)
+    recipe = auto_recipe(long_model, data, **{"model.max_length": None})
+    request = SweepRequest(recipe, read_grid("training.epochs=1,2"), BY_SEED)
+
+    sweep = make_sweep(request, tmp_path / "sweep")
+
+    assert {cell.recipe.model.max_length for cell in sweep.cells} == {192}
+    assert {cell.key for cell in sweep.cells} == set(sweep.encoded)
+    assert len(sweep.encoded) == 1

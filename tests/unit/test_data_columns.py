@@ -242,8 +242,8 @@ def test_a_time_limit_holds_out_no_more_rows_than_it_has_time_for(
         train_file=train, validation_fraction=fraction, time_limit=time_limit, listener=listener
     )
 
-    held = data.splits["validation"]
-    assert len(held) == n_held_out
+    held_out = data.splits["validation"]
+    assert len(held_out) == n_held_out
     sentence = next(text for text in listener.said if "held out" in text)
     is_capped = n_held_out < fraction * 1200
     assert ("so that the time limit leaves time to train" in sentence) == is_capped
