@@ -109,7 +109,9 @@ def around(text: str, start: int, end: int, *, margin: int = 40) -> str:
     """Returns the part of a text around a place, so that a fault deep in a long text is seen."""
     first = max(0, start - margin)
     last = min(len(text), end + margin)
-    return ("…" if first else "") + text[first:last] + ("…" if last < len(text) else "")
+    before = "…" if first else ""
+    after = "…" if last < len(text) else ""
+    return before + text[first:last] + after
 
 
 def listed(names: Sequence[object], *, limit: int = 8) -> str:

@@ -97,7 +97,10 @@ def content_of(values: Sequence[Any]) -> Content:
 
 
 def _repeat(values: Sequence[Any]) -> bool:
-    return len(set(values)) < len(values) and len(set(values)) <= max(2, len(values) // 2)
+    """Returns whether values repeat: two of them, or at most half as many as there are rows."""
+    n_values = len(values)
+    n_different = len(set(values))
+    return n_different < n_values and n_different <= max(2, n_values // 2)
 
 
 def names_with_values(table: Table) -> str:

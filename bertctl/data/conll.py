@@ -546,8 +546,11 @@ def piped_sentences(lines: Iterable[str], source: str) -> Iterator[Sentence]:
 
 def are_piped(lines: Iterable[str]) -> bool:
     """Whether lines are sentences of words with their tags behind a bar."""
-    filled = [line.split() for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
-    return bool(filled) and all(map(_PIPED.fullmatch, itertools.chain.from_iterable(filled)))
+    words: list[str] = []
+    for line in lines:
+        if not line.startswith("-DOCSTART-"):
+            words += line.split()
+    return bool(words) and all(map(_PIPED.fullmatch, words))
 
 
 def _require_whole(block: Sequence[_Line], comments: Sequence[str], source: str) -> None:

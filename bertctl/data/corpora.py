@@ -337,7 +337,9 @@ def _counts(line: str) -> bool:
 
 def _hash(lines: Sequence[str]) -> int:
     """Returns the same positive number everywhere, unlike `hash`."""
-    return int.from_bytes(hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()) >> 1
+    text = "\n".join(lines)
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest) >> 1
 
 
 def _repeated(corpora: Sequence[Corpus], hashes: Ints, *, allowed: bool) -> list[str]:

@@ -462,7 +462,10 @@ def _union(label: Mapping[str, list[Any]], other: Mapping[str, list[Any]]) -> di
     known = zip(label["text"], label["answer_start"], strict=True)
     more = zip(other["text"], other["answer_start"], strict=True)
     answers = dict.fromkeys([*known, *more])
-    return {"text": [text for text, _ in answers], "answer_start": [start for _, start in answers]}
+    return {
+        "text": [text for text, _ in answers],
+        "answer_start": [start for _, start in answers],
+    }
 
 
 def _with_all_answers(rows: Rows, options: ReadOptions) -> Rows:

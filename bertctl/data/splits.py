@@ -185,7 +185,9 @@ def labels_of_single_rows(rows: Rows) -> list[str]:
 
 
 def _two_parts(rows: Rows, held: Bools) -> tuple[Rows, Rows]:
-    return rows.select(np.flatnonzero(~held)), rows.select(np.flatnonzero(held), split="validation")
+    train = rows.select(np.flatnonzero(~held))
+    validation = rows.select(np.flatnonzero(held), split="validation")
+    return train, validation
 
 
 def with_whole_groups(

@@ -114,7 +114,9 @@ def split_tagged_words(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 def _parts(text: str, *, unspaced: bool) -> tuple[list[str], list[tuple[int, int]]]:
     words_with_offsets = _splitter(unspaced=unspaced).pre_tokenize_str(text)
-    return [word for word, _ in words_with_offsets], [offsets for _, offsets in words_with_offsets]
+    words = [word for word, _ in words_with_offsets]
+    offsets = [offsets for _, offsets in words_with_offsets]
+    return words, offsets
 
 
 def is_word_character(character: str) -> bool:

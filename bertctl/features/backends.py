@@ -247,6 +247,9 @@ def _cosines(a: Floats32, b: Floats32) -> Floats:
     x = a.astype(np.float64)
     y = b.astype(np.float64)
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    products = (x * y).sum(axis=1)
+    cosines = products / np.where(lengths > 0, lengths, 1.0)
     # A word without a token has a vector of zeros in both.
-    both_zero = (np.abs(x).max(axis=1) == 0) & (np.abs(y).max(axis=1) == 0)
-    return np.where(both_zero, 1.0, (x * y).sum(axis=1) / np.where(lengths > 0, lengths, 1.0))
+    is_zero_in_x = np.abs(x).max(axis=1) == 0
+    is_zero_in_y = np.abs(y).max(axis=1) == 0
+    return np.where(is_zero_in_x & is_zero_in_y, 1.0, cosines)

@@ -153,8 +153,11 @@ def brier_score(probabilities: ArrayLike, gold: ArrayLike, *, multi_label: bool 
         gold: (N, C) whether each label is right.
         multi_label: whether each label has its own sigmoid.
     """
-    squares = (np.asarray(probabilities, dtype=np.float64) - np.asarray(gold)) ** 2
-    return float(squares.mean() if multi_label else squares.sum(axis=1).mean())
+    differences = np.asarray(probabilities, dtype=np.float64) - np.asarray(gold)
+    squares = differences**2
+    if multi_label:
+        return float(squares.mean())
+    return float(squares.sum(axis=1).mean())
 
 
 def honest_calibration_error(confidence: ArrayLike) -> tuple[float, float]:
@@ -446,7 +449,8 @@ def _checked(confidence: ArrayLike, correct: ArrayLike) -> tuple[Floats, Ints]:
 
 
 def _bin_numbers(confidence_N: Floats, bins: int) -> Ints:
-    return np.clip(np.ceil(confidence_N * bins).astype(np.int64) - 1, 0, bins - 1)
+    numbers = np.ceil(confidence_N * bins).astype(np.int64) - 1
+    return np.clip(numbers, 0, bins - 1)
 
 
 def _error(confidence_N: Floats, correct_N: Ints | Bools, bins: int) -> float:

@@ -239,7 +239,9 @@ def bootstrap_difference(
 
 def _of_all(statistic: statistics.Statistic, counts: Ints) -> float:
     """Returns the metric of all examples, 0 where it is undefined."""
-    return float(np.nan_to_num(statistic(counts[None, :].astype(np.float64))[0]))
+    one_draw = counts[None, :].astype(np.float64)
+    [value] = statistic(one_draw)
+    return float(np.nan_to_num(value))
 
 
 def _difference_of(

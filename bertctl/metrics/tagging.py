@@ -141,7 +141,15 @@ def entity_score(name: str, counts: Counts | Array) -> Contributions:
         counts: of each sentence, at least one: entities there, answered, right (see
             `entity_counts`).
     """
-    return _of_sentences(name, counts, _POSSIBLE, [(1, 1, 1, 1, 0, 0), (1, 0, 0, 1, 1, 1)])
+    return _of_sentences(
+        name,
+        counts,
+        _POSSIBLE,
+        [
+            (1, 1, 1, 1, 0, 0),
+            (1, 0, 0, 1, 1, 1),
+        ],
+    )
 
 
 def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:

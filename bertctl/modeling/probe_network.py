@@ -25,7 +25,10 @@ from bertctl.tokenization.layout import Layout, special_ids
 
 def with_head(loaded: Model, head: LinearHead, source: ModelSource, compute: Compute) -> Model:
     """Returns the encoder with the head on top, as a model with logits."""
-    return replace(loaded, network=ProbeNetwork(loaded, head, source).to(compute.device).eval())
+    network = ProbeNetwork(loaded, head, source)
+    network.to(compute.device)
+    network.eval()
+    return replace(loaded, network=network)
 
 
 class ProbeNetwork(nn.Module):

@@ -348,7 +348,9 @@ def scale_by_powers(axes: "Axes") -> None:
 
 def thinned(points: Sequence[tuple[int, float]], most: int) -> tuple[Floats, Floats]:
     """Returns at most so many points, each the mean of as many neighbours."""
-    parts = np.array_split(np.array(points, dtype=np.float64), min(most, len(points)))
+    table = np.array(points, dtype=np.float64)
+    n_parts = min(most, len(points))
+    parts = np.array_split(table, n_parts)
     means = np.array([part.mean(axis=0) for part in parts])
     return means[:, 0], means[:, 1]
 

@@ -110,7 +110,9 @@ def _packed(attention: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(numbers: Array, kind: type) -> str:
-    return base64.b64encode(zlib.compress(np.round(numbers).astype(kind).tobytes(), 6)).decode()
+    rounded: Array = np.round(numbers).astype(kind)
+    packed = zlib.compress(rounded.tobytes(), 6)
+    return base64.b64encode(packed).decode()
 
 
 Found = Mapping[str, Any] | None

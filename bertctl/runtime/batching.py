@@ -86,8 +86,15 @@ def evaluation_plan(lengths: Ints, batch_size: int, *, one_length: bool = False)
         one_length: leave no padding in any batch.
     """
     order = np.argsort(-lengths, kind="stable")
-    ends: Ints | list[int] = np.flatnonzero(np.diff(lengths[order])) + 1 if one_length else []
-    return [batch for part in np.split(order, ends) for batch in _cut(part, batch_size)]
+    parts = [order]
+    if one_length:
+        length_changes = np.diff(lengths[order])
+        first_of_length = np.flatnonzero(length_changes) + 1
+        parts = np.split(order, first_of_length)
+    batches: Plan = []
+    for part in parts:
+        batches += _cut(part, batch_size)
+    return batches
 
 
 def token_budget_plan(lengths: Ints, budget: int, *, one_length: bool = False) -> Plan:

@@ -229,7 +229,12 @@ def _values(dotted: str, raw_values: Sequence[Any], problems: list[str]) -> list
 
 
 def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[Setting]:
-    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    """Returns every combination of the values, by field."""
+    settings = []
+    for values in itertools.product(*grid.values()):
+        setting = dict(zip(grid, values, strict=True))
+        settings.append(setting)
+    return settings
 
 
 def _empty(argument: str) -> UsageError:

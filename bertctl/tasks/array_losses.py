@@ -53,8 +53,10 @@ def span_cross_entropies(scores: Array, labels: Ints, mask: Array) -> Floats32:
         labels: (B, 2) positions of start and end, or `IGNORED`.
         mask: (B, T) 1 where there is no padding.
     """
-    of_tokens = np.where(mask[:, :, None] > 0, scores, -np.inf).transpose(0, 2, 1)
-    return np.asarray(cross_entropies(of_tokens, labels).mean(axis=1), dtype=np.float32)
+    is_token = mask[:, :, None] > 0
+    masked_scores = np.where(is_token, scores, -np.inf)
+    losses = cross_entropies(masked_scores.transpose(0, 2, 1), labels)
+    return np.asarray(losses.mean(axis=1), dtype=np.float32)
 
 
 def squared_errors(scores: Array, labels: Array, *, mean: float, deviation: float) -> Floats32:

@@ -72,8 +72,11 @@ class Batch:
 
     def to(self, device: str) -> Self:
         """Returns the batch with all its tensors on a device."""
-        moved: dict[str, Any] = {name: tensor.to(device) for name, tensor in self.tensors().items()}
-        return replace(self, inputs={name: moved.pop(name) for name in self.inputs}, **moved)
+        moved: dict[str, Any] = {}
+        for name, tensor in self.tensors().items():
+            moved[name] = tensor.to(device)
+        inputs = {name: moved.pop(name) for name in self.inputs}
+        return replace(self, inputs=inputs, **moved)
 
 
 def present(labels: _T | None) -> _T:

@@ -154,7 +154,8 @@ class EncodedTexts:
 
 def _arrays(encodings: Sequence[Encoding]) -> tuple[list[Ints32], list[Bytes]]:
     ids = [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
-    return ids, [np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]
+    type_ids = [np.array(encoding.type_ids, dtype=np.uint8) for encoding in encodings]
+    return ids, type_ids
 
 
 def encode_texts(

@@ -192,7 +192,9 @@ def _packed(documents: Sequence[Sequence[str]], starts: WordStarts) -> PackedTex
 
 def _flags(starts: Ints) -> Bytes:
     """Returns a 1 at each of the starts but the last, which is the length."""
-    return (np.bincount(starts[starts < starts[-1]], minlength=int(starts[-1])) > 0).view(np.uint8)
+    length = int(starts[-1])
+    counts = np.bincount(starts[starts < length], minlength=length)
+    return (counts > 0).view(np.uint8)
 
 
 def _id_type(tokenizer: Tokenizer) -> type[np.unsignedinteger[Any]]:

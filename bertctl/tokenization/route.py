@@ -159,7 +159,9 @@ class Route:
 
 def split_flat(ids: Array, lengths: Ints) -> list[list[int]]:
     """Returns flat ids as one list per text."""
-    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+    ends = np.cumsum(lengths)
+    parts = np.split(ids, ends[:-1])
+    return [part.tolist() for part in parts]
 
 
 def find_route(tokenizer: Tokenizer) -> Route | None:

@@ -102,7 +102,9 @@ def explain(
             console.print(*coloured(line), sep="\n")
 
     def as_page(lines: Iterable[dict[str, Any]], file: Any) -> None:
-        file.write(render_html(explained_page(str(arguments.run.path), lines, explainer.summary)))
+        run = str(arguments.run.path)
+        page = explained_page(run, lines, explainer.summary)
+        file.write(render_html(page))
 
     formats = {"text": AnswerFormat(as_text), "html": AnswerFormat(as_page)}
     if on_error == "skip":

@@ -178,7 +178,9 @@ def _read_layer(layer: Any, dtype: torch.dtype) -> _LayerWeights | None:
 
 def _epsilons(parts: Sequence[Any]) -> tuple[float, float]:
     """Returns those of both normalisations among the parts of a layer; 0 where it has others."""
-    return float(getattr(parts[4], "eps", 0.0)), float(getattr(parts[7], "eps", 0.0))
+    first = float(getattr(parts[4], "eps", 0.0))
+    second = float(getattr(parts[7], "eps", 0.0))
+    return first, second
 
 
 def _is_gelu(activation: Any) -> bool:

@@ -223,8 +223,11 @@ class CorpusWindows(OneAnswer):
 
 def word_begins(text: PackedText, begin: int, end: int) -> Bools:
     """Returns whether the tokens from `begin` to `end` begin words."""
-    bits = np.unpackbits(text.begins[begin // 8 : (end + 7) // 8], bitorder="little")
-    return bits[begin % 8 : begin % 8 + end - begin].astype(np.bool_)
+    first_byte = begin // 8
+    end_byte = (end + 7) // 8
+    bits = np.unpackbits(text.begins[first_byte:end_byte], bitorder="little")
+    offset = begin % 8
+    return bits[offset : offset + end - begin].astype(np.bool_)
 
 
 def _at_word(text: PackedText, begin: int, end: int) -> int:
