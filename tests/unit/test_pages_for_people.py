@@ -155,9 +155,9 @@ def test_a_sweeps_caption_says_what_is_there(tmp_path: Path, seeds: int, words: 
     page = render_html(sweep_report(document, tmp_path))
     assert words in page
     assert "darker" not in page
-    assert "dashed the answer" in page
+    assert "as a dashed line" in page
     far = render_html(sweep_report(document.model_copy(update={"baseline": -5.0}), tmp_path))
-    assert "dashed the answer" not in far, "its line is off the scale"
+    assert "as a dashed line" not in far, "its line is off the scale"
 
 
 def test_a_probe_of_one_layer_has_a_picture_of_its_size(tmp_path: Path) -> None:
