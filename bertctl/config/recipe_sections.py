@@ -202,7 +202,7 @@ class ModelSection(RecipeSection):
     Default: all."""
     max_length: Annotated[int, Field(ge=4)] = 128
     """Longest input in tokens, special tokens included. Longer inputs are truncated; how many, is
-    counted and shown. `training.preset: auto` raises it up to 512 where texts are longer."""
+    counted and shown. `training.preset: auto` raises it up to 256 where texts are longer."""
     long_text: Annotated[Literal["head", "tail", "head-tail", "window"], Mark.LATER] = "head"
     """Part of a too long text that is read: its beginning, its end, both, or all of it in
     overlapping windows. For classification and regression; `head-tail` takes the first quarter and

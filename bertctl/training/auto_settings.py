@@ -311,7 +311,7 @@ def _sentence(chosen: Mapping[str, Any], traits: TrainingTraits) -> str:
         parts.append(f"batches of {chosen['training.batch_size']}")
     if "model.max_length" in chosen:
         length = chosen["model.max_length"]
-        parts.append(f"{length} tokens of a text (95 % of the rows have no more)")
+        parts.append(f"{length} tokens of a text (over 5 % of the rows have more than 128)")
     if "training.average_best" in chosen:
         parts.append(f"the mean of the best {chosen['training.average_best']} if it is better")
     share = f"{100 * traits.majority_share:.0f} % of the rows have one label"

@@ -22,6 +22,10 @@ _BYTES_PER_TOKEN = 2.5
 """A token has more UTF-8 bytes than this in nearly all languages, so that shorter rows need not be
 encoded to know that they are short."""
 
+_LONGEST = 256
+"""Tokens that are read of a text at most. With 512, BERT-base takes about 17 GB for a step of 16
+rows, with 256 about 8."""
+
 _STEP = 64
 """Lengths differ by this much, so that a few rows more or less seldom change them."""
 
@@ -36,7 +40,7 @@ def length_for_rows(
 ) -> int | None:
     """Returns the tokens to read of a text, so that 95 % of the training rows are read whole.
 
-    It is a multiple of 64, at most 512 and what the encoder can read. It is None where the default
+    It is a multiple of 64, at most 256 and what the encoder can read. It is None where the default
     of `model.max_length` is long enough, and where long texts are read in windows.
 
     Args:
@@ -59,7 +63,7 @@ def length_for_rows(
     from bertctl.modeling.build import build_tokenizer
 
     tokenizer = build_tokenizer(source, task.auto_class, task.head())
-    longest = read_length(source.config)
+    longest = min(_LONGEST, read_length(source.config))
     lengths = [task.encode(rows, tokenizer, max_length=longest).lengths for rows in sampled]
     needed = np.percentile(np.concatenate(lengths), _SHARE)
     if needed <= recipe.model.max_length:

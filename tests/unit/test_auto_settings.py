@@ -367,7 +367,8 @@ def rows_of_words(folder: Path, *lengths: int) -> Path:
         ([100] * 39 + [400], 128),
         ([150] * 40, 192),
         ([100] * 30 + [250] * 10, 256),
-        ([600] * 40, 512),
+        ([250] * 38 + [600] * 2, 256),
+        ([600] * 40, 256),
     ],
 )
 def test_texts_are_read_as_far_as_nearly_all_of_them_go(
