@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -50,6 +51,9 @@ os.fsync = lambda _: None  # waits for a disk, for the day the power fails; no t
 gc.disable()  # until all tests are collected, which takes a fifth less time
 # transformers compiles one expression for each weight of each model that it loads
 re._MAXCACHE = 1 << 14
+
+# Processes below `nohup` ignore a terminal that closes, and some tests close one.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent
 
