@@ -1,5 +1,6 @@
 """Finished runs in Python: opened, asked for answers, scored."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +10,7 @@ from bertctl.addresses import refuse_address
 from bertctl.api.fields import Fields, as_options
 from bertctl.config.schema import Recipe
 from bertctl.data.memory_rows import RowsInMemory, kept_file, memory_file
+from bertctl.data.sources import MemoryFile
 from bertctl.errors import UsageError
 from bertctl.inference.carried_columns import KeptColumns
 from bertctl.inference.engine import Engine
@@ -31,7 +33,60 @@ Scores = dict[str, dict[str, float | None]]
 """Split -> metric -> value."""
 
 
-class Run:
+class Answering(ABC):
+    """Answers examples that are in memory, as a list or as a stream."""
+
+    def predict(
+        self,
+        examples: RowsInMemory,
+        *,
+        top_k: int | None = None,
+        keep_columns: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Returns one answer per example, in order; see `bertctl.predict`."""
+        return list(self.stream(examples, top_k=top_k, keep_columns=keep_columns))
+
+    def stream(
+        self,
+        examples: RowsInMemory,
+        *,
+        top_k: int | None = None,
+        keep_columns: str | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        """Yields one answer per example, in order, and reads on as they are taken.
+
+        Some thousands of examples are in memory at once, however many there are.
+
+        Args:
+            examples: Texts, mappings or a data frame; see `bertctl.predict`.
+            top_k: Number of labels to answer with, the likeliest first, as `top`.
+            keep_columns: Columns of the examples that stand beside the answers: "all", "none", or
+                names between commas. Default: all, but none where the recipe keeps no texts.
+
+        Raises:
+            BertctlError: Examples that the task does not know, or that several runs read
+                differently.
+        """
+        _check_top_k(top_k)
+        file = memory_file(examples, "examples")
+        if file is None:
+            return iter(())
+        columns = KeptColumns.parse(keep_columns, by_default=self._keeps_text)
+        return self._answers(file, columns, top_k)
+
+    @property
+    @abstractmethod
+    def _keeps_text(self) -> bool:
+        """Whether texts may stand beside the answers."""
+
+    @abstractmethod
+    def _answers(
+        self, file: MemoryFile, columns: KeptColumns, top_k: int | None
+    ) -> Iterator[dict[str, Any]]:
+        """Returns the answers to the examples of a file in memory, which is not empty."""
+
+
+class Run(Answering):
     """Finished run with its model.
 
     The model is loaded when it is first needed and then stays in memory.
@@ -84,50 +139,15 @@ class Run:
         """Value of each metric by split, from metrics.json (with intervals and counts)."""
         return _values(self._trained.folder.read_metrics())
 
-    def predict(
-        self,
-        examples: RowsInMemory,
-        *,
-        top_k: int | None = None,
-        keep_columns: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Returns one answer per example, in order; see `bertctl.predict`."""
-        return list(self.stream(examples, top_k=top_k, keep_columns=keep_columns))
+    @property
+    def _keeps_text(self) -> bool:
+        return self._trained.recipe.evaluation.keep_text
 
-    def stream(
-        self,
-        examples: RowsInMemory,
-        *,
-        top_k: int | None = None,
-        keep_columns: str | None = None,
+    def _answers(
+        self, file: MemoryFile, columns: KeptColumns, top_k: int | None
     ) -> Iterator[dict[str, Any]]:
-        """Yields one answer per example, in order, and reads on as they are taken.
-
-        Some thousands of examples are in memory at once, however many there are.
-
-        Args:
-            examples: Texts, mappings or a data frame; see `bertctl.predict`.
-            top_k: Number of labels to answer with, the likeliest first, as `top`.
-            keep_columns: Columns of the examples that stand beside the answers: "all", "none", or
-                names between commas. Default: all, but none where the recipe keeps no texts.
-
-        Raises:
-            BertctlError: Examples that the task does not know.
-        """
-        _check_top_k(top_k)
-        file = memory_file(examples, "examples")
-        if file is None:
-            return iter(())
-        columns = KeptColumns.parse(
-            keep_columns, by_default=self._trained.recipe.evaluation.keep_text
-        )
         chunks = unlabelled_rows(self._trained, file)
-        predictor = Predictor(
-            self._trained,
-            self._engine,
-            top_k=top_k,
-            kept_columns=columns,
-        )
+        predictor = Predictor(self._trained, self._engine, top_k=top_k, kept_columns=columns)
         return predictor.predict(chunks)
 
     def evaluate(
@@ -229,11 +249,12 @@ class Run:
         return facts | {"score": score} if score else facts
 
 
-class Runs:
+class Runs(Answering):
     """Several finished runs that answer the same rows.
 
-    Each batch goes once through layers that two runs have alike. The models are loaded when they
-    are first needed.
+    An answer to an example is one line, with each run's answer under the run's name. Each batch
+    goes once through layers that two runs have alike. The models are loaded when they are first
+    needed.
 
     Args:
         paths: The run folders.
@@ -268,39 +289,14 @@ class Runs:
         """What each run shares with an earlier one: `shares_with` and `shared_layers`, by name."""
         return self._loaded.sharing()
 
-    def predict(
-        self,
-        examples: RowsInMemory,
-        *,
-        top_k: int | None = None,
-        keep_columns: str | None = None,
-    ) -> list[dict[str, Any]]:
-        """Returns one line per example, in order, with the answer of each run under its name."""
-        return list(self.stream(examples, top_k=top_k, keep_columns=keep_columns))
-
-    def stream(
-        self,
-        examples: RowsInMemory,
-        *,
-        top_k: int | None = None,
-        keep_columns: str | None = None,
-    ) -> Iterator[dict[str, Any]]:
-        """Yields one line per example, in order, and reads on as they are taken.
-
-        Args:
-            examples: Texts, mappings or a data frame; see `bertctl.predict`.
-            top_k: Number of labels to answer with; see `Run.stream`.
-            keep_columns: Columns of the examples that are in the lines; see `Run.stream`.
-
-        Raises:
-            BertctlError: Examples that the tasks do not know, or that runs read differently.
-        """
-        _check_top_k(top_k)
-        file = memory_file(examples, "examples")
-        if file is None:
-            return iter(())
+    @property
+    def _keeps_text(self) -> bool:
         [first, *_] = self._runs.values()
-        columns = KeptColumns.parse(keep_columns, by_default=first.recipe.evaluation.keep_text)
+        return first.recipe.evaluation.keep_text
+
+    def _answers(
+        self, file: MemoryFile, columns: KeptColumns, top_k: int | None
+    ) -> Iterator[dict[str, Any]]:
         chunks = SeveralRows([*self._runs.values()]).of_source(file)
         predictor = SeveralPredictor(self._loaded, top_k=top_k, kept_columns=columns)
         return predictor.predict(chunks)

@@ -10,6 +10,7 @@ Letters: N rows or words, D size of a vector, C outputs.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -105,13 +106,15 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
                 "the run's time"
             )
     labels = present(job.features["train"].labels)  # type: ignore[attr-defined]
-    chosen = frozen_sample(
+    draw = partial(
+        frozen_sample,
         job,
         row_labels(train, labels),
         tokens=tokens,
         n_outputs=settings.n_outputs,
         by_word=reader.by_word,
     )
+    chosen = draw()
     if pace is not None:
         words_of_row = max(1.0, job.features["train"].num_predictions / len(train))
         in_time = pace.affordable_rows(
@@ -121,14 +124,7 @@ def frozen_answers(job: Job, splits: Sequence[str], listener: Listener) -> Answe
         )
         if in_time < min(len(chosen), FEWEST_IN_TIME):
             raise NoTimeError(TOO_SHORT)
-        chosen = frozen_sample(
-            job,
-            row_labels(train, labels),
-            tokens=tokens,
-            n_outputs=settings.n_outputs,
-            by_word=reader.by_word,
-            at_most=in_time,
-        )
+        chosen = draw(at_most=in_time)
     reader.total = len(chosen) + sum(len(job.data.splits[split]) for split in readable)
     try:
         vectors, sample_labels = reader.training_rows(train, chosen)

@@ -317,13 +317,7 @@ class Predictor:
     def finish(self, listener: Listener) -> None:
         """Ends the progress, and says what was truncated."""
         listener.finish("predicting")
-        if self._clashes:
-            renamed = ", ".join(f"{name}{SUFFIX}" for name in self._clashes)
-            message = (
-                f"the input has its own {listing([*self._clashes])}, so the model's answers are in "
-                f"{renamed}"
-            )
-            listener.warn(f"{message}; `keep_columns=none` leaves the input's out")
+        warn_of_clashes([*self._clashes], "the model's answers", listener)
         tell_truncation(self.run, self.counts, listener)
 
 
@@ -331,6 +325,22 @@ def without_labels(rows: Rows) -> Rows:
     """Returns rows without the column of labels."""
     columns = {name: values for name, values in rows.columns.items() if name != "label"}
     return replace(rows, columns=columns)
+
+
+def warn_of_clashes(columns: Sequence[str], answers: str, listener: Listener) -> None:
+    """Warns of columns that the input and the answers have, if there are any.
+
+    Args:
+        columns: Their names.
+        answers: What the renamed columns hold.
+        listener: Receives the warning.
+    """
+    if columns:
+        renamed = ", ".join(f"{name}{SUFFIX}" for name in columns)
+        listener.warn(
+            f"the input has its own {listing(columns)}, so {answers} are in {renamed}; "
+            "`keep_columns=none` leaves the input's out"
+        )
 
 
 def tell_truncation(

@@ -17,7 +17,7 @@ from bertctl.data.readers import READERS
 from bertctl.data.rows import Rows
 from bertctl.data.sources import MemoryFile
 from bertctl.errors import DataError, UsageError
-from bertctl.inference.carried_columns import SUFFIX, KeptColumns, free_name
+from bertctl.inference.carried_columns import KeptColumns, free_name
 from bertctl.inference.engine import Engine, forward_together
 from bertctl.inference.predict import (
     Destination,
@@ -25,6 +25,7 @@ from bertctl.inference.predict import (
     tell_truncation,
     text_rows,
     unlabelled_rows,
+    warn_of_clashes,
 )
 from bertctl.inference.trained import NetworkRun, open_run
 from bertctl.progress import SILENT, Listener
@@ -442,12 +443,7 @@ class SeveralPredictor:
     def finish(self, listener: Listener) -> None:
         """Ends the progress, and says what was truncated."""
         listener.finish("predicting")
-        if self._clashes:
-            renamed = ", ".join(f"{name}{SUFFIX}" for name in self._clashes)
-            listener.warn(
-                f"the input has its own {listing([*self._clashes])}, so the answers are in "
-                f"{renamed}; `keep_columns=none` leaves the input's out"
-            )
+        warn_of_clashes([*self._clashes], "the answers", listener)
         if self._rows_apart:
             listener.say(
                 f"{count(self._rows_apart, 'row')}: the runs read these texts at other lengths, so "

@@ -8,6 +8,7 @@ from bertctl.arrays import Ints
 from bertctl.config.schema import Recipe
 from bertctl.data.recipe_data import LoadedData
 from bertctl.data.rows import Rows
+from bertctl.data.splits import sample
 from bertctl.modeling.families import read_length
 from bertctl.modeling.source import ModelSource
 from bertctl.tasks.base import Task
@@ -55,7 +56,7 @@ def length_for_rows(
     splits = ["train"]
     if recipe.data.folds is not None:
         splits += data.validation_splits
-    sampled = [_sample(data.splits[name], recipe.data.split_seed) for name in splits]
+    sampled = [sample(data.splits[name], _SAMPLED, seed=recipe.data.split_seed) for name in splits]
     n_bytes = np.concatenate([_bytes_of(rows) for rows in sampled])
     if np.percentile(n_bytes, _SHARE) <= _BYTES_PER_TOKEN * recipe.model.max_length:
         return None
@@ -69,13 +70,6 @@ def length_for_rows(
     if needed <= recipe.model.max_length:
         return None
     return min(longest, math.ceil(needed / _STEP) * _STEP)
-
-
-def _sample(rows: Rows, seed: int) -> Rows:
-    if len(rows) <= _SAMPLED:
-        return rows
-    drawn = np.random.default_rng(seed).choice(len(rows), _SAMPLED, replace=False)
-    return rows.select(np.sort(drawn))
 
 
 def _bytes_of(rows: Rows) -> Ints:

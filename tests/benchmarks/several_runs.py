@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-WORDS = ["the", "film", "was", "good", "fine", "dull", "bad", "never", "so", "very", "long", "town"]
+from tests.benchmarks.lora import WORDS, make_bert_base
 
 
 def main() -> None:
@@ -69,7 +69,6 @@ def make_pairs(folder: Path, model: str | None) -> list[str]:
 
     from bertctl.config.load import load_recipe
     from bertctl.modeling.source import inspect_model
-    from tests.benchmarks.lora import make_bert_base
 
     torch.manual_seed(0)
     if model is None:
