@@ -285,14 +285,20 @@ def open_in_place(path: Path, flags: int) -> int:
 
 
 def _sync(path: Path, *, with_content: bool = True) -> None:
-    """Makes a file, or a folder, perhaps with all that is in it, outlive a loss of power."""
-    for entry in path.iterdir() if with_content and path.is_dir() else ():
-        _sync(entry)
-    number = os.open(path, os.O_RDONLY)
+    """Makes a file or folder outlive a loss of power.
+
+    Args:
+        path: File or folder.
+        with_content: Whether all that is in a folder is to be synced too.
+    """
+    if with_content and path.is_dir():
+        for entry in path.iterdir():
+            _sync(entry)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 def _descriptor(path: Path) -> int | None:

@@ -281,14 +281,15 @@ def paired_comparison(
 ) -> dict[str, Any] | None:
     """Returns how a run's metric differs from a baseline's on the same rows.
 
-    It is None where lines don't give the metric.
+    The result is None if the lines don't determine the metric.
 
     Args:
         answers: What the lines mean.
-        lines: The run's, with their gold answers.
-        baseline_lines: The baseline's, in the same order.
+        lines: Predictions of the run, with their gold answers.
+        baseline_lines: Predictions of the baseline, in the same order.
         metric: Name.
-        compared: Among how many evaluations the run was chosen by these rows.
+        compared: How many evaluations on these rows the run is the best of (1: it wasn't chosen by
+            them). The best of many is good by luck too, so the interval is widened at the bad end.
     """
     ours = answers.contributions(lines, metric)
     theirs = answers.contributions(baseline_lines, metric)
@@ -297,11 +298,15 @@ def paired_comparison(
     difference = ours.difference(theirs)
     known = find_metric(metric)
     higher_is_better = known is None or known.higher_is_better
-    ends = (difference.low, difference.high)
-    low, high = simultaneous(difference.value, ends, compared, at_least=higher_is_better)
-    corrected = (difference.low if low is None else low, difference.high if high is None else high)
+
+    interval = (difference.low, difference.high)
+    low, high = simultaneous(difference.value, interval, compared, at_least=higher_is_better)
+    if low is None:
+        low = difference.low
+    if high is None:
+        high = difference.high
     return difference_document(
-        difference, theirs.value, corrected, higher_is_better=higher_is_better
+        difference, theirs.value, (low, high), higher_is_better=higher_is_better
     )
 
 

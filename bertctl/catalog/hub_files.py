@@ -6,7 +6,6 @@ Nothing is fetched here.
 import os
 from dataclasses import dataclass
 from fnmatch import fnmatch
-from functools import partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -87,22 +86,30 @@ def cache_folder() -> Path:
 
 
 def cached_files(hub_files: HubFiles) -> dict[str, Path]:
-    """Returns where files are on this disk, those that are; nothing is fetched."""
+    """Returns the paths of those files that are on this disk; nothing is fetched.
+
+    Raises:
+        UsageError: The repository's name is none, or HF_ENDPOINT is no address.
+    """
     remedy = (
         "Give org/name, such as google-bert/bert-base-uncased; HF_ENDPOINT is an address: "
         "https://hub.example."
     )
-    with loading(
-        f"the hub's {hub_files.repo_type} {hub_files.repo}", kind=UsageError, remedy=remedy
-    ):
-        # The library refuses such an address when it is imported, which may have been long ago.
+    repository = f"the hub's {hub_files.repo_type} {hub_files.repo}"
+    cached: dict[str, Path] = {}
+    with loading(repository, kind=UsageError, remedy=remedy):
+        # A port that is no number raises here. The library would refuse it only when it is
+        # imported, which may have been long ago.
         _ = urlsplit(endpoint()).port
         from huggingface_hub import try_to_load_from_cache
 
-        find = partial(
-            try_to_load_from_cache,
-            hub_files.repo,
-            revision=hub_files.revision,
-            repo_type=hub_files.repo_type,
-        )
-        return {name: Path(path) for name in hub_files.files if isinstance(path := find(name), str)}
+        for name in hub_files.files:
+            path = try_to_load_from_cache(
+                hub_files.repo,
+                name,
+                revision=hub_files.revision,
+                repo_type=hub_files.repo_type,
+            )
+            if isinstance(path, str):  # else None, or a mark that the hub doesn't have it
+                cached[name] = Path(path)
+    return cached

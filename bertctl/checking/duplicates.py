@@ -109,10 +109,7 @@ class SameRows:
             )
 
     def repeated_in(self, split: str) -> Ints:
-        """Returns the positions of a split's rows that are repeated.
-
-        They are not the only ones to say what they say.
-        """
+        """Returns the positions of a split's rows that say the same as another row."""
         number = self.splits.index(split)
         start, end = self.starts[number : number + 2]
         positions: Ints = self.repeated[(self.repeated >= start) & (self.repeated < end)]

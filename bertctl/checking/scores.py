@@ -25,17 +25,18 @@ def check_scores(subject: Subject) -> Iterator[Finding]:
         if not rows.has("label"):
             continue
         scores = _numbers(rows)
-        bad, good = (np.flatnonzero(np.isfinite(scores) == fine).tolist() for fine in (False, True))
+        is_number = np.isfinite(scores)
         yield from _RULES.of_rows(
             "score-not-a-number",
             rows,
             split,
-            bad,
+            np.flatnonzero(~is_number).tolist(),
             partial(_shown, rows),
         )
-        if good:
-            ranges[split] = (float(scores[good].min()), float(scores[good].max()))
-            yield from _spread(subject, split, scores[good], good)
+        if is_number.any():
+            numbers = scores[is_number]
+            ranges[split] = (float(numbers.min()), float(numbers.max()))
+            yield from _spread(subject, split, numbers, np.flatnonzero(is_number).tolist())
     for split, (low, high) in ranges.items():
         if split != "train" and "train" in ranges:
             yield from _outside(subject, split, ranges["train"], (low, high))

@@ -337,33 +337,29 @@ class _Layers:
             self._put("data.datasets_file", str(beside), DEFAULT._replace(shown=str(beside)))
 
     def add_preset(self) -> None:
-        """Lays the values of `training.preset` under other values.
+        """Puts the values of `training.preset` in place of those from weaker sources.
 
-        They go under what stands in the source that names it, and over the rest.
+        Fields of the source that names the preset, and of stronger ones, stay.
 
         The values of `auto` depend on rows and model: the fields stay open until these are read.
         """
         training = self._values.get("training")
-        if isinstance(training, dict):
-            name = training.get("preset")
-        else:
-            name = None
+        if not isinstance(training, dict):
+            return
+        name = training.get("preset")
         if not isinstance(name, str):
             return
+
         origin = self.origins["training.preset"]
         if name == AUTO:
             self._leave_to_auto(origin)
-        for dotted, value in PRESETS.get(
-            name, {}
-        ).items():  # a name that is none is reported by itself
+        preset = PRESETS.get(name, {})  # an unknown name is reported with the other wrong values
+        for dotted, value in preset.items():
             if self.origins.get(dotted, DEFAULT).rank < origin.rank:
                 self._put(dotted, value, origin._replace(via=f"preset {name}"))
 
     def _leave_to_auto(self, origin: Origin) -> None:
-        """Takes out the values that the preset `auto` chooses.
-
-        They are those of farther sources than the one that names the preset.
-        """
+        """Takes out the fields that the preset `auto` chooses, if a weaker source gave them."""
         for dotted in AUTO_FIELDS:
             section, _, name = dotted.partition(".")
             if self.origins.get(dotted, DEFAULT).rank >= origin.rank:

@@ -274,11 +274,9 @@ def _split(
 
 
 def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str) -> DataError:
+    """Returns the error for a record that has more or fewer fields than the first one."""
     delimiter = _WORDS.get(dialect.delimiter, repr(dialect.delimiter))
-    if dialect.header:
-        said_by = "the header has"
-    else:
-        said_by = "the first row has"
+    first_record = "header" if dialect.header else "first row"
     if dialect.quoted:
         remedy = f"A {delimiter} inside a field needs quotes around the field."
     else:
@@ -287,15 +285,26 @@ def _wrong_width(fields: Sequence[str], line: int, dialect: Dialect, source: str
             "quotes."
         )
     text = dialect.delimiter.join(fields)
+    if len(text) > 80:
+        text = text[:80] + "…"
+    names = ", ".join(dialect.names)
     return DataError(
-        f"{source}:{line}: {count(len(fields), 'field')} where {said_by} {len(dialect.names)} "
-        f"({', '.join(dialect.names)}): {text if len(text) <= 80 else text[:80] + '…'!r}",
+        f"{source}:{line}: {count(len(fields), 'field')} where the {first_record} has "
+        f"{len(dialect.names)} ({names}): {text!r}",
         remedy=remedy
         + " Separator and header can be said: `data.delimiter=tab`, `data.header=False`.",
     )
 
 
 def _bad_quotes(error: csv.Error, begins: int, last_line: int, source: str) -> DataError:
+    """Returns the error for a record that the csv module can't read.
+
+    Args:
+        error: What the module raised; its text tells the cases apart.
+        begins: Line on which the record begins.
+        last_line: Line up to which the module read.
+        source: Name of the file.
+    """
     remedy = 'A quote inside a quoted field is written twice: "He said ""no""."'
     if "unexpected end" in str(error):
         message = (

@@ -132,20 +132,24 @@ class QuestionReader(Reader):
     def guess(self, path: Path | MemoryFile, options: ReadOptions) -> Reading | None:
         """Returns the first questions of a file whose answers are found in their texts.
 
-        The answers must be no classes.
+        The result is None for other files: fewer than half of the answers are found, or the answers
+        of a table are classes.
         """
         reading = super().guess(path, options)
-        if reading:
-            answers = reading.rows.columns["label"]
-        else:
-            answers = ()
+        if not reading:
+            return None
+
+        answers = reading.rows.columns["label"]
         starts = list(chain.from_iterable(answer["answer_start"] for answer in answers))
-        are_in_texts = 2 * sum(start >= 0 for start in starts) >= len(starts)
+        n_in_texts = sum(start >= 0 for start in starts)
+        if 2 * n_in_texts < len(starts):
+            return None
+
         texts = list(chain.from_iterable(answer["text"] for answer in answers))
-        is_class = content_of(texts) == "class"
-        if are_in_texts and not (is_class and path.suffix in (".csv", ".tsv")):
-            return reading
-        return None
+        are_classes = content_of(texts) == "class"
+        if are_classes and path.suffix in (".csv", ".tsv"):
+            return None
+        return reading
 
     def columns_of(self, table: Table, options: ReadOptions) -> "QuestionColumns":
         """Returns which column of a file is which."""

@@ -258,27 +258,27 @@ class Reader(ABC):
                 )
 
     def _with_ids(self, table: Table, columns: Any, options: ReadOptions) -> tuple[Any, FileIds]:
-        """Returns the columns of a file by its first rows, with the ids that it has of its own.
+        """Returns the columns of a file, and the column with the file's own ids, if it has one.
 
-        Ids that nobody named stand for the rows of a whole file only if each row has another one.
+        Such a column becomes `columns.id` only for a whole file in which each row has another id.
+
+        Args:
+            table: First rows of the file.
+            columns: Which column is which, by those rows.
+            options: How the file is read.
         """
         if columns.id is not None:
             return columns, FileIds(columns.id, are_strict=not self.finds_ids)
         if self.finds_ids:
-            column = None
-        else:
-            column = guess_id_column(table, columns.used)
+            return columns, FileIds()
+        column = guess_id_column(table, columns.used)
         if column is None or not options.whole:
             return columns, FileIds(column)
-        if columns.label is not None:
-            labels = table.columns[columns.label]
-        else:
-            labels = ()
-        # of several annotators one row stays
-        if len(labels) and not is_packed(labels):
-            labelled = table.select(labelled_places(labels))
-        else:
-            labelled = table
+
+        labelled = table
+        if columns.label is not None and not is_packed(table.columns[columns.label]):
+            # Of the rows of several annotators, one is labelled.
+            labelled = table.select(labelled_places(table.columns[columns.label]))
         if not can_stand_for_rows(labelled, column, options.listener):
             return columns, FileIds()
         return replace(columns, id=column), FileIds(column)

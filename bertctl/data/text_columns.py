@@ -302,26 +302,30 @@ def _guess_label(table: Table, used: Sequence[str], *, needed: bool) -> str | No
 
 
 def _label_candidates(table: Table, free: Mapping[str, str]) -> tuple[str, ...]:
-    """Returns the columns that may be the label by what they hold, by their names in lower case.
+    """Returns the columns that may be the label, judged by their values.
 
-    Columns with few words that recur in nearly all rows go before numbers, which count or measure
-    something as often, and before columns with blanks.
+    Columns of a few words that recur in nearly all rows win over numbers, which may as well count
+    or measure something. Among them, columns without blanks win.
+
+    Args:
+        table: First rows of the file.
+        free: Columns that nothing else is read from, as name in lower case -> name.
+
+    Returns:
+        The lower-case names.
     """
-    filled_columns = {
-        key: name for key, name in free.items() if not is_mostly_empty(table.columns[name])
-    }
     candidates = {
-        key: name for key, name in filled_columns.items() if key not in (*ID_NAMES, *SPLIT_NAMES)
+        key: table.columns[name]
+        for key, name in free.items()
+        if key not in (*ID_NAMES, *SPLIT_NAMES) and not is_mostly_empty(table.columns[name])
     }
-    words = [key for key, name in candidates.items() if is_class_column(table.columns[name])]
-    without_blanks = [key for key in words if is_filled(table.columns[candidates[key]])]
-    if words:
-        return tuple(without_blanks or words)
-    return tuple(
-        key
-        for key, name in candidates.items()
-        if content_of(table.columns[name]) in ("class", "score")
-    )
+    of_words = [key for key, values in candidates.items() if is_class_column(values)]
+    if not of_words:
+        return tuple(
+            key for key, values in candidates.items() if content_of(values) in ("class", "score")
+        )
+    without_blanks = [key for key in of_words if is_filled(candidates[key])]
+    return tuple(without_blanks or of_words)
 
 
 def refuse_other_texts(rows: Rows, columns: Mapping[str, str], settings: DataSection) -> None:

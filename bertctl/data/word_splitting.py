@@ -131,16 +131,18 @@ def is_word_character(character: str) -> bool:
 def is_within_word(text: str, place: int) -> bool:
     """Returns whether a place lies between two characters of one word.
 
-    Scripts without blanks have no such places but before marks: where their words end can't be
-    seen.
+    In scripts without blanks (Chinese, Thai, ...) any two characters may be two words, so a place
+    there is within a word only if the next character is a mark, such as an accent.
     """
-    if not 0 < place < len(text) or not (
-        is_word_character(text[place - 1]) and is_word_character(text[place])
-    ):
+    if not 0 < place < len(text):
         return False
-    return unicodedata.category(text[place])[0] == "M" or not _is_unspaced(
-        text[place - 1] + text[place]
-    )
+    previous = text[place - 1]
+    following = text[place]
+    if not (is_word_character(previous) and is_word_character(following)):
+        return False
+
+    is_mark = unicodedata.category(following)[0] == "M"
+    return is_mark or not _is_unspaced(previous + following)
 
 
 def cuts_word(text: str, start: int, end: int) -> bool:

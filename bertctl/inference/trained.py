@@ -68,47 +68,48 @@ class NetworkRun(TrainedRun):
     ) -> Engine:
         """Returns the model on its device, ready to compute.
 
-        It is in fp32 where gradients are to go through `to_input`.
-
         Args:
-            workers: the processes that share the work.
-            to_input: see `load_trained`.
-            plain: see there.
-            encoders: see there.
+            workers: Processes that share the work.
+            to_input: Whether gradients are to go through the network to its input, and to no
+                weight. The model is in fp32 then.
+            plain: Whether the network is to be that of transformers, see `load_trained`.
+            encoders: Encoders of probes that are in memory already.
 
         Raises:
             UsageError: processes with other models or settings.
         """
         from bertctl.modeling.build import load_trained
 
-        if workers.group is not None:  # machines may have different numbers of threads
-            workers.agree(
-                replace(self, recipe=self.recipe.with_fields("runtime", threads=None)).hash
-            )
+        if workers.group is not None:
+            # Machines may have different numbers of threads.
+            without_threads = self.recipe.with_fields("runtime", threads=None)
+            workers.agree(replace(self, recipe=without_threads).hash)
+
         runtime = self.recipe.runtime
         if to_input:
             runtime = runtime.model_copy(update={"precision": "fp32"})
         elif self.task.compares_vectors:
             runtime = exact_on_cpu(runtime)
-        unnamed = [
-            field for field in ("device", "precision") if f"runtime.{field}" not in self.named
-        ]
-        reasons = dict.fromkeys(unnamed, "as in training")
+
+        # Why the device or precision is what nobody typed, for the message about them.
+        reasons = {}
+        for field in ("device", "precision"):
+            if f"runtime.{field}" not in self.named:
+                reasons[field] = "as in training"
         if runtime.precision != self.recipe.runtime.precision and not to_input:
             reasons["precision"] = "near similarities change places by rounding"
         compute = self.source.compute(runtime, reasons=reasons)
-        model = self.folder.path, self.source, self.task.auto_class
-        return Engine.of(
-            load_trained(
-                *model,
-                compute,
-                to_input=to_input,
-                plain=plain,
-                encoders=encoders,
-            ),
+
+        model = load_trained(
+            self.folder.path,
+            self.source,
+            self.task.auto_class,
             compute,
-            workers,
+            to_input=to_input,
+            plain=plain,
+            encoders=encoders,
         )
+        return Engine.of(model, compute, workers)
 
 
 def open_run(

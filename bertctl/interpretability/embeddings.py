@@ -55,10 +55,7 @@ class EmbeddedNetwork:
     first_alone: bool = False
 
     def values(self, lines: Sequence[Line], shares: Floats | None = None) -> Floats:
-        """Returns the (n,) numbers that the network gives for lines.
-
-        It can also give those at these (n,) shares of the way to them.
-        """
+        """Returns the (n,) outputs of the network for lines, or at `shares` as in `gradients`."""
         import torch
 
         values = np.zeros(len(lines))
@@ -70,35 +67,32 @@ class EmbeddedNetwork:
     def gradients(
         self, lines: Sequence[Line], shares: Floats, *, of_input: bool = False
     ) -> tuple[Floats, list[Floats]]:
-        """Returns the gradient of each line's number, multiplied by the way to the line.
+        """Returns gradients at points between baseline and lines, times (line - baseline).
 
-        The way goes from the baseline to the line.
+        At a share s the embeddings are x' + s (x - x'), with the line's x and the baseline's x'.
+        The mean of the products over s is what integrated gradients are (Sundararajan et al. 2017).
 
         Args:
             lines: n lines; the same one may be there several times.
-            shares: (n,) where on the way the gradient is taken.
-            of_input: has the way begin at the zero vector.
+            shares: (n,) s of each line.
+            of_input: Multiplies by the embeddings at s, not by x - x'.
 
         Returns:
-            The (n,) numbers there, and the products of each line, (T,), summed over E.
+            The (n,) outputs of the network at these points, and the products of each line, (T,),
+            summed over the dimensions of the embedding.
         """
         import torch
 
         values = np.zeros(len(lines))
         products = [np.zeros(0)] * len(lines)
         with torch.enable_grad():
-            for indices, mask, scores, vectors, ways in self._passes(lines, shares):
+            for indices, mask, scores, vectors, differences in self._passes(lines, shares):
                 (gradient,) = torch.autograd.grad(scores.sum(), vectors)
-                of_tokens = (
-                    (gradient * (vectors.detach() if of_input else ways))
-                    .sum(dim=2)
-                    .cpu()
-                    .double()
-                    .numpy()
-                )
+                factors = vectors.detach() if of_input else differences
+                token_products = (gradient * factors).sum(dim=2).cpu().double().numpy()
                 values[indices] = scores.detach().cpu().double().numpy()
-                for i, row, is_token in zip(indices, of_tokens, mask, strict=True):
-                    products[i] = row[is_token]
+                for i, line_products, is_token in zip(indices, token_products, mask, strict=True):
+                    products[i] = line_products[is_token]
         return values, products
 
     def attentions(self, lines: Sequence[Line]) -> Iterator[tuple[int, list[Floats]]]:
@@ -168,8 +162,8 @@ class EmbeddedNetwork:
     def _passes(self, lines: Sequence[Line], shares: Floats | None) -> Iterator[tuple[Any, ...]]:
         """Yields, batch by batch, which B lines, their (B, T) mask and (B,) numbers.
 
-        With shares it also yields the (B, T, E) vectors that they were computed from, and the ways
-        to them.
+        With shares it also yields the (B, T, E) embeddings that they were computed from, and how
+        far those of the lines are from those of the baseline.
         """
         import torch
 
@@ -177,23 +171,22 @@ class EmbeddedNetwork:
             chosen = [lines[i] for i in indices]
             ids = inputs["input_ids"]
             mask = inputs["attention_mask"].cpu().numpy().astype(np.bool_)
-            vectors = ways = None
+            vectors = differences = None
             with contextlib.ExitStack() as stack:
                 if self.first_alone:
                     stack.enter_context(_first_alone(self.engine.network))
                 if shares is not None:
-                    # Only gradients on the way to the input are computed.
+                    # Gradients go to the input alone, not to weights.
                     self.engine.network.requires_grad_(False)
                     table = self.engine.network.get_input_embeddings()
                     empty = ids.clone()
                     is_word = np.zeros_like(mask)
                     is_word[mask] = np.concatenate([line.word for line in chosen]) >= 0
                     empty[torch.from_numpy(is_word).to(ids.device)] = self.baseline
-                    ways = table(ids) - table(empty)
-                    at = torch.from_numpy(shares[indices]).to(ways)[:, None, None]
-                    vectors = (
-                        (table(empty) + at * ways).detach().requires_grad_(torch.is_grad_enabled())
-                    )
+                    differences = table(ids) - table(empty)
+                    share = torch.from_numpy(shares[indices]).to(differences)[:, None, None]
+                    vectors = (table(empty) + share * differences).detach()
+                    vectors.requires_grad_(torch.is_grad_enabled())
                     stack.enter_context(_replaced(table, ids, vectors))
                 outputs = self.objective.forward(
                     self.engine.backend, self.objective.of_lines(inputs)
@@ -203,7 +196,7 @@ class EmbeddedNetwork:
                 _summed_outputs(line, output, shift)
                 for line, output, shift in zip(chosen, outputs, before.tolist(), strict=True)
             ]
-            yield indices, mask, torch.stack(numbers), vectors, ways
+            yield indices, mask, torch.stack(numbers), vectors, differences
 
 
 def _summed_outputs(line: Line, output: "Tensor", shift: int) -> "Tensor":

@@ -61,46 +61,59 @@ def measure_patterns(
     """
     names = [*PATTERNS, "distance", "entropy"]
     sums = np.zeros((reader.layers, 1, len(names)))
-    numbers = np.zeros(len(names), dtype=int)
+    token_counts = np.zeros(len(names), dtype=int)  # over how many tokens each sum goes
     texts = cut = 0
     for chunk in chunks:
-        nonblank = [i for i, text in enumerate(chunk.texts) if text.strip()]
-        if not nonblank:
+        chunk_with_texts = _without_blank_texts(chunk)
+        if not chunk_with_texts.texts:
             continue
-        pairs = chunk.pairs and [chunk.pairs[i] for i in nonblank]
-        encodings, lost = reader.encode(TextChunk([chunk.texts[i] for i in nonblank], pairs))
+        encodings, lost = reader.encode(chunk_with_texts)
         cut += sum(map(bool, lost))
         for indices, layers in reader.read(encodings):
             attending, relations = _relations([encodings[i] for i in indices], reader.model.cls_id)
-            numbers += [*relations[:-1].any(axis=2).sum(axis=1), *[attending.sum()] * 2]
+            # A pattern counts tokens that have such a thing; distance and entropy count all.
+            token_counts[:-2] += relations[:-1].any(axis=2).sum(axis=1)
+            token_counts[-2:] += attending.sum()
             sums = sums + [_sums(layer.cpu().numpy(), attending, relations) for layer in layers]
             texts += len(indices)
             listener.advance("texts", texts, 0)
     listener.finish("texts")
-    if not numbers[-1]:
+
+    if not token_counts[-1]:
         raise UsageError(
             "no texts to read",
             remedy="Give a file with a text on each line, or in a column.",
         )
-    counts = {name: int(number) for name, number in zip(names, numbers, strict=True) if number}
-    columns = {name: sums[:, :, names.index(name)] / number for name, number in counts.items()}
+    counts = {name: int(count) for name, count in zip(names, token_counts, strict=True) if count}
+    means = {name: sums[:, :, names.index(name)] / count for name, count in counts.items()}
+
     pattern_names = [name for name in counts if name in PATTERNS]
-    shares = np.stack([columns[name] for name in pattern_names])
-    most = np.array(pattern_names)[shares.argmax(axis=0)]
-    columns = {"pattern": np.where(shares.max(axis=0) > MAJORITY, most, MIXED)} | columns
+    shares = np.stack([means[name] for name in pattern_names])  # (patterns, L, H)
+    likeliest = np.array(pattern_names)[shares.argmax(axis=0)]
+    patterns = np.where(shares.max(axis=0) > MAJORITY, likeliest, MIXED)
     return {
         "texts": texts,
-        "tokens": int(numbers[-1]),
+        "tokens": int(token_counts[-1]),
         "cut": cut,
         "counts": counts,
-        "columns": columns,
+        "columns": {"pattern": patterns, **means},
     }
 
 
-def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Bools, Floats32]:
-    """Returns which (B, T) tokens attend, and (R, N, T) what each is to the others.
+def _without_blank_texts(chunk: TextChunk) -> TextChunk:
+    """Returns the texts of a chunk that have something in them, with their second texts."""
+    indices = [i for i, text in enumerate(chunk.texts) if text.strip()]
+    texts = [chunk.texts[i] for i in indices]
+    if not chunk.pairs:
+        return TextChunk(texts, chunk.pairs)
+    return TextChunk(texts, [chunk.pairs[i] for i in indices])
 
-    It is by pattern whether it is such a thing, and its distance.
+
+def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Bools, Floats32]:
+    """Returns which (B, T) tokens attend, and their (R, N, T) relations to the tokens of the text.
+
+    For each pattern the relation is 1 where a token is what the pattern names, else 0. The last
+    relation is the distance in tokens.
     """
     shape = (len(encodings), max(map(len, encodings)))
     sides = np.full(shape, -2, dtype=np.int64)
@@ -132,9 +145,9 @@ def _relations(encodings: "Sequence[Encoding]", cls_id: int | None) -> tuple[Boo
 
 
 def _sums(weights: Floats32, attending: Bools, relations: Floats32) -> Floats:
-    """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens.
+    """Returns (H, R + 1) sums of (B, H, T, T) attention over the N tokens that attend.
 
-    They are by pattern, of distances, and of entropies.
+    Each is weighted by one of the R relations; the last one is the entropy of the attention.
     """
     rows = weights.transpose(0, 2, 1, 3)[attending]  # (N, H, T)
     related = np.einsum("nht,rnt->hr", rows, relations, optimize=True)

@@ -34,12 +34,10 @@ _TOGETHER = 256  # places whose vectors are computed at once
 def near_tokens(
     model: str, expression: str, *, top: int = 10, whole_words: bool = False
 ) -> dict[str, Any]:
-    """Returns the tokens whose vectors have the highest cosine with a token's.
+    """Returns the tokens whose vectors have the highest cosine with that of an expression.
 
-    In place of a token there may be `a - b + c`.
-
-    Terms are added as vectors of length 1, and are not among the answers (3CosAdd; Mikolov et al.
-    2013, section 4).
+    The expression is a token, or several such as `a - b + c`. Its terms are added as vectors of
+    length 1, and are not among the answers (3CosAdd; Mikolov et al. 2013, section 4).
 
     Args:
         model: name, folder, run or hub id.
@@ -57,35 +55,48 @@ def near_tokens(
         raise UsageError(
             message, remedy='Such as: bertctl vocab neighbours "king - man + woman" minilm'
         )
-    signs = ["+", *expression.split()[1::2]]
-    query = [_one_token(tokenizer, word) for word in expression.split()[::2]]
+    words = expression.split()[::2]
+    operators = ["+", *expression.split()[1::2]]
+    query_ids = [_one_token(tokenizer, word) for word in words]
+    signs = np.array([[1.0 if operator == "+" else -1.0 for operator in operators]], np.float32)
+
     table = finite(_read(model), model)
     # In fp32: a third of a second faster, at the price of the sixth decimal.
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     units = np.asarray(table / np.where(lengths > 0, lengths, 1), dtype=np.float32)
-    target = unit_length(
-        np.array([[1.0 if sign == "+" else -1.0 for sign in signs]], np.float32) @ units[query]
-    )[0]
+    (target,) = unit_length(signs @ units[query_ids])
     scores = units @ target
+
     tokens = tokens_by_id(tokenizer)[: len(units)]
-    left_out = set(query)
+    candidates = set(range(len(tokens))).difference(query_ids)
     if whole_words:
-        special = tokenizer.get_added_tokens_decoder()
-        prefix = continuation_prefix(tokenizer)
-        mark = "" if prefix else _space_of(tokens)
-        within = (prefix or "[unused", "[unused")
-        begins = [
-            token.startswith(mark) and token != mark and not token.startswith(within)
-            for token in tokens
-        ]
-        left_out |= {i for i, is_word in enumerate(begins) if i in special or not is_word}
+        candidates &= _word_ids(tokenizer, tokens)
     order = [
         int(i)
         for i in np.argsort(-scores[: len(tokens)], kind="stable")
-        if tokens[i] and i not in left_out
+        if tokens[i] and i in candidates
     ][:top]
     neighbours = [{"text": tokens[i], "id": i, "score": round(float(scores[i]), 6)} for i in order]
     return _placed({"query": expression.strip(), "model": model}, target, units[order], neighbours)
+
+
+def _word_ids(tokenizer: Any, tokens: Sequence[str]) -> set[int]:
+    """Returns the ids of tokens that begin a word: no continuation, unused or special ones."""
+    special = tokenizer.get_added_tokens_decoder()
+    prefix = continuation_prefix(tokenizer)
+    if prefix:  # `##` of WordPiece: a token without it begins a word
+        space = ""
+    else:  # byte-level BPE and SentencePiece: a token with the blank before it begins a word
+        space = _space_of(tokens)
+    begins_no_word = (prefix or "[unused", "[unused")
+    return {
+        i
+        for i, token in enumerate(tokens)
+        if i not in special
+        and token.startswith(space)
+        and token != space
+        and not token.startswith(begins_no_word)
+    }
 
 
 def _space_of(tokens: Sequence[str]) -> str:

@@ -353,9 +353,9 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
     the floor in at most `LEVEL` of all samples.
 
     Learn then Test (Angelopoulos et al. 2021, arXiv 2110.01052, section 3.2, fixed-sequence testing
-    with several starts): from the strictest cut that could pass on, each looser one (5 % more yes
-    answers) is tested with the exact binomial test, until one fails. Two starts share the level.
-    The loosest cut that has passed is taken.
+    with several starts): the strictest cut that can pass is tested with the exact binomial test,
+    then looser and looser ones (5 % more yes answers), until one fails. A second sequence starts at
+    twice as many yes answers; both share the level. The loosest cut that has passed is taken.
 
     Args:
         probability: (N,) of yes.
@@ -367,37 +367,38 @@ def sure_precision_threshold(probability: ArrayLike, gold: ArrayLike, floor: flo
     """
     from scipy.stats import binom
 
-    choices = {choice.accepted: choice for choice in _thresholds(probability, gold)}
-    cuts = sorted(choices)
-    enough = math.ceil(math.log(LEVEL / _STARTS) / math.log(floor)) if floor < 1 else math.inf
+    level = LEVEL / _STARTS
+    thresholds = {choice.accepted: choice for choice in _thresholds(probability, gold)}
+    counts = sorted(thresholds)  # of yes answers: the strictest threshold has the fewest
+    # n right answers out of n have p = floor ** n; with fewer than this no cut can pass.
+    fewest = math.ceil(math.log(level) / math.log(floor)) if floor < 1 else math.inf
+
     passed = 0
     for start in range(_STARTS):
-        n_accepted = enough * 2**start
-        while n_accepted <= cuts[-1]:
-            cut = cuts[bisect.bisect_left(cuts, n_accepted)]
-            if binom.sf(round(choices[cut].precision * cut) - 1, cut, floor) > LEVEL / _STARTS:
+        next_count = fewest * 2**start
+        while next_count <= counts[-1]:
+            accepted = counts[bisect.bisect_left(counts, next_count)]
+            n_right = round(thresholds[accepted].precision * accepted)
+            p_value = binom.sf(n_right - 1, accepted, floor)
+            if p_value > level:
                 break
-            passed = max(passed, cut)
-            n_accepted = cut + max(1, cut // 20)
-    if not passed:
-        best = max(
-            (choices[cut] for cut in cuts if cut >= enough),
-            key=lambda choice: choice.precision,
-            default=None,
-        )
-        if best:
-            best_there_is = f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
-        else:
-            best_there_is = "there are fewer"
-        raise DataError(
-            f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new "
-            "examples: among the "
-            f"{np.size(probability)} examples it takes {enough} yes answers that are all right, or "
-            "more with a few "
-            f"errors; {best_there_is}",
-            remedy="Ask for a lower precision, choose on more examples, or train a better model.",
-        )
-    return choices[passed]
+            passed = max(passed, accepted)
+            next_count = accepted + max(1, accepted // 20)
+    if passed:
+        return thresholds[passed]
+
+    testable = [thresholds[accepted] for accepted in counts if accepted >= fewest]
+    if testable:
+        best = max(testable, key=lambda choice: choice.precision)
+        shortfall = f"the highest there is {best.precision:.4f}, at {best.value:.4f}"
+    else:
+        shortfall = "there are fewer"
+    raise DataError(
+        f"no threshold is {1 - LEVEL:.0%} sure to reach a precision of {floor:g} on new examples: "
+        f"among the {np.size(probability)} examples it takes {fewest} yes answers that are all "
+        f"right, or more with a few errors; {shortfall}",
+        remedy="Ask for a lower precision, choose on more examples, or train a better model.",
+    )
 
 
 def _thresholds(probability: ArrayLike, gold: ArrayLike) -> list[Threshold]:

@@ -301,14 +301,13 @@ class Contributions:
         return max(0.0, low), high
 
     def _by_cluster(self, clusters: Ints) -> tuple[statistics.Statistic, Ints]:
-        """Returns the metric as a function of how often each cluster counts.
+        """Returns the metric as a function of how often each cluster counts, and these counts.
 
-        It also returns how often each does.
+        Each cluster counts once, each kind of example that could have occurred not at all.
         """
         (units,), unseen, make = cluster_units(clusters, [self.rows], self.unseen, self.make)
-        counts = np.concatenate(
-            [np.ones(len(units), dtype=np.int64), np.zeros(len(unseen), dtype=np.int64)]
-        )
+        counts = np.zeros(len(units) + len(unseen), dtype=np.int64)
+        counts[: len(units)] = 1
         return make(np.vstack([units, unseen])), counts
 
     def linear_parts(self) -> Floats:

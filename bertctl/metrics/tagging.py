@@ -159,34 +159,38 @@ def macro_f1(counts: Sequence[Sequence[tuple[int, int, int]]]) -> Contributions:
         counts: of each type, of each sentence, as for `entity_score`.
     """
     K = len(counts)
+    # A sentence has gold, answered and right entities of each type: (N, 3 K).
     rows = np.concatenate([np.array(of_type, dtype=np.float64) for of_type in counts], axis=1)
     is_used_K = rows.sum(axis=0).reshape(K, 3)[:, :2].any(axis=1)
+
     kinds = np.array(_POSSIBLE, dtype=np.float64)
-    types: Floats = np.eye(K)
-    changes = [(kinds[2], kinds[0]), (kinds[0], kinds[2])]
-    pairs = [
-        np.concatenate([np.kron(row, half) for half in both]) for row in types for both in changes
-    ]
-    unseen = [np.kron(row, kind) for row in types for kind in kinds]
+    unseen: list[Floats] = []
+    pairs: list[Floats] = []
+    for type_K in np.eye(K):  # a sentence with entities of this type alone
+        unseen += [np.kron(type_K, kind) for kind in kinds]
+        for first, second in ((kinds[2], kinds[0]), (kinds[0], kinds[2])):
+            pairs.append(np.concatenate([np.kron(type_K, first), np.kron(type_K, second)]))
 
     def make(rows_MS: Floats) -> Statistic:
-        def statistic(times: Floats) -> Floats:
-            gold_count, answered, right = np.moveaxis(
-                (times @ rows_MS).reshape(len(times), K, 3), 2, 0
-            )
-            uses_RK = gold_count + answered
+        """Returns the macro F1 as a function of (R, M) counts: how often R resamples draw rows."""
+
+        def statistic(counts_RM: Floats) -> Floats:
+            sums_RK3 = (counts_RM @ rows_MS).reshape(len(counts_RM), K, 3)
+            gold_RK, answered_RK, right_RK = np.moveaxis(sums_RK3, 2, 0)
+            uses_RK = gold_RK + answered_RK
             # A type that these sentences have and a resample lacks is undefined there, not 0.
-            f1_RK = np.where((uses_RK > 0) | ~is_used_K, ratio(2 * right, uses_RK), math.nan)
+            is_defined_RK = (uses_RK > 0) | ~is_used_K
+            f1_RK = np.where(is_defined_RK, ratio(2 * right_RK, uses_RK), math.nan)
             return mean_of_defined(f1_RK)
 
         return statistic
 
     return Contributions(
         rows,
-        "statistic",
-        make,
-        np.array(unseen),
-        np.array(pairs),
+        family="statistic",
+        make=make,
+        unseen=np.array(unseen),
+        possible=np.array(pairs),
     )
 
 

@@ -594,19 +594,15 @@ def _decision(
 ) -> tuple[Floats, Floats]:
     """Returns weights (1, D) and bias (1,) of one of several labels.
 
-    What all rows say is always said.
+    A label that all rows have, or no row has, can't be fitted: its weights are zero, and its bias
+    alone answers always or never.
     """
     if (labels == labels[0]).all():
-        return np.zeros((1, vectors.shape[1])), np.array([-_NEVER if labels[0] else _NEVER])
-    return _coefficients(
-        _fit(
-            vectors,
-            labels,
-            strength,
-            settings,
-            row_weights,
-        )
-    )
+        never = _NEVER
+        always = -_NEVER
+        bias = always if labels[0] else never
+        return np.zeros((1, vectors.shape[1])), np.array([bias])
+    return _coefficients(_fit(vectors, labels, strength, settings, row_weights))
 
 
 def _coefficients(model: Any) -> tuple[Floats, Floats]:

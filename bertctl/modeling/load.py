@@ -149,8 +149,8 @@ def load_model(
             )
         else:
             _refuse_random_encoder(network, info, source)
-        if of_words and (new := _new_heads(network, info)):
-            listener.say(f"model: {source.name} has no {new}: a new one is made")
+        if of_words and (new_heads := _new_heads(network, info)):
+            listener.say(f"model: {source.name} has no {new_heads}: a new one is made")
         if dropout is not None:
             for module in network.modules():
                 # GPT-2's head for tags has a dropout that no field of config.json sets.
@@ -581,16 +581,21 @@ _ORDER_HEAD = re.compile("relationship|sop_|pooler")
 
 
 def _new_heads(network: "nn.Module", info: Mapping[str, Any]) -> str:
-    """Returns which heads of pretraining were not in the files, in words."""
+    """Returns which heads of pretraining were not in the files, as the words after "has no ".
+
+    Args:
+        network: Model with the heads of pretraining.
+        info: What transformers reports of loading it; `missing_keys` are weights that no file had.
+    """
     from bertctl.modeling.heads import head_test
 
     is_head = head_test(network)
     missing = [name for name in info.get("missing_keys", ()) if is_head(name) or "pooler" in name]
-    of_order = [name for name in missing if _ORDER_HEAD.search(name)]
+    order_weights = [name for name in missing if _ORDER_HEAD.search(name)]
     heads = []
-    if set(missing) - set(of_order):
+    if len(order_weights) < len(missing):
         heads.append("masked-word head (its matrix is the table of the tokens' vectors)")
-    if of_order:
+    if order_weights:
         heads.append("head for the order of sentences")
     return " and no ".join(heads)
 

@@ -52,7 +52,9 @@ class ProbeNetwork(nn.Module):
         self._head = head
         self._n_layers = layer_count(source.config)
         (self._layer,) = choose_layers([head.layer], self._n_layers)
-        self._cls_last = loaded.cls_id in Layout.of(loaded.tokenizer, pair=False).slots[-1].ids
+        # XLNet's tokenizer puts [CLS] behind the text, those of most families before it.
+        last_slot = Layout.of(loaded.tokenizer, pair=False).slots[-1]
+        self._cls_last = loaded.cls_id in last_slot.ids
         self.sentences: nn.Module | None = None
         if head.pooling == "model":
             size: Any = loaded.network.config.hidden_size  # type: ignore[union-attr]

@@ -233,17 +233,18 @@ def is_worker() -> bool:
 
 
 def take_ranks_of_slurm() -> None:
-    """Takes rank and number of processes from Slurm.
+    """Sets RANK, WORLD_SIZE and LOCAL_RANK from Slurm's variables for tasks of `srun` that meet.
 
-    It does where they are to meet (MASTER_ADDR) and nothing else says them.
-
-    Tasks of `srun` that don't meet, such as shards, have no MASTER_ADDR, and stay alone.
+    Tasks meet if MASTER_ADDR says where. Others, such as shards, each stay alone. A RANK that is
+    set already stays.
     """
-    is_step = "SLURM_STEP_ID" in os.environ  # not the batch script itself, which is no task
-    if not is_step or not os.environ.get("MASTER_ADDR") or "RANK" in os.environ:
+    is_task = "SLURM_STEP_ID" in os.environ and "SLURM_PROCID" in os.environ  # no batch script
+    has_meeting_place = bool(os.environ.get("MASTER_ADDR"))
+    if not is_task or not has_meeting_place or "RANK" in os.environ:
         return
+
     size = os.environ.get("SLURM_STEP_NUM_TASKS") or os.environ.get("SLURM_NTASKS", "1")
-    if size != "1" and "SLURM_PROCID" in os.environ:
+    if size != "1":
         session = current()
         session.set_variable("RANK", os.environ["SLURM_PROCID"])
         session.default_variable("WORLD_SIZE", size)

@@ -129,35 +129,48 @@ def raise_for(number: int) -> None:
 
 
 def end_now(number: int) -> None:
-    """Ends the process with 130 (Ctrl-C) or 143.
+    """Ends the process at once with 130 (Ctrl-C) or 143, without the interpreter's shutdown.
 
-    It does without the interpreter's shutdown. Of workers the launcher speaks.
+    It says so, unless the answer is being written already, or another process speaks for this one.
     """
     phase = _command().phase
     if not phase:  # a person's own Python
         raise_for(number)
-    code, how = (130, "interrupted") if number == signal.SIGINT else (143, "terminated")
+
+    if number == signal.SIGINT:
+        code = 130
+        message = "interrupted"
+    else:
+        code = 143
+        message = "terminated"
+    if phase == "working":
+        message += " again: it ended at once"
+    else:
+        message += " before anything had been started"
     if phase != "ending" and _speaks():
-        if phase == "working":
-            reason = "again: it ended at once"
-        else:
-            reason = "before anything had been started"
-        nothing = '"remedy": null, "file": null, "line": null, "field": null'
-        document = (
-            f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{how} {reason}", '
-            f"{nothing}}}}}\n"
-        )
-        message = f"error: {how} {reason}\n"
-        cursor = "\r\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
-        for descriptor, text in (
-            (1, document if "--json" in command_words() else ""),
-            (2, cursor + message),
-        ):
-            try:  # noqa: SIM105 - contextlib would have to be imported
-                os.write(descriptor, text.encode())
-            except OSError:
-                pass
+        _write_last_words(code, message)
     os._exit(code)
+
+
+def _write_last_words(code: int, message: str) -> None:
+    """Writes the error to stderr, and its document to stdout if `--json` was typed."""
+    if "--json" in command_words():  # written out, as json would have to be imported
+        nothing = '"remedy": null, "file": null, "line": null, "field": null'
+        _write_at_once(
+            1,
+            f'{{"error": {{"code": {code}, "kind": "interrupted", "message": "{message}", '
+            f"{nothing}}}}}\n",
+        )
+    cursor = "\r\x1b[?25h" if os.isatty(2) else ""  # a progress bar hides it
+    _write_at_once(2, f"{cursor}error: {message}\n")
+
+
+def _write_at_once(descriptor: int, text: str) -> None:
+    """Writes a text past all buffers; nobody may read it any more."""
+    try:  # noqa: SIM105 - contextlib would have to be imported
+        os.write(descriptor, text.encode())
+    except OSError:
+        pass
 
 
 def watch() -> None:

@@ -210,45 +210,56 @@ def settle_plan(plan: SweepPlan, folder: Path) -> SweepPlan:
 
 
 def refuse_other_plan(before: SweepPlan, now: SweepPlan, opening: str, remedy: str) -> None:
-    """Compares two plans in all that decides numbers.
+    """Refuses a plan that would give other numbers than an earlier one.
 
     Args:
-        before: a plan.
-        now: the other.
-        opening: begins the message, such as `the sweep in DIR was started`.
-        remedy: ends it.
+        before: Plan that the sweep was started with.
+        now: Plan of the present command.
+        opening: Begins the message, such as `the sweep in DIR was started`.
+        remedy: What to do about it.
 
     Raises:
         DataError: other data.
         UnavailableError: other model files.
         UsageError: other settings, seeds or folds.
     """
-    recipes = before.base_recipe(), now.base_recipe()
-    changes = [f"{name}: {old} then, {new} now" for name, old, new in differing(*recipes)]
-    old = before.model_dump()
-    new = now.model_dump()
-    changes += [
-        f"{name}: {_short_text(old[name])} then, {_short_text(new[name])} now"
-        for name in ("primary", "settings", "seeds", "folds")
-        if old[name] != new[name]
-    ]
-    changed = [
+    changed_settings = _changed_settings(before, now)
+    if changed_settings:
+        lines = "".join(f"\n  {change}" for change in changed_settings)
+        raise UsageError(f"{opening} with other settings:{lines}", remedy=remedy)
+
+    changed_splits = [
         split
         for split, digest in now.data_hashes.items()
         if before.data_hashes.get(split, digest) != digest
     ]
-    if not changes and changed:
+    if changed_splits:
         raise DataError(
-            f"{opening} with other data: the rows of {', '.join(changed)} have changed",
+            f"{opening} with other data: the rows of {', '.join(changed_splits)} have changed",
             remedy=remedy,
         )
-    if not changes and before.model_hash != now.model_hash:
+    if before.model_hash != now.model_hash:
         raise UnavailableError(
-            f"{opening} with other files of the model '{recipes[1].model.name}'", remedy=remedy
+            f"{opening} with other files of the model '{now.base_recipe().model.name}'",
+            remedy=remedy,
         )
-    if changes or before.cells != now.cells:
-        lines = "".join(f"\n  {line}" for line in changes) or f" see its {PLAN}"
-        raise UsageError(f"{opening} with other settings:{lines}", remedy=remedy)
+    if before.cells != now.cells:
+        raise UsageError(f"{opening} with other settings: see its {PLAN}", remedy=remedy)
+
+
+def _changed_settings(before: SweepPlan, now: SweepPlan) -> list[str]:
+    """Returns a sentence for each field of the recipe, and each part of the plan, that differs."""
+    fields = differing(before.base_recipe(), now.base_recipe())
+    changes = [f"{name}: {old} then, {new} now" for name, old, new in fields]
+
+    old_plan = before.model_dump()
+    new_plan = now.model_dump()
+    for name in ("primary", "settings", "seeds", "folds"):
+        if old_plan[name] != new_plan[name]:
+            old_text = _short_text(old_plan[name])
+            new_text = _short_text(new_plan[name])
+            changes.append(f"{name}: {old_text} then, {new_text} now")
+    return changes
 
 
 def _short_text(value: Any) -> str:

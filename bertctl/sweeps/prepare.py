@@ -185,7 +185,7 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     base = resolved_for(base, compute)
     settings = request.settings or []
     cells = [
-        replace(cell, recipe=_on_device(cell.recipe, base, settings[cell.setting]))
+        replace(cell, recipe=_with_base_device(cell.recipe, base, settings[cell.setting]))
         for cell in cells
     ]
     encoded, checked = _read(cells, encoded, listener)
@@ -204,7 +204,9 @@ def make_sweep(request: SweepRequest, folder: Path | None, *, listener: Listener
     )
     if request.executor != "local":
         jobs = request.jobs or len(cells)
-    named_cells = [_named(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells]
+    named_cells = [
+        _with_name(cell, threads, encoded[cell.key], checked[cell.key]) for cell in cells
+    ]
     # What a recipe left open when its rows were encoded is said in it now.
     encoded = {
         after.key: encoded[before.key] for before, after in zip(cells, named_cells, strict=True)
@@ -380,15 +382,17 @@ def _without_test(recipe: Recipe, listener: Listener) -> Recipe:
     return recipe.with_fields("evaluation", splits=splits)
 
 
-def _on_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
-    """Returns a cell's recipe with the device and precision of the base.
+def _with_base_device(recipe: Recipe, base: Recipe, setting: Setting) -> Recipe:
+    """Returns a cell's recipe with the device and precision of the base recipe.
 
-    It keeps the precision if its setting names it.
+    Fields of `runtime` that its setting names are as the setting says.
     """
-    runtime_values = {name: value for name, value in setting.items() if name.startswith("runtime.")}
-    runtime = base.runtime.model_copy(
-        update={name.removeprefix("runtime."): value for name, value in runtime_values.items()}
-    )
+    varied = {}
+    for name, value in setting.items():
+        section, _, field = name.partition(".")
+        if section == "runtime":
+            varied[field] = value
+    runtime = base.runtime.model_copy(update=varied)
     return resolved_for(recipe.model_copy(update={"runtime": runtime}), choose_compute(runtime))
 
 
@@ -432,7 +436,7 @@ def _plan(
     primary = checked[first].primary
     baselines = [inputs.baseline for inputs in checked.values() if inputs.primary == primary]
     data_hashes = {}
-    for key, label in _labels(cells).items():
+    for key, label in _data_labels(cells).items():
         for split, digest in encoded[key].data.hashes.items():
             data_hashes[f"{label}: {split}" if label else split] = digest
     return SweepPlan(
@@ -464,27 +468,30 @@ def _mean_of_common(baselines: Sequence[Mapping[str, float]]) -> dict[str, float
     return means
 
 
-def _labels(cells: Sequence[SweepCell]) -> dict[str, str]:
-    """Returns what tells the data of the cells apart, by key.
+def _data_labels(cells: Sequence[SweepCell]) -> dict[str, str]:
+    """Returns a label for each different data that cells read, by the key of its encoding.
 
-    It is one empty label where all have the same.
+    It is `part 2` for the second fold, or `data 2` if settings change the data; an empty text if
+    all cells read the same.
     """
-    first = {cell.key: cell for cell in reversed(cells)}
-    keys = list(dict.fromkeys(cell.key for cell in cells))
-    if len(keys) == 1:
-        return {keys[0]: ""}
-    if len({cell.setting for cell in cells}) == 1 or len(keys) == len(
-        {cell.fold for cell in cells}
-    ):
+    fold_by_key: dict[str, int | None] = {}
+    for cell in cells:
+        fold_by_key.setdefault(cell.key, cell.fold)
+    if len(fold_by_key) == 1:
+        return dict.fromkeys(fold_by_key, "")
+
+    n_settings = len({cell.setting for cell in cells})
+    n_folds = len({cell.fold for cell in cells})
+    if n_settings == 1 or len(fold_by_key) == n_folds:
         # "part", as it ever was: the text is hashed into the name of the sweep's folder.
-        return {key: f"part {first[key].fold}" for key in keys}
-    return {key: f"data {number}" for number, key in enumerate(keys, 1)}
+        return {key: f"part {fold}" for key, fold in fold_by_key.items()}
+    return {key: f"data {number}" for number, key in enumerate(fold_by_key, 1)}
 
 
-def _named(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) -> SweepCell:
-    """Returns the cell with a complete recipe and with its name.
+def _with_name(cell: SweepCell, threads: int, encoded: Encoded, inputs: Inputs) -> SweepCell:
+    """Returns the cell with a complete recipe, and with the name that is a hash of it.
 
-    What the preset `auto` chooses is in the recipe.
+    The recipe is complete once it has what the preset `auto` chooses, threads and precision.
     """
     traits = TrainingTraits.of(
         cell.recipe, inputs.data, inputs.task, inputs.source, is_encoded=True

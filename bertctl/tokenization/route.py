@@ -50,9 +50,8 @@ FAST_VERSIONS = ("0.1.4",)
 """Releases of `tokie` whose source was read for the claims above; any other is not used."""
 
 _PLAIN = bytes([9, 10, 13, *range(32, 127)])
-_CATEGORIES = frozenset(
-    "LNPSZ"
-)  # letters, numbers, punctuation, symbols, separators; marks and controls never
+_CATEGORIES = frozenset("LNPSZ")
+"""Letters, numbers, punctuation, symbols, separators; never marks and controls."""
 
 _MORE_THAN_CORES = (os.cpu_count() or 1) + 1
 
@@ -60,7 +59,7 @@ Flat = tuple[NDArray[np.uint32], Ints]
 
 
 class Route:
-    """Fast way for one tokenizer; knows which texts may take it.
+    """Fast encoder of one tokenizer, and the test of which texts it encodes exactly.
 
     Args:
         tokenizer: the reference, with truncation and padding off.
@@ -75,9 +74,12 @@ class Route:
         self._encode_flat = encode_flat
         self._added = added
         self._vocabulary = tokenizer.get_vocab()
-        self._begins_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
+        # `##x` for each character x that begins a continuation token, see `_never_half_matched`.
+        self._first_of_rest = {token[:3] for token in self._vocabulary if token.startswith("##")}
         self._word_limit: int = tokenizer.model.max_input_chars_per_word
         self._safe: dict[str, bool] = {}
+        # A safe character beyond ASCII. Beside it others are tried in a text that is not all ASCII,
+        # which tokie reads in another way.
         self._companion = next((c for c in "éæ—€" if self._is_safe(c, companion="")), "")
 
     def plain_is_exact(self) -> bool:
@@ -130,6 +132,7 @@ class Route:
         return ids, lengths[: len(texts)].astype(np.int64)
 
     def _is_safe(self, c: str, companion: str) -> bool:
+        """Returns whether both libraries encode a character alike, see rule 3 of this module."""
         if c not in "\t\n\r" and unicodedata.category(c)[0] not in _CATEGORIES:
             return False
         normal = self._tokenizer.normalizer.normalize_str(c)
@@ -141,12 +144,14 @@ class Route:
         return self._agree(probes + [f"{probe} {companion}" for probe in probes if companion])
 
     def _stands_alone(self, x: str) -> bool:
+        """Returns whether the tokenizer splits a word before and after a character."""
         return len(self._tokenizer.pre_tokenizer.pre_tokenize_str(f"a{x}a")) == 3
 
     def _never_half_matched(self, x: str) -> bool:
+        """Returns whether `##x` is a token, or begins none: tokie is wrong about all others."""
         rest = f"##{x}"
         return unicodedata.category(x)[0] in "LNS" and (
-            rest in self._vocabulary or rest not in self._begins_rest
+            rest in self._vocabulary or rest not in self._first_of_rest
         )
 
     def _agree(self, texts: Sequence[str]) -> bool:

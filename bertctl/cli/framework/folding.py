@@ -157,16 +157,16 @@ def folds(
     after: Sequence[inspect.Parameter],
     fold: Callable[[dict[str, Any]], Any],
 ) -> Decorator:
-    """Returns a decorator that puts other parameters in place of `value`.
+    """Returns a decorator that folds several command-line parameters into one value.
 
-    It decorates a verb `verb(out, value, ...)`.
-
-    Of several such decorators the lowest takes the first value, the others those behind it.
+    The verb is `verb(out, value, ...)`; its command has the parameters `before` and `after`, and no
+    `value`. If several such decorators stand over a verb, the lowest gives the first value, the
+    next one the second.
 
     Args:
-        before: the parameters that stand before the verb's own.
-        after: those that stand after them.
-        fold: takes what these parameters were given out of the mapping, and returns the value.
+        before: Parameters in front of the verb's own.
+        after: Parameters behind the verb's own.
+        fold: Takes the arguments of these parameters out of the mapping, and returns the value.
     """
 
     def decorate(verb: VerbFunction) -> VerbFunction:

@@ -326,13 +326,19 @@ def console_of(stream: Any) -> "Console":
             self, renderable: "RenderableType", options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:
             if isinstance(renderable, Table):
-                rows = list(zip(*(column.cells for column in renderable.columns), strict=True))
-                columns = [renderable.columns[i] for i in filled(len(renderable.columns), rows)]
-                renderable.columns = [replace(column, _index=i) for i, column in enumerate(columns)]
-            for part in super().render(renderable, options):
-                yield (
-                    part if part.control else Segment(harmless(part.text, keep="\n\t"), part.style)
-                )
+                self._drop_empty_columns(renderable)
+            for segment in super().render(renderable, options):
+                if segment.control:  # rich's own, such as a move of the cursor
+                    yield segment
+                else:
+                    yield Segment(harmless(segment.text, keep="\n\t"), segment.style)
+
+        @staticmethod
+        def _drop_empty_columns(table: Table) -> None:
+            rows = list(zip(*(column.cells for column in table.columns), strict=True))
+            columns = [table.columns[i] for i in filled(len(table.columns), rows)]
+            # A column knows its own number, by which rich finds its cells.
+            table.columns = [replace(column, _index=i) for i, column in enumerate(columns)]
 
     watched = stream.isatty() and os.environ.get("TERM") != "dumb"
     environ = {

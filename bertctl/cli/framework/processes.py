@@ -80,13 +80,16 @@ def _with_files_for_pipes(arguments: Sequence[str], folder: Path) -> list[str]:
     """
     replaced = []
     for i, word in enumerate(arguments):
-        option, sign, value = word.rpartition("=") if word.startswith("--") else ("", "", word)
-        follows_output = i > 0 and arguments[i - 1] in _OUTPUTS
-        is_input = not follows_output and option not in _OUTPUTS and value not in ("", "-")
-        if is_input and is_read_once(Path(value)):
-            place = folder / str(i)
-            place.mkdir()
-            link = place / Path(value).name
+        # `value`, or `--option=value`; in `--option value` the option is the word before.
+        option = sign = ""
+        value = word
+        if word.startswith("--"):
+            option, sign, value = word.rpartition("=")
+        is_output = option in _OUTPUTS or (i > 0 and arguments[i - 1] in _OUTPUTS)
+        if not is_output and value not in ("", "-") and is_read_once(Path(value)):
+            copy_folder = folder / str(i)
+            copy_folder.mkdir()
+            link = copy_folder / Path(value).name
             link.symlink_to(regular(Path(value), seen_by_others=True))
             word = f"{option}{sign}{link}"
         replaced.append(word)

@@ -57,22 +57,26 @@ class RowsGiven:
     kind: str | None = None
 
     def check(self, verb: str) -> None:
-        """Refuses what excludes each other, and nothing at all.
+        """Refuses rows of several sources, an option without its partner, and no rows at all.
+
+        Args:
+            verb: What the command does with rows, for the message.
 
         Raises:
             UsageError: with what to give.
         """
-        if bool(self.questions) == (self.context is None):
+        has_question = bool(self.questions)
+        has_context = self.context is not None
+        if has_question != has_context:
             message = "--question and --context need each other"
             raise UsageError(
                 message, remedy='Such as --question "When was it written?" --context text.txt'
             )
-        sources = [
-            bool(self.files),
-            bool(self.texts or self.questions),
-            bool(self.split or self.data),
-        ]
-        if sum(sources) > 1:
+        has_files = bool(self.files)
+        has_texts = bool(self.texts or self.questions)
+        has_split = bool(self.split or self.data)
+        n_sources = sum([has_files, has_texts, has_split])
+        if n_sources > 1:
             message = "a file, --text or --question, and --split or --data exclude each other"
             raise UsageError(message, remedy="Give one of them.")
         if self.pairs and not self.texts:
@@ -80,13 +84,13 @@ class RowsGiven:
                 "--text-pair is the second text of --text",
                 remedy="Add --text, or name a file with both.",
             )
-        if "data.max_eval_rows" in self.run.options and sum(sources[:2]):
+        if "data.max_eval_rows" in self.run.options and (has_files or has_texts):
             remedy = "Leave it out and give the rows that you mean, or take a split: --split NAME."
             raise UsageError(
                 "--max-eval-rows takes a sample of a split; a file or texts are read whole",
                 remedy=remedy,
             )
-        if not any(sources):
+        if n_sources == 0:
             remedy = (
                 "Give a file, a text, - for stdin, or --split NAME for a split of the run's own "
                 "data."
@@ -212,9 +216,13 @@ _OPTIONS = [
 
 
 def takes_rows(*names: str | FieldOption) -> Decorator:
-    """Gives a verb `verb(out, given, ...)` what it answers rows with.
+    """Returns a decorator that gives a verb `verb(out, given, ...)` its run and rows.
 
-    It gets RUN, the rows and options of fields, as `RowsGiven`.
+    On the command line the verb then has the argument RUN, files and the options of rows and
+    fields; `given` is all of them as one `RowsGiven`.
+
+    Args:
+        names: Further options of fields, see `picked`.
     """
     fields = picked(
         "--data-dir",
@@ -232,27 +240,27 @@ def takes_rows(*names: str | FieldOption) -> Decorator:
         lock(arguments)
         run = RunRequest(arguments.pop("run"), by_field(fields, arguments))
         files = arguments.pop("file") or []
-        typed = [arguments.pop(option.name) for option in _OPTIONS]
-        texts, pairs, split, data, questions, context, kind = typed
+        texts = arguments.pop("text") or []
         if len(files) > 1:
             _refuse_words(files)
         elif files and is_text(files[0]):
-            texts = [*files, *(texts or ())]
+            texts = [*files, *texts]
             files = []
         return RowsGiven(
             run,
-            files,
-            texts or (),
-            pairs or (),
-            split,
-            data,
-            questions or (),
-            context,
-            kind,
+            files=files,
+            texts=texts,
+            pairs=arguments.pop("text_pair") or (),
+            split=arguments.pop("split"),
+            data=arguments.pop("data"),
+            questions=arguments.pop("question") or (),
+            context=arguments.pop("context"),
+            kind=arguments.pop("input_format"),
         )
 
-    before = [parameter("run", ModelArgument), parameter("file", _FILE, None)]
-    return folds(before, [*_OPTIONS, *(row.parameter() for row in fields), LOCKED_OPTION], fold)
+    positional = [parameter("run", ModelArgument), parameter("file", _FILE, None)]
+    options = [*_OPTIONS, *(field.parameter() for field in fields), LOCKED_OPTION]
+    return folds(positional, options, fold)
 
 
 def _refuse_words(arguments: Sequence[str]) -> None:

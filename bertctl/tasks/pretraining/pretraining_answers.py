@@ -143,11 +143,12 @@ fill(f"I went to the {fill.tokenizer.mask_token}.")"""
 
     def outcome(self, lines: Lines) -> Outcome:
         """Returns how many tokens were masked and named."""
-        words = {"masked tokens": ("prediction", "gold"), "pairs": ("pairs_right", "pairs")}
+        keys_by_name = {"masked tokens": ("prediction", "gold"), "pairs": ("pairs_right", "pairs")}
         rows: list[list[Value]] = []
-        for name, (right, of) in words.items():
-            if of in lines[0]:
-                hits = sum(int(line[right]) for line in lines)
-                count = sum(int(line[of]) for line in lines)
-                rows.append([name, count, hits, hits / count if count else None])
+        for name, (hits_key, count_key) in keys_by_name.items():
+            if count_key in lines[0]:
+                hits = sum(int(line[hits_key]) for line in lines)
+                count = sum(int(line[count_key]) for line in lines)
+                share = hits / count if count else None
+                rows.append([name, count, hits, share])
         return Outcome("Masked tokens", ("what", "asked", "right", "share"), rows)

@@ -76,7 +76,10 @@ def _accuracy(answers: Answers, lines: Lines) -> Contributions | None:
 
 
 def _mean(figure: retrieval.Figure, answers: Answers, lines: Lines) -> Contributions:
-    """Returns what queries add to a figure, each once."""
+    """Returns what each query adds to the mean of a retrieval figure.
+
+    Queries without a relevant text have no ranks, and don't count.
+    """
     queries = [lines[position] for position in answers.unit_positions(lines)]
     mean = retrieval.mean_of(figure, [(line["ranks"], line["relevant"]) for line in queries])
     answerable = [line for line in queries if line["ranks"]]
@@ -212,18 +215,17 @@ model.similarity(vectors, vectors)"""
         return self.shown_input(line), gold, f"{float(line['prediction']):.3f}"
 
     def outcome(self, lines: Lines) -> Outcome:
-        """Returns scores and similarities, to be drawn.
+        """Returns points (gold score, similarity) to draw; for a search, ranks of the answers."""
+        kind = self.kind(lines[0])
+        if kind == "search":
+            return self._rank_outcome(lines)
 
-        Of a search it returns how many queries find the right text at which rank.
-        """
-        if self.kind(lines[0]) != "search":
-            is_scored = self.kind(lines[0]) == "scores"
-            gold = [float(line["gold" if is_scored else "gold_match"]) for line in lines]
-            points = [
-                (gold_score, float(line["prediction"]))
-                for gold_score, line in zip(gold, lines, strict=True)
-            ]
-            return Outcome("Similarity", points=points, same_unit=not is_scored)
+        gold_key = "gold" if kind == "scores" else "gold_match"
+        points = [(float(line[gold_key]), float(line["prediction"])) for line in lines]
+        return Outcome("Similarity", points=points, same_unit=kind != "scores")
+
+    def _rank_outcome(self, lines: Lines) -> Outcome:
+        """Returns how many queries have the right text at which rank."""
         names = ("1", "2 to 5", "6 to 10", "beyond")
         queries = [lines[position] for position in self.unit_positions(lines)]
         ranks = [line["prediction"] for line in queries if line["ranks"]]

@@ -109,10 +109,12 @@ def build_engine(
     check_environment()
     objective = job.objective_with_teacher(listener)
     network = job.loaded.network
-    # Without OMP_NUM_THREADS accelerate takes all cores for the threads of each process, and warns.
-    settings = (
-        _OF_ONE_PROCESS if workers.count == 1 else {"OMP_NUM_THREADS": str(job.compute.threads)}
-    )
+    settings: dict[str, int | str]
+    if workers.count == 1:
+        settings = {**_OF_ONE_PROCESS}
+    else:
+        # Without it accelerate takes all cores for the threads of each process, and warns.
+        settings = {"OMP_NUM_THREADS": str(job.compute.threads)}
     with patch_environment(**settings):
         accelerator = _accelerator(job, folder, workers)
     # A job that was made ready after this one may have set others.
@@ -126,40 +128,42 @@ def build_engine(
             message, remedy="Start them with `num_processes=`, torchrun or `accelerate launch`."
         )
     if workers.rank:
-        seed = np.random.SeedSequence(
-            [job.recipe.training.seed_of_init, workers.rank]
-        ).generate_state(1)[0]
-        torch.manual_seed(int(seed))
+        # Dropout draws other numbers in each process.
+        sequence = np.random.SeedSequence([job.recipe.training.seed_of_init, workers.rank])
+        torch.manual_seed(int(sequence.generate_state(1)[0]))
+
     # The packed encoder reads weights and calls no layer whose vectors could be compared.
     has_relations = job.recipe.distillation.relations > 0
     if has_relations or not use_packed_encoder(network, job.compute):
         use_fp32_attention(network, job.compute)
     use_batched_attention(network, job.compute)  # of evaluations, as in the finished run's
-    table = train_used_rows(network, job.used_tokens)
+
+    word_table = train_used_rows(network, job.used_tokens)
     optimizer = build_optimizer(network, job.recipe.optimizer)
-    if table is not None:
-        table.follow(optimizer)
+    if word_table is not None:
+        word_table.follow(optimizer)
     if job.recipe.training.gradual_unfreezing:
         unfreezing = Unfreezing(network)
     else:
         unfreezing = None
     wrapped, optimizer = accelerator.prepare(network, optimizer)
-    schedule = build_schedule(optimizer, job.recipe.optimizer, steps=job.steps)
-    computing = objective, job.compute, job.recipe.optimizer.max_grad_norm, workers
     if _is_recordable(job, workers):
         graphs = StepGraphs([*network.parameters()])
     else:
         graphs = None
     return TrainingEngine(
-        job.loaded,
-        wrapped,
-        optimizer,
-        schedule,
-        accelerator,
-        *computing,
-        unfreezing,
-        table,
-        graphs,
+        loaded=job.loaded,
+        network=wrapped,
+        optimizer=optimizer,
+        schedule=build_schedule(optimizer, job.recipe.optimizer, steps=job.steps),
+        accelerator=accelerator,
+        objective=objective,
+        compute=job.compute,
+        max_grad_norm=job.recipe.optimizer.max_grad_norm,
+        workers=workers,
+        begin_epoch=unfreezing,
+        word_table=word_table,
+        graphs=graphs,
     )
 
 
@@ -219,8 +223,7 @@ def _accelerator(job: "Job", folder: RunFolder, workers: Workers) -> "Accelerato
         (folder.path / "trackers").mkdir(exist_ok=True)
         remedy = (
             "Leave `runtime.log_to=` out, or say where it is (MLflow: MLFLOW_TRACKING_URI); "
-            "then again with "
-            "`overwrite=True`."
+            "then again with `overwrite=True`."
         )
         tracked = f"`runtime.log_to={','.join(trackers)}`"
         with loading(tracked, kind=UnavailableError, remedy=remedy), stdout_kept():
